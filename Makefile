@@ -1,0 +1,48 @@
+# Every target works from a bare checkout: the first one to run creates .venv and installs into it.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all format bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing vfg and its development tools into .venv; the first time takes minutes"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(INSTALLED) ## run the demonstration
+	$(BIN)/python examples/demo.py
+
+test: $(INSTALLED) ## check format, lint and types; run the fast tests and every docstring example
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/pytest -m "not slow"
+
+# pytest leaves with status 5 when no test is marked slow.
+test-all: test ## the same, then the slow tests and the documentation
+	$(BIN)/pytest -m slow || test $$? -eq 5
+	$(MAKE) docs
+
+format: $(INSTALLED) ## format the code and mend what the linter can
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(INSTALLED) ## run every script of benchmarks/
+	@for script in benchmarks/*.py; do \
+		test -e "$$script" || { echo "there are no benchmarks yet"; exit 0; }; \
+		echo "$$script"; $(BIN)/python "$$script" || exit 1; \
+	done; echo "results: docs/results/"
+
+docs: $(INSTALLED) ## build the documentation into docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean: ## remove caches and everything built; .venv stays
+	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
