@@ -1,0 +1,267 @@
+"""Ready-made shapes of graphs, each a pure function from a description to nodes and edges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from vfg.graph.layers import find_cycle
+from vfg.graph.nodes import Edge, Node, first_repeated
+
+Sections = Mapping[str, int] | Sequence[Node | tuple[str, int]]
+Parts = tuple[list[Node], list[Edge]]
+Grid = list[list[int]]
+
+
+def section_nodes(sections: Sections) -> list[Node]:
+    """Turn sections, given as widths by name, as pairs or as nodes, into leaves.
+
+    Example:
+        >>> [leaf.width for leaf in section_nodes({"a": 2, "b": 3})]
+        [2, 3]
+    """
+    items = list(sections.items()) if isinstance(sections, Mapping) else list(sections)
+    leaves = [item if isinstance(item, Node) else _section_node(item) for item in items]
+    if not leaves:
+        raise ValueError("there are no sections; pass at least one, such as {'a': 2}.")
+    repeated = first_repeated(leaf.name for leaf in leaves)
+    if repeated is not None:
+        raise ValueError(f"section {repeated!r} appears twice; give each section its own name.")
+    return leaves
+
+
+def grouped(
+    leaves: Sequence[Node], groups: Sequence[Sequence[int]], width: int | None, root: str = "root"
+) -> Parts:
+    """Build a tree from groups of nodes, bottom up; the last group is the root's.
+
+    Args:
+        leaves: The leaves, known to the groups by their positions.
+        groups: Members of each inner node; group number k is known as `len(leaves) + k`.
+        width: Width of the inner nodes; None takes the widest leaf's.
+        root: Name of the root, changed a little if a leaf has it already.
+
+    Returns:
+        The nodes, leaves first, and the edges.
+
+    Example:
+        >>> nodes, edges = grouped([Node("a", 1), Node("b", 2)], [(0, 1)], width=None)
+        >>> nodes[-1].width, [edge.name for edge in edges]
+        (2, ['a->root', 'b->root'])
+    """
+    width = max(leaf.width for leaf in leaves) if width is None else width
+    names, heights = [leaf.name for leaf in leaves], [0] * len(leaves)
+    taken = dict.fromkeys(names)
+    root = fresh(root, taken)
+    sizes: Counter[int] = Counter()
+    edges = []
+    for group in groups:
+        heights.append(1 + max(heights[member] for member in group))
+        sizes[heights[-1]] += 1
+        last = len(names) + 1 == len(leaves) + len(groups)
+        names.append(root if last else fresh(f"node{heights[-1]}_{sizes[heights[-1]]}", taken))
+        edges += [Edge(names[member], names[-1]) for member in group]
+    return [*leaves, *(Node(name, width) for name in names[len(leaves) :])], edges
+
+
+def star(sections: Sections, width: int | None, root: str) -> Parts:
+    """Put one root over all sections."""
+    leaves = section_nodes(sections)
+    if root in [leaf.name for leaf in leaves]:
+        raise ValueError(f"the name {root!r} is taken by a section; choose another with root=.")
+    return grouped(leaves, [range(len(leaves))], width, root)
+
+
+def tree(sections: Sections, arity: int, width: int | None) -> Parts:
+    """Group neighbouring sections `arity` at a time, up to one root."""
+    check_arity(arity)
+    leaves = section_nodes(sections)
+    return grouped(leaves, _grid_groups([list(range(len(leaves)))], [(1, arity)]), width)
+
+
+def cover(n: int, m: int) -> Parts:
+    """Cover a root of `m` coordinates by sections of `n` data coordinates."""
+    if not 1 <= m <= n:
+        raise ValueError(
+            f"a cover needs 1 <= m <= n, got n={n} and m={m}; choose a root no wider than the data."
+        )
+    rest = n % m
+    widths = [m] * (n // m)
+    if rest:
+        widths[-1:] = [(m + rest + 1) // 2, (m + rest) // 2]
+    starts = [sum(widths[:index]) for index in range(len(widths))]
+    leaves = [
+        Node(f"section{index + 1}", width, tuple(range(start, start + width)))
+        for index, (start, width) in enumerate(zip(starts, widths, strict=True))
+    ]
+    edges = [Edge(leaf.name, "root") for leaf in leaves]
+    if rest:
+        leading, trailing = widths[-2:]
+        edges[-2] = Edge(leaves[-2].name, "root", coordinates=tuple(range(leading)))
+        edges[-1] = Edge(leaves[-1].name, "root", coordinates=tuple(range(m - trailing, m)))
+    return [*leaves, Node("root", m)], edges
+
+
+def blocks(
+    height: int, width: int, rows: int, columns: int, arity: int, latent: int | None
+) -> Parts:
+    """Cut an image into blocks and join neighbouring blocks up to one root."""
+    for side, size, parts in (("height", height, rows), ("width", width, columns)):
+        if parts < 1 or size < 1 or size % parts:
+            raise ValueError(
+                f"an image of {side} {size} cannot be cut into {parts} equal parts; "
+                "choose rows and columns that divide height and width."
+            )
+    if arity not in (2, 4):
+        raise ValueError(f"blocks join by 2 (pairs) or by 4 (quad tree), got arity={arity}.")
+    leaves = [
+        Node(f"block{row}_{column}", len(pixels), pixels)
+        for row in range(rows)
+        for column in range(columns)
+        for pixels in [_pixels(height // rows, width // columns, row, column, width)]
+    ]
+    grid = [list(range(row * columns, (row + 1) * columns)) for row in range(rows)]
+    shapes = [(1, 2), (2, 1)] if arity == 2 else [(2, 2)]
+    return grouped(leaves, _grid_groups(grid, shapes), latent)
+
+
+def bayesian_network(edges: Any, width: int | None, variables: Iterable[str] | None) -> Parts:
+    """Put one aggregation node over each family of a Bayesian network, and one root over all."""
+    arrows, listed = _network(edges)
+    arrows_flat = [name for arrow in arrows for name in arrow]
+    names = list(dict.fromkeys([*(variables or ()), *listed, *arrows_flat]))
+    leaves = [Node(name, 1, columns=(name,)) for name in names]
+    _check_network(names, arrows)
+    families = _families(names, arrows)
+    if width is None:
+        width = 2 * max(len(family) for family in families.values())
+    taken = dict.fromkeys(names)
+    root = fresh("root", taken)
+    family_names = {child: fresh(f"family:{child}", taken) for child in families}
+    inner = [Node(name, width) for name in (*family_names.values(), root)]
+    into = [
+        Edge(member, family_names[child]) for child, family in families.items() for member in family
+    ]
+    return [*leaves, *inner], [*into, *(Edge(name, root) for name in family_names.values())]
+
+
+def edge_list(
+    edges: Iterable[Edge | tuple[str, str]], widths: Mapping[str, int] | int
+) -> tuple[dict[str, int], list[Edge]]:
+    """Read (child, parent) pairs, and give each node its width in order of first appearance."""
+    read = [
+        edge if isinstance(edge, Edge) else Edge(*pair(edge, "child, parent")) for edge in edges
+    ]
+    names = list(dict.fromkeys(name for edge in read for name in (edge.child, edge.parent)))
+    if not isinstance(widths, Mapping):
+        return dict.fromkeys(names, widths), read
+    missing = [name for name in names if name not in widths]
+    if missing:
+        raise ValueError(f"widths has no entry for node {missing[0]!r}; add one for every node.")
+    unused = [name for name in widths if name not in names]
+    if unused:
+        raise ValueError(
+            f"widths names {unused[0]!r}, which no edge touches; "
+            "add an edge for it or remove the entry."
+        )
+    return {name: widths[name] for name in names}, read
+
+
+def pair(value: Any, meaning: str) -> tuple[str, str]:
+    """Return a pair of names, or say what an edge should look like."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise ValueError(f"an edge must be a pair ({meaning}), got {value!r}.")
+    return value[0], value[1]
+
+
+def fresh(name: str, taken: dict[str, None]) -> str:
+    """Return the name, underscores appended until nothing else has it, and enter it in `taken`.
+
+    Example:
+        >>> fresh("root", {"root": None})
+        'root_'
+    """
+    while name in taken:
+        name += "_"
+    taken[name] = None
+    return name
+
+
+def check_arity(arity: int) -> None:
+    """Refuse trees whose layers would never become smaller."""
+    if arity < 2:
+        raise ValueError(f"a tree joins at least 2 nodes at a time, got arity={arity}.")
+
+
+def _section_node(item: Any) -> Node:
+    """Turn one (name, width) pair into a leaf."""
+    if isinstance(item, str) or not isinstance(item, Sequence) or len(item) != 2:
+        raise ValueError(f"a section must be a Node or a pair (name, width), got {item!r}.")
+    return Node(item[0], item[1])
+
+
+def _grid_groups(grid: Grid, shapes: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Merge the cells of a grid, taking turns between tile shapes, until one is left."""
+    groups: list[list[int]] = []
+    count = sum(map(len, grid))
+    turn = 0
+    while len(grid) * len(grid[0]) > 1:
+        grid = _merge_tiles(grid, shapes[turn % len(shapes)], groups, count)
+        turn += 1
+    return groups or [[0]]
+
+
+def _merge_tiles(grid: Grid, shape: tuple[int, int], groups: list[list[int]], count: int) -> Grid:
+    """Merge each tile into one cell, appending its group; a tile of one cell moves up unchanged."""
+    height, width = shape
+    merged: Grid = []
+    for top in range(0, len(grid), height):
+        merged.append([])
+        for left in range(0, len(grid[0]), width):
+            tile = [cell for row in grid[top : top + height] for cell in row[left : left + width]]
+            if len(tile) > 1:
+                groups.append(tile)
+            merged[-1].append(tile[0] if len(tile) == 1 else count + len(groups) - 1)
+    return merged
+
+
+def _pixels(height: int, width: int, row: int, column: int, stride: int) -> tuple[int, ...]:
+    """Positions of a block's pixels in the flattened row-major image."""
+    return tuple(
+        y * stride + x
+        for y in range(row * height, (row + 1) * height)
+        for x in range(column * width, (column + 1) * width)
+    )
+
+
+def _network(edges: Any) -> tuple[list[tuple[str, str]], list[str]]:
+    """Split a Bayesian network into its (parent, child) pairs and the variables it lists."""
+    if not hasattr(edges, "nodes"):
+        return [pair(arrow, "parent, child") for arrow in edges], []
+    if not edges.is_directed():
+        raise ValueError("the Bayesian network is not directed; pass a networkx.DiGraph.")
+    return list(edges.edges), list(edges.nodes)
+
+
+def _check_network(names: list[str], arrows: list[tuple[str, str]]) -> None:
+    """Refuse networks without variables, with repeated edges or with cycles."""
+    if not names:
+        raise ValueError("the Bayesian network has no variables; pass edges= or variables=.")
+    repeated = first_repeated(arrows)
+    if repeated is not None:
+        raise ValueError(f"the network's edge {repeated!r} appears twice; list it once.")
+    cycle = find_cycle(names, arrows)
+    if cycle is not None:
+        raise ValueError(
+            f"the Bayesian network has the cycle {' -> '.join(cycle)}; remove one of these edges."
+        )
+
+
+def _families(names: list[str], arrows: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """Each variable with parents, followed by them; a variable outside all families alone."""
+    parents: dict[str, list[str]] = {name: [] for name in names}
+    for parent, child in arrows:
+        parents[child].append(parent)
+    related = dict.fromkeys(name for arrow in arrows for name in arrow)
+    return {name: [name, *parents[name]] for name in names if parents[name] or name not in related}
