@@ -1,0 +1,59 @@
+"""Configuration as frozen dataclasses that travel as plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any, ClassVar, TypeVar
+
+
+class Spec:
+    """Base of frozen dataclasses that say how to build a part of a model.
+
+    A subclass sets `name`, which together with its fields describes it in a model file. A spec
+    defined outside the library is found by `spec_from_dict` as soon as its module is imported.
+    """
+
+    name: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and fields, ready for JSON."""
+        return {"name": self.name, **(asdict(self) if is_dataclass(self) else {})}
+
+
+SomeSpec = TypeVar("SomeSpec", bound=Spec)
+
+
+def spec_from_dict(base: type[SomeSpec], description: Mapping[str, Any]) -> SomeSpec:
+    """The subclass of `base` that `description` names, built from its fields.
+
+    Args:
+        base: the kind of spec that is expected.
+        description: what `Spec.to_dict` returned.
+
+    Raises:
+        ValueError: for a name or a field that no known subclass has.
+
+    Example:
+        >>> from vfg.flows import Coupling, FlowSpec
+        >>> spec_from_dict(FlowSpec, Coupling(blocks=2).to_dict()) == Coupling(blocks=2)
+        True
+    """
+    known = {kind.name: kind for kind in _named(base)}
+    name = description.get("name")
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"there is no {base.__name__} called {name!r}; known: {', '.join(known)}")
+    kind = known[name]
+    arguments = {key: value for key, value in description.items() if key != "name"}
+    legal: list[str] = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    unknown = [key for key in arguments if key not in legal]
+    if unknown:
+        raise ValueError(f"{base.__name__} {name!r} has no field {unknown[0]!r}; known: {legal}")
+    return kind(**arguments)
+
+
+def _named(base: type[SomeSpec]) -> Iterator[type[SomeSpec]]:
+    for kind in base.__subclasses__():
+        if "name" in vars(kind):
+            yield kind
+        yield from _named(kind)

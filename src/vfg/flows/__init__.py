@@ -1,0 +1,53 @@
+"""The invertible functions on the edges of a graph, all stacked over a leading edge axis.
+
+`Coupling`, `Spline` and `Linear` describe a flow; `build` makes one for a stack of edges. The flows
+themselves are modules with `forward(x) -> (y, log_det)` and `inverse(y) -> (x, log_det)`.
+"""
+
+from .base import Flow
+from .composition import Composition, Inverse
+from .conditioners import Conditioner, StackedLinear
+from .couplings import (
+    AdditiveCoupling,
+    AffineCoupling,
+    CouplingLayer,
+    SplineCoupling,
+    coupling_split,
+)
+from .elementwise import ActivationNormalisation, ElementwiseAffine
+from .linear import Householder, LULinear, Permutation
+from .specs import Coupling, FlowSpec, Linear, Spline
+from .splines import (
+    MonotoneSpline,
+    bounded_bins,
+    bounded_derivatives,
+    inverse_rational_quadratic,
+    rational_quadratic,
+)
+
+__all__ = [
+    "ActivationNormalisation",
+    "AdditiveCoupling",
+    "AffineCoupling",
+    "Composition",
+    "Conditioner",
+    "Coupling",
+    "CouplingLayer",
+    "ElementwiseAffine",
+    "Flow",
+    "FlowSpec",
+    "Householder",
+    "Inverse",
+    "LULinear",
+    "Linear",
+    "MonotoneSpline",
+    "Permutation",
+    "Spline",
+    "SplineCoupling",
+    "StackedLinear",
+    "bounded_bins",
+    "bounded_derivatives",
+    "coupling_split",
+    "inverse_rational_quadratic",
+    "rational_quadratic",
+]

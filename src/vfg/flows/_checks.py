@@ -1,0 +1,43 @@
+"""Checks of constructor arguments that several flows and specifications share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def check_count(owner: str, name: str, value: int, minimum: int) -> None:
+    """Raise unless `value` is an integer of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{owner} expects an integer for {name}, but got {value!r}")
+    if value < minimum:
+        raise ValueError(f"{owner} expects {name} to be at least {minimum}, but got {value}")
+
+
+def check_positive(owner: str, name: str, value: float) -> None:
+    """Raise unless `value` is a positive finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{owner} expects a number for {name}, but got {value!r}")
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{owner} expects {name} to be positive and finite, but got {value}")
+
+
+def check_rate(owner: str, name: str, value: float) -> None:
+    """Raise unless `value` is a number in [0, 1)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{owner} expects a number for {name}, but got {value!r}")
+    if not 0 <= value < 1:
+        raise ValueError(f"{owner} expects {name} to be at least 0 and below 1, but got {value}")
+
+
+def check_flag(owner: str, name: str, value: bool) -> None:
+    """Raise unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{owner} expects True or False for {name}, but got {value!r}")
+
+
+def check_choice(owner: str, name: str, value: str, choices: Iterable[str]) -> None:
+    """Raise unless `value` is one of `choices`."""
+    known = list(choices)
+    if value not in known:
+        options = ", ".join(repr(choice) for choice in known)
+        raise ValueError(f"{owner} expects {name} to be one of {options}, but got {value!r}")

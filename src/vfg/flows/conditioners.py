@@ -1,0 +1,131 @@
+"""The networks inside coupling layers: stacked, fully connected, one per edge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ._checks import check_choice, check_count, check_rate
+from ._numerics import private_generator, uniform
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "tanh": torch.tanh,
+}
+
+
+class StackedLinear(nn.Module):
+    r"""One affine map per edge, all computed by a single batched product.
+
+    $y_k = x_k W_k + b_k$ for every edge $k$, with `weight` of shape `(edges, inputs, outputs)` and
+    `bias` of shape `(edges, 1, outputs)`, both uniform in $\pm 1/\sqrt{\text{inputs}}$ at the
+    start. Without inputs the map is its bias.
+
+    Args:
+        edges: number of maps in the stack.
+        inputs: width of the input, 0 allowed.
+        outputs: width of the output.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Example:
+        >>> StackedLinear(3, 2, 5)(torch.zeros(3, 7, 2)).shape
+        torch.Size([3, 7, 5])
+    """
+
+    def __init__(
+        self, edges: int, inputs: int, outputs: int, *, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        generator = private_generator(generator)
+        bound = 1 / math.sqrt(max(inputs, 1))
+        self.weight = nn.Parameter(uniform((edges, inputs, outputs), bound, generator))
+        self.bias = nn.Parameter(uniform((edges, 1, outputs), bound, generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(edges, batch, inputs)` to `(edges, batch, outputs)`."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+    def extra_repr(self) -> str:
+        edges, inputs, outputs = self.weight.shape
+        return f"edges={edges}, inputs={inputs}, outputs={outputs}"
+
+
+class Conditioner(nn.Module):
+    """A stack of fully connected networks whose last layer starts at zero.
+
+    The default is the paper's: three fully connected layers of 64 with ReLU between them. A zero
+    last layer makes every coupling that reads the network start as the identity.
+
+    Args:
+        edges: number of networks in the stack.
+        inputs: width of the input; with 0 each network is a learned constant.
+        outputs: width of the output.
+        hidden: width of the layers between.
+        layers: number of fully connected layers, the last one included.
+        activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
+        dropout: rate at which hidden units are dropped in training mode. The masks are drawn from
+            torch's global random stream, afresh on every call, so in training mode with dropout
+            the inverse of a coupling undoes its forward map only on average.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Raises:
+        TypeError: if an argument has the wrong type.
+        ValueError: if an argument is out of its range.
+
+    Example:
+        >>> network = Conditioner(3, 2, 5, hidden=8)
+        >>> network(torch.ones(3, 7, 2)).abs().max().item()
+        0.0
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        inputs: int,
+        outputs: int,
+        *,
+        hidden: int = 64,
+        layers: int = 3,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value, minimum in [
+            ("edges", edges, 1),
+            ("inputs", inputs, 0),
+            ("outputs", outputs, 1),
+            ("hidden", hidden, 1),
+            ("layers", layers, 1),
+        ]:
+            check_count("Conditioner", name, value, minimum)
+        check_choice("Conditioner", "activation", activation, ACTIVATIONS)
+        check_rate("Conditioner", "dropout", dropout)
+        self.activation = activation
+        self.dropout = dropout
+        generator = private_generator(generator)
+        widths = [inputs, *[hidden] * (layers - 1), outputs]
+        stack = [StackedLinear(edges, a, b, generator=generator) for a, b in pairwise(widths)]
+        nn.init.zeros_(stack[-1].weight)
+        nn.init.zeros_(stack[-1].bias)
+        self.last = stack.pop()
+        self.hidden_layers = nn.ModuleList(stack)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(edges, batch, inputs)` to `(edges, batch, outputs)`."""
+        activate = ACTIVATIONS[self.activation]
+        x = x.to(self.last.weight.dtype)
+        for layer in self.hidden_layers:
+            x = functional.dropout(activate(layer(x)), self.dropout, self.training)
+        y: Tensor = self.last(x)
+        return y
+
+    def extra_repr(self) -> str:
+        return f"activation={self.activation!r}, dropout={self.dropout}"

@@ -1,0 +1,337 @@
+"""Coupling layers: some coordinates are kept, and they say how the others move."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ._checks import check_count, check_positive
+from .base import Flow
+from .conditioners import Conditioner
+from .splines import (
+    bounded_bins,
+    bounded_derivatives,
+    inverse_rational_quadratic,
+    rational_quadratic,
+)
+
+
+class CouplingLayer(Flow):
+    """The common part of all couplings: split, run the conditioner, move, put back in place.
+
+    The split is fixed by the block's index and the width, the same for every edge. Blocks `2b`
+    and `2b + 1` share one permutation with the roles of its halves swapped, so the pair moves
+    every coordinate. At width 1 nothing is kept and the conditioner is a learned constant.
+
+    A subclass implements `_couple` and `_uncouple`. Both get the moved coordinates
+    `(edges, batch, moved)` and the conditioner's numbers `(edges, batch, moved, numbers)` in the
+    dtype of the data, and return the result with the logarithm of its derivative, elementwise.
+    Zero numbers have to give the identity.
+
+    Args:
+        edges: number of flows in the stack.
+        width: dimension that each flow acts on.
+        numbers: how many numbers the conditioner says about each moved coordinate.
+        block: index of the layer among the layers of its flow.
+        hidden: width of the conditioner's hidden layers.
+        layers: number of the conditioner's layers.
+        activation: the conditioner's activation.
+        dropout: the conditioner's dropout.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Raises:
+        TypeError: if an argument has the wrong type.
+        ValueError: if an argument is out of its range.
+    """
+
+    kept: Tensor
+    moved: Tensor
+    places: Tensor
+
+    def __init__(
+        self,
+        edges: int,
+        width: int,
+        numbers: int,
+        *,
+        block: int,
+        hidden: int,
+        layers: int,
+        activation: str,
+        dropout: float,
+        generator: torch.Generator | None,
+    ) -> None:
+        super().__init__(edges, width)
+        check_count(type(self).__name__, "block", block, 0)
+        self.block = block
+        self.numbers = numbers
+        kept, moved = coupling_split(block, width)
+        # The indices follow from block and width, so saved states need not carry them.
+        self.register_buffer("kept", torch.tensor(kept, dtype=torch.long), persistent=False)
+        self.register_buffer("moved", torch.tensor(moved, dtype=torch.long), persistent=False)
+        self.register_buffer("places", torch.tensor(kept + moved).argsort(), persistent=False)
+        self.conditioner = Conditioner(
+            edges,
+            len(kept),
+            len(moved) * numbers,
+            hidden=hidden,
+            layers=layers,
+            activation=activation,
+            dropout=dropout,
+            generator=generator,
+        )
+
+    @abstractmethod
+    def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    @abstractmethod
+    def _uncouple(self, y: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        kept, moved = self._split(x)
+        moved, log_derivative = self._couple(moved, self._numbers(kept))
+        return self._join(kept, moved), log_derivative.sum(-1)
+
+    def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        kept, moved = self._split(y)
+        moved, log_derivative = self._uncouple(moved, self._numbers(kept))
+        return self._join(kept, moved), log_derivative.sum(-1)
+
+    def _split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.index_select(-1, self.kept), x.index_select(-1, self.moved)
+
+    def _join(self, kept: Tensor, moved: Tensor) -> Tensor:
+        return torch.cat([kept, moved], dim=-1).index_select(-1, self.places)
+
+    def _numbers(self, kept: Tensor) -> Tensor:
+        # Under autocast the network may run in half precision; the data never do.
+        numbers: Tensor = self.conditioner(kept).to(kept.dtype)
+        return numbers.reshape(*kept.shape[:-1], len(self.moved), self.numbers)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, block={self.block}"
+
+
+class AffineCoupling(CouplingLayer):
+    r"""A coupling that scales and shifts: $y = x e^{s} + t$ on the moved coordinates.
+
+    The logarithm of the scale is bounded, $s = b \tanh(r / b)$ for the conditioner's number $r$.
+
+    Args:
+        edges: number of flows in the stack.
+        width: dimension that each flow acts on.
+        block: index of the layer among the layers of its flow; it fixes the split.
+        bound: bound $b$ of the logarithm of the scale.
+        hidden: width of the conditioner's hidden layers.
+        layers: number of the conditioner's layers.
+        activation: the conditioner's activation.
+        dropout: the conditioner's dropout.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Raises:
+        TypeError: if an argument has the wrong type.
+        ValueError: if an argument is out of its range.
+
+    Example:
+        >>> x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+        >>> torch.equal(AffineCoupling(3, 4)(x)[0], x)
+        True
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        width: int,
+        *,
+        block: int = 0,
+        bound: float = 2.0,
+        hidden: int = 64,
+        layers: int = 3,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        check_positive("AffineCoupling", "bound", bound)
+        super().__init__(
+            edges,
+            width,
+            2,
+            block=block,
+            hidden=hidden,
+            layers=layers,
+            activation=activation,
+            dropout=dropout,
+            generator=generator,
+        )
+        self.bound = bound
+
+    def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        log_scale, shift = self._scale_and_shift(numbers)
+        return x * log_scale.exp() + shift, log_scale
+
+    def _uncouple(self, y: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        log_scale, shift = self._scale_and_shift(numbers)
+        return (y - shift) * (-log_scale).exp(), -log_scale
+
+    def _scale_and_shift(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        raw, shift = numbers.unbind(-1)
+        return self.bound * torch.tanh(raw / self.bound), shift
+
+
+class AdditiveCoupling(CouplingLayer):
+    """A coupling that shifts the moved coordinates; its log-determinant is exactly zero.
+
+    Args:
+        edges: number of flows in the stack.
+        width: dimension that each flow acts on.
+        block: index of the layer among the layers of its flow; it fixes the split.
+        hidden: width of the conditioner's hidden layers.
+        layers: number of the conditioner's layers.
+        activation: the conditioner's activation.
+        dropout: the conditioner's dropout.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Raises:
+        TypeError: if an argument has the wrong type.
+        ValueError: if an argument is out of its range.
+
+    Example:
+        >>> AdditiveCoupling(1, 2)(torch.ones(1, 3, 2))[1]
+        tensor([[0., 0., 0.]])
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        width: int,
+        *,
+        block: int = 0,
+        hidden: int = 64,
+        layers: int = 3,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(
+            edges,
+            width,
+            1,
+            block=block,
+            hidden=hidden,
+            layers=layers,
+            activation=activation,
+            dropout=dropout,
+            generator=generator,
+        )
+
+    def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        return x + numbers.squeeze(-1), torch.zeros_like(x)
+
+    def _uncouple(self, y: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        return y - numbers.squeeze(-1), torch.zeros_like(y)
+
+
+class SplineCoupling(CouplingLayer):
+    """A coupling that bends the moved coordinates by monotone rational-quadratic splines.
+
+    Outside `[-tail, tail]` it is the identity.
+
+    Args:
+        edges: number of flows in the stack.
+        width: dimension that each flow acts on.
+        block: index of the layer among the layers of its flow; it fixes the split.
+        bins: number of pieces of each spline, at least 2.
+        tail: where the identity begins.
+        hidden: width of the conditioner's hidden layers.
+        layers: number of the conditioner's layers.
+        activation: the conditioner's activation.
+        dropout: the conditioner's dropout.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Raises:
+        TypeError: if an argument has the wrong type.
+        ValueError: if an argument is out of its range.
+
+    Example:
+        >>> x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+        >>> torch.equal(SplineCoupling(3, 4, bins=4)(x)[0], x)
+        True
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        width: int,
+        *,
+        block: int = 0,
+        bins: int = 8,
+        tail: float = 4.0,
+        hidden: int = 64,
+        layers: int = 3,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        check_count("SplineCoupling", "bins", bins, 2)
+        check_positive("SplineCoupling", "tail", tail)
+        super().__init__(
+            edges,
+            width,
+            3 * bins - 1,
+            block=block,
+            hidden=hidden,
+            layers=layers,
+            activation=activation,
+            dropout=dropout,
+            generator=generator,
+        )
+        self.bins = bins
+        self.tail = tail
+
+    def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        spline = self._spline(numbers)
+        return rational_quadratic(x, *spline, left=-self.tail, bottom=-self.tail)
+
+    def _uncouple(self, y: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        spline = self._spline(numbers)
+        return inverse_rational_quadratic(y, *spline, left=-self.tail, bottom=-self.tail)
+
+    def _spline(self, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        raw_widths, raw_heights, raw = numbers.split([self.bins, self.bins, self.bins - 1], dim=-1)
+        widths = bounded_bins(raw_widths, 2 * self.tail)
+        heights = bounded_bins(raw_heights, 2 * self.tail)
+        derivatives = bounded_derivatives(functional.pad(raw, (1, 1)), widths, heights)
+        return widths, heights, functional.pad(derivatives[..., 1:-1], (1, 1), value=1.0)
+
+
+def coupling_split(block: int, width: int) -> tuple[list[int], list[int]]:
+    """Say which coordinates a coupling keeps and which it moves.
+
+    Args:
+        block: index of the layer among the layers of its flow.
+        width: dimension of the space.
+
+    Returns:
+        The kept and the moved coordinates; at width 1 the only coordinate is moved.
+
+    Example:
+        >>> coupling_split(0, 4), coupling_split(1, 4)
+        (([0, 2], [1, 3]), ([1, 3], [0, 2]))
+    """
+    if width == 1:
+        return [], [0]
+    order = sorted(range(width), key=lambda coordinate: _scramble(block // 2, coordinate))
+    kept, moved = sorted(order[: width // 2]), sorted(order[width // 2 :])
+    # Even blocks keep coordinate 0, odd ones move it: no two layers in a row do the same.
+    return (kept, moved) if (0 in kept) == (block % 2 == 0) else (moved, kept)
+
+
+def _scramble(pair: int, coordinate: int) -> tuple[int, int]:
+    # Integer arithmetic of our own: a library's shuffle may change, and saved flows with it.
+    key = (pair + 1) * 0x9E3779B97F4A7C15 + (coordinate + 1) * 0xD1B54A32D192ED03
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key = ((key ^ (key % 2**64 >> shift)) * factor) % 2**64
+    return key ^ (key >> 31), coordinate

@@ -1,0 +1,252 @@
+"""Invertible linear maps: permutations, LU factors, products of reflections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ._checks import check_count
+from ._numerics import normal, private_generator, without_autocast
+from .base import Flow
+
+
+class Permutation(Flow):
+    r"""A fixed reordering of the coordinates, $y_i = x_{\text{order}_i}$.
+
+    Args:
+        edges: number of flows in the stack.
+        width: dimension that each flow acts on.
+        order: the coordinates in their new order, `(width,)` or one order per edge
+            `(edges, width)`; None reverses them.
+
+    Raises:
+        ValueError: if `order` is not a permutation of the coordinates.
+
+    Example:
+        >>> Permutation(1, 3, order=[2, 0, 1])(torch.tensor([[[10.0, 11.0, 12.0]]]))[0]
+        tensor([[[12., 10., 11.]]])
+    """
+
+    order: Tensor
+
+    def __init__(self, edges: int, width: int, order: Tensor | Sequence[int] | None = None) -> None:
+        super().__init__(edges, width)
+        self.register_buffer("order", _checked_order(order, edges, width))
+
+    def linear_part(self) -> Tensor:
+        """The permutation matrix of each edge."""
+        return functional.one_hot(self.order, self.width).to(torch.get_default_dtype())
+
+    def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return _reorder(x, self.order), x.new_zeros(x.shape[:-1])
+
+    def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        return _reorder(y, self.order.argsort(-1)), y.new_zeros(y.shape[:-1])
+
+
+class LULinear(Flow):
+    r"""A full matrix per edge, kept as triangular factors, plus a shift.
+
+    $y = P L U x + b$ with $P$ a fixed permutation, $L$ unit lower triangular and $U$ upper
+    triangular with the diagonal $\pm e^{d}$, so no step of an optimiser can make it singular. It
+    starts as the identity. `factors` packs all three: $L$ below its diagonal, $d$ on it, $U$ above.
+
+    Args:
+        edges: number of flows in the stack.
+        width: dimension that each flow acts on.
+        bias: whether there is a shift.
+
+    Example:
+        >>> flow = LULinear(1, 2)
+        >>> flow.set_matrix(torch.tensor([[[0.0, 2.0], [1.0, 0.0]]]))
+        >>> flow(torch.tensor([[[3.0, 5.0]]]))[0]
+        tensor([[[10.,  3.]]], grad_fn=<BaddbmmBackward0>)
+    """
+
+    sign: Tensor
+    order: Tensor
+
+    def __init__(self, edges: int, width: int, *, bias: bool = True) -> None:
+        super().__init__(edges, width)
+        self.factors = nn.Parameter(torch.zeros(edges, width, width))
+        self.shift = nn.Parameter(torch.zeros(edges, width)) if bias else None
+        self.register_buffer("sign", torch.ones(edges, width))
+        self.register_buffer("order", torch.arange(width).repeat(edges, 1))
+
+    @torch.no_grad()
+    def set_matrix(self, matrix: Tensor, shift: Tensor | None = None) -> None:
+        """Load invertible matrices, factorised with pivoting, and a shift.
+
+        Args:
+            matrix: the matrices $W$ of $y = W x + b$, shape `(edges, width, width)`.
+            shift: the vectors $b$, shape `(edges, width)`; None sets them to zero.
+
+        Raises:
+            ValueError: if a shape is wrong, a matrix is singular or not finite, or a shift is
+                given to a flow that was built with `bias=False`.
+        """
+        self._check_matrix(matrix, shift)
+        permutation, lower, upper = torch.linalg.lu(matrix.double())
+        diagonal = upper.diagonal(dim1=-2, dim2=-1)
+        self._check_diagonal(diagonal)
+        log_diagonal = diagonal.abs().log().diag_embed()
+        self.factors.copy_(lower.tril(-1) + log_diagonal + upper.triu(1))
+        self.sign.copy_(diagonal.sign())
+        self.order.copy_(permutation.argmax(-1))
+        if self.shift is not None:
+            self.shift.copy_(torch.zeros_like(self.shift) if shift is None else shift)
+
+    def linear_part(self) -> Tensor:
+        """The matrices $P L U$."""
+        return self._matrix(self.factors.dtype)
+
+    def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        matrix = self._matrix(x.dtype)
+        with without_autocast(x):
+            y = torch.baddbmm(self._shift_like(x), x, matrix.mT)
+        return y, self._log_det(x)
+
+    def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        lower, upper = self._lower_upper(y.dtype)
+        x = _reorder(y - self._shift_like(y), self.order.argsort(-1))
+        x = torch.linalg.solve_triangular(lower.mT, x, upper=True, left=False, unitriangular=True)
+        x = torch.linalg.solve_triangular(upper.mT, x, upper=False, left=False)
+        return x, -self._log_det(y)
+
+    def _lower_upper(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        factors = self.factors.to(dtype)
+        unit = torch.eye(self.width, dtype=dtype, device=factors.device)
+        diagonal = self.sign.to(dtype) * factors.diagonal(dim1=-2, dim2=-1).exp()
+        return factors.tril(-1) + unit, factors.triu(1) + diagonal.diag_embed()
+
+    def _matrix(self, dtype: torch.dtype) -> Tensor:
+        lower, upper = self._lower_upper(dtype)
+        with without_autocast(lower):
+            return (lower @ upper).take_along_dim(self.order.unsqueeze(-1), dim=-2)
+
+    def _log_det(self, x: Tensor) -> Tensor:
+        log_diagonal = self.factors.to(x.dtype).diagonal(dim1=-2, dim2=-1)
+        return log_diagonal.sum(-1, keepdim=True).expand(-1, x.shape[1])
+
+    def _shift_like(self, x: Tensor) -> Tensor:
+        if self.shift is None:
+            return x.new_zeros(self.edges, 1, self.width)
+        return self.shift.to(x.dtype).unsqueeze(1)
+
+    def _check_matrix(self, matrix: Tensor, shift: Tensor | None) -> None:
+        expected = (self.edges, self.width, self.width)
+        if tuple(matrix.shape) != expected:
+            raise ValueError(
+                f"LULinear.set_matrix expects matrices of shape {expected}, "
+                f"but got {tuple(matrix.shape)}"
+            )
+        if shift is not None and self.shift is None:
+            raise ValueError(
+                "LULinear.set_matrix got a shift for a flow without one; build it with bias=True"
+            )
+        if shift is not None and tuple(shift.shape) != (self.edges, self.width):
+            raise ValueError(
+                f"LULinear.set_matrix expects shifts of shape {(self.edges, self.width)}, "
+                f"but got {tuple(shift.shape)}"
+            )
+
+    def _check_diagonal(self, diagonal: Tensor) -> None:
+        bad = ~((diagonal != 0) & diagonal.isfinite()).all(-1)
+        if bad.any():
+            raise ValueError(
+                f"LULinear.set_matrix expects invertible finite matrices, but those of the edges "
+                f"{bad.nonzero().flatten().tolist()} are not"
+            )
+
+
+class Householder(Flow):
+    r"""An orthogonal matrix per edge, a product of reflections.
+
+    $y = H_1 H_2 \cdots H_r x$ with $H = I - 2 v v^\top / v^\top v$; a vector of length zero
+    reflects nothing. The vectors start in equal pairs, whose reflections cancel, so an even number
+    of them starts as the identity. All reflections are applied at once, as $I - V^\top S^{-1} V$
+    with the unit vectors as rows of $V$ and $S$ upper triangular: $1/2$ on the diagonal and
+    $V V^\top$ above.
+
+    Args:
+        edges: number of flows in the stack.
+        width: dimension that each flow acts on.
+        reflections: number of reflections; None means the largest even number up to the width, at
+            least 2, which is enough for every rotation.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Raises:
+        TypeError: if `reflections` is not an integer.
+        ValueError: if `reflections` is below 1.
+
+    Example:
+        >>> matrix = Householder(1, 3, reflections=1).linear_part()
+        >>> torch.allclose(matrix @ matrix, torch.eye(3), atol=1e-6)
+        True
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        width: int,
+        *,
+        reflections: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(edges, width)
+        if reflections is None:
+            reflections = max(2, width - width % 2)
+        check_count("Householder", "reflections", reflections, 1)
+        pairs = normal((edges, (reflections + 1) // 2, width), private_generator(generator))
+        self.vectors = nn.Parameter(pairs.repeat_interleave(2, dim=1)[:, :reflections].clone())
+
+    def linear_part(self) -> Tensor:
+        """The orthogonal matrices."""
+        unit, mixed = self._factors(self.vectors.dtype)
+        identity = torch.eye(self.width, dtype=unit.dtype, device=unit.device)
+        with without_autocast(unit):
+            return identity - unit.mT @ mixed
+
+    def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        unit, mixed = self._factors(x.dtype)
+        with without_autocast(x):
+            return x - (x @ mixed.mT) @ unit, x.new_zeros(x.shape[:-1])
+
+    def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        unit, mixed = self._factors(y.dtype)
+        with without_autocast(y):
+            return y - (y @ unit.mT) @ mixed, y.new_zeros(y.shape[:-1])
+
+    def _factors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The unit vectors V and S^{-1} V."""
+        unit = _unit_or_zero(self.vectors.to(dtype))
+        half = torch.eye(unit.shape[1], dtype=dtype, device=unit.device) / 2
+        with without_autocast(unit):
+            triangle = (unit @ unit.mT).triu(1) + half
+        return unit, torch.linalg.solve_triangular(triangle, unit, upper=True)
+
+
+def _unit_or_zero(vectors: Tensor) -> Tensor:
+    square = vectors.square().sum(-1, keepdim=True)
+    # Below this length the derivative of the unit vector leaves single precision's range.
+    long = square > 1e-24
+    return vectors * torch.where(long, square, 1.0).rsqrt() * long
+
+
+def _reorder(x: Tensor, order: Tensor) -> Tensor:
+    return x.gather(-1, order.unsqueeze(1).expand_as(x))
+
+
+def _checked_order(order: Tensor | Sequence[int] | None, edges: int, width: int) -> Tensor:
+    given = torch.arange(width).flip(0) if order is None else torch.as_tensor(order)
+    coordinates = torch.arange(width, device=given.device)
+    fits = tuple(given.shape) in [(width,), (edges, width)]
+    if not fits or not bool((given.sort(-1).values == coordinates).all()):
+        raise ValueError(
+            f"Permutation expects an order of the coordinates 0 to {width - 1}, of shape "
+            f"({width},) or ({edges}, {width}), but got {given.tolist()}"
+        )
+    return given.long().expand(edges, width).clone()

@@ -1,0 +1,196 @@
+"""Descriptions of flows: small, frozen, JSON-friendly, and able to build a stack of any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from vfg.config import Spec
+
+from ._checks import check_choice, check_count, check_flag, check_positive, check_rate
+from ._numerics import private_generator
+from .base import Flow
+from .composition import Composition
+from .conditioners import ACTIVATIONS
+from .couplings import AdditiveCoupling, AffineCoupling, CouplingLayer, SplineCoupling
+from .elementwise import ActivationNormalisation, ElementwiseAffine
+from .linear import Householder, LULinear
+from .splines import MonotoneSpline
+
+
+@dataclass(frozen=True)
+class FlowSpec(Spec):
+    """How to build a flow, whatever the number of edges and their width.
+
+    How to write a new one: make a frozen dataclass that sets `name` and whose fields are plain JSON
+    values, check them in `__post_init__`, implement `build`, and add one line to the registry of
+    `tests/flows/test_contract.py`.
+    """
+
+    def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
+        """Build a stack of flows.
+
+        Args:
+            edges: number of flows in the stack.
+            width: dimension that each flow acts on.
+            generator: source of the random start; None means a fresh one with seed 0.
+
+        Returns:
+            The flow, as the identity (or its negative) at the start.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has to say how to build its flow")
+
+
+@dataclass(frozen=True)
+class Coupling(FlowSpec):
+    """Coupling layers, then a scale and a shift per coordinate: the paper's flow.
+
+    At width 1 a coupling has nothing to condition on and would be affine; there a monotone spline
+    takes the place of the layers.
+
+    Args:
+        blocks: number of coupling layers.
+        hidden: width of the conditioners' hidden layers.
+        kind: `"affine"`, `"additive"` or `"spline"`.
+        layers: number of the conditioners' layers.
+        activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
+        dropout: dropout of the conditioners in training mode.
+        bins: number of pieces of the splines, at least 2, for `kind="spline"` and at width 1.
+        normalise: whether scale and shift are set from the first batch by `initialise`.
+
+    Raises:
+        TypeError: if an argument has the wrong type.
+        ValueError: if an argument is out of its range.
+
+    Example:
+        >>> flow = Coupling(blocks=4, hidden=64).build(edges=3, width=8)
+        >>> flow(torch.zeros(3, 10, 8))[0].shape
+        torch.Size([3, 10, 8])
+    """
+
+    name: ClassVar[str] = "coupling"
+    blocks: int = 4
+    hidden: int = 64
+    kind: str = "affine"
+    layers: int = 3
+    activation: str = "relu"
+    dropout: float = 0.0
+    bins: int = 8
+    normalise: bool = False
+
+    def __post_init__(self) -> None:
+        for count in ("blocks", "hidden", "layers"):
+            check_count("Coupling", count, getattr(self, count), 1)
+        check_count("Coupling", "bins", self.bins, 2)
+        check_choice("Coupling", "kind", self.kind, ("affine", "additive", "spline"))
+        check_choice("Coupling", "activation", self.activation, ACTIVATIONS)
+        check_rate("Coupling", "dropout", self.dropout)
+        check_flag("Coupling", "normalise", self.normalise)
+
+    def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
+        """Build the layers and the final scale and shift; see `FlowSpec.build`."""
+        generator = private_generator(generator)
+        last = ActivationNormalisation if self.normalise else ElementwiseAffine
+        layers: list[Flow] = [MonotoneSpline(edges, width, bins=self.bins)]
+        if width > 1:
+            layers = [self._layer(edges, width, b, generator) for b in range(self.blocks)]
+        return Composition([*layers, last(edges, width)])
+
+    def _layer(
+        self, edges: int, width: int, block: int, generator: torch.Generator
+    ) -> CouplingLayer:
+        if self.kind == "spline":
+            return SplineCoupling(
+                edges,
+                width,
+                block=block,
+                bins=self.bins,
+                hidden=self.hidden,
+                layers=self.layers,
+                activation=self.activation,
+                dropout=self.dropout,
+                generator=generator,
+            )
+        layer = AffineCoupling if self.kind == "affine" else AdditiveCoupling
+        return layer(
+            edges,
+            width,
+            block=block,
+            hidden=self.hidden,
+            layers=self.layers,
+            activation=self.activation,
+            dropout=self.dropout,
+            generator=generator,
+        )
+
+
+@dataclass(frozen=True)
+class Spline(FlowSpec):
+    """A monotone spline per coordinate, then a scale and a shift: coordinates never mix.
+
+    Args:
+        bins: number of pieces, at least 2.
+        tail: where the linear tails begin.
+        decreasing: whether the functions fall.
+
+    Raises:
+        TypeError: if an argument has the wrong type.
+        ValueError: if an argument is out of its range.
+
+    Example:
+        >>> flow = Spline(bins=4, decreasing=True).build(edges=1, width=1)
+        >>> flow(torch.tensor([[[1.5]]]))[0].item()
+        -1.5
+    """
+
+    name: ClassVar[str] = "spline"
+    bins: int = 8
+    tail: float = 4.0
+    decreasing: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("Spline", "bins", self.bins, 2)
+        check_positive("Spline", "tail", self.tail)
+        check_flag("Spline", "decreasing", self.decreasing)
+
+    def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
+        """Build the spline and its scale and shift; see `FlowSpec.build`."""
+        spline = MonotoneSpline(
+            edges, width, bins=self.bins, tail=self.tail, decreasing=self.decreasing
+        )
+        return Composition([spline, ElementwiseAffine(edges, width)])
+
+
+@dataclass(frozen=True)
+class Linear(FlowSpec):
+    """A linear map with a shift.
+
+    Args:
+        kind: `"lu"` for any matrix, `"householder"` for a rotation with a scale per coordinate
+            after it, `"affine"` for a scale per coordinate alone.
+
+    Raises:
+        ValueError: if the kind is unknown.
+
+    Example:
+        >>> Linear().build(edges=2, width=3).linear_part().shape
+        torch.Size([2, 3, 3])
+    """
+
+    name: ClassVar[str] = "linear"
+    kind: str = "lu"
+
+    def __post_init__(self) -> None:
+        check_choice("Linear", "kind", self.kind, ("lu", "householder", "affine"))
+
+    def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
+        """Build the map; see `FlowSpec.build`."""
+        if self.kind == "lu":
+            return LULinear(edges, width)
+        scale = ElementwiseAffine(edges, width)
+        # The line has no rotation but the identity.
+        if self.kind == "affine" or width == 1:
+            return scale
+        return Composition([Householder(edges, width, generator=generator), scale])

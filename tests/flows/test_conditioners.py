@@ -1,0 +1,97 @@
+import math
+
+import pytest
+import torch
+
+from vfg.flows import Conditioner, StackedLinear
+
+
+def draw(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def with_random_last_layer(network):
+    with torch.no_grad():
+        network.last.weight.copy_(draw(*network.last.weight.shape))
+        network.last.bias.copy_(draw(*network.last.bias.shape))
+    return network
+
+
+def test_the_stack_is_one_linear_map_per_edge():
+    layer, x = StackedLinear(3, 4, 2), draw(3, 5, 4)
+    y = layer(x)
+    for edge in range(3):
+        weight, bias = layer.weight[edge], layer.bias[edge, 0]
+        expected = torch.nn.functional.linear(x[edge], weight.T, bias)
+        torch.testing.assert_close(y[edge], expected)
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "tanh"])
+def test_the_default_is_three_layers_of_64_with_the_activation_between(activation):
+    network = with_random_last_layer(Conditioner(2, 5, 3, activation=activation))
+    x = draw(2, 4, 5)
+    shapes = [tuple(p.shape) for name, p in network.named_parameters() if "weight" in name]
+    assert sorted(shapes) == [(2, 5, 64), (2, 64, 3), (2, 64, 64)]
+    bend = {"tanh": torch.tanh}.get(activation) or getattr(torch.nn.functional, activation)
+    first, second = network.hidden_layers
+    torch.testing.assert_close(network(x), network.last(bend(second(bend(first(x))))))
+
+
+def test_the_start_is_zero_and_hidden_weights_fill_their_range():
+    network = Conditioner(2, 16, 3)
+    assert (network(draw(2, 4, 16)) == 0).all()
+    first = network.hidden_layers[0].weight
+    assert 0.9 / math.sqrt(16) < first.abs().max() <= 1 / math.sqrt(16)
+    assert abs(first.mean()) < 0.02
+
+
+def test_without_inputs_the_network_is_a_constant_that_learns():
+    network = with_random_last_layer(Conditioner(2, 0, 3))
+    y = network(torch.zeros(2, 4, 0))
+    assert y.shape == (2, 4, 3)
+    assert torch.equal(y[:, 0], y[:, 3])
+    y.square().sum().backward()
+    assert (network.hidden_layers[0].bias.grad != 0).any()
+
+
+def test_edges_have_different_starts():
+    weight = Conditioner(2, 4, 3).hidden_layers[0].weight
+    assert not torch.equal(weight[0], weight[1])
+
+
+def test_the_generator_decides_the_start():
+    first, again, other = (
+        Conditioner(1, 4, 3, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
+    assert torch.equal(first.hidden_layers[0].weight, again.hidden_layers[0].weight)
+    assert not torch.equal(first.hidden_layers[0].weight, other.hidden_layers[0].weight)
+
+
+def test_dropout_drops_in_training_only_and_each_edge_on_its_own():
+    network = with_random_last_layer(Conditioner(2, 4, 3, dropout=0.5))
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter[1] = parameter[0]
+    x = draw(1, 5, 4).expand(2, 5, 4)
+    trained = network.train()(x)
+    assert not torch.equal(trained[0], trained[1])
+    assert not torch.equal(trained, network(x))
+    settled = network.eval()(x)
+    torch.testing.assert_close(settled[0], settled[1])
+    assert torch.equal(settled, network(x))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"hidden": 0}, ValueError, "hidden to be at least 1, but got 0"),
+        ({"layers": 0}, ValueError, "layers to be at least 1, but got 0"),
+        ({"layers": True}, TypeError, "an integer for layers, but got True"),
+        ({"activation": "step"}, ValueError, "'relu', 'silu', 'gelu', 'tanh', but got 'step'"),
+        ({"dropout": 1.0}, ValueError, "below 1, but got 1.0"),
+        ({"dropout": "0.1"}, TypeError, "a number for dropout, but got '0.1'"),
+    ],
+)
+def test_bad_arguments_are_errors(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Conditioner(1, 2, 3, **arguments)
