@@ -1,0 +1,204 @@
+"""The order of computation: blocks of like nodes, groups of like edges; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vfg.flows.specs import FlowSpec
+from vfg.graph import Edge, Graph
+
+
+@dataclass(frozen=True)
+class Block:
+    """Nodes of one layer with equal width and treatment: one tensor `(nodes, batch, width)`."""
+
+    name: str
+    nodes: tuple[str, ...]
+    width: int
+    layer: int
+    treatment: str
+    """The likelihood of leaves (its description), the aggregation of latent nodes (its name)."""
+    is_root: bool
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.layer == 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Edges between two blocks that share shape and flow, run as one call."""
+
+    name: str
+    edges: tuple[Edge, ...]
+    child: int
+    parent: int
+    child_rows: tuple[int, ...]
+    parent_rows: tuple[int, ...]
+    narrow: int
+    wide: int
+    coordinates: tuple[tuple[int, ...], ...] | None
+    flow: FlowSpec | None
+    """What to build for the edges; None for identity edges."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Everything the passes need to know about a graph, in the order in which they need it.
+
+    Blocks are ordered by layer, so that each comes after all its children; groups are ordered by
+    the block of their parents. Inside a group edges are sorted by parent, so that siblings are
+    neighbours and sum without an index.
+    """
+
+    graph: Graph
+    blocks: tuple[Block, ...]
+    groups: tuple[Group, ...]
+    place: Mapping[str, tuple[int, int]]
+    """Block and row of every node."""
+
+    def into(self, block: int) -> tuple[int, ...]:
+        """Indices of the groups whose parents are in `block`."""
+        return tuple(i for i, group in enumerate(self.groups) if group.parent == block)
+
+    def out_of(self, block: int) -> tuple[int, ...]:
+        """Indices of the groups whose children are in `block`."""
+        return tuple(i for i, group in enumerate(self.groups) if group.child == block)
+
+
+def compile_schedule(
+    graph: Graph, flows: Mapping[str, FlowSpec], treatments: Mapping[str, str]
+) -> Schedule:
+    """Gather nodes into blocks and edges into groups.
+
+    Args:
+        graph: the graph.
+        flows: the flow of every flow edge, by edge name.
+        treatments: the likelihood of every leaf and the aggregation of every other node.
+
+    Returns:
+        The schedule; the same for equal arguments in every process.
+
+    Raises:
+        ValueError: if the widths of a node and its children cannot meet.
+    """
+    blocks = _blocks(graph, treatments)
+    place = {
+        name: (index, row)
+        for index, block in enumerate(blocks)
+        for row, name in enumerate(block.nodes)
+    }
+    return Schedule(graph, blocks, _groups(graph, flows, treatments, blocks, place), place)
+
+
+def _blocks(graph: Graph, treatments: Mapping[str, str]) -> tuple[Block, ...]:
+    roots = dict.fromkeys(graph.roots)
+    members: dict[tuple[int, int, str, bool], list[str]] = {}
+    for layer, names in enumerate(graph.layers):
+        for name in names:
+            key = (layer, graph.node(name).width, treatments[name], name in roots)
+            members.setdefault(key, []).append(name)
+    used: dict[str, int] = {}
+    return tuple(
+        Block(
+            _unique(f"layer{layer}_width{width}_{treatment.split('(')[0].lower()}", used),
+            tuple(found),
+            width,
+            layer,
+            treatment,
+            is_root,
+        )
+        for (layer, width, treatment, is_root), found in members.items()
+    )
+
+
+def _unique(name: str, used: dict[str, int]) -> str:
+    used[name] = used.get(name, 0) + 1
+    return name if used[name] == 1 else f"{name}_{used[name]}"
+
+
+def _groups(
+    graph: Graph,
+    flows: Mapping[str, FlowSpec],
+    treatments: Mapping[str, str],
+    blocks: tuple[Block, ...],
+    place: Mapping[str, tuple[int, int]],
+) -> tuple[Group, ...]:
+    Key = tuple[int, int, FlowSpec | None, int, bool]
+    members: dict[Key, list[tuple[Edge, tuple[int, ...] | None]]] = {}
+    for parent_block in range(len(blocks)):
+        for parent in blocks[parent_block].nodes:
+            for edge, coordinates in _covered(graph, parent, treatments[parent]):
+                wide = graph.node(parent).width if coordinates is None else len(coordinates)
+                _check_widths(graph, edge, wide)
+                spec = flows[edge.name] if edge.kind == "flow" else None
+                key = (place[edge.child][0], parent_block, spec, wide, coordinates is None)
+                members.setdefault(key, []).append((edge, coordinates))
+    names: dict[str, int] = {}
+    return tuple(_group(key, found, blocks, place, names) for key, found in members.items())
+
+
+def _group(
+    key: tuple[int, int, FlowSpec | None, int, bool],
+    members: list[tuple[Edge, tuple[int, ...] | None]],
+    blocks: tuple[Block, ...],
+    place: Mapping[str, tuple[int, int]],
+    names: dict[str, int],
+) -> Group:
+    child, parent, spec, wide, _ = key
+    chosen = tuple(coordinates for _, coordinates in members if coordinates is not None)
+    return Group(
+        name=_unique(f"{blocks[child].name}-{blocks[parent].name}", names),
+        edges=tuple(edge for edge, _ in members),
+        child=child,
+        parent=parent,
+        child_rows=tuple(place[edge.child][1] for edge, _ in members),
+        parent_rows=tuple(place[edge.parent][1] for edge, _ in members),
+        narrow=blocks[child].width,
+        wide=wide,
+        coordinates=chosen or None,
+        flow=spec,
+    )
+
+
+def _covered(
+    graph: Graph, parent: str, aggregation: str
+) -> list[tuple[Edge, tuple[int, ...] | None]]:
+    """The edges into a node with the coordinates that each covers; None means all of them."""
+    edges = graph.edges_into(parent)
+    if aggregation != "concatenation":
+        return [(edge, edge.coordinates) for edge in edges]
+    return _side_by_side(graph, parent, edges)
+
+
+def _side_by_side(
+    graph: Graph, parent: str, edges: tuple[Edge, ...]
+) -> list[tuple[Edge, tuple[int, ...] | None]]:
+    widths = [graph.node(edge.child).width for edge in edges]
+    if any(edge.coordinates is not None for edge in edges):
+        raise ValueError(
+            f"node {parent!r} concatenates its children, so its edges may not name coordinates; "
+            "use mean aggregation for that node or leave coordinates out"
+        )
+    if sum(widths) != graph.node(parent).width:
+        raise ValueError(
+            f"node {parent!r} concatenates children of widths {widths}, which needs width "
+            f"{sum(widths)}, but it has width {graph.node(parent).width}; give it that width"
+        )
+    ends = [sum(widths[: i + 1]) for i in range(len(widths))]
+    return [
+        (edge, tuple(range(end - width, end)))
+        for edge, width, end in zip(edges, widths, ends, strict=True)
+    ]
+
+
+def _check_widths(graph: Graph, edge: Edge, wide: int) -> None:
+    narrow = graph.node(edge.child).width
+    if narrow > wide:
+        raise ValueError(
+            f"{edge.child!r} of width {narrow} is wider than the {wide} coordinates of "
+            f"{edge.parent!r} that it reaches, and an invertible edge cannot shrink it; split the "
+            "section into narrower leaves (Graph.cover does it for a given root width), widen "
+            f"{edge.parent!r}, or let it concatenate its children"
+        )
