@@ -1,0 +1,437 @@
+"""VFG: a graph whose edges are flows, as one module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from vfg import objective
+from vfg.aggregation import State
+from vfg.aggregation import aggregation as aggregation_called
+from vfg.config import spec_from_dict
+from vfg.flows import Coupling, FlowSpec
+from vfg.graph import Graph
+from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
+from vfg.likelihoods import Likelihood, LikelihoodSpec, likelihood_spec
+from vfg.messages import MessagePassing, Passes
+from vfg.objective import Surrogate, Terms
+from vfg.priors import Prior, PriorSpec, prior_spec
+from vfg.schedule import compile_schedule
+from vfg.sections import Scaling, Sections
+from vfg.states import States
+
+Choice = TypeVar("Choice")
+
+
+class VFG(nn.Module):
+    r"""A variational flow graphical model.
+
+    Forward messages take data to the roots, backward messages take the roots to data, both through
+    the same invertible edges:
+
+    $$h^{(i)} = \operatorname{aggregate}_{j \in ch(i)} f_{(j,i)}(h^{(j)}), \qquad
+      \hat h^{(i)} = \frac{1}{|pa(i)|} \sum_{j \in pa(i)} f^{-1}_{(i,j)}(\hat h^{(j)})$$
+
+    Tables are tensors or arrays `(rows, columns)` with NaN where nothing was observed, or a
+    mapping from leaves to such arrays. Results keep the dtype and device of the table.
+
+    Args:
+        graph: the nodes and edges.
+        flow: what every flow edge is made of, or a mapping from edge names (`"child->parent"`) to
+            that, with `"*"` for all others.
+        aggregation: how nodes join their children: `mean`, `concatenation`, `precision` or
+            `gaussian`; a node's own `aggregation` goes first.
+        states: how latent states come about: `deterministic`.
+        latent: the distribution behind the distances of latent states: `laplace` or `normal`.
+        likelihood: of the leaves: `gaussian`, `bernoulli`, a spec such as `vfg.Categorical(5)`, or
+            a mapping from leaves to those, with `"*"` for all others.
+        prior: of the roots: `normal`, `laplace` or `vfg.PerLabel(labels)`.
+        seed: of the initial parameters.
+
+    Raises:
+        ValueError: if widths cannot meet, or a name is not known.
+
+    Example:
+        >>> import vfg
+        >>> graph = vfg.Graph.star({"a": 2, "b": 2}, width=4)
+        >>> model = vfg.VFG(graph, flow=vfg.Coupling(blocks=2, hidden=8))
+        >>> table = torch.tensor([[0.5, 1.0, float("nan"), float("nan")]])
+        >>> model.reconstruct(table).shape
+        torch.Size([1, 4])
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        flow: FlowSpec | Mapping[str, FlowSpec] | None = None,
+        aggregation: str = "mean",
+        states: str = "deterministic",
+        latent: str = "laplace",
+        likelihood: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec] = "gaussian",
+        prior: str | PriorSpec = "normal",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        _check_choice("states", states, ("deterministic",))
+        _check_choice("latent", latent, tuple(objective.LATENTS))
+        self.graph = graph
+        self.aggregation, self.states, self.latent, self.seed = aggregation, states, latent, seed
+        self.flow_specs = _flow_specs(graph, Coupling() if flow is None else flow)
+        self.likelihood_specs = _likelihood_specs(graph, likelihood)
+        self.prior_spec = prior_spec(prior)
+        schedule = compile_schedule(graph, self.flow_specs, self._treatments())
+        generator = torch.Generator().manual_seed(seed)
+        self.passing = MessagePassing(schedule, generator)
+        self.sections = Sections(schedule, self.likelihood_specs)
+        self.scaling = Scaling(self.sections.columns)
+        self.likelihoods = nn.ModuleDict()
+        self.priors = nn.ModuleDict()
+        for block in schedule.blocks:
+            if block.is_leaf:
+                spec = self.likelihood_specs[block.nodes[0]]
+                self.likelihoods[block.name] = spec.build(len(block.nodes), block.width)
+            if block.is_root:
+                self.priors[block.name] = self.prior_spec.build(len(block.nodes), block.width)
+                self._check_prior(block.nodes[0], block.treatment)
+
+    # What users call.
+
+    @torch.no_grad()
+    def encode(
+        self,
+        table: ArrayLike,
+        *,
+        observed: ArrayLike | None = None,
+        evidence: Mapping[str, ArrayLike] | None = None,
+        labels: ArrayLike | None = None,
+    ) -> States:
+        """Forward messages: the states of all nodes given the observed cells.
+
+        Args:
+            table: the data; NaN is unobserved.
+            observed: which cells may be used; those that are NaN are never.
+            evidence: values that fix latent nodes, `(rows, width)`, NaN where free.
+            labels: label per row, −1 for none, if the prior has labels.
+
+        Returns:
+            The forward states by node; see `States`.
+
+        Example:
+            >>> model = VFG(Graph.star({"a": 1, "b": 1}, width=2))
+            >>> model.encode(torch.zeros(3, 2))["root"].shape
+            torch.Size([3, 2])
+        """
+        passes, like = self._pass(table, observed, evidence, labels)
+        return States.of(self.passing.schedule, passes.forward, like)
+
+    @torch.no_grad()
+    def decode(self, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
+        """Backward messages: what the leaves are expected to be given states above them.
+
+        Args:
+            states: values of roots, and of other latent nodes to fix, `(rows, width)`. A root that
+                is not given, or NaN, is at its prior's mean. Of the result of `encode` the roots
+                are used.
+
+        Returns:
+            The expected data of every leaf, `(rows, columns)`.
+
+        Example:
+            >>> model = VFG(Graph.star({"a": 1, "b": 1}, width=2))
+            >>> model.decode({"root": torch.zeros(3, 2)})["a"].shape
+            torch.Size([3, 1])
+        """
+        if isinstance(states, States):
+            states = states.roots()
+        evidence, rows, like = as_evidence(self, states)
+        priors = self._prior_means(None)
+        tops = {index: mean.expand(-1, rows, -1) for index, mean in priors.items()}
+        known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
+        backward, _, _ = self.passing.backward_pass(tops, known, evidence)
+        table = self.scaling.undo(self.sections.join(self._leaf_means(backward))).to(like)
+        return {leaf: table[:, list(found)] for leaf, found in self.sections.positions.items()}
+
+    @torch.no_grad()
+    def reconstruct(
+        self,
+        table: ArrayLike,
+        *,
+        observed: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+    ) -> Tensor:
+        """Forward and backward messages: every cell as the model sees it, gaps included.
+
+        Args:
+            table: the data; NaN is unobserved.
+            observed: which cells may be used.
+            labels: label per row, −1 for none, if the prior has labels.
+
+        Returns:
+            The expected table, `(rows, columns)`.
+
+        Example:
+            >>> model = VFG(Graph.star({"a": 1, "b": 1}, width=2))
+            >>> model.reconstruct(torch.full((3, 2), torch.nan)).isfinite().all()
+            tensor(True)
+        """
+        passes, like = self._pass(table, observed, None, labels)
+        return self.scaling.undo(self.sections.join(self._leaf_means(passes.backward))).to(like)
+
+    @torch.no_grad()
+    def sample(self, rows: int, *, label: int | ArrayLike | None = None, seed: int = 0) -> Tensor:
+        """Draw rows: roots from the prior, backward messages, leaves from their likelihoods.
+
+        Args:
+            rows: how many.
+            label: one label for all rows or one per row, if the prior has labels.
+            seed: of the draws.
+
+        Returns:
+            A table `(rows, columns)`.
+
+        Example:
+            >>> VFG(Graph.star({"a": 1, "b": 1}, width=2)).sample(5).shape
+            torch.Size([5, 2])
+        """
+        labels = as_labels(self, label, rows)
+        generator = torch.Generator(self._some.device).manual_seed(seed)
+        blocks = self._blocks_of(self.priors)
+        tops = {i: self.prior_at(i).sample(rows, labels, generator) for i in blocks}
+        known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
+        backward, _, _ = self.passing.backward_pass(tops, known, {})
+        drawn = {
+            index: self.likelihood_at(index).sample(backward[index], generator)
+            for index in self._blocks_of(self.likelihoods)
+        }
+        return self.scaling.undo(self.sections.join(drawn)).to(self._some.dtype)
+
+    def surrogate(
+        self,
+        table: ArrayLike,
+        *,
+        observed: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        beta: float = 1.0,
+    ) -> Surrogate:
+        """The objective of Algorithm 1 per row, in named parts; differentiable.
+
+        It trains the model but is not a bound on the likelihood: deterministic states have no q.
+
+        Args:
+            table: the data; NaN is unobserved.
+            observed: which cells may be used.
+            labels: label per row, −1 for none, if the prior has labels.
+            beta: weight of the KL and prior terms.
+
+        Example:
+            >>> model = VFG(Graph.star({"a": 1, "b": 1}, width=2))
+            >>> objective = model.surrogate(torch.zeros(3, 2))
+            >>> objective.total.shape, list(objective.edge)
+            (torch.Size([3]), ['a->root', 'b->root'])
+        """
+        cells, seen, like = as_table(self, table, observed)
+        found = self.objective(cells, seen, seen, as_labels(self, labels, len(cells)), beta)
+        return replace(found, reconstruction=self._in_data_units(found, seen)).to(like)
+
+    @torch.no_grad()
+    def consistency(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Terms:
+        """How far forward and backward states are apart, by node; 0 where the paper's rules hold.
+
+        Args:
+            table: the data; NaN is unobserved.
+            observed: which cells may be used.
+
+        Returns:
+            By node the mean absolute difference per coordinate, `(rows,)`.
+
+        Example:
+            >>> model = VFG(Graph.star({"a": 2, "b": 2}))  # at the start all edges are identities
+            >>> model.consistency(torch.tensor([[1.0, 2.0, 1.0, 2.0]]))["root"].item()
+            0.0
+        """
+        passes, like = self._pass(table, observed, None, None)
+        return objective.consistency(self.passing, passes).to(like)
+
+    # What training and inference are built from: tensors in, tensors out, nothing checked.
+
+    def forward(
+        self,
+        cells: Tensor,
+        observed: Tensor,
+        labels: Tensor | None = None,
+        evidence: dict[int, Tensor] | None = None,
+    ) -> Passes:
+        """Both passes for a table without NaN and a mask of the same shape."""
+        return self.passing.run(
+            self._leaf_states(cells, observed), self._prior_means(labels), evidence or {}
+        )
+
+    def objective(
+        self,
+        cells: Tensor,
+        observed: Tensor,
+        scored: Tensor,
+        labels: Tensor | None,
+        beta: float | Tensor,
+    ) -> Surrogate:
+        """The surrogate with messages from the `observed` cells and likelihoods of the `scored`."""
+        passes = self.forward(cells, observed, labels)
+        return objective.surrogate(
+            self.passing,
+            passes,
+            self.sections.split(cells),
+            self.sections.split(scored.to(cells.dtype)),
+            {index: self.likelihood_at(index) for index in self._blocks_of(self.likelihoods)},
+            {index: self.prior_at(index) for index in self._blocks_of(self.priors)},
+            latent=self.latent,
+            labels=labels,
+            beta=beta,
+        )
+
+    def likelihood_at(self, block: int) -> Likelihood:
+        """The likelihood of a leaf block."""
+        found = self.likelihoods[self.passing.schedule.blocks[block].name]
+        assert isinstance(found, Likelihood)
+        return found
+
+    def prior_at(self, block: int) -> Prior:
+        """The prior of a root block."""
+        found = self.priors[self.passing.schedule.blocks[block].name]
+        assert isinstance(found, Prior)
+        return found
+
+    # How a model describes itself.
+
+    def to_dict(self) -> dict[str, Any]:
+        """Graph and configuration, ready for JSON; `VFG.from_dict` builds an equal model."""
+        return {
+            "graph": self.graph.to_dict(),
+            "flow": {edge: spec.to_dict() for edge, spec in self.flow_specs.items()},
+            "aggregation": self.aggregation,
+            "states": self.states,
+            "latent": self.latent,
+            "likelihood": {leaf: spec.to_dict() for leaf, spec in self.likelihood_specs.items()},
+            "prior": self.prior_spec.to_dict(),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> VFG:
+        """A new model with the configuration that `to_dict` returned, at its initial parameters."""
+        return cls(
+            Graph.from_dict(description["graph"]),
+            flow={k: spec_from_dict(FlowSpec, v) for k, v in description["flow"].items()},
+            aggregation=description["aggregation"],
+            states=description["states"],
+            latent=description["latent"],
+            likelihood={
+                k: spec_from_dict(LikelihoodSpec, v) for k, v in description["likelihood"].items()
+            },
+            prior=spec_from_dict(PriorSpec, description["prior"]),
+            seed=description["seed"],
+        )
+
+    def extra_repr(self) -> str:
+        return f"aggregation={self.aggregation!r}, latent={self.latent!r}"
+
+    # Private.
+
+    @property
+    def _some(self) -> Tensor:
+        return next(self.parameters())
+
+    def _blocks_of(self, modules: nn.ModuleDict) -> list[int]:
+        blocks = self.passing.schedule.blocks
+        return [index for index, block in enumerate(blocks) if block.name in modules]
+
+    def _treatments(self) -> dict[str, str]:
+        leaves = dict.fromkeys(self.graph.leaves)
+        found = {}
+        for node in self.graph.nodes:
+            if node.name in leaves:
+                found[node.name] = repr(self.likelihood_specs[node.name])
+            else:
+                found[node.name] = node.aggregation or self.aggregation
+                aggregation_called(found[node.name])
+        return found
+
+    def _check_prior(self, root: str, treatment: str) -> None:
+        if (
+            aggregation_called(treatment).carries != "none"
+            and not self.prior_at(self.passing.schedule.place[root][0]).is_normal
+        ):
+            raise ValueError(
+                f"root {root!r} aggregates by {treatment!r}, which needs a Normal prior, but the "
+                f"prior is {self.prior_spec.name!r}; use prior='normal' or vfg.PerLabel(labels)"
+            )
+
+    def _prior_means(self, labels: Tensor | None) -> dict[int, Tensor]:
+        return {index: self.prior_at(index).mean(labels) for index in self._blocks_of(self.priors)}
+
+    def _leaf_states(self, cells: Tensor, observed: Tensor) -> dict[int, State]:
+        data, seen = self.sections.split(cells), self.sections.split(observed)
+        states = {}
+        for index, part in data.items():
+            value = self.likelihood_at(index).embed(part)
+            states[index] = State(value, seen[index].expand_as(value))
+        return states
+
+    def _leaf_means(self, backward: list[Tensor]) -> dict[int, Tensor]:
+        return {
+            index: self.likelihood_at(index).mean(backward[index])
+            for index in self._blocks_of(self.likelihoods)
+        }
+
+    def _in_data_units(self, found: Surrogate, seen: Tensor) -> Terms:
+        """Densities of scaled cells as densities of the cells themselves."""
+        volume = self.sections.split(seen * self.scaling.scale.log())
+        stacks = [
+            stack - part.sum(-1).to(stack)
+            for stack, part in zip(found.reconstruction.stacks, volume.values(), strict=True)
+        ]
+        return Terms(found.reconstruction.names, stacks)
+
+    def _pass(
+        self,
+        table: ArrayLike,
+        observed: ArrayLike | None,
+        evidence: Mapping[str, ArrayLike] | None,
+        labels: ArrayLike | None,
+    ) -> tuple[Passes, Tensor]:
+        cells, seen, like = as_table(self, table, observed)
+        given, _, _ = as_evidence(self, evidence or {}, rows=len(cells))
+        return self(cells, seen, as_labels(self, labels, len(cells)), given), like
+
+
+def _check_choice(argument: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise ValueError(f"{argument} must be one of {', '.join(known)}, but got {given!r}")
+
+
+def _flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[str, FlowSpec]:
+    edges = [edge.name for edge in graph.edges if edge.kind == "flow"]
+    by_edge = {"*": given} if isinstance(given, FlowSpec) else dict(given)
+    return _for_each(edges, by_edge, "flow edge")
+
+
+def _likelihood_specs(
+    graph: Graph, given: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec]
+) -> dict[str, LikelihoodSpec]:
+    by_leaf = dict(given) if isinstance(given, Mapping) else {"*": given}
+    chosen = _for_each(list(graph.leaves), by_leaf, "leaf")
+    return {leaf: likelihood_spec(spec) for leaf, spec in chosen.items()}
+
+
+def _for_each(names: list[str], given: dict[str, Choice], what: str) -> dict[str, Choice]:
+    for name in given:
+        if name != "*" and name not in names:
+            raise ValueError(f"there is no {what} {name!r}; there are {', '.join(names)}")
+    missing = [name for name in names if name not in given]
+    if missing and "*" not in given:
+        raise ValueError(f"nothing is chosen for {what} {missing[0]!r}; name it, or give '*'")
+    return {name: given[name] if name in given else given["*"] for name in names}
