@@ -4,11 +4,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 from vfg.flows import Coupling, Linear, Spline
 from vfg.graph import Edge, Graph, Node
+from vfg.inference import Answer
 from vfg.likelihoods import Bernoulli, Categorical, Gaussian
 from vfg.model import VFG
+from vfg.modelfile import load, save
 from vfg.objective import Surrogate, Terms
 from vfg.priors import Laplace, Normal, PerLabel
 from vfg.states import States
+from vfg.training import History, Masking, fit
 
 try:
     __version__ = version("vfg")
@@ -17,14 +20,17 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 
 __all__ = [
     "VFG",
+    "Answer",
     "Bernoulli",
     "Categorical",
     "Coupling",
     "Edge",
     "Gaussian",
     "Graph",
+    "History",
     "Laplace",
     "Linear",
+    "Masking",
     "Node",
     "Normal",
     "PerLabel",
@@ -32,4 +38,7 @@ __all__ = [
     "States",
     "Surrogate",
     "Terms",
+    "fit",
+    "load",
+    "save",
 ]

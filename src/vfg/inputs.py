@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vfg.frames import frame_values, is_frame
+from vfg.graph.checks import suggestion
 from vfg.priors import PerLabel
 
 if TYPE_CHECKING:
     from vfg.model import VFG
 
 ArrayLike: TypeAlias = Any
-"""A tensor, a numpy array, nested lists, or a mapping from leaves to those."""
+"""A tensor, an array, nested lists, a frame, or a mapping from leaves to those."""
+Name: TypeAlias = str | int
+"""The name of a node or column; a column without a name has its position."""
 
 
 def as_table(
@@ -36,18 +40,39 @@ def as_table(
         ValueError: for a wrong shape, infinite values or values that a leaf cannot explain.
         TypeError: for what is not a table of numbers.
     """
-    given = _by_leaf(model, table) if isinstance(table, Mapping) else as_tensor(table, "the table")
-    _check_shape(model, given)
-    given = given if given.is_floating_point() else given.to(torch.get_default_dtype())
+    cells, seen = as_cells(model, table, observed)
+    return *scaled(model, cells, seen), cells.new_zeros(())
+
+
+def as_cells(model: VFG, table: ArrayLike, observed: ArrayLike | None) -> tuple[Tensor, Tensor]:
+    """A checked table in its own units, dtype and device, 0 where unobserved; and its mask."""
+    given = _by_leaf(model, table) if isinstance(table, Mapping) else read_table(model, table)
     seen = ~given.isnan()
     if observed is not None:
-        seen = seen & _as_mask(model, observed, given)
-    some = next(model.parameters())
+        seen = seen & as_mask(model, observed, given)
     cells = torch.where(seen, given, 0.0)
-    _check_values(model, cells, seen)
+    check_values(model, cells, seen)
+    return cells, seen
+
+
+def read_table(model: VFG, table: ArrayLike) -> Tensor:
+    """A tensor, array, frame or nested lists as floating-point numbers `(rows, columns)`."""
+    if is_frame(table):
+        columns = model.graph.columns
+        names = [name for name in columns or () if isinstance(name, str)]
+        return torch.from_numpy(frame_values(table, names or None, model.sections.columns))
+    given = as_tensor(table, "the table")
+    _check_shape(model, given)
+    return given if given.is_floating_point() else given.to(torch.get_default_dtype())
+
+
+def scaled(model: VFG, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Checked cells in the model's units, dtype and device, 0 where unobserved; and their mask."""
+    some = next(model.parameters())
     seen = seen.to(some.device)
-    scaled = torch.where(seen, model.scaling.apply_to(cells.to(some.device)), 0.0)
-    return scaled.to(some), seen, given.new_zeros(())
+    found = torch.where(seen, model.scaling.apply_to(cells.to(some.device)), 0.0).to(some)
+    _refuse_columns(model, found.isinf(), f"values too large for a model in {some.dtype}")
+    return found, seen
 
 
 def as_tensor(given: ArrayLike, what: str) -> Tensor:
@@ -55,10 +80,15 @@ def as_tensor(given: ArrayLike, what: str) -> Tensor:
     if isinstance(given, Tensor):
         found = given
     else:
-        array = np.asarray(given)
+        try:
+            array = np.asarray(given)
+        except ValueError as error:
+            raise TypeError(f"{what} must be rectangular, but is ragged; pad it by NaN") from error
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{what} must hold real numbers, but its dtype is {array.dtype}")
-        found = torch.from_numpy(np.ascontiguousarray(array))
+        found = torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+    if found.is_complex():
+        raise TypeError(f"{what} must hold real numbers, but its dtype is {found.dtype}")
     if found.dtype in (torch.float16, torch.bfloat16):
         raise TypeError(
             f"{what} is {found.dtype}, which is too coarse to tell observed values apart; "
@@ -168,21 +198,18 @@ def _check_shape(model: VFG, table: Tensor) -> None:
         )
 
 
-def _as_mask(model: VFG, observed: ArrayLike, table: Tensor) -> Tensor:
+def as_mask(model: VFG, observed: ArrayLike, table: Tensor) -> Tensor:
+    """Which cells of a table may be used: a boolean array, a frame, or leaves or columns by name.
+
+    Of a mapping, what is not named may not be used.
+
+    Raises:
+        ValueError: for a wrong shape, what is not boolean, or a name that is no leaf or column.
+    """
     if isinstance(observed, Mapping):
-        chosen: Sequence[str] = list(observed)
-        positions = model.sections.positions
-        mask = torch.zeros(table.shape, dtype=torch.bool, device=table.device)
-        for leaf in chosen:
-            if leaf not in positions:
-                raise ValueError(
-                    f"the mask names {leaf!r}, which is not a leaf; the leaves are "
-                    f"{', '.join(positions)}"
-                )
-            part = torch.as_tensor(observed[leaf]).to(mask)
-            mask[:, list(positions[leaf])] = part if part.ndim != 1 else part[:, None]
-        return mask
-    mask = torch.as_tensor(observed)
+        return _mask_by_name(model, observed, table)
+    framed = is_frame(observed)
+    mask = read_table(model, observed) == 1.0 if framed else torch.as_tensor(observed)
     if mask.shape != table.shape or mask.dtype != torch.bool:
         raise ValueError(
             f"observed must be a boolean mask of shape {tuple(table.shape)}, but is "
@@ -191,16 +218,59 @@ def _as_mask(model: VFG, observed: ArrayLike, table: Tensor) -> Tensor:
     return mask.to(table.device)
 
 
-def _check_values(model: VFG, cells: Tensor, seen: Tensor) -> None:
-    infinite = cells.isinf().any(0)
-    if bool(infinite.any()):
-        column = int(infinite.nonzero()[0])
-        leaf = next(leaf for leaf, found in model.sections.positions.items() if column in found)
+def _mask_by_name(model: VFG, observed: Mapping[str, ArrayLike], table: Tensor) -> Tensor:
+    mask = torch.zeros(table.shape, dtype=torch.bool, device=table.device)
+    for name, given in observed.items():
+        part = torch.as_tensor(given)
+        chosen = list(table_columns(model, name, "the mask"))
+        part = part[:, None] if part.ndim == 1 else part
+        if part.dtype != torch.bool or (part.ndim and part.shape != (len(table), len(chosen))):
+            raise ValueError(
+                f"the mask of {name!r} must be boolean of shape {(len(table), len(chosen))}, but "
+                f"is {part.dtype} of shape {tuple(part.shape)}"
+            )
+        mask[:, chosen] = part.to(mask.device)
+    return mask
+
+
+def table_columns(model: VFG, name: Name, what: str) -> tuple[int, ...]:
+    """The positions in the table of a leaf, or of a column that a leaf names.
+
+    Raises:
+        ValueError: for a name that is neither, with what may have been meant.
+    """
+    positions, columns = model.sections.positions, model.graph.columns or ()
+    if name in positions:
+        return positions[str(name)]
+    if name in columns:
+        return (list[Name](columns).index(name),)
+    if any(node.name == name for node in model.graph.nodes):
         raise ValueError(
-            f"leaf {leaf!r} has infinite values (column {column} of the table); replace them by "
-            "NaN (unobserved) or by numbers"
+            f"{what} names {name!r}, which is not a leaf but a latent node; only leaves and "
+            "columns are cells of the table"
         )
+    names = [*positions, *(column for column in columns if isinstance(column, str))]
+    raise ValueError(
+        f"{what} names {name!r}, which is not a leaf or column; {suggestion(str(name), names)}"
+    )
+
+
+def check_values(model: VFG, cells: Tensor, seen: Tensor) -> None:
+    """Refuse infinite cells, and observed ones that their leaf cannot explain."""
+    _refuse_columns(model, cells.isinf(), "infinite values")
     for leaf, spec in model.likelihood_specs.items():
         if spec.is_bounded:
             chosen = list(model.sections.positions[leaf])
             spec.check(leaf, cells[:, chosen][seen[:, chosen]])
+
+
+def _refuse_columns(model: VFG, bad: Tensor, what: str) -> None:
+    """Name the first column of a table in which something is wrong."""
+    if bool(bad.any()):
+        column = int(bad.any(0).nonzero()[0])
+        leaf = next(leaf for leaf, found in model.sections.positions.items() if column in found)
+        label = (model.graph.columns or range(model.sections.columns))[column]
+        raise ValueError(
+            f"leaf {leaf!r} has {what} (column {label!r} of the table); replace them by NaN "
+            "(unobserved) or by other numbers"
+        )

@@ -130,6 +130,8 @@ class LikelihoodSpec(Spec):
 
     is_bounded: ClassVar[bool] = False
     """Whether `check` has anything to check."""
+    is_real: ClassVar[bool] = False
+    """Whether values lie on the real line, so that location and scale mean something."""
 
     def build(self, nodes: int, width: int) -> Likelihood:
         """The likelihood of `nodes` leaves of `width`."""
@@ -159,6 +161,7 @@ class Gaussian(LikelihoodSpec):
     """
 
     name: ClassVar[str] = "gaussian"
+    is_real: ClassVar[bool] = True
     scale: float = 1.0
     learn: bool = False
     floor: float = 1e-3

@@ -178,7 +178,11 @@ class MessagePassing(nn.Module):
         return roots[block] if block in roots else self.defaults[self.schedule.blocks[block].name]
 
     def run(
-        self, leaves: dict[int, State], roots: dict[int, Tensor], evidence: dict[int, Tensor]
+        self,
+        leaves: dict[int, State],
+        roots: dict[int, Tensor],
+        evidence: dict[int, Tensor],
+        fills: dict[int, Tensor] | None = None,
     ) -> Passes:
         """Forward, then backward.
 
@@ -186,8 +190,10 @@ class MessagePassing(nn.Module):
             leaves: states of the leaf blocks.
             roots: the prior's mean for every root block, `(nodes, 1 or batch, width)`.
             evidence: for some latent blocks values that fix nodes, NaN where a coordinate is free.
+            fills: for some blocks that are no roots what fills the gaps of partly observed states,
+                `(nodes, batch, width)`, in place of their learned default.
         """
-        states, messages = self.forward_pass(leaves, roots, evidence)
+        states, messages = self.forward_pass(leaves, roots, evidence, fills)
         tops = {block: self._root_state(states[block], roots[block]) for block in roots}
         known = {block: states[block].observed.any(-1, keepdim=True) for block in roots}
         backward, arrived, downward = self.backward_pass(tops, known, evidence)
@@ -201,7 +207,11 @@ class MessagePassing(nn.Module):
         )
 
     def forward_pass(
-        self, leaves: dict[int, State], roots: dict[int, Tensor], evidence: dict[int, Tensor]
+        self,
+        leaves: dict[int, State],
+        roots: dict[int, Tensor],
+        evidence: dict[int, Tensor],
+        fills: dict[int, Tensor] | None = None,
     ) -> tuple[list[State], list[Message]]:
         """From the leaves to the roots: the states of every block, the messages of every group."""
         states: list[State] = []
@@ -225,7 +235,8 @@ class MessagePassing(nn.Module):
                 total = tuple(_sum(tensors) for tensors in zip(*parts, strict=True))
                 state = rule.resolve(total, default, roots.get(index), evidence.get(index))
             states.append(state)
-            filled = torch.where(state.observed, state.value, default)
+            fill = default if fills is None else fills.get(index, default)
+            filled = torch.where(state.observed, state.value, fill)
             sent = state.observed.any(-1, keepdim=True).to(filled.dtype)
             # A node that carries its precision has leaned on its default already.
             outgoing.append((filled if state.precision is None else state.value, sent))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from vfg import objective
+from vfg import inference, objective
 from vfg.aggregation import State
 from vfg.aggregation import aggregation as aggregation_called
 from vfg.config import spec_from_dict
 from vfg.flows import Coupling, FlowSpec
 from vfg.graph import Graph
+from vfg.inference import Answer, Spread
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.likelihoods import Likelihood, LikelihoodSpec, likelihood_spec
 from vfg.messages import MessagePassing, Passes
@@ -64,6 +65,8 @@ class VFG(nn.Module):
         torch.Size([1, 4])
     """
 
+    is_trained: Tensor
+
     def __init__(
         self,
         graph: Graph,
@@ -89,6 +92,8 @@ class VFG(nn.Module):
         self.passing = MessagePassing(schedule, generator)
         self.sections = Sections(schedule, self.likelihood_specs)
         self.scaling = Scaling(self.sections.columns)
+        self.spread = Spread(self.sections.columns, len(graph.leaves))
+        self.register_buffer("is_trained", torch.tensor(False))
         self.likelihoods = nn.ModuleDict()
         self.priors = nn.ModuleDict()
         for block in schedule.blocks:
@@ -256,6 +261,69 @@ class VFG(nn.Module):
         """
         passes, like = self._pass(table, observed, None, None)
         return objective.consistency(self.passing, passes).to(like)
+
+    def infer(
+        self,
+        given: ArrayLike,
+        targets: str | int | Sequence[str | int] | None = None,
+        *,
+        observed: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        seed: int = 0,
+        row_ids: ArrayLike | None = None,
+        rounds: int = 32,
+    ) -> Answer:
+        """Any targets given any evidence; see `vfg.inference.infer`.
+
+        Example:
+            >>> model = VFG(Graph.star({"a": 1, "b": 1}, width=1))  # edges are identities
+            >>> model.infer({"a": 2.0}, targets=["b"]).mean["b"].item()
+            2.0
+        """
+        return inference.infer(
+            self,
+            given,
+            targets,
+            observed=observed,
+            labels=labels,
+            seed=seed,
+            row_ids=row_ids,
+            rounds=rounds,
+        )
+
+    def transport(self, value: ArrayLike, source: str, target: str) -> Tensor:
+        """Values of one node taken to another along a tree; see `vfg.inference.transport`."""
+        return inference.transport(self, value, source, target)
+
+    def embed(
+        self,
+        table: ArrayLike,
+        *,
+        observed: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+    ) -> Tensor:
+        """The states of the roots side by side; see `vfg.inference.embed`."""
+        return inference.embed(self, table, observed=observed, labels=labels)
+
+    def classify(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
+        """The most probable label of every row; see `vfg.inference.classify`."""
+        return inference.classify(self, table, observed=observed)
+
+    def label_probabilities(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
+        """Probabilities of the labels; see `vfg.inference.label_probabilities`."""
+        return inference.label_probabilities(self, table, observed=observed)
+
+    def traverse(
+        self,
+        table: ArrayLike,
+        node: str,
+        coordinate: int,
+        values: ArrayLike,
+        *,
+        observed: ArrayLike | None = None,
+    ) -> Tensor:
+        """What changes with one latent coordinate; see `vfg.inference.traverse`."""
+        return inference.traverse(self, table, node, coordinate, values, observed=observed)
 
     # What training and inference are built from: tensors in, tensors out, nothing checked.
 
@@ -428,8 +496,9 @@ def _likelihood_specs(
 
 
 def _for_each(names: list[str], given: dict[str, Choice], what: str) -> dict[str, Choice]:
+    known = dict.fromkeys(names)
     for name in given:
-        if name != "*" and name not in names:
+        if name != "*" and name not in known:
             raise ValueError(f"there is no {what} {name!r}; there are {', '.join(names)}")
     missing = [name for name in names if name not in given]
     if missing and "*" not in given:

@@ -23,6 +23,8 @@ class Sections(nn.Module):
         likelihoods: the likelihood of every leaf, which says how many columns it has.
     """
 
+    leaf_of_column: Tensor
+
     def __init__(self, schedule: Schedule, likelihoods: Mapping[str, LikelihoodSpec]) -> None:
         super().__init__()
         positions = column_positions(schedule.graph, likelihoods)
@@ -38,6 +40,10 @@ class Sections(nn.Module):
                 self.register_buffer(f"chosen{index}", torch.tensor(chosen), persistent=False)
         back = torch.tensor(flat).argsort()
         self.register_buffer("back", back, persistent=False)
+        owner = torch.empty(self.columns, dtype=torch.long)
+        for number, found in enumerate(positions.values()):
+            owner[list(found)] = number
+        self.register_buffer("leaf_of_column", owner, persistent=False)
 
     def split(self, table: Tensor) -> dict[int, Tensor]:
         """`(rows, columns)` to one `(leaves, rows, columns)` per leaf block."""
@@ -55,9 +61,9 @@ class Sections(nn.Module):
 
 
 class Scaling(nn.Module):
-    """Location and scale of every table column: the model works on `(x − location) / scale`.
+    """Location, scale and range of every column: the model works on `(x − location) / scale`.
 
-    Both are kept in float64 whatever the model's dtype, because subtracting a large location is
+    All are kept in float64 whatever the model's dtype, because subtracting a large location is
     where precision is lost. A new model scales nothing.
 
     Args:
@@ -65,19 +71,30 @@ class Scaling(nn.Module):
 
     Example:
         >>> scaling = Scaling(1)
-        >>> scaling.location.fill_(3.0), scaling.scale.fill_(2.0)
-        (tensor([3.], dtype=torch.float64), tensor([2.], dtype=torch.float64))
+        >>> scaling.set(torch.tensor([3.0]), torch.tensor([2.0]))
         >>> scaling.apply_to(torch.tensor([[5.0]])), scaling.undo(torch.tensor([[1.0]]))
         (tensor([[1.]], dtype=torch.float64), tensor([[5.]], dtype=torch.float64))
     """
 
     location: Tensor
     scale: Tensor
+    low: Tensor
+    high: Tensor
+    is_fitted: Tensor
 
     def __init__(self, columns: int) -> None:
         super().__init__()
         self.register_buffer("location", torch.zeros(columns, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(columns, dtype=torch.float64))
+        self.register_buffer("low", torch.full((columns,), -torch.inf, dtype=torch.float64))
+        self.register_buffer("high", torch.full((columns,), torch.inf, dtype=torch.float64))
+        self.register_buffer("is_fitted", torch.tensor(False))
+
+    def set(self, location: Tensor, scale: Tensor) -> None:
+        """Learn both, `(columns,)` each."""
+        self.location.copy_(location)
+        self.scale.copy_(scale)
+        self.is_fitted.fill_(True)
 
     def apply_to(self, table: Tensor) -> Tensor:
         """Data to the model's units, `(rows, columns)` in float64."""
@@ -88,11 +105,11 @@ class Scaling(nn.Module):
         return table.double() * self.scale + self.location
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Scaling:
-        location, scale = self.location, self.scale
+        exact = {name: self.get_buffer(name) for name in ("location", "scale", "low", "high")}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         # Follow the move to another device, but not the change to a coarser dtype.
-        self.location = location.to(self.location.device)
-        self.scale = scale.to(self.scale.device)
+        for name, value in exact.items():
+            setattr(self, name, value.to(self.get_buffer(name).device))
         return self
 
 

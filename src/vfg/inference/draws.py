@@ -1,0 +1,331 @@
+"""Draws of a tile of rows: roots from their posterior, decoded, and the noise of the leaves."""
+
+from __future__ import annotations
+
+from functools import lru_cache, singledispatch
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vfg.aggregation import State, aggregation
+from vfg.inference.propagation import Belief
+from vfg.inference.randomness import normal, uniform
+from vfg.likelihoods import BernoulliLikelihood, CategoricalLikelihood, GaussianLikelihood
+
+if TYPE_CHECKING:
+    from vfg.model import VFG
+
+INTERNAL = 64
+"""How many fixed draws of the roots tell where decoded draws lie and how far they spread."""
+GROUP = 32
+"""How many draws are decoded together: always this many, so that a draw has the same bits in
+every request."""
+
+
+def is_joint(model: VFG) -> bool:
+    """Whether every root knows its precision, so that draws carry the spread of the latent states.
+
+    Example:
+        >>> import vfg
+        >>> graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
+        >>> is_joint(vfg.VFG(graph)), is_joint(vfg.VFG(graph, aggregation="gaussian"))
+        (False, True)
+    """
+    roots = [block for block in model.passing.schedule.blocks if block.is_root]
+    return all(aggregation(block.treatment).carries != "none" for block in roots)
+
+
+def root_factor(state: State) -> Tensor:
+    """S with S Sᵀ = P⁻¹: `(nodes, batch, width)` for a diagonal P, else `(..., width, width)`."""
+    if state.precision is None:
+        raise RuntimeError("these roots know nothing of their precision")
+    if state.precision.ndim == state.value.ndim:
+        return state.precision.rsqrt()
+    factor, _ = torch.linalg.cholesky_ex(state.precision)
+    identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    wide = identity.expand_as(factor)
+    inverse: Tensor = torch.linalg.solve_triangular(factor, wide, upper=False)
+    return inverse.mT
+
+
+def internal_normals(model: VFG) -> dict[int, Tensor]:
+    """The fixed draws behind means and deviations: by root block `(draws, nodes, 1, width)`.
+
+    The second half is the first with its signs turned, and if there are few enough coordinates
+    their sample covariance is the identity: for affine edges their mean and covariance are exact.
+    """
+    blocks = model.passing.schedule.blocks
+    chosen = {index: block for index, block in enumerate(blocks) if block.is_root}
+    sizes = [len(block.nodes) * block.width for block in chosen.values()]
+    some = next(model.parameters())
+    parts = _balanced_normals(sum(sizes)).to(some).split(sizes, dim=1)
+    return {
+        index: part.view(INTERNAL, len(block.nodes), 1, block.width)
+        for (index, block), part in zip(chosen.items(), parts, strict=True)
+    }
+
+
+@lru_cache(maxsize=8)
+def _balanced_normals(coordinates: int) -> Tensor:
+    half = INTERNAL // 2
+    zero = torch.zeros(1, dtype=torch.long)
+    drawn = normal(0, zero, torch.arange(half), 0, torch.arange(coordinates))[:, 0]
+    if coordinates <= half:
+        values, vectors = torch.linalg.eigh(drawn.mT @ drawn / half)
+        drawn = drawn @ (vectors * values.rsqrt()) @ vectors.mT
+    return torch.cat([drawn, -drawn])
+
+
+def decode(
+    model: VFG, belief: Belief, normals: dict[int, Tensor], temperature: Tensor
+) -> list[Tensor]:
+    """Backward states of all blocks for draws around the roots' states.
+
+    Args:
+        model: the model.
+        belief: about `rows` rows.
+        normals: by root block `(draws, nodes, 1 or rows, width)`.
+        temperature: what the roots' precision is multiplied by.
+
+    Returns:
+        By block `(draws, nodes, rows, width)`.
+    """
+    count, rows = next(iter(normals.values())).shape[0], belief.converged.shape[1]
+
+    def side_by_side(states: Tensor) -> Tensor:
+        return states.movedim(0, 1).flatten(1, 2)
+
+    tops, known = {}, {}
+    for block, state in belief.roots.items():
+        around = belief.backward[block] + _offset(root_factor(state), normals[block]) * (
+            temperature.rsqrt()
+        )
+        tops[block] = side_by_side(around)
+        has = state.observed.any(-1, keepdim=True)
+        known[block] = side_by_side(has.expand(count, *has.shape))
+    evidence = {
+        block: side_by_side(given.expand(count, *given.shape))
+        for block, given in belief.evidence.items()
+    }
+    backward, _, _ = model.passing.backward_pass(tops, known, evidence)
+    return [states.unflatten(1, (count, rows)).movedim(1, 0) for states in backward]
+
+
+def _offset(factor: Tensor, normals: Tensor) -> Tensor:
+    if factor.ndim == normals.ndim:
+        return (factor @ normals.movedim(0, -1).expand(-1, factor.shape[1], -1, -1)).movedim(-1, 0)
+    return factor * normals
+
+
+def internal_states(
+    model: VFG, belief: Belief, temperature: Tensor, normals: dict[int, Tensor]
+) -> list[Tensor]:
+    """The internal draws decoded, by block `(64, nodes, rows, width)`."""
+    groups = [
+        decode(
+            model, belief, {b: z[first : first + GROUP] for b, z in normals.items()}, temperature
+        )
+        for first in range(0, INTERNAL, GROUP)
+    ]
+    return [torch.cat(parts) for parts in zip(*groups, strict=True)]
+
+
+Moments = tuple[list[Tensor], list[Tensor]]
+
+
+class Tile:
+    """Rows at consecutive ids and everything random about them.
+
+    Args:
+        model: the model.
+        belief: about the rows.
+        noise: deviation of the leaves' noise in the model's units, `(rows, columns)`.
+        temperature: what the roots' precision is multiplied by.
+        row_ids: the ids of the rows.
+        seed: of the draws.
+        remembered: where moments are kept, by the first id of their tile.
+    """
+
+    def __init__(
+        self,
+        model: VFG,
+        belief: Belief,
+        *,
+        noise: Tensor,
+        temperature: Tensor,
+        row_ids: Tensor,
+        seed: int,
+        remembered: dict[int, Moments],
+    ) -> None:
+        self.model, self.belief, self.row_ids, self.seed = model, belief, row_ids, seed
+        self.noise, self.temperature, self.remembered = noise, temperature, remembered
+        self.joint = is_joint(model)
+
+    @property
+    def moments(self) -> Moments:
+        """Mean and variance over the internal draws, by block `(nodes, rows, width)`."""
+        first = int(self.row_ids[0])
+        if first not in self.remembered:
+            self.remembered[first] = self._moments()
+        return self.remembered[first]
+
+    def _moments(self) -> Moments:
+        if not self.joint:
+            return self.belief.backward, [torch.zeros_like(x) for x in self.belief.backward]
+        normals = internal_normals(self.model)
+        drawn = internal_states(self.model, self.belief, self.temperature, normals)
+        means = [states.mean(0) for states in drawn]
+        pairs = zip(drawn, means, strict=True)
+        return means, [(states - mean).square().mean(0) for states, mean in pairs]
+
+    def states(self, group: int) -> list[Tensor]:
+        """Backward states for one group of draws, by block `(draws, nodes, rows, width)`."""
+        if not self.joint:
+            return self._repeated(GROUP)
+        normals = self._root_normals(self._draws(group))
+        drawn = decode(self.model, self.belief, normals, self.temperature)
+        centres, means = self.belief.backward, self.moments[0]
+        shifts = [centre - mean for centre, mean in zip(centres, means, strict=True)]
+        return [x + shift for x, shift in zip(drawn, shifts, strict=True)]
+
+    def data(self, group: int, states: list[Tensor]) -> Tensor:
+        """Draws of the leaves given those states in data units, `(draws, rows, columns)`."""
+        nodes, coordinates = _column_counters(self.model)
+        draws = self._draws(group)
+        return self._explained(states, uniform(self.seed, self.row_ids, draws, nodes, coordinates))
+
+    def plain_quantiles(self, levels: Tensor) -> Tensor:
+        """Quantiles of the leaves given the backward states alone, `(levels, rows, columns)`."""
+        shape = (len(levels), len(self.row_ids), self.model.sections.columns)
+        states = self._repeated(len(levels))
+        return self._explained(states, levels[:, None, None].expand(shape))
+
+    def deviations(self) -> Tensor:
+        """Standard deviations of the leaves in data units, `(rows, columns)`."""
+        noise = self.model.sections.split(self.noise)
+        found = {
+            block: deviation(
+                self.model.likelihood_at(block),
+                self.belief.backward[block],
+                self.moments[1][block],
+                noise[block],
+            )
+            for block in noise
+        }
+        return self.model.sections.join(found).double() * self.model.scaling.scale
+
+    def state_deviations(self, block: int) -> Tensor:
+        """Standard deviations of latent states, `(nodes, rows, width)`; NaN if unknown."""
+        if not self.joint:
+            return torch.full_like(self.belief.backward[block], torch.nan)
+        if block not in self.belief.roots:
+            return self.moments[1][block].sqrt()
+        factor = root_factor(self.belief.roots[block])
+        wide = factor.ndim > self.belief.backward[block].ndim
+        return (factor.square().sum(-1).sqrt() if wide else factor) * self.temperature.rsqrt()
+
+    def _draws(self, group: int) -> Tensor:
+        return torch.arange(group * GROUP, (group + 1) * GROUP)
+
+    def _repeated(self, count: int) -> list[Tensor]:
+        return [states.expand(count, *states.shape) for states in self.belief.backward]
+
+    def _root_normals(self, draws: Tensor) -> dict[int, Tensor]:
+        order = {node.name: place for place, node in enumerate(self.model.graph.nodes)}
+        found = {}
+        for index in self.belief.roots:
+            block = self.model.passing.schedule.blocks[index]
+            nodes = torch.tensor([order[name] for name in block.nodes])
+            coordinates = torch.arange(block.width).repeat(len(nodes))
+            nodes = nodes.repeat_interleave(block.width)
+            drawn = normal(self.seed, self.row_ids, draws, nodes, coordinates)
+            shaped = drawn.unflatten(-1, (len(block.nodes), block.width)).movedim(2, 1)
+            found[index] = shaped.to(self.belief.backward[index])
+        return found
+
+    def _explained(self, states: list[Tensor], numbers: Tensor) -> Tensor:
+        """The leaves' quantiles at `numbers (draws, rows, columns)`, in data units."""
+        sections = self.model.sections
+        levels = sections.split(numbers.flatten(0, 1))
+        noise = sections.split(self.noise.expand(numbers.shape).flatten(0, 1))
+        found = {
+            block: quantile(
+                self.model.likelihood_at(block),
+                states[block].movedim(0, 1).flatten(1, 2),
+                level,
+                noise[block],
+            )
+            for block, level in levels.items()
+        }
+        return self.model.scaling.undo(sections.join(found)).view(numbers.shape)
+
+
+def _column_counters(model: VFG) -> tuple[Tensor, Tensor]:
+    """Node and coordinate of every table column, as the generator counts them."""
+    order = {node.name: place for place, node in enumerate(model.graph.nodes)}
+    nodes = torch.zeros(model.sections.columns, dtype=torch.long)
+    coordinates = torch.zeros_like(nodes)
+    for leaf, columns in model.sections.positions.items():
+        nodes[list(columns)] = order[leaf]
+        coordinates[list(columns)] = torch.arange(len(columns))
+    return nodes, coordinates
+
+
+@singledispatch
+def quantile(likelihood: object, state: Tensor, level: Tensor, noise: Tensor) -> Tensor:
+    """The data of leaves at a level in (0, 1); at uniform levels these are draws.
+
+    Args:
+        likelihood: of the leaves; a new kind registers its own function with `quantile.register`.
+        state: `(nodes, batch, width)`.
+        level: `(nodes, batch, columns)`.
+        noise: the deviation of continuous noise, `(nodes, batch, columns)`.
+    """
+    raise TypeError(f"no draws are known for {type(likelihood).__name__}; register them")
+
+
+@quantile.register
+def _(likelihood: GaussianLikelihood, state: Tensor, level: Tensor, noise: Tensor) -> Tensor:
+    standard: Tensor = torch.special.ndtri(level)
+    return state + noise * standard.to(state)
+
+
+@quantile.register
+def _(likelihood: BernoulliLikelihood, state: Tensor, level: Tensor, noise: Tensor) -> Tensor:
+    return (level > 1.0 - likelihood.mean(state)).to(state)
+
+
+@quantile.register
+def _(likelihood: CategoricalLikelihood, state: Tensor, level: Tensor, noise: Tensor) -> Tensor:
+    below = likelihood.logits(state).double().softmax(-1).cumsum(-1)[..., :-1]
+    return (level > below).sum(-1, keepdim=True).to(state)
+
+
+@singledispatch
+def deviation(likelihood: object, state: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+    """The standard deviation of leaves, `(nodes, batch, columns)`; NaN if there is none.
+
+    Args:
+        likelihood: of the leaves; a new kind registers its own function.
+        state: `(nodes, batch, width)`.
+        variance: of the state, of the same shape.
+        noise: the deviation of continuous noise, `(nodes, batch, columns)`.
+    """
+    raise TypeError(f"no deviations are known for {type(likelihood).__name__}; register them")
+
+
+@deviation.register
+def _(likelihood: GaussianLikelihood, state: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+    return (variance + noise.square()).sqrt()
+
+
+@deviation.register
+def _(likelihood: BernoulliLikelihood, state: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+    expected = likelihood.mean(state)
+    return (expected * (1.0 - expected)).sqrt()
+
+
+@deviation.register
+def _(likelihood: CategoricalLikelihood, state: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+    return torch.full_like(noise, torch.nan)

@@ -1,0 +1,182 @@
+"""What `infer` is given: a table with gaps, or values by name, and what may be used of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vfg.frames import is_frame
+from vfg.graph.checks import suggestion
+from vfg.inputs import (
+    ArrayLike,
+    Name,
+    as_evidence,
+    as_mask,
+    as_tensor,
+    check_values,
+    read_table,
+    scaled,
+    table_columns,
+)
+
+if TYPE_CHECKING:
+    from vfg.model import VFG
+
+
+@dataclass(frozen=True)
+class Given:
+    """Evidence, as it came and as the passes want it."""
+
+    table: Tensor
+    """In its own units, dtype and device `(rows, columns)`, NaN where nothing is observed."""
+    states: dict[str, Tensor]
+    """The given states of latent nodes `(rows, width)`, NaN where a coordinate is free."""
+    cells: Tensor
+    """The table in the model's units, dtype and device, 0 where nothing is observed."""
+    seen: Tensor
+    """Which cells are observed, on the model's device."""
+    evidence: dict[int, Tensor]
+    """The given states by block `(nodes, rows, width)`, NaN where free."""
+    index: Any = None
+    """The row labels of a pandas frame."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.table)
+
+
+def as_given(model: VFG, given: ArrayLike, observed: ArrayLike | None) -> Given:
+    """Check evidence in any of its forms.
+
+    Args:
+        model: whose leaves, columns and latent nodes are given.
+        given: a table with NaN for gaps, or a mapping from names to values.
+        observed: which cells of the table may be used; None means all but NaN.
+
+    Raises:
+        ValueError: for unknown names, wrong shapes, infinite values, or evidence that contradicts
+            itself or the mask.
+        TypeError: for what is not numbers.
+    """
+    states: dict[str, Tensor] = {}
+    if isinstance(given, Mapping):
+        table, states = _by_name(model, given)
+    else:
+        table = read_table(model, given)
+    if observed is not None:
+        table = _masked(model, table, observed)
+    seen = ~table.isnan()
+    known = torch.where(seen, table, 0.0)
+    check_values(model, known, seen)
+    evidence, _, _ = as_evidence(model, states, rows=len(table))
+    index = getattr(given, "index", None) if is_frame(given) else None
+    return Given(table, states, *scaled(model, known, seen), evidence, index)
+
+
+def _masked(model: VFG, table: Tensor, observed: ArrayLike) -> Tensor:
+    mask = as_mask(model, observed, table)
+    empty = mask & table.isnan()
+    if bool(empty.any()):
+        row, column = empty.nonzero()[0].tolist()
+        raise ValueError(
+            f"observed says that column {_label(model, column)!r} of row {row} is observed, but it "
+            "is NaN; give its value, or mark it as unobserved"
+        )
+    return torch.where(mask, table, torch.nan)
+
+
+def _label(model: VFG, column: int) -> str | int:
+    return (model.graph.columns or range(model.sections.columns))[column]
+
+
+def _by_name(model: VFG, given: Mapping[Name, ArrayLike]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Values by the names of leaves, columns and latent nodes as a table and latent states."""
+    values = {name: as_value(model, name, value) for name, value in given.items()}
+    rows = _common_rows(values)
+    kinds = [value.dtype for value in values.values() if value.is_floating_point()]
+    kind = torch.get_default_dtype() if not kinds else kinds[0]
+    for other in kinds[1:]:
+        kind = torch.promote_types(kind, other)
+    device = next(iter(values.values())).device if values else None
+    table = torch.full((rows, model.sections.columns), torch.nan, dtype=kind, device=device)
+    states, taken = dict[str, Tensor](), dict[int, Name]()
+    for name, value in values.items():
+        value = value.to(table).expand(rows, -1)
+        if _is_latent(model, name):
+            states[str(name)] = _finite(name, value)
+        else:
+            for place, column in enumerate(table_columns(model, name, "the evidence")):
+                _take(model, taken, name, column)
+                table[:, column] = value[:, place]
+    return table, states
+
+
+def _take(model: VFG, taken: dict[int, Name], name: Name, column: int) -> None:
+    if column in taken:
+        raise ValueError(
+            f"the evidence gives column {_label(model, column)!r} twice, as {taken[column]!r} and "
+            f"as {name!r}; give it once"
+        )
+    taken[column] = name
+
+
+def as_value(model: VFG, name: Name, given: ArrayLike) -> Tensor:
+    """The value of one leaf, column or latent node as `(rows, width)`, with 1 row for a number."""
+    width = _width(model, name)
+    value = as_tensor(given, f"the evidence for {name!r}")
+    if width == 1 and value.ndim < 2:
+        return value.reshape(-1, 1)
+    if value.ndim != 2 or value.shape[1] != width:
+        shapes = f"(rows, {width})" if width > 1 else "(rows,), (rows, 1) or a single number"
+        raise ValueError(
+            f"the evidence for {name!r} must have shape {shapes}, but has {tuple(value.shape)}"
+        )
+    return value
+
+
+def _width(model: VFG, name: Name) -> int:
+    if _is_latent(model, name):
+        return model.graph.node(str(name)).width
+    if not _is_known(model, name):
+        names = [*(node.name for node in model.graph.nodes), *map(str, model.graph.columns or ())]
+        raise ValueError(
+            f"the evidence names {name!r}, which is not a leaf, column or latent node; "
+            f"{suggestion(str(name), dict.fromkeys(names))}"
+        )
+    return len(table_columns(model, name, "the evidence"))
+
+
+def _is_known(model: VFG, name: Name) -> bool:
+    return name in model.sections.positions or name in (model.graph.columns or ())
+
+
+def _is_latent(model: VFG, name: Name) -> bool:
+    place = model.passing.schedule.place
+    return name in place and name not in model.sections.positions
+
+
+def _common_rows(values: Mapping[Name, Tensor]) -> int:
+    rows = 1
+    first = None
+    for name, value in values.items():
+        if len(value) not in (1, rows) and rows != 1:
+            raise ValueError(
+                f"all evidence must have the same number of rows, but {first!r} has {rows} and "
+                f"{name!r} has {len(value)}"
+            )
+        if len(value) != 1:
+            rows, first = len(value), name
+    return rows
+
+
+def _finite(name: Name, value: Tensor) -> Tensor:
+    if bool(value.isinf().any()):
+        raise ValueError(
+            f"the evidence for {name!r} has infinite values; replace them by NaN (free) or numbers"
+        )
+    return value

@@ -1,0 +1,339 @@
+"""Messages until they agree: what is known about a batch of rows, gaps inside sections included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from vfg.aggregation import State, aggregation
+from vfg.messages import Passes
+
+if TYPE_CHECKING:
+    from vfg.model import VFG
+
+ROUNDS = 32
+"""How often at most the gaps of partly observed states are filled again."""
+DAMPING = 0.5
+"""The share of the way towards the new fill, where nothing better is known."""
+MEMORY = 4
+"""How many earlier rounds help to guess where the fills will end."""
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
+"""A row whose fills would change by less, relative to 1 + their size, has converged."""
+
+Fills = dict[int, Tensor]
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What the messages say about a batch of rows; every tensor is `(nodes, batch, ...)`."""
+
+    backward: list[Tensor]
+    """Backward states, by block."""
+    means: dict[int, Tensor]
+    """The leaves' expected data in the model's units, by leaf block."""
+    roots: dict[int, State]
+    """Forward states of the roots, by root block."""
+    evidence: dict[int, Tensor]
+    """Given latent states, by block, NaN where free."""
+    converged: Tensor
+    """Which rows' fills have settled, `(1, batch)`."""
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors in a fixed order."""
+        states = [part for state in self.roots.values() for part in state if part is not None]
+        return [
+            *self.backward,
+            *self.means.values(),
+            *states,
+            *self.evidence.values(),
+            self.converged,
+        ]
+
+    def with_tensors(self, tensors: Sequence[Tensor]) -> Belief:
+        """The same structure with other tensors, in the order of `tensors()`."""
+        rest = iter(tensors)
+        return Belief(
+            [next(rest) for _ in self.backward],
+            {block: next(rest) for block in self.means},
+            {
+                block: State(
+                    next(rest),
+                    next(rest),
+                    None if state.information is None else next(rest),
+                    None if state.precision is None else next(rest),
+                )
+                for block, state in self.roots.items()
+            },
+            {block: next(rest) for block in self.evidence},
+            next(rest),
+        )
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Belief:
+        """Change every tensor in the same way."""
+        return self.with_tensors([change(tensor) for tensor in self.tensors()])
+
+    def select(self, rows: Tensor) -> Belief:
+        """Some rows of the batch."""
+        return self.map(lambda tensor: tensor.index_select(1, rows))
+
+    def place(self, positions: Tensor, size: int) -> Belief:
+        """The rows at `positions` of a batch of `size`, all other rows zero."""
+
+        def put(tensor: Tensor) -> Tensor:
+            wide = tensor.new_zeros((tensor.shape[0], size, *tensor.shape[2:]))
+            return wide.index_copy(1, positions, tensor)
+
+        return self.map(put)
+
+    @staticmethod
+    def join(parts: Sequence[Belief]) -> Belief:
+        """The rows of several batches, one after the other."""
+        columns = zip(*(part.tensors() for part in parts), strict=True)
+        return parts[0].with_tensors([torch.cat(column, dim=1) for column in columns])
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without gradients and dropout, whatever mode the model is in before and afterwards.
+
+    Example:
+        >>> layer = nn.Dropout()
+        >>> with evaluating(layer):
+        ...     layer.training
+        False
+        >>> layer.training
+        True
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def tiles(row_ids: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
+    """Rows by tiles of `size` consecutive ids: which rows lie in a tile, and at which positions.
+
+    A row's position depends on its id alone, and all tiles have one shape, so a computation by
+    tiles gives a row the same bits whatever else is in the table.
+
+    Example:
+        >>> tiles(torch.tensor([5, 0, 7]), size=4)
+        [(tensor([1]), tensor([0])), (tensor([0, 2]), tensor([1, 3]))]
+    """
+    order = row_ids.argsort(stable=True)
+    _, counts = torch.unique_consecutive(row_ids[order] // size, return_counts=True)
+    return [(rows, row_ids[rows] % size) for rows in order.split(counts.tolist())]
+
+
+def propagate_by_tiles(
+    model: VFG,
+    cells: Tensor,
+    seen: Tensor,
+    labels: Tensor | None,
+    evidence: dict[int, Tensor],
+    *,
+    row_ids: Tensor,
+    size: int,
+    rounds: int = ROUNDS,
+) -> Belief:
+    """`propagate` in padded tiles of a fixed size; the rest of a tile is unobserved."""
+    parts, order = [], []
+    empty = row_ids.new_zeros(0)
+    for rows, positions in tiles(row_ids, size) or [(empty, empty)]:
+        tile = propagate(
+            model,
+            _placed(cells, rows, positions, size, 0.0),
+            _placed(seen, rows, positions, size, False),
+            None if labels is None else _placed(labels, rows, positions, size, -1),
+            {
+                block: _placed(given.movedim(1, 0), rows, positions, size, torch.nan).movedim(0, 1)
+                for block, given in evidence.items()
+            },
+            rounds=rounds,
+        )
+        parts.append(tile.select(positions))
+        order.append(rows)
+    return Belief.join(parts).select(torch.cat(order).argsort())
+
+
+def _placed(table: Tensor, rows: Tensor, positions: Tensor, size: int, rest: float) -> Tensor:
+    wide = table.new_full((size, *table.shape[1:]), rest)
+    return wide.index_copy(0, positions, table.index_select(0, rows))
+
+
+def propagate(
+    model: VFG,
+    cells: Tensor,
+    seen: Tensor,
+    labels: Tensor | None,
+    evidence: dict[int, Tensor],
+    *,
+    rounds: int = ROUNDS,
+) -> Belief:
+    """Both passes; where a state is observed in part, again until its gaps no longer change.
+
+    Gaps start at the learned default. In every round the backward state says what they should be,
+    and they move there, by a damped step or by extrapolation from the rounds before. A row that
+    would hardly change is frozen; one that is not frozen in the end has not converged, and keeps
+    the default. Columns are never filled beyond the range in which training saw them.
+
+    Args:
+        model: the model.
+        cells: a table in the model's units without gaps `(batch, columns)`.
+        seen: which of its cells are observed.
+        labels: label per row, or None.
+        evidence: given latent states by block, NaN where free.
+        rounds: how often gaps are filled again, at most.
+    """
+    leaves, priors = model._leaf_states(cells, seen), model._prior_means(labels)
+
+    def run(fills: Tensor | None) -> Passes:
+        filled = None if fills is None else _by_block(model, fills)
+        return model.passing.run(leaves, priors, evidence, filled)
+
+    passes = run(None)
+    gaps = _gaps(model, passes)
+    converged = ~gaps.any(-1)
+    if not bool(converged.all()):
+        passes, converged = _settle(model, run, passes, gaps, rounds)
+    return Belief(
+        passes.backward,
+        model._leaf_means(passes.backward),
+        {block: passes.forward[block] for block in priors},
+        evidence,
+        converged[None],
+    )
+
+
+def _settle(
+    model: VFG, run: Callable[[Tensor], Passes], passes: Passes, gaps: Tensor, rounds: int
+) -> tuple[Passes, Tensor]:
+    """Fill the gaps again and again; rows that do not settle keep the default."""
+    fills = defaults = _defaults(model, gaps)
+    low, high = _ranges(model, fills)
+    active = gaps.any(-1)
+    seeker = FixedPoint(gaps)
+    for left in reversed(range(rounds + 1)):
+        proposed = _flat(model, passes.backward).clamp(low, high)
+        change = seeker.change(fills, proposed)
+        active = active & ~(change < TOLERANCE[fills.dtype])
+        if left == 0 or not bool(active.any()):
+            break
+        step = seeker.step(fills, proposed).clamp(low, high)
+        fills = torch.where(active[:, None], step, fills)
+        passes = run(fills)
+    if bool(active.any()):
+        passes = run(torch.where(active[:, None], defaults, fills))
+    return passes, ~active
+
+
+class FixedPoint:
+    """Per row, guesses x with g(x) = x from pairs (x, g(x)) by Anderson's method.
+
+    Args:
+        free: which coordinates may move, `(batch, coordinates)`.
+    """
+
+    def __init__(self, free: Tensor) -> None:
+        self.free = free
+        self.points: list[Tensor] = []
+        self.residuals: list[Tensor] = []
+
+    def change(self, point: Tensor, image: Tensor) -> Tensor:
+        """How far image and point are apart, relative to 1 + the point's size, `(batch,)`."""
+        change = (image - point).abs() / (1.0 + point.abs())
+        return torch.where(self.free, change, 0.0).amax(-1)
+
+    def step(self, point: Tensor, image: Tensor) -> Tensor:
+        """The next point."""
+        residual = torch.where(self.free, image - point, 0.0).double()
+        self.points = [*self.points[-MEMORY:], point.double()]
+        self.residuals = [*self.residuals[-MEMORY:], residual]
+        plain = point + DAMPING * residual
+        if len(self.points) == 1:
+            return plain.to(point)
+        moves = torch.stack(self.points, 1).diff(dim=1)
+        changes = torch.stack(self.residuals, 1).diff(dim=1)
+        weights = _least_squares(changes, residual)
+        better = plain - (weights[:, None] @ (moves + DAMPING * changes))[:, 0]
+        # After a step that made things worse the past is a bad guide.
+        worse = residual.square().sum(-1) > self.residuals[-2].square().sum(-1)
+        trusted = better.isfinite().all(-1) & ~worse
+        return torch.where(trusted[:, None], better, plain).to(point)
+
+
+def _least_squares(changes: Tensor, residual: Tensor) -> Tensor:
+    """w with Σ wₖ changesₖ ≈ residual: `(batch, memory, n)`, `(batch, n)` to `(batch, memory)`."""
+    size = changes.square().sum(-1).sqrt()[..., None].clamp(min=1e-300)
+    directions = changes / size
+    gram = directions @ directions.mT
+    ridge = 1e-10 * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    factor, _ = torch.linalg.cholesky_ex(gram + ridge)
+    right = directions @ residual[..., None]
+    return (torch.cholesky_solve(right, factor) / size)[..., 0]
+
+
+def _fillable(model: VFG) -> list[int]:
+    """Blocks whose states are filled before they are sent on: no roots, nothing with precision."""
+    schedule = model.passing.schedule
+    return [
+        index
+        for index, block in enumerate(schedule.blocks)
+        if not block.is_root
+        and block.width > 1
+        and (block.is_leaf or aggregation(block.treatment).carries == "none")
+    ]
+
+
+def _flat(model: VFG, states: Sequence[Tensor]) -> Tensor:
+    """`(nodes, batch, width)` of the fillable blocks as `(batch, coordinates)`."""
+    parts = [states[index].movedim(0, 1).flatten(1) for index in _fillable(model)]
+    return torch.cat(parts, dim=1) if parts else states[0].new_zeros((states[0].shape[1], 0))
+
+
+def _by_block(model: VFG, flat: Tensor) -> Fills:
+    blocks = model.passing.schedule.blocks
+    chosen = {index: blocks[index] for index in _fillable(model)}
+    sizes = [len(block.nodes) * block.width for block in chosen.values()]
+    parts = flat.split(sizes, dim=1)
+    return {
+        index: part.unflatten(1, (len(block.nodes), block.width)).movedim(1, 0)
+        for (index, block), part in zip(chosen.items(), parts, strict=True)
+    }
+
+
+def _gaps(model: VFG, passes: Passes) -> Tensor:
+    """Unobserved coordinates of partly observed states, `(batch, coordinates)`."""
+    observed = [state.observed for state in passes.forward]
+    return _flat(model, [seen.any(-1, keepdim=True) & ~seen for seen in observed]).bool()
+
+
+def _ranges(model: VFG, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The ends between which each fill lies, `(coordinates,)` each; none for latent states."""
+    blocks = model.passing.schedule.blocks
+    ends = []
+    for sign, end in ((-1.0, model.scaling.low), (1.0, model.scaling.high)):
+        bounds = [like.new_full((len(b.nodes), 1, b.width), sign * torch.inf) for b in blocks]
+        for index, part in model.sections.split(model.scaling.apply_to(end[None])).items():
+            if model.likelihood_specs[blocks[index].nodes[0]].is_real:
+                bounds[index] = part.to(like)
+        ends.append(_flat(model, bounds)[0])
+    return ends[0], ends[1]
+
+
+def _defaults(model: VFG, gaps: Tensor) -> Tensor:
+    passing = model.passing
+    blocks = [
+        passing.default(index, {}) if not block.is_root else gaps.new_zeros(())
+        for index, block in enumerate(passing.schedule.blocks)
+    ]
+    return _flat(model, blocks).expand(len(gaps), -1).contiguous()

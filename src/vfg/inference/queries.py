@@ -1,0 +1,323 @@
+"""Inference: any nodes given any others, and what else the states of a model are good for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vfg.graph.checks import suggestion
+from vfg.inference.answers import Answer, Target
+from vfg.inference.evidence import Given, as_given
+from vfg.inference.propagation import ROUNDS, Belief, evaluating, propagate_by_tiles
+from vfg.inputs import ArrayLike, Name, as_labels, as_tensor
+from vfg.priors import LabelPrior
+
+if TYPE_CHECKING:
+    from vfg.model import VFG
+
+CHUNK = {"cpu": 256}
+"""How many rows pass messages together, by type of device; part of what makes bits the same."""
+OTHER_CHUNK = 4096
+
+
+@torch.no_grad()
+def infer(
+    model: VFG,
+    given: ArrayLike,
+    targets: Name | Sequence[Name] | None = None,
+    *,
+    observed: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    seed: int = 0,
+    row_ids: ArrayLike | None = None,
+    rounds: int = ROUNDS,
+) -> Answer:
+    """Any targets given any evidence.
+
+    A state that is observed in part has its gaps filled by backward messages, again and again
+    until they settle. The rows run in chunks of a fixed size aligned to their ids, so a row with
+    the same id has the same bits in every batch and order.
+
+    Args:
+        model: the model.
+        given: an array, tensor or frame with NaN for gaps; or values by the names of leaves,
+            columns and latent nodes: a number, `(rows,)` or `(rows, width)` each.
+        targets: leaves, columns or latent nodes by name; None means all leaves.
+        observed: which cells may be used, as a boolean mask, or by leaf or column.
+        labels: label per row, −1 for none, if the prior has labels.
+        seed: of the draws.
+        row_ids: distinct integers from 0 on that draws and chunks depend on; None means the
+            position in the input.
+        rounds: how often gaps are filled again, at most.
+
+    Returns:
+        Means, deviations, quantiles and draws; see `Answer`.
+
+    Raises:
+        ValueError: for unknown names, wrong shapes, infinite values, or contradictions.
+        TypeError: for what is not numbers.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))  # edges are identities
+        >>> infer(model, {"a": [1.0, 2.0]}, targets=["b"]).mean["b"]
+        tensor([[1.],
+                [2.]], dtype=torch.float64)
+    """
+    if rounds < 0:
+        raise ValueError(f"rounds must be 0 or more, but is {rounds}")
+    evidence = as_given(model, given, observed)
+    ids = _row_ids(model, row_ids, evidence.rows)
+    chosen = [_target(model, name) for name in _names(model, targets)]
+    belief = _believe(model, evidence, as_labels(model, labels, evidence.rows), ids, rounds)
+    return Answer(model, evidence, belief, chosen, ids, seed)
+
+
+@torch.no_grad()
+def embed(
+    model: VFG,
+    table: ArrayLike,
+    *,
+    observed: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+) -> Tensor:
+    """The states of the roots side by side, with the prior's mean where there is no evidence.
+
+    Args:
+        model: the model.
+        table: evidence in any form that `infer` takes.
+        observed: which cells may be used.
+        labels: label per row, −1 for none, if the prior has labels.
+
+    Returns:
+        `(rows, sum of the roots' widths)`.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2))
+        >>> embed(model, torch.zeros(3, 2)).shape
+        torch.Size([3, 2])
+    """
+    roots = model.graph.roots
+    answer = infer(model, table, list(roots), observed=observed, labels=labels)
+    return torch.cat([answer.mean[root] for root in roots], dim=1)
+
+
+@torch.no_grad()
+def label_probabilities(
+    model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None
+) -> Tensor:
+    r"""Probabilities of the labels, all alike beforehand.
+
+    $p(u \mid x) \propto p(h \mid u)$ on the observed coordinates of the roots; for roots that know
+    their precision exactly $\exp(\tfrac12 (\eta + \lambda_u)^\top P^{-1} (\eta + \lambda_u) -
+    \tfrac12 \lVert \lambda_u \rVert^2)$ with η without the prior.
+
+    Args:
+        model: a model with the prior `vfg.PerLabel`.
+        table: evidence in any form that `infer` takes.
+        observed: which cells may be used.
+
+    Returns:
+        `(rows, labels)`.
+
+    Raises:
+        ValueError: if the prior has no labels.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}), prior=vfg.PerLabel(4))
+        >>> label_probabilities(model, torch.zeros(1, 2))  # at the start all labels are alike
+        tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
+    given = as_given(model, table, observed)
+    priors = {block: model.prior_at(block) for block in model._blocks_of(model.priors)}
+    belief = _believe(model, given, None, _row_ids(model, None, given.rows), ROUNDS)
+    scores = []
+    for block, prior in priors.items():
+        if not isinstance(prior, LabelPrior):
+            raise ValueError(
+                f"labels need a prior with one mean per label, but the prior is "
+                f"{model.prior_spec.name!r}; build the model with prior=vfg.PerLabel(labels)"
+            )
+        scores.append(_label_scores(belief, block, prior).sum(0))
+    return torch.stack(scores).sum(0).softmax(-1).to(given.table)
+
+
+def classify(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
+    """The most probable label of every row; see `label_probabilities`.
+
+    Args:
+        model: a model with the prior `vfg.PerLabel`.
+        table: evidence in any form that `infer` takes.
+        observed: which cells may be used.
+
+    Returns:
+        Integers `(rows,)`.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}), prior=vfg.PerLabel(4))
+        >>> classify(model, torch.zeros(3, 2)).shape
+        torch.Size([3])
+    """
+    return label_probabilities(model, table, observed=observed).argmax(-1)
+
+
+@torch.no_grad()
+def traverse(
+    model: VFG,
+    table: ArrayLike,
+    node: str,
+    coordinate: int,
+    values: ArrayLike,
+    *,
+    observed: ArrayLike | None = None,
+) -> Tensor:
+    """Decode rows with one coordinate of one latent node moved.
+
+    Args:
+        model: the model.
+        table: evidence in any form that `infer` takes.
+        node: a latent node; its backward state is fixed, roots and other nodes stay.
+        coordinate: which of its coordinates.
+        values: what is added to that coordinate, one after the other.
+        observed: which cells may be used.
+
+    Returns:
+        The expected tables `(rows, values, columns)` in data units.
+
+    Raises:
+        ValueError: for a node that is a leaf or unknown, or a coordinate that it does not have.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))  # edges are identities
+        >>> traverse(model, torch.zeros(1, 2), "root", 0, [-1.0, 1.0])[0]
+        tensor([[-1., -1.],
+                [ 1.,  1.]])
+    """
+    _check_coordinate(model, node, coordinate)
+    steps = as_tensor(values, "the values").reshape(-1)
+    given = as_given(model, table, observed)
+    belief = _believe(model, given, None, _row_ids(model, None, given.rows), ROUNDS)
+    with evaluating(model):
+        moved = [_decode_moved(model, belief, node, coordinate, float(step)) for step in steps]
+    empty = given.table.new_zeros((given.rows, 0, model.sections.columns))
+    return torch.stack(moved, dim=1).to(given.table) if moved else empty
+
+
+# What the functions above share.
+
+
+def _believe(
+    model: VFG, given: Given, labels: Tensor | None, row_ids: Tensor, rounds: int
+) -> Belief:
+    size = CHUNK.get(row_ids.device.type, OTHER_CHUNK)
+    with evaluating(model):
+        return propagate_by_tiles(
+            model,
+            given.cells,
+            given.seen,
+            labels,
+            given.evidence,
+            row_ids=row_ids,
+            size=size,
+            rounds=rounds,
+        )
+
+
+def _row_ids(model: VFG, row_ids: ArrayLike | None, rows: int) -> Tensor:
+    device = next(model.parameters()).device
+    if row_ids is None:
+        return torch.arange(rows, device=device)
+    found = as_tensor(row_ids, "row_ids")
+    if found.is_floating_point() or found.dtype == torch.bool:
+        raise TypeError(f"row_ids must be integers, but they are {found.dtype}")
+    if tuple(found.shape) != (rows,):
+        raise ValueError(f"there must be one row id per row ({rows}), but got {tuple(found.shape)}")
+    found = found.long().to(device)
+    if rows and int(found.min()) < 0:
+        raise ValueError(f"row_ids must be 0 or more, but one is {int(found.min())}")
+    values, counts = found.unique(return_counts=True)
+    if len(values) < rows:
+        raise ValueError(f"row_ids must differ, but {int(values[counts > 1][0])} appears twice")
+    return found
+
+
+def _names(model: VFG, targets: Name | Sequence[Name] | None) -> list[Name]:
+    if targets is None:
+        return list(model.graph.leaves)
+    names = [targets] if isinstance(targets, str | int) else list(dict.fromkeys(targets))
+    if not names:
+        raise ValueError("targets is empty; name leaves, columns or latent nodes, or leave it out")
+    return names
+
+
+def _target(model: VFG, name: Name) -> Target:
+    graph, positions = model.graph, model.sections.positions
+    columns: tuple[Name, ...] = graph.columns or ()
+    if isinstance(name, str) and name in positions:
+        found = positions[name]
+        own = graph.node(name).columns or ()
+        labels = tuple(str(c) for c in own) if own and isinstance(own[0], str) else None
+        return Target(name, name, found, labels or _labels(name, len(found)), (len(found),))
+    if isinstance(name, str) and name in model.passing.schedule.place:
+        width = graph.node(name).width
+        return Target(name, name, (), _labels(name, width), (width,))
+    if name in columns:
+        column = columns.index(name)
+        leaf = next(leaf for leaf, found in positions.items() if column in found)
+        return Target(name, leaf, (column,), (str(name),), ())
+    known = [*(node.name for node in graph.nodes), *map(str, columns)]
+    raise ValueError(
+        f"the target {name!r} is not a leaf, column or latent node; "
+        f"{suggestion(str(name), dict.fromkeys(known))}"
+    )
+
+
+def _labels(name: str, width: int) -> tuple[str, ...]:
+    return (name,) if width == 1 else tuple(f"{name}[{k}]" for k in range(width))
+
+
+def _label_scores(belief: Belief, block: int, prior: LabelPrior) -> Tensor:
+    """log p(evidence below | label) up to a constant, `(nodes, rows, labels)`."""
+    state = belief.roots[block]
+    if state.information is None or state.precision is None:
+        return prior.log_prob_by_label(state.value, state.observed)
+    means = prior.locations[:, None]
+    joined = (state.information - prior.mean(None))[:, :, None] + means
+    if state.precision.ndim == state.value.ndim:
+        explained = (joined.square() / state.precision[:, :, None]).sum(-1)
+    else:
+        factor, _ = torch.linalg.cholesky_ex(state.precision)
+        half = torch.linalg.solve_triangular(factor, joined.mT, upper=False)
+        explained = half.square().sum(-2)
+    return 0.5 * (explained - means.square().sum(-1))
+
+
+def _check_coordinate(model: VFG, node: str, coordinate: int) -> None:
+    width = model.graph.node(node).width
+    if node in model.graph.leaves:
+        raise ValueError(f"{node!r} is a leaf; traverse moves a latent node")
+    if not 0 <= coordinate < width:
+        raise ValueError(
+            f"node {node!r} has the coordinates 0 to {width - 1}, but got {coordinate}"
+        )
+
+
+def _decode_moved(model: VFG, belief: Belief, node: str, coordinate: int, step: float) -> Tensor:
+    block, row = model.passing.schedule.place[node]
+    fixed = belief.backward[block][row].clone()
+    fixed[:, coordinate] += step
+    evidence = dict(belief.evidence)
+    own = evidence.get(block, torch.full_like(belief.backward[block], torch.nan)).clone()
+    own[row] = fixed
+    evidence[block] = own
+    tops = {index: belief.backward[index] for index in belief.roots}
+    known = {index: state.observed.any(-1, keepdim=True) for index, state in belief.roots.items()}
+    backward, _, _ = model.passing.backward_pass(tops, known, evidence)
+    return model.scaling.undo(model.sections.join(model._leaf_means(backward)))

@@ -1,0 +1,90 @@
+"""Random numbers that depend on where they are used and on nothing else."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# The odd multipliers of the splitmix64 finaliser, and 2^64 / golden ratio, as signed integers.
+_FIRST, _SECOND, _GOLDEN = (
+    number - 2**64 for number in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15)
+)
+
+
+def uniform(
+    seed: int, row_ids: Tensor, draws: Tensor, nodes: Tensor | int, coordinates: Tensor
+) -> Tensor:
+    r"""Uniform numbers in (0, 1), each a hash of five integers.
+
+    $$u = (\lfloor \mathrm{hash}(\text{seed}, \text{row}, \text{draw}, \text{node},
+      \text{coordinate}) / 2^{12} \rfloor + \tfrac12) / 2^{52}$$
+
+    A number is the same whatever else is asked for with it, in which order, and on which device.
+
+    Args:
+        seed: any integer; those that differ by a multiple of 2⁶⁴ are the same seed.
+        row_ids: integers `(rows,)`.
+        draws: integers `(draws,)`.
+        nodes: one integer, or one per coordinate.
+        coordinates: integers `(coordinates,)`.
+
+    Returns:
+        Float64 numbers `(draws, rows, coordinates)` on the device of `row_ids`.
+
+    Example:
+        >>> two = uniform(0, torch.arange(3), torch.arange(2), 0, torch.arange(4))
+        >>> one = uniform(0, torch.tensor([2]), torch.tensor([1]), 0, torch.tensor([3]))
+        >>> two.shape, bool(two[1, 2, 3] == one[0, 0, 0])
+        (torch.Size([2, 3, 4]), True)
+    """
+    state = _absorb(_mixed(torch.tensor(_signed(seed), device=row_ids.device) + _GOLDEN), row_ids)
+    state = _absorb(state, draws.to(row_ids)[:, None])[..., None]
+    state = _absorb(state, torch.as_tensor(nodes).to(row_ids))
+    state = _absorb(state, coordinates.to(row_ids))
+    # 52 bits and a half are exact in float64, and neither 0 nor 1.
+    return (_shifted(state, 12).double() + 0.5) * 2.0**-52
+
+
+def normal(
+    seed: int, row_ids: Tensor, draws: Tensor, nodes: Tensor | int, coordinates: Tensor
+) -> Tensor:
+    """Standard Normal numbers: the Normal quantiles of `uniform` with the same arguments.
+
+    Args:
+        seed: any integer.
+        row_ids: integers `(rows,)`.
+        draws: integers `(draws,)`.
+        nodes: one integer, or one per coordinate.
+        coordinates: integers `(coordinates,)`.
+
+    Returns:
+        Float64 numbers `(draws, rows, coordinates)` on the device of `row_ids`.
+
+    Example:
+        >>> many = normal(0, torch.arange(100), torch.arange(100), 0, torch.arange(1))
+        >>> round(many.mean().item(), 1), round(many.std().item(), 1)
+        (0.0, 1.0)
+    """
+    found: Tensor = torch.special.ndtri(uniform(seed, row_ids, draws, nodes, coordinates))
+    return found
+
+
+def _absorb(state: Tensor, value: Tensor) -> Tensor:
+    """The hash so far and one integer more; order matters, and every pair ends elsewhere."""
+    return _mixed((state ^ _mixed(value + _GOLDEN)) + _GOLDEN)
+
+
+def _mixed(value: Tensor) -> Tensor:
+    """A bijection of 64-bit integers in which every bit depends on every bit."""
+    value = (value ^ _shifted(value, 30)) * _FIRST
+    value = (value ^ _shifted(value, 27)) * _SECOND
+    return value ^ _shifted(value, 31)
+
+
+def _shifted(value: Tensor, bits: int) -> Tensor:
+    """Shift right and fill with zeros, which signed integers do not do by themselves."""
+    return (value >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63
