@@ -1,0 +1,121 @@
+"""The table of a training run: collecting, scaling, holding out, setting up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from vfg.flows import ActivationNormalisation, Flow
+from vfg.inputs import ArrayLike
+from vfg.model import VFG
+
+
+class Table(NamedTuple):
+    """Cells in the model's units, 0 where unobserved; what is observed; labels if there are any."""
+
+    cells: Tensor
+    seen: Tensor
+    labels: Tensor | None
+
+
+def collected(table: ArrayLike) -> ArrayLike:
+    """The rows of a torch dataset or loader as one tensor; anything else as it is.
+
+    Example:
+        >>> from torch.utils.data import TensorDataset
+        >>> collected(TensorDataset(torch.zeros(3, 2))).shape
+        torch.Size([3, 2])
+    """
+    if isinstance(table, DataLoader):
+        return torch.cat([_rows(batch) for batch in table])
+    if isinstance(table, IterableDataset):
+        return torch.stack([_rows(row) for row in table])
+    if isinstance(table, Dataset):
+        return torch.stack([_rows(table[k]) for k in range(len(table))])  # type: ignore[arg-type]
+    return table
+
+
+def _rows(item: ArrayLike) -> Tensor:
+    """The data of an item that may carry more, such as a label."""
+    first = item[0] if isinstance(item, tuple | list) else item
+    return torch.as_tensor(first)
+
+
+def fit_scaling(model: VFG, cells: Tensor, seen: Tensor, scale: bool) -> None:
+    """Learn range, location and scale of the columns, unless the model knows them already.
+
+    Raises:
+        ValueError: if a column has no observed cell.
+    """
+    counts = seen.sum(0)
+    if bool((counts == 0).any()):
+        column = int((counts == 0).nonzero()[0])
+        raise ValueError(
+            f"column {column_name(model, column)} has no observed value, so nothing can be learned "
+            "about it; leave it out of the table and the graph"
+        )
+    values = cells.double()
+    scaling = model.scaling
+    if bool(scaling.high.isinf().any()):
+        scaling.low.copy_(torch.where(seen, values, torch.inf).amin(0))
+        scaling.high.copy_(torch.where(seen, values, -torch.inf).amax(0))
+    if not scale or bool(scaling.is_fitted):
+        return
+    location = (values * seen).sum(0) / counts
+    variance = (((values - location) * seen) ** 2).sum(0) / counts
+    spread = variance.sqrt()
+    usable = (spread > 1e-12 * location.abs().clamp(min=1e-300)) & _is_real(model, cells.device)
+    scaling.set(
+        torch.where(_is_real(model, cells.device), location, 0.0),
+        torch.where(usable, spread, 1.0),
+    )
+
+
+def _is_real(model: VFG, device: torch.device) -> Tensor:
+    flags = torch.zeros(model.sections.columns, dtype=torch.bool, device=device)
+    for leaf, columns in model.sections.positions.items():
+        flags[list(columns)] = model.likelihood_specs[leaf].is_real
+    return flags
+
+
+def column_name(model: VFG, column: int) -> str:
+    """How to speak of a column: by its name, or by its leaf and place."""
+    names = model.graph.columns
+    if names is not None and isinstance(names[0], str):
+        return repr(names[column])
+    for leaf, columns in model.sections.positions.items():
+        if column in columns:
+            return f"{column} (leaf {leaf!r})"
+    raise IndexError(column)
+
+
+def held_out(model: VFG, data: Table, share: float, seed: int) -> Tensor:
+    """Which observed cells are kept from training: whole sections, drawn row by row."""
+    generator = torch.Generator().manual_seed(seed * 7919 + 17)
+    sections = len(model.sections.positions)
+    drawn = torch.rand(len(data.cells), sections, generator=generator) < share
+    chosen = drawn.to(data.seen.device).index_select(1, model.sections.leaf_of_column)
+    # A graph with one leaf has nothing to predict a held-out section from.
+    return data.seen & chosen if sections > 1 else torch.zeros_like(data.seen)
+
+
+@torch.no_grad()
+def initialise(model: VFG, data: Table, rows: int) -> None:
+    """Set activation normalisations of a new model from the first rows."""
+    if bool(model.is_trained) or not any(
+        isinstance(layer, ActivationNormalisation) for layer in model.modules()
+    ):
+        return
+    flows = [model.passing.group(g).flow for g in range(len(model.passing.schedule.groups))]
+    hooks = [flow.register_forward_pre_hook(_from_data) for flow in flows if flow is not None]
+    labels = None if data.labels is None else data.labels[:rows]
+    model(data.cells[:rows], data.seen[:rows], labels)
+    for hook in hooks:
+        hook.remove()
+
+
+def _from_data(flow: Flow, inputs: tuple[Tensor, ...]) -> None:
+    flow.initialise(inputs[0])

@@ -1,0 +1,446 @@
+"""`fit`: gradient ascent on the surrogate, with everything that a long run needs around it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vfg.inference import fit_spread
+from vfg.inputs import ArrayLike, as_cells, as_labels, scaled
+from vfg.model import VFG
+from vfg.training.checkpoint import Checkpoint, fingerprint
+from vfg.training.data import Table, collected, fit_scaling, held_out, initialise
+from vfg.training.distributed import World, chosen_device, joined_world
+from vfg.training.history import Epoch, History
+from vfg.training.masking import Masking
+from vfg.training.optimiser import AdamW, one_cycle
+from vfg.training.progress import Progress
+
+BOTH_ALGORITHMS = Masking()
+"""Algorithms 1 and 2 in turns."""
+RESTARTS = 5
+"""How often a non-finite loss is answered by going back and lowering the rate."""
+SLOWDOWN = 0.3
+"""By how much the rate is lowered then."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides what training does to a model, beside the model and the table."""
+
+    masking: Masking | None
+    layerwise: bool
+    beta: float
+    warmup: int
+    epochs: int
+    budget: float | None
+    batch: int
+    rate: float
+    weight_decay: float
+    clip: float
+    validation: float
+    patience: int | None
+    scale: bool
+    compile: bool
+    seed: int
+
+    def __post_init__(self) -> None:
+        _at_least("epochs", self.epochs, 1)
+        _at_least("batch", self.batch, 1)
+        _at_least("warmup", self.warmup, 0)
+        _at_least("beta", self.beta, 0.0)
+        _at_least("patience", 1 if self.patience is None else self.patience, 1)
+        if not 0.0 <= self.validation < 1.0:
+            raise ValueError(
+                f"validation is the share of cells held out, from 0 to below 1, but got "
+                f"{self.validation}"
+            )
+        for name in ("rate", "clip", "budget"):
+            value = getattr(self, name)
+            if value is not None and not value > 0.0:
+                raise ValueError(f"{name} must be positive, but got {value}")
+
+
+def fit(
+    model: VFG,
+    table: ArrayLike,
+    *,
+    observed: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    masking: Masking | None = BOTH_ALGORITHMS,
+    layerwise: bool = False,
+    beta: float = 1.0,
+    warmup: int = 0,
+    epochs: int = 200,
+    budget: float | None = None,
+    batch: int = 256,
+    rate: float = 2e-3,
+    weight_decay: float = 1e-2,
+    clip: float = 1.0,
+    validation: float = 0.1,
+    patience: int | None = None,
+    scale: bool = True,
+    device: str | torch.device | None = None,
+    compile: bool = False,
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+    seed: int = 0,
+) -> History:
+    r"""Train a model in place.
+
+    Algorithm 1 ascends the surrogate objective; Algorithm 2, interleaved by `masking`, passes
+    messages from a random subset of each row's sections and scores the others. Only observed cells
+    ever enter a loss. Training a model that was trained before continues from where it is.
+
+    Args:
+        model: the model; on return it has the best state found, in evaluation mode.
+        table: a tensor, array, pandas or polars frame, mapping from leaves, torch dataset or
+            loader; NaN is unobserved.
+        observed: which cells may be used; those that are NaN are never.
+        labels: label per row, −1 for none, if the prior has labels.
+        masking: Algorithm 2, or None for Algorithm 1 alone.
+        layerwise: update the edges of one layer per step, cycling through the layers.
+        beta: weight of the KL and prior terms.
+        warmup: epochs during which that weight rises from 0.
+        epochs: passes over the table.
+        budget: seconds after which to stop all the same; the schedule shrinks to fit.
+        batch: rows per step.
+        rate: the highest learning rate of the one-cycle schedule.
+        weight_decay: of the conditioners.
+        clip: largest norm of a gradient.
+        validation: share of the observed sections that is held out to choose the best state; 0
+            keeps the last state.
+        patience: stop after this many epochs without a better held-out loss.
+        scale: whether a new model learns location and scale of real-valued columns.
+        device: where to train; the GPU if there is one.
+        compile: compile the step with `torch.compile`.
+        checkpoint: folder that keeps the run, so that calling again after a crash resumes it.
+        progress: show a progress bar.
+        seed: decides everything that is drawn; global generators are left alone.
+
+    Returns:
+        The history of the run.
+
+    Raises:
+        ValueError: for a table, labels or settings that cannot be, or a foreign checkpoint.
+        FloatingPointError: if the loss stays non-finite at ever lower rates; the model is then back
+            at its best state.
+
+    Example:
+        >>> import vfg
+        >>> x = torch.randn(200, 1, generator=torch.Generator().manual_seed(0))
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2))
+        >>> history = vfg.fit(model, torch.cat([x, -x], dim=1), epochs=3, progress=False)
+        >>> len(history)
+        3
+    """
+    settings = Settings(
+        masking, layerwise, beta, warmup, epochs, budget, batch, rate, weight_decay, clip,
+        validation, patience, scale, compile, seed,
+    )  # fmt: skip
+    cells, seen = as_cells(model, collected(table), observed)
+    if not len(cells):
+        raise ValueError("there is nothing to learn from a table without rows")
+    given = as_labels(model, labels, len(cells))
+    where = chosen_device(device)
+    folder = None
+    if checkpoint is not None:
+        described = {"settings": asdict(settings), "model": model.to_dict()}
+        tensors = {"cells": cells, "seen": seen, **model.state_dict()}
+        folder = Checkpoint(checkpoint, fingerprint(described, tensors))
+    fit_scaling(model, cells, seen, scale)
+    model.to(where)
+    data = Table(*scaled(model, cells, seen), None if given is None else given.to(where))
+    devices = [where] if where.type == "cuda" else []
+    with joined_world(where) as world, torch.random.fork_rng(devices=devices):
+        run = Run(model, data, settings, world, folder)
+        shown = Progress(epochs, visible=progress and world.is_first)
+        history = run.train(shown)
+        model.eval()
+        fit_spread(model, data.cells, run.data.seen, run.held, labels=data.labels, seed=seed)
+    return history
+
+
+class Run:
+    """One training run: what changes from step to step, and from epoch to epoch."""
+
+    def __init__(
+        self,
+        model: VFG,
+        data: Table,
+        settings: Settings,
+        world: World,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self.model, self.settings, self.world, self.checkpoint = model, settings, world, checkpoint
+        self.device = data.cells.device
+        self.held = held_out(model, data, settings.validation, settings.seed)
+        self.data = Table(data.cells, data.seen & ~self.held, data.labels)
+        self.batch = self._batch_size(len(data.cells))
+        self.steps = len(data.cells) // self.batch
+        self.history = History()
+        self.slowdown = 1.0
+        self.elapsed = 0.0
+        initialise(model, self.data, self.batch)
+        self.optimiser = AdamW(model, settings.rate, settings.weight_decay)
+        self.loss = self._loss_function()
+        self.layers = _edges_by_layer(model) if settings.layerwise else []
+        self.best = _copy(model)
+
+    def train(self, progress: Progress) -> History:
+        """All epochs, with the best state restored at the end."""
+        self._resume()
+        begun = time.monotonic() - self.elapsed
+        with progress:
+            try:
+                while self.history.stopped == "running":
+                    self._epoch(begun)
+                    self._decide()
+                    progress.show(self.history)
+                    self._save()
+            except KeyboardInterrupt:
+                self.history.stopped = "interrupted"
+        _restore(self.model, self.best)
+        self.model.is_trained.fill_(True)
+        return self.history
+
+    def _epoch(self, begun: float) -> None:
+        """One pass over the rows; repeated at a lower rate for as long as it is not finite."""
+        number = len(self.history)
+        start, memory = _copy(self.model), self.optimiser.copy()
+        while True:
+            means, finite = self._steps(number, begun)
+            if finite:
+                break
+            broken = self._broken_node()
+            _restore(self.model, start)
+            self.optimiser.restore(memory)
+            self.history.restarts += 1
+            self.slowdown *= SLOWDOWN
+            if self.history.restarts > RESTARTS:
+                _restore(self.model, self.best)
+                raise FloatingPointError(
+                    f"the loss became non-finite {RESTARTS + 1} times, at ever lower rates, first "
+                    f"at node {broken!r}; look for extreme values beneath it, or lower rate="
+                    f"{self.settings.rate:g}; the model is back at its best state"
+                )
+        self.elapsed = self.world.agree(time.monotonic() - begun, self.device)
+        objective, reconstruction, kl, edge, root, constants = means
+        epoch = Epoch(
+            number,
+            objective,
+            reconstruction,
+            kl,
+            edge,
+            root,
+            constants,
+            validation=self._validation(),
+            rate=self.optimiser.rate,
+            beta=self._beta(number),
+            seconds=self.elapsed,
+        )
+        if self.history.add(epoch):
+            self.best = _copy(self.model)
+
+    def _steps(self, number: int, begun: float) -> tuple[list[float], bool]:
+        """The steps of an epoch; nothing is read back from the device until they are done."""
+        generator = self._reseed(number)
+        self.model.train()
+        order = torch.randperm(len(self.data.cells), generator=generator, device=self.device)
+        beta = torch.tensor(self._beta(number), device=self.device, dtype=self.data.cells.dtype)
+        total = torch.zeros(6, device=self.device, dtype=self.data.cells.dtype)
+        finite = torch.ones((), dtype=torch.bool, device=self.device)
+        for k in range(self.steps):
+            step = number * self.steps + k
+            rows = order[k * self.batch : (k + 1) * self.batch]
+            self.optimiser.rate = self._rate(step, begun)
+            terms, norm = self._step(step, rows, beta, generator)
+            finite &= terms.isfinite().all() & norm.isfinite()
+            total += terms
+        self.model.eval()
+        return (total / self.steps).tolist(), bool(finite)
+
+    def _step(
+        self, step: int, rows: Tensor, beta: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        seen, scored = self._masks(step, rows, generator)
+        own = slice(self.world.rank, None, self.world.size)
+        labels = None if self.data.labels is None else self.data.labels[rows[own]]
+        terms: Tensor = self.loss(self.data.cells[rows[own]], seen[own], scored[own], labels, beta)
+        self.optimiser.clear()
+        (-terms[0] / self.data.cells.shape[1]).backward()
+        if self.layers:
+            _freeze_all_but(self.layers, step % len(self.layers))
+        norm = self.optimiser.clip(self.settings.clip)
+        self.optimiser.step()
+        return terms.detach(), norm
+
+    def _masks(self, step: int, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """What messages may see, and how much each cell counts in the likelihood."""
+        seen = self.data.seen[rows]
+        masking = self.settings.masking
+        if masking is None or not masking.is_masked(step):
+            return seen, seen.to(self.data.cells.dtype)
+        leaf_of_column = self.model.sections.leaf_of_column
+        sections = len(self.model.sections.positions)
+        kept = masking.draw(len(rows), sections, generator).index_select(1, leaf_of_column)
+        visible = seen & kept
+        scored = (seen & ~kept) + masking.visible * visible
+        return visible, scored.to(self.data.cells.dtype)
+
+    def _loss_function(self) -> Callable[..., Tensor]:
+        loss: nn.Module = Loss(self.model)
+        if self.world.size > 1:
+            loss = nn.parallel.DistributedDataParallel(
+                loss, broadcast_buffers=False, find_unused_parameters=True
+            )
+        return torch.compile(loss) if self.settings.compile else loss
+
+    def _validation(self) -> float | None:
+        """Mean negative log-likelihood of the held-out cells, from messages of the others."""
+        rows = self.held.any(1).nonzero()[:, 0][:4096]
+        if not len(rows):
+            return None
+        with torch.no_grad():
+            scored = self.held[rows].to(self.data.cells.dtype)
+            labels = None if self.data.labels is None else self.data.labels[rows]
+            found = self.model.objective(
+                self.data.cells[rows], self.data.seen[rows], scored, labels, 0.0
+            )
+            return float(-found.total.sum() / scored.sum())
+
+    def _decide(self) -> None:
+        """Whether to stop, and why."""
+        history, settings = self.history, self.settings
+        best = history.best or 0
+        if len(history) >= settings.epochs:
+            history.stopped = "epochs"
+        elif settings.budget is not None and self.elapsed >= settings.budget:
+            history.stopped = "budget"
+        elif settings.patience is not None and len(history) - 1 - best >= settings.patience:
+            history.stopped = "patience"
+
+    def _rate(self, step: int, begun: float) -> float:
+        done = step / (self.steps * self.settings.epochs)
+        if self.settings.budget is not None:
+            spent = self.elapsed if self.world.size > 1 else time.monotonic() - begun
+            done = max(done, spent / self.settings.budget)
+        return self.slowdown * self.settings.rate * one_cycle(min(done, 1.0))
+
+    def _beta(self, number: int) -> float:
+        settings = self.settings
+        return settings.beta * (min(1.0, number / settings.warmup) if settings.warmup else 1.0)
+
+    def _reseed(self, number: int) -> torch.Generator:
+        """Everything drawn in an epoch follows from the seed and its number, so runs can resume."""
+        mixed = (self.settings.seed * 1_000_003 + number) * 101 + self.history.restarts
+        torch.manual_seed(mixed * 1009 + self.world.rank)  # dropout, inside a forked generator
+        return torch.Generator(self.device).manual_seed(mixed)
+
+    def _batch_size(self, rows: int) -> int:
+        size = min(self.settings.batch, rows) // self.world.size * self.world.size
+        if not size:
+            raise ValueError(f"{self.world.size} processes cannot share {rows} rows")
+        return size
+
+    def _broken_node(self) -> str:
+        """The first node whose state is not finite, else the one with the largest state."""
+        with torch.no_grad():
+            passes = self.model(self.data.cells[:4096], self.data.seen[:4096])
+        blocks = self.model.passing.schedule.blocks
+        sizes: dict[str, float] = {}
+        for block, state, back in zip(blocks, passes.forward, passes.backward, strict=True):
+            size = torch.maximum(state.value.abs(), back.abs()).amax((1, 2))
+            sizes.update(zip(block.nodes, size.nan_to_num(torch.inf).tolist(), strict=True))
+        return max(sizes, key=lambda node: sizes[node])
+
+    # The checkpoint.
+
+    def _save(self) -> None:
+        if self.checkpoint is None or not self.world.is_first:
+            return
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        tensors |= {f"optimiser.{name}": value for name, value in self.optimiser.copy().items()}
+        progress: dict[str, Any] = {
+            "history": self.history.to_dict(),
+            "slowdown": self.slowdown,
+            "elapsed": self.elapsed,
+        }
+        self.checkpoint.write(tensors, progress)
+
+    def _resume(self) -> None:
+        found = None if self.checkpoint is None else self.checkpoint.read()
+        if found is None:
+            return
+        tensors, progress = found
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
+        for name, value in tensors.items():
+            part, _, rest = name.partition(".")
+            parts[part][rest] = value.to(self.device)
+        _restore(self.model, parts["model"])
+        self.best = parts["best"]
+        self.optimiser.restore(parts["optimiser"])
+        self.history = History.from_dict(progress["history"])
+        self.slowdown, self.elapsed = progress["slowdown"], progress["elapsed"]
+
+
+class Loss(nn.Module):
+    """The objective's terms averaged over a batch, as one module, so that it can be wrapped."""
+
+    def __init__(self, model: VFG) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
+    ) -> Tensor:
+        """Objective, reconstruction, kl, edge, root and constants."""
+        found = self.model.objective(cells, seen, scored, labels, beta)
+        parts = [
+            found.total,
+            found.reconstruction.sum(),
+            found.kl.sum().to(cells).expand(len(cells)),
+            found.edge.sum().to(cells).expand(len(cells)),
+            found.root,
+            found.constants,
+        ]
+        return torch.stack([part.mean() for part in parts])
+
+
+def _copy(model: VFG) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _restore(model: VFG, state: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            value.copy_(state[name])
+
+
+def _edges_by_layer(model: VFG) -> list[list[nn.Parameter]]:
+    """The parameters of the edges into each layer, from the leaves up."""
+    schedule = model.passing.schedule
+    found: dict[int, list[nn.Parameter]] = {}
+    for index, group in enumerate(schedule.groups):
+        layer = schedule.blocks[group.parent].layer
+        found.setdefault(layer, []).extend(model.passing.group(index).parameters())
+    return [found[layer] for layer in sorted(found)]
+
+
+def _freeze_all_but(layers: list[list[nn.Parameter]], chosen: int) -> None:
+    for number, parameters in enumerate(layers):
+        if number != chosen:
+            for parameter in parameters:
+                parameter.grad = None
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise ValueError(f"{name} must be at least {least}, but got {value}")

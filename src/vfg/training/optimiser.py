@@ -1,0 +1,90 @@
+"""AdamW whose memory can be copied, and the one-cycle schedule as a function."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from vfg.flows import Conditioner
+
+
+class AdamW:
+    """`torch.optim.AdamW` with weight decay on conditioners only.
+
+    Args:
+        model: whose parameters to train; those that need no gradient are left out.
+        rate: the learning rate at the start.
+        weight_decay: of the conditioners.
+    """
+
+    def __init__(self, model: nn.Module, rate: float, weight_decay: float) -> None:
+        decayed = {
+            id(parameter)
+            for module in model.modules()
+            if isinstance(module, Conditioner)
+            for parameter in module.parameters()
+        }
+        self.named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        bent = [p for p in self.named.values() if id(p) in decayed]
+        other = [p for p in self.named.values() if id(p) not in decayed]
+        groups = [
+            {"params": bent, "weight_decay": weight_decay},
+            {"params": other, "weight_decay": 0.0},
+        ]
+        self.inner = torch.optim.AdamW(
+            [group for group in groups if group["params"]], lr=rate, fused=True
+        )
+
+    @property
+    def rate(self) -> float:
+        """The learning rate."""
+        return float(self.inner.param_groups[0]["lr"])
+
+    @rate.setter
+    def rate(self, value: float) -> None:
+        for group in self.inner.param_groups:
+            group["lr"] = value
+
+    def clip(self, largest: float) -> Tensor:
+        """Shorten the gradient to the norm `largest` if it is longer; its norm before that."""
+        return nn.utils.clip_grad_norm_(list(self.named.values()), largest)
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        self.inner.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        """One update of every parameter that has a gradient."""
+        self.inner.step()
+
+    def copy(self) -> dict[str, Tensor]:
+        """The moments and step counts, by parameter."""
+        return {
+            f"{name}/{key}": value.detach().clone()
+            for name, parameter in self.named.items()
+            for key, value in self.inner.state[parameter].items()
+        }
+
+    def restore(self, memory: dict[str, Tensor]) -> None:
+        """Go back to what `copy` returned."""
+        for parameter in self.named.values():
+            self.inner.state.pop(parameter, None)
+        for name, value in memory.items():
+            owner, _, key = name.rpartition("/")
+            self.inner.state[self.named[owner]][key] = value.clone()
+
+
+def one_cycle(done: float) -> float:
+    """The share of the highest rate after a share `done` of the run.
+
+    It rises along a cosine from 1/25 during the first 30 %, then falls along one to almost nothing.
+
+    Example:
+        >>> [round(one_cycle(done), 3) for done in (0.0, 0.15, 0.3, 0.65, 1.0)]
+        [0.04, 0.52, 1.0, 0.5, 0.0]
+    """
+    if done < 0.3:
+        return 0.04 + 0.96 * 0.5 * (1.0 - math.cos(math.pi * done / 0.3))
+    return max(0.5 * (1.0 + math.cos(math.pi * (done - 0.3) / 0.7)), 1e-6)
