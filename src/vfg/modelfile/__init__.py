@@ -1,0 +1,24 @@
+"""Models as files: one safetensors file with the weights, and graph and configuration as JSON.
+
+The tensors of a file are exactly the model's `state_dict()`. Its metadata has one entry, `vfg`:
+
+| field      | meaning                                                               |
+|------------|-----------------------------------------------------------------------|
+| `schema`   | version of this layout                                                |
+| `kind`     | the registered name of the model's class                              |
+| `model`    | what `to_dict()` returned                                             |
+| `dtype`    | the dtype of the model's parameters; every tensor has its own besides |
+| `versions` | of vfg, torch and Python, when the file was written                   |
+| `digest`   | SHA-256 of all fields above and of every tensor                       |
+
+Reading a file runs no code from it and takes memory in proportion to its size: what its numbers
+promise is checked against its bytes before anything of that size is made.
+
+The rooms, each leaning on those before it: `kinds` (the classes that files know), `container` (the
+bytes of a file), `rehearsal` (building what a file describes, under limits), `storing` (the rest).
+"""
+
+from vfg.modelfile.kinds import Storable, register
+from vfg.modelfile.storing import dumps, load, loads, save
+
+__all__ = ["Storable", "dumps", "load", "loads", "register", "save"]

@@ -1,0 +1,268 @@
+"""What a safetensors file of ours is: its header, fields, tensors and digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO, NamedTuple
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from vfg.modelfile.kinds import Storable, kind_of, known_kinds
+
+SCHEMA = 1
+"""The layout that `save` writes; `load` reads it and all earlier ones."""
+
+LONGEST_HEADER = 16 * 2**20
+"""How many bytes of names, shapes and JSON a file may have."""
+
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+"""The dtypes of a model's tensors by the names that safetensors gives them."""
+
+
+class UnreadableError(ValueError):
+    """What is wrong with a file, as the rest of a sentence that begins with the file's name."""
+
+
+@contextmanager
+def blaming(source: str) -> Iterator[None]:
+    """Begin the messages of unreadable files with the name of the file."""
+    try:
+        yield
+    except UnreadableError as error:
+        raise ValueError(f"{source} {error}") from error.__cause__
+    except RecursionError as error:
+        raise ValueError(f"{source} is damaged: its JSON is nested too deeply") from error
+
+
+class Entry(NamedTuple):
+    """Where a tensor lies in the data part of a file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+class Contents(NamedTuple):
+    """All that a file says before its data."""
+
+    fields: dict[str, Any]
+    entries: dict[str, Entry]
+    header_size: int
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers all tensors have together."""
+        return sum(math.prod(entry.shape) for entry in self.entries.values())
+
+
+# Writing.
+
+
+def fields_of(model: Storable) -> dict[str, Any]:
+    """What a file says about a model besides its tensors, but for the digest."""
+    from vfg import __version__  # the package imports this module before it knows its version
+
+    return {
+        "schema": SCHEMA,
+        "kind": kind_of(model),
+        "model": model.to_dict(),
+        "dtype": _name_of(next(model.parameters()).dtype),
+        "versions": {
+            "vfg": __version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def packed(fields: Mapping[str, Any], state: Mapping[str, Tensor]) -> bytes:
+    """The file with these fields, a digest and these tensors."""
+    signed = json.loads(json.dumps(fields, allow_nan=False))
+    tensors = {name: _on_cpu(tensor) for name, tensor in state.items()}
+    signed["digest"] = _digest(signed, tensors)
+    return safetensors.torch.save(tensors, {"vfg": json.dumps(signed)})
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    # A copy, because safetensors refuses tensors that share memory.
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def _digest(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the fields and of names, dtypes, shapes and bytes, in the order of the names."""
+    names = sorted(tensors)
+    listed = [[name, _name_of(tensors[name].dtype), list(tensors[name].shape)] for name in names]
+    signed = {key: value for key, value in fields.items() if key != "digest"}
+    text = json.dumps([signed, listed], sort_keys=True, separators=(",", ":"))
+    found = hashlib.sha256(text.encode("ascii"))
+    for name in names:
+        found.update(_bytes_of(tensors[name]))
+    return found.hexdigest()
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the CPU."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+# Reading.
+
+
+def read_contents(stream: BinaryIO, size: int) -> Contents:
+    """Everything before the data, checked so far that the data can be read."""
+    header_size = _header_size(stream, size)
+    header = _parsed(stream.read(header_size), "header")
+    fields = _fields(header)
+    entries = _entries(header)
+    _check_tiling(entries, size - 8 - header_size)
+    return Contents(fields, entries, header_size)
+
+
+def _header_size(stream: BinaryIO, size: int) -> int:
+    if size == 0:
+        raise UnreadableError("is empty; a model written by vfg.save was expected")
+    start = stream.read(9)
+    length = int.from_bytes(start[:8], "little")
+    if len(start) < 9 or not 2 <= length <= LONGEST_HEADER or start[8:] != b"{":
+        raise UnreadableError("is not a model file; one written by vfg.save was expected")
+    if length > size - 8:
+        raise _truncated(size, 8 + length)
+    stream.seek(8)
+    return length
+
+
+def _truncated(found: int, promised: int) -> UnreadableError:
+    return UnreadableError(
+        f"is truncated: {promised - found} bytes or more are missing; copy or save it again"
+    )
+
+
+def _parsed(text: bytes | str, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UnreadableError(f"is damaged: its {what} is not JSON; get a fresh copy") from error
+    if not isinstance(found, dict):
+        raise UnreadableError(f"is damaged: its {what} is not a JSON object; get a fresh copy")
+    return found
+
+
+def _fields(header: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = header.get("__metadata__")
+    text = metadata.get("vfg") if isinstance(metadata, dict) else None
+    if not isinstance(text, str):
+        raise UnreadableError("is a safetensors file without a vfg model; save models by vfg.save")
+    fields = _parsed(text, "vfg entry")
+    _check_schema(fields)
+    for name, kind in {"kind": str, "model": dict, "dtype": str, "digest": str}.items():
+        if not isinstance(fields.get(name), kind):
+            raise UnreadableError(
+                f"has a malformed configuration: its {name!r} is missing or wrong"
+            )
+    if fields["kind"] not in known_kinds():
+        raise UnreadableError(
+            f"holds a model of the unknown kind {fields['kind']!r}; known are "
+            f"{', '.join(known_kinds())}"
+        )
+    if fields["dtype"] not in ("float16", "bfloat16", "float32", "float64"):
+        raise UnreadableError(
+            f"has a malformed configuration: no dtype is called {fields['dtype']!r}"
+        )
+    return fields
+
+
+def _check_schema(fields: Mapping[str, Any]) -> None:
+    schema, versions = fields.get("schema"), fields.get("versions")
+    if type(schema) is not int or schema < 1:
+        raise UnreadableError(f"has a malformed configuration: its schema is {schema!r}")
+    if schema > SCHEMA:
+        writer = versions.get("vfg") if isinstance(versions, dict) else None
+        raise UnreadableError(
+            f"was written by a newer vfg ({writer}, file schema {schema}), and this one reads "
+            f"schemas up to {SCHEMA}; upgrade vfg"
+        )
+
+
+def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
+    """The tensors of a file in the order of their bytes."""
+    found = {name: _entry(name, said) for name, said in header.items() if name != "__metadata__"}
+    return dict(sorted(found.items(), key=lambda item: item[1][2:]))
+
+
+def _entry(name: str, said: Any) -> Entry:
+    said = said if isinstance(said, dict) else {}
+    dtype, shape, offsets = said.get("dtype"), said.get("shape"), said.get("data_offsets")
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise UnreadableError(f"has the tensor {name!r} of the unknown dtype {dtype!r}")
+    if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
+        raise UnreadableError(f"is damaged: shape or place of the tensor {name!r} is malformed")
+    return Entry(DTYPES[dtype], tuple(shape), *offsets)
+
+
+def _are_counts(values: Any) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) <= 8
+        and all(type(value) is int and value >= 0 for value in values)
+    )
+
+
+def _check_tiling(entries: Mapping[str, Entry], size: int) -> None:
+    """Refuse tensors that do not fill the data part one after the other."""
+    end = 0
+    for name, entry in entries.items():
+        needed = math.prod(entry.shape) * entry.dtype.itemsize
+        if entry.begin != end or entry.end - entry.begin != needed:
+            raise UnreadableError(
+                f"is damaged: the tensor {name!r} of shape {entry.shape} is said to be at bytes "
+                f"{entry.begin} to {entry.end}, but needs {needed} bytes from {end}"
+            )
+        end = entry.end
+    if end > size:
+        raise _truncated(size, end)
+    if end < size:
+        raise UnreadableError(f"is damaged: {size - end} bytes follow its last tensor")
+
+
+def read_tensors(stream: BinaryIO, contents: Contents) -> dict[str, Tensor]:
+    """The data that follows the contents, checked against their digest."""
+    tensors = _unchecked_tensors(stream, contents.entries)
+    if _digest(contents.fields, tensors) != contents.fields["digest"]:
+        raise UnreadableError(
+            "was altered or damaged: its digest does not match its contents; get a fresh copy"
+        )
+    return tensors
+
+
+def _unchecked_tensors(stream: BinaryIO, entries: Mapping[str, Entry]) -> dict[str, Tensor]:
+    found = {}
+    for name, entry in entries.items():
+        # Memory from torch, whose alignment decides how some products are rounded.
+        found[name] = torch.empty(entry.shape, dtype=entry.dtype, device="cpu")
+        count = stream.readinto(_bytes_of(found[name]))  # type: ignore[attr-defined]
+        if count != entry.end - entry.begin:
+            raise _truncated(entry.begin + count, entry.end)
+    return found
