@@ -4,7 +4,7 @@ Eight sections are functions of two hidden numbers; a binary tree joins them. Th
 trained all layers at once, one layer of edges per step, and the latter with three times the steps,
 so that every edge is updated as often; and compared on fresh rows with half of the sections hidden.
 
-    python experiments/layerwise.py            about 6 minutes on 2 cores
+    python experiments/layerwise.py            2 minutes on 16 cores
     python experiments/layerwise.py --quick    one seed, few epochs
 """
 

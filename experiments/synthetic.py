@@ -8,7 +8,7 @@ and (x7, x8): then the missing cells are two whole sections, as the method requi
 Ours is the same graph with the sections lifted into a root of width 8, once with the paper's mean
 and once with messages that carry precision matrices.
 
-    python experiments/synthetic.py            about 15 minutes on 2 cores
+    python experiments/synthetic.py            3 minutes on 16 cores
     python experiments/synthetic.py --quick    2 seeds, few epochs
 """
 

@@ -9,7 +9,7 @@ A target g maps a root z of the cube [-1, 1]^m to n data coordinates; the model 
 
 The error is the root mean square over fresh roots, divided by that of the best constant.
 
-    python experiments/universality.py            about 10 minutes on 2 cores
+    python experiments/universality.py            3 minutes on 16 cores
     python experiments/universality.py --quick    one size, few steps
 """
 

@@ -6,7 +6,7 @@ $$h^{(r)} \sim N(r, P^{-1} / \tau), \qquad
 
 with s the scales of the likelihoods and o what the mask is like: the observed share of every leaf,
 1 / (1 + their sum), and whether nothing is observed. If a root does not know
-its precision, the noise is all there is and B is fitted; else B stays 0 and τ is fitted.
+its precision, the noise is all there is and B is fitted; else τ is fitted, and B only if it pays.
 """
 
 from __future__ import annotations
@@ -244,29 +244,44 @@ def _fit_noise(model: VFG, spread: Spread, trials: list[Trial]) -> None:
 
 
 def _fit_joint(model: VFG, spread: Spread, trials: list[Trial]) -> None:
-    """Temperature and noise: minimise Σ ½ log v + d²/2v with v = variance / τ + σ²."""
+    """Temperature and noise: minimise Σ ½ log v + d²/2v with v = variance / τ + σ².
+
+    A precision trained for the mean alone need not know how certain it should be. The noise then
+    depends on what was observed as well, but only if that pays for its many weights (BIC).
+    """
     residual = torch.cat([trial.residual for trial in trials])
     counted = torch.cat([trial.counted for trial in trials])
+    features = torch.cat([trial.features for trial in trials])
     base = likelihood_scales(model).double()
     start = _pooled(model, residual, counted)
     noise = start.clone().requires_grad_()
     heat = torch.zeros((), dtype=torch.float64, device=noise.device).requires_grad_()
+    weights = torch.zeros_like(spread.by_observed, dtype=torch.float64).requires_grad_()
+
+    def score(decoded: Tensor, at: Tensor) -> Tensor:
+        scale = base * (noise + features @ weights.mT).exp()
+        variance = decoded * (at - heat).exp() + scale.square() + FLOOR**2
+        cost = 0.5 * (variance.log() + residual.square() / variance)
+        held = (noise - start).square().sum() + heat.square() + 10.0 * weights.square().sum()
+        return (counted * cost).sum() + 0.05 * held
+
     for attempt in range(2):
         if attempt and heat.abs().item() < NEAR:
             break  # the variance of bent edges is proportional to 1/τ only nearby, as here
         at = heat.detach().clone()
         with torch.no_grad():
             decoded = torch.cat([_variance(model, trial.belief, at) for trial in trials])
+        simple = _minimise(lambda: score(decoded, at), [noise, heat])  # noqa: B023
+    _copy_into(spread, noise, heat, weights)
+    price = 0.5 * weights.numel() * math.log(max(float(counted.sum()), 1.0))
+    if simple - _minimise(lambda: score(decoded, at), [noise, heat, weights]) > price:
+        _copy_into(spread, noise, heat, weights)
 
-        def score(decoded: Tensor = decoded, at: Tensor = at) -> Tensor:
-            variance = decoded * (at - heat).exp() + (base * noise.exp()).square() + FLOOR**2
-            cost = 0.5 * (variance.log() + residual.square() / variance)
-            held = (noise - start).square().sum() + heat.square()
-            return (counted * cost).sum() + 0.05 * held
 
-        _minimise(score, [noise, heat])
+def _copy_into(spread: Spread, noise: Tensor, heat: Tensor, weights: Tensor) -> None:
     spread.log_noise.copy_(noise.detach())
     spread.log_temperature.copy_(heat.detach())
+    spread.by_observed.copy_(weights.detach())
 
 
 def _variance(model: VFG, belief: Belief, log_temperature: Tensor) -> Tensor:
@@ -287,7 +302,8 @@ def _variance(model: VFG, belief: Belief, log_temperature: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def _minimise(score: Callable[[], Tensor], parameters: list[Tensor]) -> None:
+def _minimise(score: Callable[[], Tensor], parameters: list[Tensor]) -> float:
+    """Lower the score as far as it goes; what it is then."""
     optimiser = torch.optim.LBFGS(
         parameters, max_iter=200, tolerance_grad=1e-6, line_search_fn="strong_wolfe"
     )
@@ -299,3 +315,5 @@ def _minimise(score: Callable[[], Tensor], parameters: list[Tensor]) -> None:
         return value
 
     optimiser.step(closure)
+    with torch.no_grad():
+        return float(score())
