@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from vfg.flows import Flow, Framed
+
 if TYPE_CHECKING:
     from vfg.messages import EdgeGroup
 
@@ -286,8 +288,44 @@ class MatrixPrecision(nn.Module):
         return self.factor @ self.factor.mT
 
 
-def learned_precision(kind: Precision, edges: int, width: int) -> nn.Module | None:
+class FramedPrecision(nn.Module):
+    r"""A learned Λ per edge in the frame of its flow, $H\,\mathrm{diag}(C C^\top, d) H^\top$.
+
+    The block of the data's own coordinates is positive as a square. The others, about which a
+    column says nothing at a linear start, begin at exactly 0: they are kept at or above it by
+    `project`, because a square would have no slope there.
+
+    Args:
+        flow: whose frame it is.
+    """
+
+    def __init__(self, flow: Framed) -> None:
+        super().__init__()
+        edges, width, columns = flow.edges, flow.width, flow.columns
+        self.leading = nn.Parameter(torch.eye(columns).repeat(edges, 1, 1))
+        self.rest = nn.Parameter(torch.zeros(edges, width - columns))
+        # In a tuple, so that the flow's parameters are not registered a second time.
+        self._flow = (flow,)
+
+    def forward(self) -> Tensor:
+        """`(edges, width, width)`."""
+        frame = self._flow[0].frame.linear_part()
+        columns = self.leading.shape[-1]
+        data, free = frame[..., :columns] @ self.leading, frame[..., columns:]
+        return data @ data.mT + (free * self.rest.clamp(min=0.0)[:, None]) @ free.mT
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Take entries that a step made negative back to 0."""
+        self.rest.clamp_(min=0.0)
+
+
+def learned_precision(
+    kind: Precision, edges: int, width: int, flow: Flow | None
+) -> nn.Module | None:
     """The learned Λ of edges into nodes that carry `kind`; starts as the identity."""
     if kind == "none":
         return None
+    if kind == "matrix" and isinstance(flow, Framed):
+        return FramedPrecision(flow)
     return (DiagonalPrecision if kind == "diagonal" else MatrixPrecision)(edges, width)

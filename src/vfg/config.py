@@ -22,6 +22,7 @@ class Spec:
 
 
 SomeSpec = TypeVar("SomeSpec", bound=Spec)
+Choice = TypeVar("Choice")
 
 
 def spec_from_dict(base: type[SomeSpec], description: Mapping[str, Any]) -> SomeSpec:
@@ -57,3 +58,28 @@ def _named(base: type[SomeSpec]) -> Iterator[type[SomeSpec]]:
         if "name" in vars(kind):
             yield kind
         yield from _named(kind)
+
+
+def for_each(names: list[str], given: dict[str, Choice], what: str) -> dict[str, Choice]:
+    """What was chosen for every name, where `"*"` stands for all that are not named.
+
+    Args:
+        names: everything that needs a choice.
+        given: choices by name.
+        what: how to speak of a name in an error.
+
+    Raises:
+        ValueError: for a name that does not exist, or one without a choice.
+
+    Example:
+        >>> for_each(["a", "b"], {"a": 1, "*": 2}, "leaf")
+        {'a': 1, 'b': 2}
+    """
+    known = dict.fromkeys(names)
+    for name in given:
+        if name != "*" and name not in known:
+            raise ValueError(f"there is no {what} {name!r}; there are {', '.join(names)}")
+    missing = [name for name in names if name not in given]
+    if missing and "*" not in given:
+        raise ValueError(f"nothing is chosen for {what} {missing[0]!r}; name it, or give '*'")
+    return {name: given[name] if name in given else given["*"] for name in names}

@@ -45,7 +45,9 @@ class EdgeGroup(nn.Module):
         )
         knows = "none" if child.is_leaf else aggregation(child.treatment).carries
         wants = aggregation(parent.treatment).carries
-        self.precision = learned_precision(wants, edges, group.wide) if knows == "none" else None
+        self.precision = (
+            learned_precision(wants, edges, group.wide, self.flow) if knows == "none" else None
+        )
         parents = [float(len(graph.parents(edge.child))) for edge in group.edges]
         # Counts, not shares: a count is exact in every dtype that the module is moved to.
         self.register_buffer("parents_each", torch.tensor(parents).view(-1, 1, 1), persistent=False)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from vfg.flows import Conditioner, StackedLinear
+from vfg.flows import Conditioner, Network, StackedLinear
 
 
 def draw(*shape):
@@ -28,7 +28,7 @@ def test_the_stack_is_one_linear_map_per_edge():
 
 @pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "tanh"])
 def test_the_default_is_three_layers_of_64_with_the_activation_between(activation):
-    network = with_random_last_layer(Conditioner(2, 5, 3, activation=activation))
+    network = with_random_last_layer(Conditioner(2, 5, 3, network=Network(activation=activation)))
     x = draw(2, 4, 5)
     shapes = [tuple(p.shape) for name, p in network.named_parameters() if "weight" in name]
     assert sorted(shapes) == [(2, 5, 64), (2, 64, 3), (2, 64, 64)]
@@ -68,7 +68,7 @@ def test_the_generator_decides_the_start():
 
 
 def test_dropout_drops_in_training_only_and_each_edge_on_its_own():
-    network = with_random_last_layer(Conditioner(2, 4, 3, dropout=0.5))
+    network = with_random_last_layer(Conditioner(2, 4, 3, network=Network(dropout=0.5)))
     with torch.no_grad():
         for parameter in network.parameters():
             parameter[1] = parameter[0]
@@ -94,4 +94,4 @@ def test_dropout_drops_in_training_only_and_each_edge_on_its_own():
 )
 def test_bad_arguments_are_errors(arguments, error, message):
     with pytest.raises(error, match=message):
-        Conditioner(1, 2, 3, **arguments)
+        Network(**arguments)

@@ -19,14 +19,19 @@ def alternating(edges, width):
     return torch.arange(edges * width).reshape(edges, width) % 2 == 0
 
 
+SMALL = flows.Network(hidden=8)
+
 # name: (constructor, widths). Small networks keep the Jacobians cheap.
 REGISTRY = {
-    "affine coupling": (lambda e, w: flows.AffineCoupling(e, w, hidden=8), (1, 2, 5)),
-    "odd coupling": (lambda e, w: flows.AffineCoupling(e, w, block=3, hidden=8), (2, 5)),
-    "one-layer coupling": (lambda e, w: flows.AffineCoupling(e, w, layers=1), (2, 5)),
-    "additive coupling": (lambda e, w: flows.AdditiveCoupling(e, w, hidden=8), (1, 2, 5)),
-    "spline coupling": (lambda e, w: flows.SplineCoupling(e, w, hidden=8), (1, 2, 5)),
-    "two-bin coupling": (lambda e, w: flows.SplineCoupling(e, w, bins=2, hidden=8), (2, 5)),
+    "affine coupling": (lambda e, w: flows.AffineCoupling(e, w, network=SMALL), (1, 2, 5)),
+    "odd coupling": (lambda e, w: flows.AffineCoupling(e, w, block=3, network=SMALL), (2, 5)),
+    "one-layer coupling": (
+        lambda e, w: flows.AffineCoupling(e, w, network=flows.Network(layers=1)),
+        (2, 5),
+    ),
+    "additive coupling": (lambda e, w: flows.AdditiveCoupling(e, w, network=SMALL), (1, 2, 5)),
+    "spline coupling": (lambda e, w: flows.SplineCoupling(e, w, network=SMALL), (1, 2, 5)),
+    "two-bin coupling": (lambda e, w: flows.SplineCoupling(e, w, bins=2, network=SMALL), (2, 5)),
     "monotone spline": (lambda e, w: flows.MonotoneSpline(e, w), (1, 2, 5)),
     "falling spline": (lambda e, w: flows.MonotoneSpline(e, w, decreasing=True), (1, 5)),
     "mixed spline": (
@@ -53,8 +58,20 @@ REGISTRY = {
         lambda e, w: flows.Composition([flows.MonotoneSpline(e, w), lu_with_pivots(e, w)]),
         (1, 2, 5),
     ),
-    "inverse": (lambda e, w: flows.Inverse(flows.SplineCoupling(e, w, hidden=8)), (1, 2, 5)),
+    "inverse": (lambda e, w: flows.Inverse(flows.SplineCoupling(e, w, network=SMALL)), (1, 2, 5)),
     "inverse of lu": (lambda e, w: flows.Inverse(lu_with_pivots(e, w)), (1, 2, 5)),
+    "linear start": (
+        lambda e, w: flows.LinearStart(flows.Coupling(2, hidden=8), columns=1).build(e, w),
+        (2, 5),
+    ),
+    "linear start, two columns": (
+        lambda e, w: flows.LinearStart(flows.Coupling(2, hidden=8), 2, bins=4).build(e, w),
+        (2, 5),
+    ),
+    "linear start, inner": (
+        lambda e, w: flows.LinearStart(flows.Coupling(2, hidden=8), columns=0).build(e, w),
+        (2, 5),
+    ),
     "Coupling": (lambda e, w: flows.Coupling(hidden=8).build(e, w), (1, 2, 5)),
     "Coupling, additive": (
         lambda e, w: flows.Coupling(2, hidden=8, kind="additive", activation="silu").build(e, w),

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from vfg.flows import AdditiveCoupling, AffineCoupling, SplineCoupling, coupling_split
+from vfg.flows import AdditiveCoupling, AffineCoupling, Network, SplineCoupling, coupling_split
 
 KINDS = [AffineCoupling, AdditiveCoupling, SplineCoupling]
 
@@ -112,7 +112,10 @@ def test_each_direction_runs_the_conditioner_once(kind):
         (lambda: AffineCoupling(1, 2, bound=-1.0), "bound to be positive"),
         (lambda: SplineCoupling(1, 2, bins=1), "bins to be at least 2, but got 1"),
         (lambda: SplineCoupling(1, 2, tail=float("inf")), "tail to be positive and finite"),
-        (lambda: AdditiveCoupling(1, 2, activation="swish"), "'relu', 'silu', 'gelu', 'tanh'"),
+        (
+            lambda: AdditiveCoupling(1, 2, network=Network(activation="swish")),
+            "'relu', 'silu', 'gelu', 'tanh'",
+        ),
     ],
 )
 def test_bad_arguments_are_errors(build, message):

@@ -6,7 +6,7 @@ themselves are modules with `forward(x) -> (y, log_det)` and `inverse(y) -> (x, 
 
 from .base import Flow
 from .composition import Composition, Inverse
-from .conditioners import Conditioner, StackedLinear
+from .conditioners import Conditioner, Network, StackedLinear
 from .couplings import (
     AdditiveCoupling,
     AffineCoupling,
@@ -15,6 +15,7 @@ from .couplings import (
     coupling_split,
 )
 from .elementwise import ActivationNormalisation, ElementwiseAffine
+from .framed import Framed, LinearStart
 from .linear import Householder, LULinear, Permutation
 from .specs import Coupling, FlowSpec, Linear, Spline
 from .splines import (
@@ -36,11 +37,14 @@ __all__ = [
     "ElementwiseAffine",
     "Flow",
     "FlowSpec",
+    "Framed",
     "Householder",
     "Inverse",
     "LULinear",
     "Linear",
+    "LinearStart",
     "MonotoneSpline",
+    "Network",
     "Permutation",
     "Spline",
     "SplineCoupling",

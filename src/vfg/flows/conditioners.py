@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -19,6 +20,45 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "tanh": torch.tanh,
 }
+
+
+@dataclass(frozen=True)
+class Network:
+    """What the networks of a stack of conditioners look like.
+
+    The default is the paper's: three fully connected layers of 64 with ReLU between them.
+
+    Args:
+        hidden: width of the layers between.
+        layers: number of fully connected layers, the last one included.
+        activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
+        dropout: rate at which hidden units are dropped in training mode. The masks are drawn from
+            torch's global random stream, afresh on every call, so in training mode with dropout
+            the inverse of a coupling undoes its forward map only on average.
+
+    Raises:
+        TypeError: if an argument has the wrong type.
+        ValueError: if an argument is out of its range.
+
+    Example:
+        >>> Network(hidden=8).layers
+        3
+    """
+
+    hidden: int = 64
+    layers: int = 3
+    activation: str = "relu"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_count("Network", "hidden", self.hidden, 1)
+        check_count("Network", "layers", self.layers, 1)
+        check_choice("Network", "activation", self.activation, ACTIVATIONS)
+        check_rate("Network", "dropout", self.dropout)
+
+
+PAPER = Network()
+"""The network of the paper."""
 
 
 class StackedLinear(nn.Module):
@@ -60,19 +100,13 @@ class StackedLinear(nn.Module):
 class Conditioner(nn.Module):
     """A stack of fully connected networks whose last layer starts at zero.
 
-    The default is the paper's: three fully connected layers of 64 with ReLU between them. A zero
-    last layer makes every coupling that reads the network start as the identity.
+    A zero last layer makes every coupling that reads the network start as the identity.
 
     Args:
         edges: number of networks in the stack.
         inputs: width of the input; with 0 each network is a learned constant.
         outputs: width of the output.
-        hidden: width of the layers between.
-        layers: number of fully connected layers, the last one included.
-        activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
-        dropout: rate at which hidden units are dropped in training mode. The masks are drawn from
-            torch's global random stream, afresh on every call, so in training mode with dropout
-            the inverse of a coupling undoes its forward map only on average.
+        network: what they look like.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -80,8 +114,8 @@ class Conditioner(nn.Module):
         ValueError: if an argument is out of its range.
 
     Example:
-        >>> network = Conditioner(3, 2, 5, hidden=8)
-        >>> network(torch.ones(3, 7, 2)).abs().max().item()
+        >>> conditioner = Conditioner(3, 2, 5, network=Network(hidden=8))
+        >>> conditioner(torch.ones(3, 7, 2)).abs().max().item()
         0.0
     """
 
@@ -91,10 +125,7 @@ class Conditioner(nn.Module):
         inputs: int,
         outputs: int,
         *,
-        hidden: int = 64,
-        layers: int = 3,
-        activation: str = "relu",
-        dropout: float = 0.0,
+        network: Network = PAPER,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -102,16 +133,12 @@ class Conditioner(nn.Module):
             ("edges", edges, 1),
             ("inputs", inputs, 0),
             ("outputs", outputs, 1),
-            ("hidden", hidden, 1),
-            ("layers", layers, 1),
         ]:
             check_count("Conditioner", name, value, minimum)
-        check_choice("Conditioner", "activation", activation, ACTIVATIONS)
-        check_rate("Conditioner", "dropout", dropout)
-        self.activation = activation
-        self.dropout = dropout
+        self.activation = network.activation
+        self.dropout = network.dropout
         generator = private_generator(generator)
-        widths = [inputs, *[hidden] * (layers - 1), outputs]
+        widths = [inputs, *[network.hidden] * (network.layers - 1), outputs]
         stack = [StackedLinear(edges, a, b, generator=generator) for a, b in pairwise(widths)]
         nn.init.zeros_(stack[-1].weight)
         nn.init.zeros_(stack[-1].bias)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ._checks import check_count, check_positive
 from .base import Flow
-from .conditioners import Conditioner
+from .conditioners import PAPER, Conditioner, Network
 from .splines import (
     bounded_bins,
     bounded_derivatives,
@@ -36,10 +36,7 @@ class CouplingLayer(Flow):
         width: dimension that each flow acts on.
         numbers: how many numbers the conditioner says about each moved coordinate.
         block: index of the layer among the layers of its flow.
-        hidden: width of the conditioner's hidden layers.
-        layers: number of the conditioner's layers.
-        activation: the conditioner's activation.
-        dropout: the conditioner's dropout.
+        network: what the conditioner looks like.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -58,10 +55,7 @@ class CouplingLayer(Flow):
         numbers: int,
         *,
         block: int,
-        hidden: int,
-        layers: int,
-        activation: str,
-        dropout: float,
+        network: Network,
         generator: torch.Generator | None,
     ) -> None:
         super().__init__(edges, width)
@@ -77,10 +71,7 @@ class CouplingLayer(Flow):
             edges,
             len(kept),
             len(moved) * numbers,
-            hidden=hidden,
-            layers=layers,
-            activation=activation,
-            dropout=dropout,
+            network=network,
             generator=generator,
         )
 
@@ -125,10 +116,7 @@ class AffineCoupling(CouplingLayer):
         width: dimension that each flow acts on.
         block: index of the layer among the layers of its flow; it fixes the split.
         bound: bound $b$ of the logarithm of the scale.
-        hidden: width of the conditioner's hidden layers.
-        layers: number of the conditioner's layers.
-        activation: the conditioner's activation.
-        dropout: the conditioner's dropout.
+        network: what the conditioner looks like.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -148,10 +136,7 @@ class AffineCoupling(CouplingLayer):
         *,
         block: int = 0,
         bound: float = 2.0,
-        hidden: int = 64,
-        layers: int = 3,
-        activation: str = "relu",
-        dropout: float = 0.0,
+        network: Network = PAPER,
         generator: torch.Generator | None = None,
     ) -> None:
         check_positive("AffineCoupling", "bound", bound)
@@ -160,10 +145,7 @@ class AffineCoupling(CouplingLayer):
             width,
             2,
             block=block,
-            hidden=hidden,
-            layers=layers,
-            activation=activation,
-            dropout=dropout,
+            network=network,
             generator=generator,
         )
         self.bound = bound
@@ -188,10 +170,7 @@ class AdditiveCoupling(CouplingLayer):
         edges: number of flows in the stack.
         width: dimension that each flow acts on.
         block: index of the layer among the layers of its flow; it fixes the split.
-        hidden: width of the conditioner's hidden layers.
-        layers: number of the conditioner's layers.
-        activation: the conditioner's activation.
-        dropout: the conditioner's dropout.
+        network: what the conditioner looks like.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -209,10 +188,7 @@ class AdditiveCoupling(CouplingLayer):
         width: int,
         *,
         block: int = 0,
-        hidden: int = 64,
-        layers: int = 3,
-        activation: str = "relu",
-        dropout: float = 0.0,
+        network: Network = PAPER,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(
@@ -220,10 +196,7 @@ class AdditiveCoupling(CouplingLayer):
             width,
             1,
             block=block,
-            hidden=hidden,
-            layers=layers,
-            activation=activation,
-            dropout=dropout,
+            network=network,
             generator=generator,
         )
 
@@ -245,10 +218,7 @@ class SplineCoupling(CouplingLayer):
         block: index of the layer among the layers of its flow; it fixes the split.
         bins: number of pieces of each spline, at least 2.
         tail: where the identity begins.
-        hidden: width of the conditioner's hidden layers.
-        layers: number of the conditioner's layers.
-        activation: the conditioner's activation.
-        dropout: the conditioner's dropout.
+        network: what the conditioner looks like.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -269,10 +239,7 @@ class SplineCoupling(CouplingLayer):
         block: int = 0,
         bins: int = 8,
         tail: float = 4.0,
-        hidden: int = 64,
-        layers: int = 3,
-        activation: str = "relu",
-        dropout: float = 0.0,
+        network: Network = PAPER,
         generator: torch.Generator | None = None,
     ) -> None:
         check_count("SplineCoupling", "bins", bins, 2)
@@ -282,10 +249,7 @@ class SplineCoupling(CouplingLayer):
             width,
             3 * bins - 1,
             block=block,
-            hidden=hidden,
-            layers=layers,
-            activation=activation,
-            dropout=dropout,
+            network=network,
             generator=generator,
         )
         self.bins = bins

@@ -13,7 +13,7 @@ from ._checks import check_choice, check_count, check_flag, check_positive, chec
 from ._numerics import private_generator
 from .base import Flow
 from .composition import Composition
-from .conditioners import ACTIVATIONS
+from .conditioners import ACTIVATIONS, Network
 from .couplings import AdditiveCoupling, AffineCoupling, CouplingLayer, SplineCoupling
 from .elementwise import ActivationNormalisation, ElementwiseAffine
 from .linear import Householder, LULinear
@@ -91,39 +91,26 @@ class Coupling(FlowSpec):
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
         """Build the layers and the final scale and shift; see `FlowSpec.build`."""
-        generator = private_generator(generator)
         last = ActivationNormalisation if self.normalise else ElementwiseAffine
-        layers: list[Flow] = [MonotoneSpline(edges, width, bins=self.bins)]
-        if width > 1:
-            layers = [self._layer(edges, width, b, generator) for b in range(self.blocks)]
+        layers = self.layers_of(edges, width, private_generator(generator))
         return Composition([*layers, last(edges, width)])
+
+    def layers_of(self, edges: int, width: int, generator: torch.Generator) -> list[Flow]:
+        """The coupling layers alone, or the spline in their place; identities at the start."""
+        if width == 1:
+            return [MonotoneSpline(edges, width, bins=self.bins)]
+        return [self._layer(edges, width, block, generator) for block in range(self.blocks)]
 
     def _layer(
         self, edges: int, width: int, block: int, generator: torch.Generator
     ) -> CouplingLayer:
+        network = Network(self.hidden, self.layers, self.activation, self.dropout)
         if self.kind == "spline":
             return SplineCoupling(
-                edges,
-                width,
-                block=block,
-                bins=self.bins,
-                hidden=self.hidden,
-                layers=self.layers,
-                activation=self.activation,
-                dropout=self.dropout,
-                generator=generator,
+                edges, width, block=block, bins=self.bins, network=network, generator=generator
             )
         layer = AffineCoupling if self.kind == "affine" else AdditiveCoupling
-        return layer(
-            edges,
-            width,
-            block=block,
-            hidden=self.hidden,
-            layers=self.layers,
-            activation=self.activation,
-            dropout=self.dropout,
-            generator=generator,
-        )
+        return layer(edges, width, block=block, network=network, generator=generator)
 
 
 @dataclass(frozen=True)

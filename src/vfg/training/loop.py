@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vfg.aggregation import FramedPrecision
 from vfg.inference import fit_spread
 from vfg.inputs import ArrayLike, as_cells, as_labels, scaled
 from vfg.model import VFG
@@ -191,6 +192,7 @@ class Run:
         self.optimiser = AdamW(model, settings.rate, settings.weight_decay)
         self.loss = self._loss_function()
         self.layers = _edges_by_layer(model) if settings.layerwise else []
+        self.constrained = [m for m in model.modules() if isinstance(m, FramedPrecision)]
         self.best = _copy(model)
 
     def train(self, progress: Progress) -> History:
@@ -279,6 +281,8 @@ class Run:
             _freeze_all_but(self.layers, step % len(self.layers))
         norm = self.optimiser.clip(self.settings.clip)
         self.optimiser.step()
+        for constrained in self.constrained:
+            constrained.project()
         return terms.detach(), norm
 
     def _masks(self, step: int, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
