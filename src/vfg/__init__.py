@@ -3,6 +3,7 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from vfg.flows import Coupling, Linear, Spline
+from vfg.gaussian import GaussianVFG
 from vfg.graph import Edge, Graph, Node
 from vfg.inference import Answer
 from vfg.likelihoods import Bernoulli, Categorical, Gaussian
@@ -26,6 +27,7 @@ __all__ = [
     "Coupling",
     "Edge",
     "Gaussian",
+    "GaussianVFG",
     "Graph",
     "History",
     "Laplace",

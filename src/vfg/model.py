@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from vfg import inference, objective
 from vfg.aggregation import State
 from vfg.aggregation import aggregation as aggregation_called
-from vfg.config import spec_from_dict
+from vfg.config import for_each, spec_from_dict
 from vfg.flows import Coupling, FlowSpec
 from vfg.graph import Graph
-from vfg.inference import Answer, Spread
+from vfg.inference import Spread
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.likelihoods import Likelihood, LikelihoodSpec, likelihood_spec
 from vfg.messages import MessagePassing, Passes
@@ -25,7 +25,8 @@ from vfg.schedule import compile_schedule
 from vfg.sections import Scaling, Sections
 from vfg.states import States
 
-Choice = TypeVar("Choice")
+if TYPE_CHECKING:
+    from vfg.gaussian import GaussianVFG
 
 
 class VFG(nn.Module):
@@ -103,6 +104,40 @@ class VFG(nn.Module):
             if block.is_root:
                 self.priors[block.name] = self.prior_spec.build(len(block.nodes), block.width)
                 self._check_prior(block.nodes[0], block.treatment)
+
+    @classmethod
+    def from_gaussian(
+        cls, linear: GaussianVFG, *, flow: Coupling | None = None, seed: int = 0
+    ) -> VFG:
+        """The deep model whose first step is a fitted linear one.
+
+        Every leaf edge is lifted and consists of couplings, identities at the start, and the
+        linear map that encodes by the column's loading; its precision is the loading's. So
+        states, means and deviations are those of the linear model until training bends them.
+        With monotone leaves the states are equal, the means are not.
+
+        Args:
+            linear: a `vfg.GaussianVFG` with one component and affine or spline leaves, on a star,
+                or on a tree whose inner edges are noise-free and invertible.
+            flow: the couplings; their final scale is replaced by the linear map.
+            seed: of the couplings' initial parameters.
+
+        Raises:
+            ValueError: for other linear models, naming the edge or the mixture.
+
+        Example:
+            >>> import vfg
+            >>> from vfg.data import synthetic
+            >>> linear = vfg.GaussianVFG(vfg.Graph.star({f"x{k}": 1 for k in range(8)}, width=3))
+            >>> table = synthetic(200).double()
+            >>> history = linear.fit(table)
+            >>> deep = vfg.VFG.from_gaussian(linear, flow=vfg.Coupling(blocks=2, hidden=8))
+            >>> torch.allclose(deep.embed(table), linear.embed(table), atol=1e-6)
+            True
+        """
+        from vfg.gaussian.deepening import deepened  # it builds on this module
+
+        return deepened(cls, linear, flow, seed)
 
     # What users call.
 
@@ -262,68 +297,14 @@ class VFG(nn.Module):
         passes, like = self._pass(table, observed, None, None)
         return objective.consistency(self.passing, passes).to(like)
 
-    def infer(
-        self,
-        given: ArrayLike,
-        targets: str | int | Sequence[str | int] | None = None,
-        *,
-        observed: ArrayLike | None = None,
-        labels: ArrayLike | None = None,
-        seed: int = 0,
-        row_ids: ArrayLike | None = None,
-        rounds: int = 32,
-    ) -> Answer:
-        """Any targets given any evidence; see `vfg.inference.infer`.
+    # Questions: the functions of `vfg.inference`, whose first argument is the model.
 
-        Example:
-            >>> model = VFG(Graph.star({"a": 1, "b": 1}, width=1))  # edges are identities
-            >>> model.infer({"a": 2.0}, targets=["b"]).mean["b"].item()
-            2.0
-        """
-        return inference.infer(
-            self,
-            given,
-            targets,
-            observed=observed,
-            labels=labels,
-            seed=seed,
-            row_ids=row_ids,
-            rounds=rounds,
-        )
-
-    def transport(self, value: ArrayLike, source: str, target: str) -> Tensor:
-        """Values of one node taken to another along a tree; see `vfg.inference.transport`."""
-        return inference.transport(self, value, source, target)
-
-    def embed(
-        self,
-        table: ArrayLike,
-        *,
-        observed: ArrayLike | None = None,
-        labels: ArrayLike | None = None,
-    ) -> Tensor:
-        """The states of the roots side by side; see `vfg.inference.embed`."""
-        return inference.embed(self, table, observed=observed, labels=labels)
-
-    def classify(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
-        """The most probable label of every row; see `vfg.inference.classify`."""
-        return inference.classify(self, table, observed=observed)
-
-    def label_probabilities(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
-        """Probabilities of the labels; see `vfg.inference.label_probabilities`."""
-        return inference.label_probabilities(self, table, observed=observed)
-
-    def traverse(
-        self,
-        table: ArrayLike,
-        node: str,
-        coordinate: int,
-        values: ArrayLike,
-        *,
-        observed: ArrayLike | None = None,
-    ) -> Tensor:
-        """What changes with one latent coordinate; see `vfg.inference.traverse`."""
-        return inference.traverse(self, table, node, coordinate, values, observed=observed)
+    infer = inference.infer
+    transport = inference.transport
+    embed = inference.embed
+    classify = inference.classify
+    label_probabilities = inference.label_probabilities
+    traverse = inference.traverse
 
     # What training and inference are built from: tensors in, tensors out, nothing checked.
 
@@ -484,23 +465,12 @@ def _check_choice(argument: str, given: str, known: tuple[str, ...]) -> None:
 def _flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[str, FlowSpec]:
     edges = [edge.name for edge in graph.edges if edge.kind == "flow"]
     by_edge = {"*": given} if isinstance(given, FlowSpec) else dict(given)
-    return _for_each(edges, by_edge, "flow edge")
+    return for_each(edges, by_edge, "flow edge")
 
 
 def _likelihood_specs(
     graph: Graph, given: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec]
 ) -> dict[str, LikelihoodSpec]:
     by_leaf = dict(given) if isinstance(given, Mapping) else {"*": given}
-    chosen = _for_each(list(graph.leaves), by_leaf, "leaf")
+    chosen = for_each(list(graph.leaves), by_leaf, "leaf")
     return {leaf: likelihood_spec(spec) for leaf, spec in chosen.items()}
-
-
-def _for_each(names: list[str], given: dict[str, Choice], what: str) -> dict[str, Choice]:
-    known = dict.fromkeys(names)
-    for name in given:
-        if name != "*" and name not in known:
-            raise ValueError(f"there is no {what} {name!r}; there are {', '.join(names)}")
-    missing = [name for name in names if name not in given]
-    if missing and "*" not in given:
-        raise ValueError(f"nothing is chosen for {what} {missing[0]!r}; name it, or give '*'")
-    return {name: given[name] if name in given else given["*"] for name in names}

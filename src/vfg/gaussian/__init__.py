@@ -1,0 +1,14 @@
+"""The exact member: linear-Gaussian graphs under invertible leaves, every query in closed form.
+
+Every such graph is one (mixture of) factor model(s) over independent innovations. The rooms, each
+leaning on those before it: `factors` (factor models and masks), `structure` (which coordinate
+depends on which), `parameters`, `trees` (messages from node to node), `leaves` (the maps g), `em`,
+`starting`, `fitting`, `posteriors`, `tiles` (rows computed together), `answers`, `model`.
+"""
+
+from vfg.gaussian.answers import GaussianAnswer
+from vfg.gaussian.fitting import LikelihoodHistory
+from vfg.gaussian.model import GaussianVFG
+from vfg.gaussian.posteriors import Posterior
+
+__all__ = ["GaussianAnswer", "GaussianVFG", "LikelihoodHistory", "Posterior"]

@@ -1,0 +1,295 @@
+"""Answers of the exact model: closed forms where there are any, quadrature or draws elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vfg.gaussian.factors import Masks, condition, mixed_moments
+from vfg.gaussian.parameters import factors_of, with_latents
+from vfg.gaussian.tiles import (
+    DRAWS,
+    Tile,
+    mixture_covariance,
+    mixture_quantiles,
+    normal_moments,
+)
+from vfg.inference.answers import (
+    DRAWS_FOR_QUANTILES,
+    Answer,
+    ByName,
+    Picture,
+    Target,
+    _sorted_quantiles,
+)
+from vfg.inference.evidence import Given
+from vfg.inference.propagation import evaluating, tiles
+from vfg.inputs import Name
+
+if TYPE_CHECKING:
+    from vfg.gaussian.model import GaussianVFG
+
+SIZE = 64
+"""How many rows are computed together, whatever the table; part of what makes bits the same."""
+CERTAIN = 1e-5
+"""The standard deviation with which the given state of a latent node is observed."""
+
+
+class GaussianAnswer(Answer):
+    """What the exact model infers: the conditional distribution of the targets, no approximation.
+
+    Means and deviations are exact for affine leaves and for latent nodes, by quadrature for
+    splines and from 256 draws for couplings; quantiles are exact for elementwise leaves and latent
+    nodes, else from 256 draws. Draws are joint. Latent evidence counts as observed up to 1e-5.
+
+    Args:
+        model: the model.
+        given: the evidence.
+        targets: what was asked for.
+        row_ids: the ids of the rows.
+        seed: of the draws.
+
+    Example:
+        >>> import vfg
+        >>> from vfg.gaussian import GaussianVFG
+        >>> model = GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+        >>> model.infer({"a": [1.0, 2.0]}, targets=["b"])
+        Answer: 2 rows, targets 'b'; joint draws; all rows converged
+    """
+
+    def __init__(
+        self,
+        model: GaussianVFG,
+        given: Given,
+        targets: Sequence[Target],
+        row_ids: Tensor,
+        seed: int,
+    ) -> None:
+        self._gaussian, self._given = model, given
+        self._targets, self._row_ids, self._seed = tuple(targets), row_ids, seed
+
+    @property
+    def joint(self) -> bool:
+        """Whether draws of different targets in one row belong together: always."""
+        return True
+
+    @property
+    def converged(self) -> Tensor:
+        """True for every row: nothing is iterated."""
+        return torch.ones(self._given.rows, dtype=torch.bool, device=self._given.table.device)
+
+    @cached_property
+    def mean(self) -> ByName:
+        """Expected values `(rows, width)`, of a column `(rows,)`."""
+        return self._with_evidence(self._collected(lambda tile: self._first_two(tile)[0]))
+
+    @cached_property
+    def std(self) -> ByName:
+        """Standard deviations, shaped like `mean`; 0 where observed."""
+        found = self._collected(lambda tile: self._first_two(tile)[1])
+        return self._with_evidence(found, certain=0.0)
+
+    def quantile(self, q: float | Sequence[float] | Tensor) -> ByName:
+        """Quantiles, shaped like `mean`; several levels come first: `(levels, rows, width)`.
+
+        Args:
+            q: a level or several, strictly between 0 and 1.
+
+        Raises:
+            ValueError: for a level outside of that.
+
+        Example:
+            >>> import vfg
+            >>> from vfg.gaussian import GaussianVFG
+            >>> model = GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+            >>> model.infer({"a": 0.0}).quantile([0.1, 0.9])["b"].shape
+            torch.Size([2, 1, 1])
+        """
+        levels = torch.as_tensor(q, dtype=torch.float64)
+        if not bool(((levels > 0.0) & (levels < 1.0)).all()):
+            raise ValueError(f"quantile levels lie strictly between 0 and 1, but got {q}")
+        flat = levels.reshape(-1).to(self._row_ids.device)
+        found = self._collected(lambda tile: self._levels(tile, flat), (len(flat),))
+        named = self._with_evidence(found)
+        if levels.ndim:
+            return named
+        return ByName({name: value[0] for name, value in named.items()})
+
+    def samples(self, n: int) -> ByName:
+        """Joint draws `(n, rows, width)`, of a column `(n, rows)`; the first are always the same.
+
+        Args:
+            n: how many draws per row.
+
+        Raises:
+            ValueError: if `n` is not positive.
+
+        Example:
+            >>> import vfg
+            >>> from vfg.gaussian import GaussianVFG
+            >>> answer = GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1)).infer({"a": 0.0})
+            >>> torch.equal(answer.samples(100)["b"][:20], answer.samples(20)["b"])
+            True
+        """
+        if n < 1:
+            raise ValueError(f"the number of draws must be positive, but is {n}")
+        return self._with_evidence(self._collected(lambda tile: self._drawn_from(tile, n), (n,)))
+
+    @cached_property
+    def probabilities(self) -> ByName:
+        """Of categorical targets; there are none in this model."""
+        return ByName()
+
+    @cached_property
+    def responsibilities(self) -> Tensor:
+        """Probabilities of the components given the evidence, `(rows, components)`."""
+        like = self._given.table
+        found = like.new_zeros(self._given.rows, self._gaussian.components)
+        with evaluating(self._gaussian):
+            for rows, positions, tile in self._own_tiles():
+                found[rows.to(like.device)] = tile.shares[positions].to(like)
+        return found
+
+    def covariance(self, target: Name) -> Tensor:
+        """The covariance matrix of one target, `(rows, width, width)`; 0 where observed.
+
+        Exact for affine leaves and latent nodes, else from 256 draws.
+
+        Args:
+            target: one of the targets.
+
+        Raises:
+            KeyError: for another name.
+
+        Example:
+            >>> import vfg
+            >>> from vfg.gaussian import GaussianVFG
+            >>> model = GaussianVFG(vfg.Graph.star({"a": 2, "b": 1}, width=1))
+            >>> model.infer({"b": 0.0}).covariance("a").shape
+            torch.Size([1, 2, 2])
+        """
+        known = self._known[target]
+        chosen = next(found for found in self._targets if found.name == target)
+        free = (known if known.ndim == 2 else known[:, None]).isnan().to(known)
+        if not (self._gaussian.leaves.is_identity or chosen.is_latent):
+            draws = self.samples(DRAWS_FOR_QUANTILES)[target].reshape(
+                DRAWS_FOR_QUANTILES, *free.shape
+            )
+            left = draws - draws.mean(0)
+            found = torch.einsum("dni,dnj->nij", left, left) / (DRAWS_FOR_QUANTILES - 1)
+        else:
+            found = self._exact_covariance(chosen)
+        return found * free[:, :, None] * free[:, None, :]
+
+    # Private.
+
+    def _own_tiles(self) -> Iterator[tuple[Tensor, Tensor, Tile]]:
+        """Rows, their positions, and the padded tile in which they lie."""
+        model, values, seen, latent = self._evidence
+        structure, parameters = model.structure, model.linear.values()
+        readout = with_latents(structure, parameters, 0.0)
+        if latent:
+            observing = with_latents(structure, parameters, CERTAIN)
+        else:
+            observing = factors_of(structure, parameters)
+        for rows, positions in tiles(self._row_ids, SIZE):
+            mask = seen.new_zeros(SIZE, seen.shape[1]).index_copy(0, positions, seen[rows])
+            here = values.new_zeros(SIZE, seen.shape[1]).index_copy(0, positions, values[rows])
+            masks = Masks(mask, torch.arange(SIZE, device=mask.device))
+            belief = condition(observing, here, masks, "leaf" if latent else None)
+            first = self._row_ids[rows[0]] // SIZE * SIZE
+            ids = first + torch.arange(SIZE, device=mask.device)
+            yield rows, positions, Tile(readout, belief, ids, self._seed)
+
+    @cached_property
+    def _evidence(self) -> tuple[GaussianVFG, Tensor, Tensor, bool]:
+        """What is observed, in the leaves' units: columns, then latent coordinates if given."""
+        model, given = self._gaussian, self._given
+        with evaluating(model):
+            values, _ = model.leaves(given.cells.double(), given.seen)
+        if not given.states:
+            return model, values, given.seen, False
+        states = values.new_full((given.rows, model.structure.width), torch.nan)
+        for name, state in given.states.items():
+            span = model.structure.spans[name]
+            states[:, span.start : span.stop] = state.to(states)
+        known = ~states.isnan()
+        whole = torch.cat([values, torch.where(known, states, 0.0)], dim=1)
+        return model, whole, torch.cat([given.seen, known], dim=1), True
+
+    def _collected(self, of: Callable[[Tile], Picture], leading: tuple[int, ...] = ()) -> ByName:
+        """The targets of all rows from a picture of every tile, evidence not yet put in place."""
+        like, rows, axis = self._given.table, self._given.rows, len(leading)
+        whole = ByName()
+        for target in self._targets:
+            whole[target.name] = like.new_zeros((*leading, rows, *target.shape))
+        with evaluating(self._gaussian):
+            for chosen, positions, tile in self._own_tiles():
+                here = chosen.to(like.device)
+                for name, part in self._named(of(tile)).items():
+                    whole[name].index_copy_(axis, here, part.index_select(axis, positions).to(like))
+        return whole
+
+    def _picture(self, found: Tensor, table: Tensor) -> Picture:
+        """A picture from all columns and coordinates, with the table in data units."""
+        columns = self._gaussian.structure.columns
+        latent = found[..., columns:]
+        spans = self._gaussian.structure.spans
+        return Picture(
+            table, {name: latent[..., span.start : span.stop] for name, span in spans.items()}
+        )
+
+    def _decoded(self, found: Tensor) -> Tensor:
+        columns = self._gaussian.structure.columns
+        return self._gaussian.scaling.undo(self._gaussian.leaves.inverse(found[..., :columns]))
+
+    def _first_two(self, tile: Tile) -> tuple[Picture, Picture]:
+        """Means and deviations."""
+        mean, variance = mixed_moments(tile.shares, *tile.moments)
+        leaves, columns = self._gaussian.leaves, self._gaussian.structure.columns
+        if leaves.is_identity:
+            scale = self._gaussian.scaling.scale
+            table, spread = self._decoded(mean), variance[:, :columns].sqrt() * scale
+        elif leaves.is_elementwise:
+            table, spread = self._by_quadrature(tile)
+        else:
+            draws = self._drawn_from(tile, DRAWS_FOR_QUANTILES).table
+            table, spread = draws.mean(0), draws.std(0)
+        return self._picture(mean, table), self._picture(variance.sqrt(), spread)
+
+    def _by_quadrature(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        columns = self._gaussian.structure.columns
+        mean, variance = (part[..., :columns] for part in tile.moments)
+        breaks = self._gaussian.leaves.breaks()
+        found = normal_moments(mean, variance.sqrt(), breaks, self._decoded)
+        table, spread = mixed_moments(tile.shares, *found)
+        return table, spread.sqrt()
+
+    def _levels(self, tile: Tile, levels: Tensor) -> Picture:
+        found = mixture_quantiles(tile.shares, *tile.moments, levels)
+        if self._gaussian.leaves.is_elementwise:
+            return self._picture(found, self._decoded(found))
+        draws = self._drawn_from(tile, DRAWS_FOR_QUANTILES).table
+        return self._picture(found, _sorted_quantiles(draws, levels))
+
+    def _drawn_from(self, tile: Tile, count: int) -> Picture:
+        found = torch.cat([tile.draws(group) for group in range(-(-count // DRAWS))])[:count]
+        return self._picture(found, self._decoded(found))
+
+    def _exact_covariance(self, target: Target) -> Tensor:
+        like, structure = self._given.table, self._gaussian.structure
+        span = structure.spans.get(target.node, range(0))
+        chosen = list(target.columns) or [structure.columns + k for k in span]
+        scale = self._gaussian.scaling.scale[list(target.columns)] if target.columns else 1.0
+        found = like.new_zeros(self._given.rows, len(chosen), len(chosen))
+        with evaluating(self._gaussian):
+            for rows, positions, tile in self._own_tiles():
+                part = mixture_covariance(tile, chosen)[positions]
+                part = part * torch.as_tensor(scale).to(part)
+                part = (part.mT * torch.as_tensor(scale).to(part)).mT
+                found[rows.to(like.device)] = part.to(like)
+        return found

@@ -1,0 +1,307 @@
+"""Expectation maximisation on incomplete rows: expected moments of families, then regressions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vfg.gaussian.factors import Masks, condition, grouped_masks, image_moments
+from vfg.gaussian.parameters import EXCESS, Parameters, Values, factors_of, innovation_map
+from vfg.gaussian.structure import Clique, Structure
+from vfg.gaussian.trees import clique_moments, prefers_tree, tree_pass
+
+NUMBERS_AT_ONCE = 2**24
+"""How many numbers the covariances of one chunk of rows may take."""
+RIDGE = 1e-9
+"""What is added to the diagonal of regressions, relative to the number of rows."""
+
+
+class Chunk(NamedTuple):
+    """Some rows of the leaves' values, 0 where unobserved, and their masks."""
+
+    values: Tensor
+    masks: Masks
+
+
+class Moments(NamedTuple):
+    """Expected sums over the rows in which something is observed; z is (latent coordinates, 1)."""
+
+    squares: Tensor
+    """Of z z'."""
+    products: Tensor
+    """Of the explained value times z."""
+    totals: Tensor
+    """Of the explained value squared."""
+    counts: Tensor
+    """Of 1."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What an E-step gathers."""
+
+    log_likelihood: Tensor
+    """Sum over the rows."""
+    weights: Tensor
+    """Expected number of rows by component."""
+    leaves: list[Moments]
+    """By clique of leaves: `(components, columns, ...)`."""
+    nodes: list[Tensor]
+    """By clique of a latent node: z z' `(n + 1, n + 1)`."""
+    roots: Tensor
+    """z z' of the roots by component."""
+
+    def __add__(self, other: Expected) -> Expected:
+        return Expected(
+            self.log_likelihood + other.log_likelihood,
+            self.weights + other.weights,
+            [
+                Moments(*(a + b for a, b in zip(first, second, strict=True)))
+                for first, second in zip(self.leaves, other.leaves, strict=True)
+            ],
+            [a + b for a, b in zip(self.nodes, other.nodes, strict=True)],
+            self.roots + other.roots,
+        )
+
+
+def chunks_of(structure: Structure, components: int, values: Tensor, seen: Tensor) -> list[Chunk]:
+    """Cut a table into chunks of rows, equal masks side by side where there are many."""
+    innovations = structure.root_width + len(structure.noisy_inner)
+    size = max(64, NUMBERS_AT_ONCE // (components * max(innovations, 8) ** 2))
+    whole = grouped_masks(seen)
+    if len(whole.distinct) < len(seen):
+        order = whole.groups.argsort(stable=True)
+        values, seen = values[order], seen[order]
+    return [
+        Chunk(part, grouped_masks(mask))
+        for part, mask in zip(values.split(size), seen.split(size), strict=True)
+    ]
+
+
+def e_step(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Expected:
+    """Expected moments of all families given the observed cells of all rows."""
+    parts = _parts(structure, values, chunks)
+    total = next(parts)
+    for part in parts:
+        total = total + part
+    return total
+
+
+def m_step(
+    parameters: Parameters, values: Values, expected: Expected, shrinkage: float = 0.0
+) -> Values:
+    """The values that maximise the expected log-likelihood.
+
+    Args:
+        parameters: which entries are learned, and the floor of the noises.
+        values: those of the E-step.
+        expected: what it gathered.
+        shrinkage: pseudo-rows that pull loadings to 0 and noises to 1, for small components.
+    """
+    values = _with_leaves(parameters, values, expected, shrinkage)
+    values = _with_nodes(parameters, values, expected)
+    weights = expected.weights + shrinkage
+    values = values._replace(log_weights=(weights / weights.sum()).clamp(min=1e-12).log())
+    if parameters.mixes_roots:
+        return _with_roots(parameters, values, expected, shrinkage)
+    return _rescaled(parameters.structure, values, expected)
+
+
+def _parts(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Iterator[Expected]:
+    leaf_cliques, node_cliques = structure.leaf_cliques(), structure.node_cliques()
+    root_clique = Clique(tuple(range(structure.root_width)), (), (), structure.nodes[0])
+    cliques = [*leaf_cliques, *node_cliques, root_clique]
+    for chunk in chunks:
+        log_probs, moments = family_moments(structure, values, chunk.values, chunk.masks, cliques)
+        scores = log_probs + values.log_weights
+        shares = scores.softmax(-1)
+        groups = chunk.masks.groups
+        leaves = [
+            _leaf_moments(chunk, shares, mean, covariance, clique)
+            for clique, (mean, covariance) in zip(leaf_cliques, moments, strict=False)
+        ]
+        others = [_squares(shares, groups, *pair) for pair in moments[len(leaf_cliques) :]]
+        yield Expected(
+            scores.logsumexp(-1).sum(),
+            shares.sum(0),
+            leaves,
+            [other.sum(0) for other in others[:-1]],
+            others[-1],
+        )
+
+
+def family_moments(
+    structure: Structure, values: Values, table: Tensor, masks: Masks, cliques: Sequence[Clique]
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """log p by row and component, and the moments of every clique."""
+    if prefers_tree(structure):
+        found = tree_pass(structure, values, table, masks)
+        return found.log_probs, [clique_moments(structure, found, clique) for clique in cliques]
+    maps, centres = innovation_map(structure, values)
+    belief = condition(factors_of(structure, values), table, masks)
+    components = len(values.log_weights)
+    maps, centres = maps.expand(components, -1, -1), centres.expand(components, -1)
+    chosen = [list(clique.coordinates) for clique in cliques]
+    return belief.log_probs, [image_moments(belief, maps[:, k], centres[:, k]) for k in chosen]
+
+
+def _with_one(mean: Tensor) -> Tensor:
+    return F.pad(mean, (0, 1), value=1.0)
+
+
+def _by_group(weights: Tensor, groups: Tensor, count: int) -> Tensor:
+    """Weights of rows added up over their groups."""
+    if count == len(weights):
+        return weights
+    return weights.new_zeros(count, *weights.shape[1:]).index_add(0, groups, weights)
+
+
+def _squares(shares: Tensor, groups: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
+    """Expected sums of z z' by component."""
+    z = _with_one(mean)
+    outer = torch.einsum("nc,nci,ncj->cij", shares, z, z)
+    weights = _by_group(shares, groups, len(covariance))
+    spread = torch.einsum("uc,ucij->cij", weights, covariance.expand(-1, shares.shape[1], -1, -1))
+    return outer + F.pad(spread, (0, 1, 0, 1))
+
+
+def _leaf_moments(
+    chunk: Chunk, shares: Tensor, mean: Tensor, covariance: Tensor, clique: Clique
+) -> Moments:
+    columns = list(clique.columns)
+    rows, components, _ = mean.shape
+    observed = chunk.masks.distinct[:, columns].to(mean)[chunk.masks.groups]
+    weights = (shares[:, :, None] * observed[:, None]).movedim(1, 0)
+    values = chunk.values[:, columns]
+    z = _with_one(mean).movedim(1, 0)
+    size = z.shape[-1]
+    outer = (z[..., :, None] * z[..., None, :]).reshape(components, rows, size * size)
+    squares = (weights.mT @ outer).unflatten(-1, (size, size))
+    by_group = _by_group(weights.movedim(0, 1), chunk.masks.groups, len(covariance)).movedim(0, 1)
+    flat = covariance.expand(-1, components, -1, -1).movedim(1, 0).flatten(2)
+    spread = (by_group.mT @ flat).unflatten(-1, (size - 1, size - 1))
+    weighted = weights * values
+    return Moments(
+        squares + F.pad(spread, (0, 1, 0, 1)),
+        weighted.mT @ z,
+        (weighted * values).sum(1),
+        weights.sum(1),
+    )
+
+
+def _regress(
+    moments: Moments, learned: Tensor, fixed: Tensor, shrinkage: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Coefficients, offset and variance of the best explanation by z.
+
+    Args:
+        moments: with any leading axes.
+        learned: which coefficients are learned, `(explained, n)`.
+        fixed: the values of those that are not.
+        shrinkage: pseudo-rows in which everything explained has variance 1 and no cause.
+    """
+    start, mask = F.pad(fixed, (0, 1)), F.pad(learned, (0, 1), value=1.0)
+    ridge = RIDGE * moments.counts[..., None] + F.pad(0 * learned + shrinkage, (0, 1)) + 1e-12
+    squares = moments.squares + ridge.diag_embed()
+    products = moments.products - (moments.squares @ start[..., None])[..., 0]
+    system = squares * mask[..., :, None] * mask[..., None, :] + (1.0 - mask).diag_embed()
+    found = torch.linalg.solve(system, (products * mask)[..., None])[..., 0] * mask
+    whole = found + start
+    explained = (whole * moments.products).sum(-1)
+    size = ((squares @ whole[..., None])[..., 0] * whole).sum(-1)
+    left = moments.totals - 2.0 * explained + size + shrinkage
+    return whole[..., :-1], whole[..., -1], left / (moments.counts + shrinkage + 1e-12)
+
+
+def _with_leaves(
+    parameters: Parameters, values: Values, expected: Expected, shrinkage: float
+) -> Values:
+    loadings = torch.zeros_like(values.loadings)
+    offsets, scales = torch.zeros_like(values.offsets), torch.zeros_like(values.scales)
+    shared = len(values.loadings) == 1
+    for clique, moments in zip(parameters.structure.leaf_cliques(), expected.leaves, strict=True):
+        if shared:
+            moments = Moments(*(part.sum(0, keepdim=True) for part in moments))
+        columns, parents = list(clique.columns), list(clique.parents)
+        learned = parameters.learned_loadings.double()[columns][:, parents]
+        fixed = parameters.fixed_loadings.double()[columns][:, parents]
+        found, offset, variance = _regress(moments, learned, fixed, shrinkage)
+        where = torch.tensor(columns, device=found.device)
+        loadings[:, where[:, None], torch.tensor(parents, device=found.device)] = found
+        offsets[:, columns] = offset
+        scales[:, columns] = _deviation(parameters, variance)
+    return values._replace(loadings=loadings, offsets=offsets, scales=scales)
+
+
+def _with_nodes(parameters: Parameters, values: Values, expected: Expected) -> Values:
+    edges, shifts, noises = values.edges.clone(), values.shifts.clone(), values.noises.clone()
+    for clique, squares in zip(parameters.structure.node_cliques(), expected.nodes, strict=True):
+        own, parents = list(clique.explained), list(clique.parents)
+        count = len(own)
+        moments = Moments(
+            squares[count:, count:].expand(count, -1, -1),
+            squares[:count, count:],
+            squares.diagonal()[:count],
+            squares[-1, -1].expand(count),
+        )
+        learned = parameters.learned_edges.double()[own][:, parents]
+        fixed = parameters.fixed_edges.double()[own][:, parents]
+        found, shift, variance = _regress(moments, learned, fixed, 0.0)
+        where = torch.tensor(own, device=found.device)
+        edges[where[:, None], torch.tensor(parents, device=found.device)] = found
+        shifts[own], noises[own] = shift, _deviation(parameters, variance)
+    return values._replace(edges=edges, shifts=shifts, noises=noises)
+
+
+def _with_roots(
+    parameters: Parameters, values: Values, expected: Expected, shrinkage: float
+) -> Values:
+    mean, covariance = _root_moments(expected.roots, shrinkage)
+    blocks = parameters.root_mask.double()
+    blocks = blocks + blocks.mT - blocks.diagonal().diag_embed()
+    factors, failed = torch.linalg.cholesky_ex(covariance * blocks)
+    if bool((failed > 0).any()):
+        floor = parameters.noise_floor**2 * (1.0 + EXCESS)
+        identity = torch.eye(len(blocks), dtype=mean.dtype, device=mean.device)
+        factors = torch.linalg.cholesky(covariance * blocks + floor * identity)
+    return values._replace(root_means=mean, root_factors=factors)
+
+
+def _rescaled(structure: Structure, values: Values, expected: Expected) -> Values:
+    """Give the roots the moments that were found, then move those into the edges below them.
+
+    The roots stay standard Normal; maximising over the larger model is what makes EM fast.
+    """
+    mean, covariance = _root_moments(expected.roots.sum(0, keepdim=True), 0.0)
+    loadings, edges = values.loadings.clone(), values.edges.clone()
+    offsets, shifts = values.offsets, values.shifts
+    for root in structure.free_roots():
+        span = slice(structure.spans[root].start, structure.spans[root].stop)
+        factor, info = torch.linalg.cholesky_ex(covariance[0, span, span])
+        if int(info):
+            continue
+        offsets = offsets + loadings[..., span] @ mean[0, span]
+        shifts = shifts + edges[:, span] @ mean[0, span]
+        loadings[..., span] = loadings[..., span] @ factor
+        edges[:, span] = edges[:, span] @ factor
+    return values._replace(loadings=loadings, edges=edges, offsets=offsets, shifts=shifts)
+
+
+def _root_moments(squares: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
+    """Means and covariances from sums of z z' by component."""
+    counts = (squares[:, -1, -1] + 1e-12)[:, None]
+    mean = squares[:, :-1, -1] / counts
+    identity = torch.eye(mean.shape[1], dtype=mean.dtype, device=mean.device)
+    spread = squares[:, :-1, :-1] - counts[..., None] * mean[..., :, None] * mean[..., None, :]
+    spread = spread + shrinkage * identity
+    return mean, 0.5 * (spread + spread.mT) / (counts[..., None] + shrinkage)
+
+
+def _deviation(parameters: Parameters, variance: Tensor) -> Tensor:
+    floor = parameters.noise_floor**2 * (1.0 + EXCESS)
+    return variance.clamp(min=floor).sqrt()

@@ -1,0 +1,214 @@
+"""Factor models: what every linear-Gaussian graph comes down to, for any mask."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+Side = Literal["latent", "leaf"]
+LOG_TWO_PI = math.log(2.0 * math.pi)
+
+
+class Factors(NamedTuple):
+    r"""A mixture of factor models $u = L_c e + b_c + s_c \varepsilon$, e and ε standard Normal."""
+
+    log_weights: Tensor
+    """`(components,)`, normalised."""
+    loadings: Tensor
+    """`(components, columns, innovations)`."""
+    offsets: Tensor
+    """`(components, columns)`."""
+    scales: Tensor
+    """`(components, columns)`, standard deviations."""
+
+
+class Belief(NamedTuple):
+    """The innovations given the observed columns, component by component."""
+
+    log_probs: Tensor
+    """log p(observed | component), `(rows, components)`."""
+    mean: Tensor
+    """`(rows, components, innovations)`."""
+    covariance: Tensor
+    """`(groups, components, innovations, innovations)`; rows with equal masks share one."""
+    groups: Tensor
+    """The group of every row, `(rows,)`."""
+
+
+class Masks(NamedTuple):
+    """The masks of a table, equal ones only once where that pays."""
+
+    distinct: Tensor
+    """`(groups, columns)`."""
+    groups: Tensor
+    """The group of every row, `(rows,)`."""
+
+
+def grouped_masks(seen: Tensor) -> Masks:
+    """Gather rows with equal masks, unless most of them differ.
+
+    Args:
+        seen: a mask `(rows, columns)`.
+
+    Example:
+        >>> grouped_masks(torch.tensor([[True, False]] * 3)).distinct
+        tensor([[ True, False]])
+    """
+    rows = len(seen)
+    packed = _packed(seen)
+    if packed.shape[1] == 1:
+        found, groups = packed[:, 0].unique(return_inverse=True)
+    else:
+        found, groups = packed.unique(dim=0, return_inverse=True)
+    if 2 * len(found) > rows:
+        return Masks(seen, torch.arange(rows, device=seen.device))
+    first = torch.zeros(len(found), dtype=torch.long, device=seen.device)
+    first[groups] = torch.arange(rows, device=seen.device)
+    return Masks(seen[first], groups)
+
+
+def cheaper_side(factors: Factors) -> Side:
+    """The side on which the matrices to factorise are smaller."""
+    _, columns, innovations = factors.loadings.shape
+    return "latent" if innovations <= columns else "leaf"
+
+
+def condition(factors: Factors, values: Tensor, masks: Masks, side: Side | None = None) -> Belief:
+    r"""Everything that the observed columns say about the innovations.
+
+    On the latent side with $P = I + L^\top \mathrm{diag}(o / s^2) L$, on the leaf side with the
+    covariance of the observed columns; both give the same numbers.
+
+    Args:
+        factors: the model.
+        values: `(rows, columns)`; what is not observed may be any finite number.
+        masks: which columns are observed.
+        side: where to factorise; None takes the smaller matrices.
+
+    Example:
+        >>> one = torch.ones(1, 2, 1)
+        >>> factors = Factors(torch.zeros(1), one, torch.zeros(1, 2), torch.ones(1, 2))
+        >>> masks = grouped_masks(torch.tensor([[True, False]]))
+        >>> condition(factors, torch.tensor([[2.0, 0.0]]), masks).mean
+        tensor([[[1.]]])
+    """
+    observed = masks.distinct.to(values)
+    residual = (values[:, None] - factors.offsets) * observed[masks.groups][:, None]
+    solve = _on_latent_side if (side or cheaper_side(factors)) == "latent" else _on_leaf_side
+    mean, covariance, log_volume, distance = solve(factors, residual, observed, masks.groups)
+    constants = 0.5 * LOG_TWO_PI * observed.sum(-1, keepdim=True) + log_volume
+    return Belief(-0.5 * distance - constants[masks.groups], mean, covariance, masks.groups)
+
+
+def log_mixture(factors: Factors, belief: Belief) -> Tensor:
+    """log p(observed) `(rows,)`."""
+    return (factors.log_weights + belief.log_probs).logsumexp(-1)
+
+
+def responsibilities(factors: Factors, belief: Belief) -> Tensor:
+    """Probabilities of the components given the observed columns, `(rows, components)`."""
+    return (factors.log_weights + belief.log_probs).softmax(-1)
+
+
+def image_moments(belief: Belief, maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and covariances of maps of the innovations.
+
+    Args:
+        belief: about the innovations.
+        maps: `(components, coordinates, innovations)`.
+        offsets: `(components, coordinates)`.
+
+    Returns:
+        Means `(rows, components, coordinates)` and covariances `(groups, components, coordinates,
+        coordinates)`.
+    """
+    mean = torch.einsum("nci,cki->nck", belief.mean, maps) + offsets
+    return mean, maps @ belief.covariance @ maps.mT
+
+
+def column_moments(belief: Belief, factors: Factors) -> tuple[Tensor, Tensor]:
+    """Conditional means and variances of all columns, `(rows, components, columns)` each."""
+    mean = torch.einsum("nci,cki->nck", belief.mean, factors.loadings) + factors.offsets
+    spread = ((factors.loadings @ belief.covariance) * factors.loadings).sum(-1)
+    return mean, (spread.clamp(min=0.0) + factors.scales.square())[belief.groups]
+
+
+def mixed_moments(weights: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of a mixture from those of its components on axis 1.
+
+    Example:
+        >>> weights = torch.tensor([[0.5, 0.5]])
+        >>> mixed_moments(weights, torch.tensor([[[0.0], [2.0]]]), torch.zeros(1, 2, 1))
+        (tensor([[1.]]), tensor([[1.]]))
+    """
+    weights = weights[..., None]
+    centre = (weights * mean).sum(1)
+    return centre, (weights * (variance + (mean - centre[:, None]).square())).sum(1)
+
+
+Solution = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def _on_latent_side(
+    factors: Factors, residual: Tensor, observed: Tensor, groups: Tensor
+) -> Solution:
+    loadings, innovations = factors.loadings, factors.loadings.shape[-1]
+    weights = observed[:, None] / factors.scales.square()
+    identity = torch.eye(innovations, dtype=residual.dtype, device=residual.device)
+    factor = torch.linalg.cholesky(identity + _weighted_squares(loadings, weights))
+    covariance = torch.cholesky_inverse(factor)
+    weighted = residual * weights[groups]
+    information = torch.einsum("nck,cki->nci", weighted, loadings)
+    mean = by_group(covariance, information, groups)
+    # The residual form has no cancellation, however small the noises are.
+    left = residual - torch.einsum("nci,cki->nck", mean, loadings) * (weights[groups] != 0.0)
+    distance = (left.square() * weights[groups]).sum(-1) + mean.square().sum(-1)
+    log_volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return mean, covariance, log_volume + _log_scales(factors, observed), distance
+
+
+def _on_leaf_side(factors: Factors, residual: Tensor, observed: Tensor, groups: Tensor) -> Solution:
+    loadings, innovations = factors.loadings, factors.loadings.shape[-1]
+    pairs = observed[:, None, :, None] * observed[:, None, None, :]
+    whole = loadings @ loadings.mT + factors.scales.square().diag_embed()
+    factor = torch.linalg.cholesky(pairs * whole + (1.0 - observed).diag_embed()[:, None])
+    seen = loadings * observed[:, None, :, None]
+    half = torch.linalg.solve_triangular(factor, seen, upper=False)
+    identity = torch.eye(innovations, dtype=residual.dtype, device=residual.device)
+    inverse = torch.cholesky_inverse(factor)
+    solved = by_group(inverse, residual, groups)
+    mean = torch.einsum("nck,cki->nci", solved, loadings)
+    log_volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return mean, identity - half.mT @ half, log_volume, (solved * residual).sum(-1)
+
+
+def _weighted_squares(loadings: Tensor, weights: Tensor) -> Tensor:
+    """L' diag(w) L for every group and component."""
+    components, columns, innovations = loadings.shape
+    if innovations > len(weights):
+        return (loadings * weights[..., None]).mT @ loadings
+    squares = loadings[..., :, None] * loadings[..., None, :]
+    flat = squares.reshape(components, columns, innovations * innovations)
+    found: Tensor = (weights.movedim(1, 0) @ flat).movedim(0, 1)
+    return cast(Tensor, found.unflatten(-1, (innovations, innovations)))
+
+
+def by_group(matrices: Tensor, vectors: Tensor, groups: Tensor) -> Tensor:
+    """The matrix of each row's group times the row's vector, `(rows, components, n)`."""
+    if len(matrices) == 1:
+        return torch.einsum("cij,ncj->nci", matrices[0], vectors)
+    return (matrices[groups] @ vectors[..., None])[..., 0]
+
+
+def _log_scales(factors: Factors, observed: Tensor) -> Tensor:
+    return observed @ factors.scales.log().mT
+
+
+def _packed(seen: Tensor) -> Tensor:
+    """Masks as integers of 62 bits, `(rows, words)`."""
+    words = seen.split(62, dim=1)
+    bits = 2 ** torch.arange(62, device=seen.device)
+    return torch.stack([word.long() @ bits[: word.shape[1]] for word in words], dim=1)

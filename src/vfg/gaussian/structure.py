@@ -1,0 +1,174 @@
+"""Which coordinates of a graph's nodes depend on which: indices and masks, no parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from vfg.graph import Edge, Graph
+from vfg.schedule import Block, Schedule
+
+Mask = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Clique:
+    """Latent coordinates whose joint moments are needed, and what is regressed on them."""
+
+    parents: tuple[int, ...]
+    """Coordinates that explain."""
+    explained: tuple[int, ...]
+    """Coordinates of the latent node that they explain; none for leaves."""
+    columns: tuple[int, ...] = ()
+    """Table columns that they explain; none for latent nodes."""
+    node: str = ""
+    """The latent node, or the only parent of leaves in a tree."""
+
+    @property
+    def coordinates(self) -> tuple[int, ...]:
+        """All latent coordinates, the explained ones first."""
+        return (*self.explained, *self.parents)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The latent coordinates of a graph side by side, roots first, parents before children.
+
+    Args:
+        graph: the graph.
+        positions: the table columns of every leaf.
+        inner_noise: whether latent nodes below the roots have noise of their own.
+    """
+
+    graph: Graph
+    positions: Mapping[str, tuple[int, ...]]
+    inner_noise: bool
+    spans: dict[str, range] = field(init=False)
+    """The coordinates of every latent node."""
+
+    def __post_init__(self) -> None:
+        spans, start = {}, 0
+        for name in self.nodes:
+            width = self.graph.node(name).width
+            spans[name] = range(start, start + width)
+            start += width
+        object.__setattr__(self, "spans", spans)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Latent nodes, roots first, then parents before children."""
+        below = [name for layer in reversed(self.graph.layers[1:]) for name in layer]
+        inner = [name for name in below if self.graph.parents(name)]
+        return (*self.graph.roots, *inner)
+
+    @property
+    def inner(self) -> tuple[str, ...]:
+        """Latent nodes that are no roots."""
+        return self.nodes[len(self.graph.roots) :]
+
+    @property
+    def width(self) -> int:
+        """Number of all latent coordinates."""
+        return sum(map(len, self.spans.values()))
+
+    @property
+    def root_width(self) -> int:
+        """Number of coordinates of all roots."""
+        return sum(len(self.spans[root]) for root in self.graph.roots)
+
+    @property
+    def columns(self) -> int:
+        """Number of table columns."""
+        return sum(map(len, self.positions.values()))
+
+    @property
+    def noisy_inner(self) -> tuple[int, ...]:
+        """Coordinates below the roots with noise of their own."""
+        return tuple(range(self.root_width, self.width)) if self.inner_noise else ()
+
+    def edge_masks(self) -> tuple[Mask, Mask]:
+        """Learned and fixed entries of the map from latent to latent coordinates."""
+        learned, fixed = np.zeros((2, self.width, self.width))
+        for name in self.inner:
+            self._enter(name, self.spans[name], learned, fixed)
+        return learned, fixed
+
+    def loading_masks(self) -> tuple[Mask, Mask]:
+        """Learned and fixed entries of the map from latent coordinates to table columns."""
+        learned, fixed = np.zeros((2, self.columns, self.width))
+        for leaf, columns in self.positions.items():
+            self._enter(leaf, columns, learned, fixed)
+        return learned, fixed
+
+    def root_mask(self) -> Mask:
+        """Where the covariance factors of the roots may differ from 0: in lower triangles."""
+        mask = np.zeros((self.root_width, self.root_width))
+        for root in self.graph.roots:
+            span = self.spans[root]
+            mask[np.ix_(span, span)] = np.tri(len(span))
+        return mask
+
+    def leaf_cliques(self) -> tuple[Clique, ...]:
+        """Table columns by the parents that they share."""
+        found: dict[tuple[str, ...], list[int]] = {}
+        for leaf, columns in self.positions.items():
+            found.setdefault(self.graph.parents(leaf), []).extend(columns)
+        return tuple(
+            Clique(self._coordinates(parents), (), tuple(columns), parents[0])
+            for parents, columns in found.items()
+        )
+
+    def node_cliques(self) -> tuple[Clique, ...]:
+        """Noisy latent nodes with their parents."""
+        nodes = self.inner if self.inner_noise else ()
+        return tuple(
+            Clique(self._coordinates(self.graph.parents(name)), tuple(self.spans[name]), (), name)
+            for name in nodes
+        )
+
+    def free_roots(self) -> tuple[str, ...]:
+        """Roots all of whose edges are learned as a whole, so that the scale can move to them."""
+        return tuple(root for root in self.graph.roots if self._is_free(root))
+
+    def schedule(self) -> Schedule:
+        """The nodes in blocks of equal layer and width, as tables and evidence expect them."""
+        blocks: dict[tuple[int, int], list[str]] = {}
+        for number, layer in enumerate(self.graph.layers):
+            for name in layer:
+                blocks.setdefault((number, self.graph.node(name).width), []).append(name)
+        found = [
+            Block(f"block{layer}_{width}", tuple(names), width, layer, "gaussian", False)
+            for (layer, width), names in blocks.items()
+        ]
+        place = {
+            name: (index, row)
+            for index, block in enumerate(found)
+            for row, name in enumerate(block.nodes)
+        }
+        return Schedule(self.graph, tuple(found), (), place)
+
+    def _is_free(self, root: str) -> bool:
+        edges = self.graph.edges_into(root)
+        latent = any(edge.child in self.spans for edge in edges)
+        whole = all(edge.kind == "flow" and edge.coordinates is None for edge in edges)
+        return whole and (self.inner_noise or not latent)
+
+    def _coordinates(self, nodes: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(coordinate for name in nodes for coordinate in self.spans[name])
+
+    def _enter(self, child: str, rows: tuple[int, ...] | range, learned: Mask, fixed: Mask) -> None:
+        for edge in self.graph.edges_from(child):
+            span = self._covered(edge)
+            if edge.kind == "identity":
+                count = min(len(rows), len(span))
+                fixed[list(rows)[:count], span[:count]] = 1.0
+            else:
+                learned[np.ix_(list(rows), span)] = 1.0
+
+    def _covered(self, edge: Edge) -> list[int]:
+        span = self.spans[edge.parent]
+        chosen = range(len(span)) if edge.coordinates is None else edge.coordinates
+        return [span[coordinate] for coordinate in chosen]

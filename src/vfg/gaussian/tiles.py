@@ -1,0 +1,152 @@
+"""Padded tiles of rows: what is believed of them, their draws, quantiles and quadratures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vfg.gaussian.factors import (
+    Belief,
+    Factors,
+    column_moments,
+    image_moments,
+    responsibilities,
+)
+from vfg.inference.randomness import normal, uniform
+
+DRAWS = 16
+"""How many draws are made together."""
+NODES = 8
+"""Points of the quadrature on every piece of a map."""
+FIXED = (-8.0, -5.0, -2.5, 0.0, 2.5, 5.0, 8.0)
+"""Deviations at which quadrature is cut besides the bends of a map."""
+BISECTIONS = 80
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows whose ids are consecutive, padded by rows without evidence."""
+
+    readout: Factors
+    """Table columns, then latent coordinates."""
+    belief: Belief
+    row_ids: Tensor
+    seed: int
+
+    @cached_property
+    def shares(self) -> Tensor:
+        """Probabilities of the components, `(rows, components)`."""
+        return responsibilities(self.readout, self.belief)
+
+    @cached_property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Means and variances of all columns and latent coordinates, by component."""
+        return column_moments(self.belief, self.readout)
+
+    def draws(self, group: int) -> Tensor:
+        """The draws of one group, `(DRAWS, rows, columns + coordinates)`, in the leaves' units."""
+        device, count = self.row_ids.device, self.readout.loadings.shape[-1]
+        numbers = torch.arange(group * DRAWS, (group + 1) * DRAWS, device=device)
+
+        def noise(kind: int, size: int) -> Tensor:
+            return normal(self.seed, self.row_ids, numbers, kind, torch.arange(size))
+
+        chosen = self._components(numbers)
+        innovations = self._innovations(chosen, noise(0, count))
+        errors = noise(1, self.readout.offsets.shape[-1])
+        found = torch.zeros_like(errors)
+        for component in range(self.shares.shape[1]):
+            _, loadings, offsets, scales = (part[component] for part in self.readout)
+            here = innovations @ loadings.mT + offsets + scales * errors
+            found = torch.where((chosen == component)[..., None], here, found)
+        return found
+
+    @cached_property
+    def _roots(self) -> Tensor:
+        """Symmetric square roots of the covariances, which may be singular."""
+        values, vectors = torch.linalg.eigh(self.belief.covariance)
+        found: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
+        return found
+
+    def _components(self, numbers: Tensor) -> Tensor:
+        level = uniform(self.seed, self.row_ids, numbers, 2, torch.arange(1))
+        below = self.shares.cumsum(-1)[:, :-1]
+        return (level > below).sum(-1)
+
+    def _innovations(self, chosen: Tensor, noise: Tensor) -> Tensor:
+        found = torch.zeros_like(noise)
+        for component in range(self.shares.shape[1]):
+            spread = torch.einsum("nij,dnj->dni", self._roots[:, component], noise)
+            here = self.belief.mean[:, component] + spread
+            found = torch.where((chosen == component)[..., None], here, found)
+        return found
+
+
+def mixture_covariance(tile: Tile, chosen: list[int]) -> Tensor:
+    """The covariance of some columns or coordinates, `(rows, n, n)`."""
+    _, loadings, offsets, scales = tile.readout
+    mean, covariance = image_moments(tile.belief, loadings[:, chosen], offsets[:, chosen])
+    covariance = covariance + scales[:, chosen].square().diag_embed()
+    left = mean - (tile.shares[..., None] * mean).sum(1, keepdim=True)
+    whole = covariance + left[..., :, None] * left[..., None, :]
+    return (tile.shares[..., None, None] * whole).sum(1)
+
+
+def mixture_quantiles(shares: Tensor, mean: Tensor, variance: Tensor, levels: Tensor) -> Tensor:
+    """Quantiles `(levels, rows, columns)` of mixtures of Normals, by bisection if need be."""
+    deviation = variance.sqrt()
+    by_component = mean + deviation * torch.special.ndtri(levels)[:, None, None, None]
+    low, high = by_component.amin(2), by_component.amax(2)
+    if shares.shape[1] == 1:
+        return cast(Tensor, low)
+    safe = deviation.clamp(min=1e-300)
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        reached = torch.special.ndtr((middle[:, :, None] - mean) / safe)
+        below = (shares[..., None] * reached).sum(2) < levels[:, None, None]
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return cast(Tensor, 0.5 * (low + high))
+
+
+def normal_moments(
+    mean: Tensor, deviation: Tensor, breaks: Tensor, change: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance of a column-wise map of Normal values that is smooth between its breaks.
+
+    Gauss-Legendre quadrature on every piece, so that bends cost no accuracy.
+
+    Args:
+        mean: `(..., columns)`.
+        deviation: shaped like `mean`.
+        breaks: where the map of every column bends, `(columns, breaks)`.
+        change: the map, `(..., columns)` to the same shape.
+
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> found = normal_moments(0 * one, one, torch.zeros(1, 1), torch.abs)
+        >>> [round(part.item(), 4) for part in found]
+        [0.7979, 0.3634]
+    """
+    fixed = torch.tensor(FIXED, dtype=mean.dtype, device=mean.device)
+    ends = ((breaks - mean[..., None]) / deviation[..., None].clamp(min=1e-300)).clamp(-8.0, 8.0)
+    ends = torch.cat([ends, fixed.expand(*ends.shape[:-1], -1)], dim=-1).sort(-1).values
+    centre = change(mean)
+    mass, first, second = (torch.zeros_like(centre) for _ in range(3))
+    points, weights = np.polynomial.legendre.leggauss(NODES)
+    for piece in range(ends.shape[-1] - 1):
+        start, length = ends[..., piece], ends[..., piece + 1] - ends[..., piece]
+        for point, weight in zip(points, weights, strict=True):
+            position = start + length * (0.5 + 0.5 * float(point))
+            share = 0.5 * float(weight) * length * (-0.5 * position.square()).exp()
+            left = change(mean + position * deviation) - centre
+            mass += share
+            first += share * left
+            second += share * left.square()
+    first, second = first / mass, second / mass
+    return centre + first, (second - first.square()).clamp(min=0.0)
