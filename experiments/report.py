@@ -33,6 +33,18 @@ width 8 the same couplings fold them. The best model is below kNN on {wins} of {
 the missing columns come in equal pairs: each is predicted from its twin, which is missing too.
 """
 
+NETWORK = """## A known Bayesian network
+
+bnlearn's Gaussian network of seven variables with its true graph, `GaussianVFG` on `Graph.from_bayesian_network`, 4500
+rows to train and 500 to test; every variable missing in turn, and 30 % of all cells at random. Mean squared errors next
+to the least-squares optimum of the training rows, raw and divided by the variable's variance.
+
+{table}
+
+The noise of F alone has variance 1, which is 0.026 of its variance: no method can be much below that, and
+the paper's 0.104 for F is not on the raw scale.
+"""
+
 UNIVERSALITY = """## Universal approximation (Theorem 1)
 
 Immersions of R^2 into R^4 and of R^3 into R^7 through `Graph.cover`, read from the root to the leaves. Root mean square
@@ -119,6 +131,17 @@ def universality() -> str:
     return UNIVERSALITY.format(table=rows(header, body)) + "\n" + provenance(found)
 
 
+def network() -> str:
+    """Errors by missing variable."""
+    found = read("gaussian_network")
+    names = ["ours, raw", "least squares, raw", "ours, standardised", "least squares, standardised"]
+    body = [
+        [case, *[f"{measured[name]:.4f}" for name in names], f"{measured['ratio']:.4f}"]
+        for case, measured in found["cases"].items()
+    ]
+    return NETWORK.format(table=rows(["", *names, "ratio"], body)) + "\n" + provenance(found)
+
+
 def layerwise() -> str:
     """Measures by mode."""
     found = read("layerwise")
@@ -132,7 +155,7 @@ def layerwise() -> str:
 
 def main() -> None:
     """Write the page."""
-    page = "\n".join([INTRODUCTION, synthetic(), universality(), layerwise()])
+    page = "\n".join([INTRODUCTION, synthetic(), network(), universality(), layerwise()])
     (PROJECT / "docs" / "results.md").write_text(page)
 
 

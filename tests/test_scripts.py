@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parent.parent
-EXPERIMENTS = ["synthetic", "universality", "layerwise"]
+EXPERIMENTS = ["synthetic", "gaussian_network", "universality", "layerwise"]
 
 
 def run(script, *arguments):
