@@ -3,12 +3,22 @@
 Every such graph is one (mixture of) factor model(s) over independent innovations. The rooms, each
 leaning on those before it: `factors` (factor models and masks), `structure` (which coordinate
 depends on which), `parameters`, `trees` (messages from node to node), `leaves` (the maps g), `em`,
-`starting`, `fitting`, `posteriors`, `tiles` (rows computed together), `answers`, `model`.
+`starting`, `fitting`, `posteriors`, `tiles` (rows computed together), `answers`, `model`,
+`selection`, `deepening` (the way to a deep model).
 """
 
 from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.fitting import LikelihoodHistory
 from vfg.gaussian.model import GaussianVFG
 from vfg.gaussian.posteriors import Posterior
+from vfg.gaussian.selection import Candidate, Selection, select
 
-__all__ = ["GaussianAnswer", "GaussianVFG", "LikelihoodHistory", "Posterior"]
+__all__ = [
+    "Candidate",
+    "GaussianAnswer",
+    "GaussianVFG",
+    "LikelihoodHistory",
+    "Posterior",
+    "Selection",
+    "select",
+]
