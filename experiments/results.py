@@ -53,8 +53,9 @@ def write(name: str, results: dict[str, Any], *, quick: bool) -> Path:
     """Write `docs/results/NAME.json`: the results, the command, the machine, the time taken."""
     folder = TRIALS if quick else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
+    script = Path(sys.argv[0]).resolve().relative_to(PROJECT.resolve()).as_posix()
     described = {
-        "command": " ".join(["python", f"experiments/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": " ".join(["python", script, *sys.argv[1:]]),
         "seconds": round(time.time() - STARTED, 1),
         "machine": machine(),
         **results,
