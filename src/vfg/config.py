@@ -83,3 +83,15 @@ def for_each(names: list[str], given: dict[str, Choice], what: str) -> dict[str,
     if missing and "*" not in given:
         raise ValueError(f"nothing is chosen for {what} {missing[0]!r}; name it, or give '*'")
     return {name: given[name] if name in given else given["*"] for name in names}
+
+
+def check_choice(argument: str, given: str, known: tuple[str, ...]) -> None:
+    """Refuse a word that is not among those known.
+
+    Example:
+        >>> check_choice("latent", "cauchy", ("laplace", "normal"))
+        Traceback (most recent call last):
+        ValueError: latent must be one of laplace, normal, but got 'cauchy'
+    """
+    if given not in known:
+        raise ValueError(f"{argument} must be one of {', '.join(known)}, but got {given!r}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -74,3 +76,16 @@ class Incidence(nn.Module):
         present = self.present.view(-1, *[1] * (messages.ndim - 1))
         chosen = torch.where(present, messages.index_select(0, self.padded), 0.0)
         return chosen.view(self.nodes, self.fan, *messages.shape[1:])
+
+
+def added(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of tensors that broadcast; at least one.
+
+    Example:
+        >>> added([torch.ones(2, 1), torch.ones(1, 2)]).sum().item()
+        8.0
+    """
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vfg.aggregation import Message, State, aggregation, learned_precision
 from vfg.flows import Flow
-from vfg.incidence import Incidence
+from vfg.incidence import Incidence, added
 from vfg.lifting import Coordinates, Lifting
 from vfg.schedule import Group, Schedule
 
@@ -234,7 +234,7 @@ class MessagePassing(nn.Module):
                     )
                     for g in into
                 ]
-                total = tuple(_sum(tensors) for tensors in zip(*parts, strict=True))
+                total = tuple(added(tensors) for tensors in zip(*parts, strict=True))
                 state = rule.resolve(total, default, roots.get(index), evidence.get(index))
             states.append(state)
             fill = default if fills is None else fills.get(index, default)
@@ -292,20 +292,13 @@ class MessagePassing(nn.Module):
             self.group(g).above.spread(known[groups[g].parent]).to(downward[g].dtype) for g in out
         ]
         pairs = list(zip(ends, out, weights, strict=True))
-        informed = _sum([end.collect(weight * downward[g]) for end, g, weight in pairs])
-        count = _sum([end.collect(weight) for end, _, weight in pairs])
-        plain = _sum([end.collect(downward[g]) for end, g, _ in pairs])
-        number = _sum([end.collect(torch.ones_like(weight)) for end, _, weight in pairs])
+        informed = added([end.collect(weight * downward[g]) for end, g, weight in pairs])
+        count = added([end.collect(weight) for end, _, weight in pairs])
+        plain = added([end.collect(downward[g]) for end, g, _ in pairs])
+        number = added([end.collect(torch.ones_like(weight)) for end, _, weight in pairs])
         mean = torch.where(count > 0, informed / count.clamp(min=1), plain / number)
         return mean, count > 0
 
     @staticmethod
     def _root_state(state: State, prior: Tensor) -> Tensor:
         return torch.where(state.observed, state.value, prior)
-
-
-def _sum(tensors: tuple[Tensor, ...] | list[Tensor]) -> Tensor:
-    total = tensors[0]
-    for tensor in tensors[1:]:
-        total = total + tensor
-    return total

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vfg import inference, objective
 from vfg.aggregation import State
 from vfg.aggregation import aggregation as aggregation_called
-from vfg.config import for_each, spec_from_dict
+from vfg.config import check_choice, for_each, spec_from_dict
 from vfg.flows import Coupling, FlowSpec
 from vfg.graph import Graph
 from vfg.inference import Spread
@@ -81,8 +81,8 @@ class VFG(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        _check_choice("states", states, ("deterministic",))
-        _check_choice("latent", latent, tuple(objective.LATENTS))
+        check_choice("states", states, ("deterministic",))
+        check_choice("latent", latent, tuple(objective.LATENTS))
         self.graph = graph
         self.aggregation, self.states, self.latent, self.seed = aggregation, states, latent, seed
         self.flow_specs = _flow_specs(graph, Coupling() if flow is None else flow)
@@ -455,11 +455,6 @@ class VFG(nn.Module):
         cells, seen, like = as_table(self, table, observed)
         given, _, _ = as_evidence(self, evidence or {}, rows=len(cells))
         return self(cells, seen, as_labels(self, labels, len(cells)), given), like
-
-
-def _check_choice(argument: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise ValueError(f"{argument} must be one of {', '.join(known)}, but got {given!r}")
 
 
 def _flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[str, FlowSpec]:

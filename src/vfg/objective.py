@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vfg.incidence import added
 from vfg.likelihoods import Likelihood
 from vfg.messages import MessagePassing, Passes
 from vfg.priors import LaplacePrior, NormalPrior, Prior, SinglePrior
@@ -59,7 +60,7 @@ class Terms(Mapping[str, Tensor]):
 
     def sum(self) -> Tensor:
         """The sum of all terms, `(rows,)`; zero if there are none."""
-        return _add([stack.sum(0) for stack in self.stacks] or [torch.zeros(1)])
+        return added([stack.sum(0) for stack in self.stacks] or [torch.zeros(1)])
 
     def to(self, like: Tensor) -> Terms:
         """The same terms in the dtype and on the device of `like`."""
@@ -90,7 +91,7 @@ class Surrogate:
     def total(self) -> Tensor:
         """The objective, `(rows,)`; larger is better."""
         distances = [stack.sum(0) for terms in (self.kl, self.edge) for stack in terms.stacks]
-        return self.reconstruction.sum() - self.beta * _add(
+        return self.reconstruction.sum() - self.beta * added(
             [self.constants - self.root, *distances]
         )
 
@@ -160,9 +161,9 @@ def surrogate(
         prior.log_prob(passes.forward[index].value, passes.forward[index].observed, labels)
         for index, prior in priors.items()
     ]
-    root = _add([density.value.sum(0) for density in densities])
-    constants = _add([density.constant.sum(0) for density in densities])
-    counts = _add([torch.zeros_like(constants), *kl_counts, *edge_counts])
+    root = added([density.value.sum(0) for density in densities])
+    constants = added([density.constant.sum(0) for density in densities])
+    counts = added([torch.zeros_like(constants), *kl_counts, *edge_counts])
     return Surrogate(
         reconstruction, kl, edge, root, constants + rule.constant_per_coordinate * counts, beta
     )
@@ -185,7 +186,7 @@ def _node_terms(
             distance = (rule.distance(own - passes.downward[g]) * seen).sum(-1)
             parts.append(group.below.collect(group.share[..., 0] * distance))
         names.append(block.nodes)
-        stacks.append(_add(parts))
+        stacks.append(added(parts))
         counts.append(mask.sum((0, 2)))
     return Terms(names, stacks), counts
 
@@ -238,12 +239,8 @@ def consistency(passing: MessagePassing, passes: Passes) -> Terms:
         counts[scheduled.child].append(group.below.collect(seen.sum(-1)))
     return Terms(
         [block.nodes for block in schedule.blocks],
-        [_add(far) / _add(many).clamp(min=1) for far, many in zip(distances, counts, strict=True)],
+        [
+            added(far) / added(many).clamp(min=1)
+            for far, many in zip(distances, counts, strict=True)
+        ],
     )
-
-
-def _add(parts: list[Tensor]) -> Tensor:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total

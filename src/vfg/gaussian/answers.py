@@ -93,31 +93,8 @@ class GaussianAnswer(Answer):
         found = self._collected(lambda tile: self._first_two(tile)[1])
         return self._with_evidence(found, certain=0.0)
 
-    def quantile(self, q: float | Sequence[float] | Tensor) -> ByName:
-        """Quantiles, shaped like `mean`; several levels come first: `(levels, rows, width)`.
-
-        Args:
-            q: a level or several, strictly between 0 and 1.
-
-        Raises:
-            ValueError: for a level outside of that.
-
-        Example:
-            >>> import vfg
-            >>> from vfg.gaussian import GaussianVFG
-            >>> model = GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
-            >>> model.infer({"a": 0.0}).quantile([0.1, 0.9])["b"].shape
-            torch.Size([2, 1, 1])
-        """
-        levels = torch.as_tensor(q, dtype=torch.float64)
-        if not bool(((levels > 0.0) & (levels < 1.0)).all()):
-            raise ValueError(f"quantile levels lie strictly between 0 and 1, but got {q}")
-        flat = levels.reshape(-1).to(self._row_ids.device)
-        found = self._collected(lambda tile: self._levels(tile, flat), (len(flat),))
-        named = self._with_evidence(found)
-        if levels.ndim:
-            return named
-        return ByName({name: value[0] for name, value in named.items()})
+    def _at_levels(self, levels: Tensor) -> ByName:
+        return self._collected(lambda tile: self._levels(tile, levels), (len(levels),))
 
     def samples(self, n: int) -> ByName:
         """Joint draws `(n, rows, width)`, of a column `(n, rows)`; the first are always the same.

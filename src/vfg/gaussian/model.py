@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from vfg.config import spec_from_dict
+from vfg.config import check_choice, spec_from_dict
 from vfg.flows import Coupling, FlowSpec, Spline
 from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.factors import condition, grouped_masks, log_mixture
@@ -87,7 +87,7 @@ class GaussianVFG(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        _check_choice("mixture", mixture, ("root", "loadings"))
+        check_choice("mixture", mixture, ("root", "loadings"))
         if components < 1 or not noise_floor > 0.0:
             raise ValueError(
                 f"a GaussianVFG needs components >= 1 and noise_floor > 0, but got {components} "
@@ -156,7 +156,7 @@ class GaussianVFG(nn.Module):
             >>> model.fit([[1.0, 2.0], [2.0, 4.1], [3.0, 5.9]]).converged
             True
         """
-        _check_choice("finish", finish, ("auto", "gradient", "none"))
+        check_choice("finish", finish, ("auto", "gradient", "none"))
         _check_counts(iterations, restarts, steps, validation)
         cells, seen = as_cells(self._vfg, table, observed)
         self._rescale(cells, seen)
@@ -381,7 +381,7 @@ class GaussianVFG(nn.Module):
 
 def _leaf_spec(leaf: str | FlowSpec) -> FlowSpec | None:
     if isinstance(leaf, str):
-        _check_choice("leaf", leaf, ("affine", "spline"))
+        check_choice("leaf", leaf, ("affine", "spline"))
         return None if leaf == "affine" else Spline()
     if not isinstance(leaf, Coupling | Spline) or getattr(leaf, "decreasing", False):
         raise ValueError(
@@ -389,11 +389,6 @@ def _leaf_spec(leaf: str | FlowSpec) -> FlowSpec | None:
             f"got {leaf!r}"
         )
     return leaf
-
-
-def _check_choice(argument: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise ValueError(f"{argument} must be one of {', '.join(known)}, but got {given!r}")
 
 
 def _check_counts(iterations: int, restarts: int | None, steps: int, validation: float) -> None:

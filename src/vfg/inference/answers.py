@@ -185,11 +185,14 @@ class Answer:
         if not bool(((levels > 0.0) & (levels < 1.0)).all()):
             raise ValueError(f"quantile levels lie strictly between 0 and 1, but got {q}")
         flat = levels.reshape(-1).to(self._row_ids.device)
-        found = self._by_tiles(lambda tile: self._quantiles(tile, flat), (len(flat),))
-        named = self._with_evidence(found)
+        named = self._with_evidence(self._at_levels(flat))
         if levels.ndim:
             return named
         return ByName({name: value[0] for name, value in named.items()})
+
+    def _at_levels(self, levels: Tensor) -> ByName:
+        """Quantiles of all rows before evidence is put in place, `(levels, rows, ...)`."""
+        return self._by_tiles(lambda tile: self._quantiles(tile, levels), (len(levels),))
 
     @torch.no_grad()
     def samples(self, n: int) -> ByName:
