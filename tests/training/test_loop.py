@@ -353,3 +353,24 @@ def test_the_terms_of_an_epoch_add_up():
         assert epoch.objective == pytest.approx(
             epoch.reconstruction - 0.3 * divergence, rel=1e-4, abs=1e-4
         )
+
+
+def test_a_masked_step_scores_what_it_hides_and_a_little_of_what_it_shows():
+    table = circle()
+    seen = torch.rand(table.shape, generator=torch.Generator().manual_seed(3)) > 0.3
+    model = small()
+    settings = loop.Settings(
+        vfg.Masking(rate=0.5, visible=0.25), False, 1.0, 0, 1, None, 64, 1e-3, 0.0, 1.0, 0.0, None,
+        False, False, 0,
+    )  # fmt: skip
+    run = loop.Run(model, Table(table, seen, None), settings, loop.World(), None)
+    rows = torch.arange(100)
+    shown, scored = run._masks(0, rows, torch.Generator().manual_seed(0))  # Algorithm 1
+    assert torch.equal(shown, seen[rows])
+    assert torch.equal(scored, seen[rows].float())
+    shown, scored = run._masks(1, rows, torch.Generator().manual_seed(0))  # Algorithm 2
+    hidden = seen[rows] & ~shown
+    assert (shown & ~seen[rows]).sum() == 0
+    assert 0 < hidden.sum() < seen[rows].sum()
+    assert torch.equal(scored, hidden.float() + 0.25 * shown.float())
+    assert torch.equal(hidden[:, 0] & seen[rows][:, 1], hidden[:, 1] & seen[rows][:, 0])
