@@ -1,0 +1,208 @@
+"""Cells of any Python type: which are missing, what they hold, and how they are written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Label: TypeAlias = Hashable
+"""How a column is called: its name in a frame, its position in an array."""
+
+Storage: TypeAlias = Literal[
+    "float", "integer", "boolean", "text", "category", "date", "duration", "empty"
+]
+STORAGE_OF_KIND: dict[str, Storage] = {
+    "f": "float",
+    "i": "integer",
+    "u": "integer",
+    "b": "boolean",
+    "U": "text",
+    "M": "date",
+    "m": "duration",
+}
+"""What a column holds, by the one-letter kind of its dtype."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table, as plain arrays.
+
+    Args:
+        label: its name, or its position.
+        storage: what its dtype, or its cells if they are Python objects, can hold.
+        values: the cells, anything where they are missing. Dates are `datetime64` of the clock on
+            the wall in the column's own time zone.
+        missing: which cells are missing.
+        categories: the categories that its dtype declares, or None.
+        ordered: whether the order of those categories means something.
+    """
+
+    label: Label
+    storage: Storage
+    values: Array
+    missing: Mask
+    categories: tuple[Any, ...] | None = None
+    ordered: bool = False
+
+    @property
+    def observed(self) -> Array:
+        """The cells that are not missing."""
+        return self.values[~self.missing] if self.missing.any() else self.values
+
+
+def is_absent(marker: Any) -> bool:
+    """Whether a value stands for nothing: None, NaN, NaT or the missing value of pandas.
+
+    Example:
+        >>> is_absent(float("nan")), is_absent(None), is_absent(-1), is_absent("?")
+        (True, True, False, False)
+    """
+    return bool(absent(np.array([marker], dtype=object))[0])
+
+
+def absent(cells: Array) -> Mask:
+    """Which cells of an object array stand for nothing."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None:
+        return np.asarray(pandas.isna(cells), dtype=bool)
+    # Without pandas no cell can be its missing value, which refuses to be compared.
+    return np.asarray(np.equal(cells, np.array(None)) | (cells != cells), dtype=bool)
+
+
+def marked(values: Array, marker: Any) -> Mask:
+    """Which cells equal the marker of missing cells; a number never equals a boolean or a text."""
+    kind = values.dtype.kind
+    text = isinstance(marker, str)
+    comparable = kind == "O" or (kind == "U" if text else kind in "fiu")
+    if is_absent(marker) or not comparable:
+        return np.zeros(values.shape, dtype=bool)
+    found = np.asarray(values == marker, dtype=bool)
+    if kind == "O" and not isinstance(marker, bool):
+        places = np.flatnonzero(found)
+        found[places] = [not isinstance(cell, bool | np.bool_) for cell in values[places]]
+    return found
+
+
+def read_cells(label: Label, cells: Array, marker: Any) -> Column:
+    """A column of Python objects, with the storage that all observed cells share.
+
+    Args:
+        label: its label, for errors.
+        cells: an object array `(rows,)`.
+        marker: the marker of missing cells.
+
+    Raises:
+        TypeError: for cells that are no numbers, texts, booleans or dates.
+    """
+    gone = absent(cells)
+    # The missing value of pandas cannot be compared with a marker.
+    missing = gone | marked(np.where(gone, np.array(None), cells), marker)
+    observed = cells[~missing]
+    storage = _shared_storage(label, observed.tolist())
+    converted = _converted(storage, observed)
+    values = np.zeros(len(cells), dtype=converted.dtype)
+    values[~missing] = converted
+    return Column(label, storage, values, missing)
+
+
+def _shared_storage(label: Label, cells: list[Any]) -> Storage:
+    types = sorted(set(map(type, cells)), key=lambda kind: kind.__qualname__)
+
+    def all_are(*wanted: type) -> bool:
+        return all(issubclass(kind, wanted) for kind in types)
+
+    if not types:
+        return "empty"
+    if all_are(bool, np.bool_):
+        return "boolean"
+    if all_are(Integral, np.bool_):
+        return "integer"
+    if all_are(Real, np.bool_, Decimal):
+        return "float"
+    if all_are(str, Real, np.bool_):
+        return "text"
+    if all_are(date, np.datetime64) and not any(getattr(cell, "tzinfo", None) for cell in cells):
+        return "date"
+    if all_are(timedelta, np.timedelta64):
+        return "duration"
+    names = ", ".join(kind.__name__ for kind in types)
+    raise TypeError(
+        f"every cell given as argument must be a string, a number, a boolean or a date without "
+        f"time zone, and of one kind in a column, but column {label!r} holds {names}; convert it"
+    )
+
+
+def _converted(storage: Storage, cells: Array) -> Array:
+    if storage == "float":
+        return cells.astype(np.float64)
+    if storage == "integer":
+        try:
+            return cells.astype(np.int64)
+        except OverflowError:
+            return cells.astype(np.float64)
+    if storage == "boolean":
+        return cells.astype(bool)
+    if storage == "date":
+        return cells.astype("datetime64[us]")
+    return cells.astype("timedelta64[us]") if storage == "duration" else cells
+
+
+def cast(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Decoded values in another dtype: rounded and kept in range for integers and narrow floats.
+
+    Example:
+        >>> cast(np.array([1.6, 300.0]), np.dtype("uint8"))
+        array([  2, 255], dtype=uint8)
+    """
+    if dtype.kind in "iu" and values.dtype.kind == "f":
+        span = np.iinfo(dtype)
+        # The float nearest to the largest integer may lie above it.
+        top = float(span.max) if span.max < 2**53 else float(np.nextafter(float(span.max), 0))
+        return np.clip(np.rint(values), float(span.min), top).astype(dtype)
+    if dtype.kind in "iu" and values.dtype.kind in "iu":
+        span = np.iinfo(dtype)
+        return np.clip(values, max(span.min, np.iinfo(values.dtype).min), span.max).astype(dtype)
+    if dtype.kind == "f" and values.dtype.kind == "f" and dtype.itemsize < values.dtype.itemsize:
+        limits = np.finfo(dtype)
+        return np.clip(values, float(limits.min), float(limits.max)).astype(dtype)
+    if dtype.kind == "O":
+        return as_objects(values)
+    # A fixed width would cut off longer texts.
+    return values.astype(str if dtype.kind == "U" else dtype)
+
+
+def as_objects(values: Array) -> Array:
+    """Decoded values as plain Python objects: int, float, bool, str, datetime or timedelta."""
+    if values.dtype.kind in "Mm":
+        # Finer units have no counterpart in the standard library and would become integers.
+        values = values.astype(f"{values.dtype.kind}8[us]")
+    found = np.empty(len(values), dtype=object)
+    found[:] = values.tolist()
+    return found
+
+
+def as_cells(values: Array, like: Array) -> Array:
+    """Decoded values as Python objects of the type that the observed cells `like` have."""
+    types = set(map(type, like.tolist()))
+    if values.dtype.kind == "b" and len(types) == 1 and types <= {int, float}:
+        values = values.astype(next(iter(types)))
+    cells = as_objects(values)
+    if types == {date}:
+        cells[:] = [cell.date() for cell in cells]
+    elif types == {Decimal}:
+        cells[:] = [Decimal(repr(cell)) for cell in cells]
+    elif len(types) == 1 and issubclass(next(iter(types)), datetime | timedelta):
+        (kind,) = types
+        if kind not in (datetime, timedelta):
+            cells[:] = [kind(cell) for cell in cells]
+    return cells
