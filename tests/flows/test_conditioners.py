@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from vfg.flows import Conditioner, Network, StackedLinear
+from vfg.flows.conditioners import rectified_dropout
 
 
 def draw(*shape):
@@ -95,3 +96,34 @@ def test_dropout_drops_in_training_only_and_each_edge_on_its_own():
 def test_bad_arguments_are_errors(arguments, error, message):
     with pytest.raises(error, match=message):
         Network(**arguments)
+
+
+def test_rectified_dropout_has_the_slope_of_what_it_computes():
+    before = draw(3, 16, 5).requires_grad_()
+    torch.manual_seed(0)
+    after, factor = rectified_dropout(before * 1.0, 0.25)
+    expected = (after != 0).float()
+    torch.testing.assert_close(after, before.detach() * expected)
+    assert bool((before.detach()[after != 0] > 0).all())
+    assert factor == pytest.approx(4 / 3)
+    (slope,) = torch.autograd.grad(after.sum(), before)
+    torch.testing.assert_close(slope, expected)
+
+
+def test_dropout_drops_the_share_and_keeps_the_mean():
+    torch.manual_seed(0)
+    after, factor = rectified_dropout(torch.ones(50, 64, 40), 0.3)
+    assert (after == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)
+    assert (factor * after).mean().item() == pytest.approx(1.0, abs=0.02)
+    by_rows = after.view(50, 8, 8, 40)
+    assert torch.equal(by_rows, by_rows[:, :, :1].expand_as(by_rows))
+    assert not torch.equal(by_rows[:, 0], by_rows[:, 1])
+
+
+def test_gain_enlarges_hidden_weights_only():
+    plain = Conditioner(2, 5, 3, network=Network(hidden=8))
+    large = Conditioner(2, 5, 3, network=Network(hidden=8, gain=2.0))
+    for one, two in zip(plain.hidden_layers, large.hidden_layers, strict=True):
+        torch.testing.assert_close(2.0 * one.weight, two.weight)
+        torch.testing.assert_close(one.bias, two.bias)
+    assert large.last.weight.abs().max() == 0

@@ -40,6 +40,7 @@ def test_a_spec_is_described_by_its_name_and_fields():
         "dropout": 0.0,
         "bins": 8,
         "normalise": False,
+        "gain": 1.0,
     }
 
 

@@ -59,6 +59,7 @@ class Coupling(FlowSpec):
         dropout: dropout of the conditioners in training mode.
         bins: number of pieces of the splines, at least 2, for `kind="spline"` and at width 1.
         normalise: whether scale and shift are set from the first batch by `initialise`.
+        gain: by how much the conditioners' hidden weights start larger; see `Network`.
 
     Raises:
         TypeError: if an argument has the wrong type.
@@ -79,8 +80,10 @@ class Coupling(FlowSpec):
     dropout: float = 0.0
     bins: int = 8
     normalise: bool = False
+    gain: float = 1.0
 
     def __post_init__(self) -> None:
+        check_positive("Coupling", "gain", self.gain)
         for count in ("blocks", "hidden", "layers"):
             check_count("Coupling", count, getattr(self, count), 1)
         check_count("Coupling", "bins", self.bins, 2)
@@ -104,7 +107,7 @@ class Coupling(FlowSpec):
     def _layer(
         self, edges: int, width: int, block: int, generator: torch.Generator
     ) -> CouplingLayer:
-        network = Network(self.hidden, self.layers, self.activation, self.dropout)
+        network = Network(self.hidden, self.layers, self.activation, self.dropout, self.gain)
         if self.kind == "spline":
             return SplineCoupling(
                 edges, width, block=block, bins=self.bins, network=network, generator=generator
