@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vfg.frames import frame_values, is_frame
+from vfg.graph import Graph
 from vfg.graph.checks import suggestion
+from vfg.likelihoods import LikelihoodSpec
 from vfg.priors import PerLabel
+from vfg.schedule import Schedule
+from vfg.sections import Scaling, Sections
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -22,8 +26,43 @@ Name: TypeAlias = str | int
 """The name of a node or column; a column without a name has its position."""
 
 
+class Scheduled(Protocol):
+    """What knows where the nodes of a graph are."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The nodes in blocks."""
+
+
+class Tabular(Protocol):
+    """What reading tables and evidence asks of a model; `VFG` and `GaussianVFG` are such."""
+
+    @property
+    def graph(self) -> Graph:
+        """The nodes, and the names of the columns."""
+
+    @property
+    def sections(self) -> Sections:
+        """Which columns make up which leaf."""
+
+    @property
+    def scaling(self) -> Scaling:
+        """Location and scale of the columns."""
+
+    @property
+    def likelihood_specs(self) -> Mapping[str, LikelihoodSpec]:
+        """What every leaf holds."""
+
+    @property
+    def passing(self) -> Scheduled:
+        """Where the nodes are."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters, the first of which has the model's dtype and device."""
+
+
 def as_table(
-    model: VFG, table: ArrayLike, observed: ArrayLike | None
+    model: Tabular, table: ArrayLike, observed: ArrayLike | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A table as the passes want it.
 
@@ -44,7 +83,7 @@ def as_table(
     return *scaled(model, cells, seen), cells.new_zeros(())
 
 
-def as_cells(model: VFG, table: ArrayLike, observed: ArrayLike | None) -> tuple[Tensor, Tensor]:
+def as_cells(model: Tabular, table: ArrayLike, observed: ArrayLike | None) -> tuple[Tensor, Tensor]:
     """A checked table in its own units, dtype and device, 0 where unobserved; and its mask."""
     given = _by_leaf(model, table) if isinstance(table, Mapping) else read_table(model, table)
     seen = ~given.isnan()
@@ -55,7 +94,7 @@ def as_cells(model: VFG, table: ArrayLike, observed: ArrayLike | None) -> tuple[
     return cells, seen
 
 
-def read_table(model: VFG, table: ArrayLike) -> Tensor:
+def read_table(model: Tabular, table: ArrayLike) -> Tensor:
     """A tensor, array, frame or nested lists as floating-point numbers `(rows, columns)`."""
     if is_frame(table):
         columns = model.graph.columns
@@ -66,7 +105,7 @@ def read_table(model: VFG, table: ArrayLike) -> Tensor:
     return given if given.is_floating_point() else given.to(torch.get_default_dtype())
 
 
-def scaled(model: VFG, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+def scaled(model: Tabular, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     """Checked cells in the model's units, dtype and device, 0 where unobserved; and their mask."""
     some = next(model.parameters())
     seen = seen.to(some.device)
@@ -98,7 +137,7 @@ def as_tensor(given: ArrayLike, what: str) -> Tensor:
 
 
 def as_evidence(
-    model: VFG, given: Mapping[str, ArrayLike], rows: int | None = None
+    model: Tabular, given: Mapping[str, ArrayLike], rows: int | None = None
 ) -> tuple[dict[int, Tensor], int, Tensor]:
     """Values of latent nodes as blocks with NaN where nothing is given.
 
@@ -164,7 +203,7 @@ def as_labels(model: VFG, labels: int | ArrayLike | None, rows: int) -> Tensor |
     return found
 
 
-def _by_leaf(model: VFG, table: Mapping[str, ArrayLike]) -> Tensor:
+def _by_leaf(model: Tabular, table: Mapping[str, ArrayLike]) -> Tensor:
     positions = model.sections.positions
     unknown = [name for name in table if name not in positions]
     if unknown:
@@ -187,7 +226,7 @@ def _by_leaf(model: VFG, table: Mapping[str, ArrayLike]) -> Tensor:
     return whole
 
 
-def _check_shape(model: VFG, table: Tensor) -> None:
+def _check_shape(model: Tabular, table: Tensor) -> None:
     if table.ndim != 2 or table.shape[1] != model.sections.columns:
         widths = {leaf: len(found) for leaf, found in model.sections.positions.items()}
         shown = ", ".join(f"{leaf}: {width}" for leaf, width in list(widths.items())[:8])
@@ -198,7 +237,7 @@ def _check_shape(model: VFG, table: Tensor) -> None:
         )
 
 
-def as_mask(model: VFG, observed: ArrayLike, table: Tensor) -> Tensor:
+def as_mask(model: Tabular, observed: ArrayLike, table: Tensor) -> Tensor:
     """Which cells of a table may be used: a boolean array, a frame, or leaves or columns by name.
 
     Of a mapping, what is not named may not be used.
@@ -218,7 +257,19 @@ def as_mask(model: VFG, observed: ArrayLike, table: Tensor) -> Tensor:
     return mask.to(table.device)
 
 
-def _mask_by_name(model: VFG, observed: Mapping[str, ArrayLike], table: Tensor) -> Tensor:
+def as_given_mask(
+    model: Tabular, given: Name | Sequence[Name] | ArrayLike, table: Tensor
+) -> Tensor:
+    """Which cells are given: leaves or columns by name, or what `as_mask` takes."""
+    if not isinstance(given, Sequence | str | int):
+        return as_mask(model, given, table)
+    mask = torch.zeros(table.shape, dtype=torch.bool, device=table.device)
+    for name in [given] if isinstance(given, str | int) else given:
+        mask[:, list(table_columns(model, name, "given"))] = True
+    return mask
+
+
+def _mask_by_name(model: Tabular, observed: Mapping[str, ArrayLike], table: Tensor) -> Tensor:
     mask = torch.zeros(table.shape, dtype=torch.bool, device=table.device)
     for name, given in observed.items():
         part = torch.as_tensor(given)
@@ -233,7 +284,7 @@ def _mask_by_name(model: VFG, observed: Mapping[str, ArrayLike], table: Tensor) 
     return mask
 
 
-def table_columns(model: VFG, name: Name, what: str) -> tuple[int, ...]:
+def table_columns(model: Tabular, name: Name, what: str) -> tuple[int, ...]:
     """The positions in the table of a leaf, or of a column that a leaf names.
 
     Raises:
@@ -255,7 +306,7 @@ def table_columns(model: VFG, name: Name, what: str) -> tuple[int, ...]:
     )
 
 
-def check_values(model: VFG, cells: Tensor, seen: Tensor) -> None:
+def check_values(model: Tabular, cells: Tensor, seen: Tensor) -> None:
     """Refuse infinite cells, and observed ones that their leaf cannot explain."""
     _refuse_columns(model, cells.isinf(), "infinite values")
     for leaf, spec in model.likelihood_specs.items():
@@ -264,7 +315,7 @@ def check_values(model: VFG, cells: Tensor, seen: Tensor) -> None:
             spec.check(leaf, cells[:, chosen][seen[:, chosen]])
 
 
-def _refuse_columns(model: VFG, bad: Tensor, what: str) -> None:
+def _refuse_columns(model: Tabular, bad: Tensor, what: str) -> None:
     """Name the first column of a table in which something is wrong."""
     if bool(bad.any()):
         column = int(bad.any(0).nonzero()[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vfg.config import Spec
+from vfg.config import Spec, for_each
 
 LOG_TWO_PI = math.log(2.0 * math.pi)
 
@@ -271,6 +272,23 @@ def likelihood_spec(given: str | LikelihoodSpec) -> LikelihoodSpec:
             "vfg.Categorical(categories)"
         )
     return by_name[given]
+
+
+def likelihoods_by_leaf(
+    leaves: Sequence[str], given: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec]
+) -> dict[str, LikelihoodSpec]:
+    """The likelihood of every leaf from one for all, or from a mapping with `"*"` for the rest.
+
+    Raises:
+        ValueError: for a leaf or a likelihood that is not known, or a leaf without one.
+
+    Example:
+        >>> likelihoods_by_leaf(["a", "b"], {"a": Categorical(3), "*": "bernoulli"})["b"]
+        Bernoulli(steepness=4.0, learn=True)
+    """
+    by_leaf = dict(given) if isinstance(given, Mapping) else {"*": given}
+    chosen = for_each(list(leaves), by_leaf, "leaf")
+    return {leaf: likelihood_spec(spec) for leaf, spec in chosen.items()}
 
 
 def _code_points(categories: int, width: int) -> Tensor:

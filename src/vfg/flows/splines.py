@@ -28,6 +28,9 @@ class _Bin(NamedTuple):
     height: Tensor
     first: Tensor
     last: Tensor
+    slope: Tensor
+    curve: Tensor
+    """c of `rational_quadratic`."""
 
 
 def rational_quadratic(
@@ -164,53 +167,67 @@ def _knots(sizes: Tensor, start: float) -> Tensor:
 
 def _index(x: Tensor, knots: Tensor) -> Tensor:
     """Count the inner knots at or below `x`."""
+    if _is_shared(knots, x):
+        inner = knots[..., 0, 1:-1].detach().contiguous()
+        return torch.searchsorted(inner, x.detach().contiguous(), right=True)
     return (x.unsqueeze(-1) >= knots[..., 1:-1]).sum(-1)
+
+
+def _is_shared(table: Tensor, x: Tensor) -> bool:
+    """Whether `table`, with its one further axis, is the same all along the last axis of `x`."""
+    return table.ndim > 1 and table.shape[-2] == 1 and table.shape[:-2] == x.shape[:-1]
 
 
 def _bin(index: Tensor, x_knots: Tensor, y_knots: Tensor, derivatives: Tensor) -> _Bin:
     # Sizes come from the knots, so that the end of a bin is at position 1 to the last bit.
-    table = torch.broadcast_tensors(
-        x_knots[..., :-1],
-        y_knots[..., :-1],
-        x_knots.diff(dim=-1),
-        y_knots.diff(dim=-1),
-        derivatives[..., :-1],
-        derivatives[..., 1:],
-    )
+    width, height = x_knots.diff(dim=-1), y_knots.diff(dim=-1)
+    first, last, slope = derivatives[..., :-1], derivatives[..., 1:], height / width
+    corner = (x_knots[..., :-1], y_knots[..., :-1])
+    curve = first + last - 2 * slope
+    table = torch.broadcast_tensors(*corner, width, height, first, last, slope, curve)
+    if _is_shared(table[0], index):
+        return _shared_bin(index, torch.cat(table, dim=-2))
     stacked = torch.stack(table, dim=-1)
     stacked = stacked.expand(*index.shape, *stacked.shape[-2:])
     chosen = index[..., None, None].expand(*index.shape, 1, len(table))
     return _Bin(*stacked.gather(-2, chosen).squeeze(-2).unbind(-1))
 
 
+def _shared_bin(index: Tensor, table: Tensor) -> _Bin:
+    """Pick from one table `(..., numbers, bins)` for many inputs."""
+    if not table.requires_grad:
+        chosen = index.unsqueeze(-2).expand(*index.shape[:-1], table.shape[-2], -1)
+        return _Bin(*table.gather(-1, chosen).unbind(-2))
+    # A product with ones and zeros picks the same bits, and its gradient is a product too.
+    bins = torch.arange(table.shape[-1], device=index.device)
+    return _Bin(*(table @ (bins[:, None] == index.unsqueeze(-2)).to(table)).unbind(-2))
+
+
 def _bend(position: Tensor, here: _Bin) -> Tensor:
     """How far the relative height lies above the relative position."""
-    slope = here.height / here.width
-    curve = here.first + here.last - 2 * slope
     hump = position * (1 - position)
-    return hump * (here.first - slope - curve * position) / (slope + curve * hump)
+    steepness = here.first - here.slope - here.curve * position
+    return hump * steepness / (here.slope + here.curve * hump)
 
 
 def _position(height: Tensor, here: _Bin) -> Tensor:
     """Solve the quadratic equation of a bin for the relative position, without cancellation."""
-    slope = here.height / here.width
-    curve = here.first + here.last - 2 * slope
-    a = slope - here.first + height * curve
-    b = here.first - height * curve
-    discriminant = b * b + 4 * a * slope * height
+    bent = height * here.curve
+    a, b = here.slope - here.first + bent, here.first - bent
+    discriminant = b * b + 4 * a * here.slope * height
     # The square root's derivative at zero would be infinite.
     root = discriminant.clamp_min(torch.finfo(height.dtype).tiny).sqrt()
-    return 2 * slope * height / (b + root)
+    return 2 * here.slope * height / (b + root)
 
 
 def _log_derivative(position: Tensor, here: _Bin) -> Tensor:
-    slope = here.height / here.width
-    curve = here.first + here.last - 2 * slope
     # Nested interpolation keeps all digits where the derivatives differ by orders of magnitude.
     weighed = torch.lerp(
-        torch.lerp(here.first, slope, position), torch.lerp(slope, here.last, position), position
+        torch.lerp(here.first, here.slope, position),
+        torch.lerp(here.slope, here.last, position),
+        position,
     )
-    ratio = slope / (slope + curve * position * (1 - position))
+    ratio = here.slope / (here.slope + here.curve * position * (1 - position))
     return 2 * ratio.log() + weighed.log()
 
 
@@ -265,24 +282,26 @@ class MonotoneSpline(Flow):
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y, log_derivative = rational_quadratic(
-            x, *self._spline(x.dtype), left=-self.tail, bottom=-self.tail
+            x.mT, *self._spline(x.dtype), left=-self.tail, bottom=-self.tail
         )
-        return y * self._sign(x.dtype), log_derivative.sum(-1)
+        return y.mT * self._sign(x.dtype), log_derivative.sum(-2)
 
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        signed = (y * self._sign(y.dtype)).mT
         x, log_derivative = inverse_rational_quadratic(
-            y * self._sign(y.dtype), *self._spline(y.dtype), left=-self.tail, bottom=-self.tail
+            signed, *self._spline(y.dtype), left=-self.tail, bottom=-self.tail
         )
-        return x, log_derivative.sum(-1)
+        return x.mT, log_derivative.sum(-2)
 
     def _sign(self, dtype: torch.dtype) -> Tensor:
         return self.sign.to(dtype).unsqueeze(1)
 
     def _spline(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Widths, heights and derivatives, `(edges, width, 1, ...)`: the same for a batch."""
         widths = bounded_bins(self.raw_widths.to(dtype), 2 * self.tail)
         heights = bounded_bins(self.raw_heights.to(dtype), 2 * self.tail)
         derivatives = bounded_derivatives(self.raw_derivatives.to(dtype), widths, heights)
-        return widths.unsqueeze(1), heights.unsqueeze(1), derivatives.unsqueeze(1)
+        return widths.unsqueeze(2), heights.unsqueeze(2), derivatives.unsqueeze(2)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, bins={self.bins}, tail={self.tail}"

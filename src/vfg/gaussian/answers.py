@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vfg.gaussian.factors import Masks, condition, mixed_moments
+from vfg.gaussian.chains import CodedTile
+from vfg.gaussian.factors import Masks, Side, condition, mixed_moments
 from vfg.gaussian.parameters import factors_of, with_latents
 from vfg.gaussian.tiles import (
     DRAWS,
-    Tile,
     mixture_covariance,
     mixture_quantiles,
     normal_moments,
@@ -24,11 +24,12 @@ from vfg.inference.answers import (
     ByName,
     Picture,
     Target,
-    _sorted_quantiles,
+    sorted_quantiles,
 )
 from vfg.inference.evidence import Given
 from vfg.inference.propagation import evaluating, tiles
 from vfg.inputs import Name
+from vfg.likelihoods import Categorical
 
 if TYPE_CHECKING:
     from vfg.gaussian.model import GaussianVFG
@@ -40,11 +41,17 @@ CERTAIN = 1e-5
 
 
 class GaussianAnswer(Answer):
-    """What the exact model infers: the conditional distribution of the targets, no approximation.
+    r"""What the exact model infers: the conditional distribution of the targets, no approximation.
 
     Means and deviations are exact for affine leaves and for latent nodes, by quadrature for
     splines and from 256 draws for couplings; quantiles are exact for elementwise leaves and latent
     nodes, else from 256 draws. Draws are joint. Latent evidence counts as observed up to 1e-5.
+
+    Discrete leaves answer as in `vfg.VFG`: the mean is the probability of 1 (Bernoulli) or the most
+    probable code (categorical), the deviation $\sqrt{p(1-p)}$ or NaN. These are given the evidence
+    alone. Draws go on from column to column: real ones first, then discrete ones in the order of
+    the table, each given all before it, and latent nodes given the whole row. So where several
+    columns are missing, the shares of drawn categories are not exactly `probabilities`.
 
     Args:
         model: the model.
@@ -84,12 +91,12 @@ class GaussianAnswer(Answer):
 
     @cached_property
     def mean(self) -> ByName:
-        """Expected values `(rows, width)`, of a column `(rows,)`."""
+        """Expected values `(rows, width)`, of a column `(rows,)`; for categories the likeliest."""
         return self._with_evidence(self._collected(lambda tile: self._first_two(tile)[0]))
 
     @cached_property
     def std(self) -> ByName:
-        """Standard deviations, shaped like `mean`; 0 where observed."""
+        """Standard deviations, shaped like `mean`; 0 where observed, NaN for categories."""
         found = self._collected(lambda tile: self._first_two(tile)[1])
         return self._with_evidence(found, certain=0.0)
 
@@ -118,8 +125,23 @@ class GaussianAnswer(Answer):
 
     @cached_property
     def probabilities(self) -> ByName:
-        """Of categorical targets; there are none in this model."""
-        return ByName()
+        """Probabilities of every code `(rows, categories)` of the categorical targets."""
+        like, found = self._given.table, ByName()
+        units = {target.name: self._unit_of(target) for target in self._targets}
+        chosen = {name: unit for name, unit in units.items() if unit is not None}
+        for name, unit in chosen.items():
+            categories = self._gaussian.codes.units[unit].categories
+            found[name] = like.new_zeros(self._given.rows, categories)
+        with evaluating(self._gaussian):
+            for rows, positions, tile in self._own_tiles() if chosen else ():
+                here = rows.to(like.device)
+                for name, unit in chosen.items():
+                    found[name][here] = tile.probabilities(unit)[positions].to(like)
+        for name, table in found.items():
+            known = self._known[name].reshape(-1, 1)
+            certain = (torch.arange(table.shape[1], device=like.device) == known).to(table)
+            found[name] = torch.where(known.isnan(), table, certain)
+        return found
 
     @cached_property
     def responsibilities(self) -> Tensor:
@@ -134,7 +156,7 @@ class GaussianAnswer(Answer):
     def covariance(self, target: Name) -> Tensor:
         """The covariance matrix of one target, `(rows, width, width)`; 0 where observed.
 
-        Exact for affine leaves and latent nodes, else from 256 draws.
+        Exact for affine leaves and latent nodes, else from 256 draws; NaN for categories.
 
         Args:
             target: one of the targets.
@@ -152,7 +174,11 @@ class GaussianAnswer(Answer):
         known = self._known[target]
         chosen = next(found for found in self._targets if found.name == target)
         free = (known if known.ndim == 2 else known[:, None]).isnan().to(known)
-        if not (self._gaussian.leaves.is_identity or chosen.is_latent):
+        if self._unit_of(chosen) is not None:
+            found = torch.full_like(free[:, :, None], torch.nan)
+            return torch.where(free[:, :, None] > 0.0, found, 0.0)
+        real = chosen.is_latent or self._gaussian.likelihood_specs[chosen.node].is_real
+        if not (real and (self._gaussian.leaves.is_identity or chosen.is_latent)):
             draws = self.samples(DRAWS_FOR_QUANTILES)[target].reshape(
                 DRAWS_FOR_QUANTILES, *free.shape
             )
@@ -164,7 +190,7 @@ class GaussianAnswer(Answer):
 
     # Private.
 
-    def _own_tiles(self) -> Iterator[tuple[Tensor, Tensor, Tile]]:
+    def _own_tiles(self) -> Iterator[tuple[Tensor, Tensor, CodedTile]]:
         """Rows, their positions, and the padded tile in which they lie."""
         model, values, seen, latent = self._evidence
         structure, parameters = model.structure, model.linear.values()
@@ -173,32 +199,38 @@ class GaussianAnswer(Answer):
             observing = with_latents(structure, parameters, CERTAIN)
         else:
             observing = factors_of(structure, parameters)
+        side: Side | None = "leaf" if latent else None
         for rows, positions in tiles(self._row_ids, SIZE):
             mask = seen.new_zeros(SIZE, seen.shape[1]).index_copy(0, positions, seen[rows])
             here = values.new_zeros(SIZE, seen.shape[1]).index_copy(0, positions, values[rows])
             masks = Masks(mask, torch.arange(SIZE, device=mask.device))
-            belief = condition(observing, here, masks, "leaf" if latent else None)
+            belief = condition(observing, here, masks, side)
             first = self._row_ids[rows[0]] // SIZE * SIZE
             ids = first + torch.arange(SIZE, device=mask.device)
-            yield rows, positions, Tile(readout, belief, ids, self._seed)
+            tile = CodedTile(
+                readout, belief, ids, self._seed, model.codes, observing, here, mask, side
+            )
+            yield rows, positions, tile
 
     @cached_property
     def _evidence(self) -> tuple[GaussianVFG, Tensor, Tensor, bool]:
         """What is observed, in the leaves' units: columns, then latent coordinates if given."""
         model, given = self._gaussian, self._given
         with evaluating(model):
-            values, _ = model.leaves(given.cells.double(), given.seen)
+            values, seen, _ = model.encode(given.cells, given.seen)
         if not given.states:
-            return model, values, given.seen, False
+            return model, values, seen, False
         states = values.new_full((given.rows, model.structure.width), torch.nan)
         for name, state in given.states.items():
             span = model.structure.spans[name]
             states[:, span.start : span.stop] = state.to(states)
         known = ~states.isnan()
         whole = torch.cat([values, torch.where(known, states, 0.0)], dim=1)
-        return model, whole, torch.cat([given.seen, known], dim=1), True
+        return model, whole, torch.cat([seen, known], dim=1), True
 
-    def _collected(self, of: Callable[[Tile], Picture], leading: tuple[int, ...] = ()) -> ByName:
+    def _collected(
+        self, of: Callable[[CodedTile], Picture], leading: tuple[int, ...] = ()
+    ) -> ByName:
         """The targets of all rows from a picture of every tile, evidence not yet put in place."""
         like, rows, axis = self._given.table, self._given.rows, len(leading)
         whole = ByName()
@@ -221,46 +253,91 @@ class GaussianAnswer(Answer):
         )
 
     def _decoded(self, found: Tensor) -> Tensor:
-        columns = self._gaussian.structure.columns
-        return self._gaussian.scaling.undo(self._gaussian.leaves.inverse(found[..., :columns]))
+        return self._gaussian.decode(found[..., : self._gaussian.structure.columns])
 
-    def _first_two(self, tile: Tile) -> tuple[Picture, Picture]:
+    def _first_two(self, tile: CodedTile) -> tuple[Picture, Picture]:
         """Means and deviations."""
         mean, variance = mixed_moments(tile.shares, *tile.moments)
         leaves, columns = self._gaussian.leaves, self._gaussian.structure.columns
         if leaves.is_identity:
-            scale = self._gaussian.scaling.scale
-            table, spread = self._decoded(mean), variance[:, :columns].sqrt() * scale
+            table = self._decoded(mean)
+            spread = self._gaussian.codes.narrow(variance[:, :columns].sqrt())
+            spread = spread * self._gaussian.scaling.scale
         elif leaves.is_elementwise:
             table, spread = self._by_quadrature(tile)
         else:
             draws = self._drawn_from(tile, DRAWS_FOR_QUANTILES).table
             table, spread = draws.mean(0), draws.std(0)
+        for column, chances in self._discrete(tile):
+            table[:, column], spread[:, column] = self._discrete_moments(column, chances)
         return self._picture(mean, table), self._picture(variance.sqrt(), spread)
 
-    def _by_quadrature(self, tile: Tile) -> tuple[Tensor, Tensor]:
-        columns = self._gaussian.structure.columns
-        mean, variance = (part[..., :columns] for part in tile.moments)
-        breaks = self._gaussian.leaves.breaks()
-        found = normal_moments(mean, variance.sqrt(), breaks, self._decoded)
-        table, spread = mixed_moments(tile.shares, *found)
-        return table, spread.sqrt()
+    def _by_quadrature(self, tile: CodedTile) -> tuple[Tensor, Tensor]:
+        codes = self._gaussian.codes
+        mean, variance = (part.index_select(-1, codes.real_places) for part in tile.moments)
 
-    def _levels(self, tile: Tile, levels: Tensor) -> Picture:
+        def change(values: Tensor) -> Tensor:
+            wide = values.new_zeros(*values.shape[:-1], codes.width)
+            wide = wide.index_copy(-1, codes.real_places, values)
+            return self._decoded(wide).index_select(-1, codes.real)
+
+        found = normal_moments(mean, variance.sqrt(), self._gaussian.leaves.breaks(), change)
+        table = tile.shares.new_zeros(2, len(tile.shares), codes.columns)
+        table = table.index_copy(-1, codes.real, torch.stack(mixed_moments(tile.shares, *found)))
+        return table[0], table[1].sqrt()
+
+    def _levels(self, tile: CodedTile, levels: Tensor) -> Picture:
         found = mixture_quantiles(tile.shares, *tile.moments, levels)
         if self._gaussian.leaves.is_elementwise:
-            return self._picture(found, self._decoded(found))
-        draws = self._drawn_from(tile, DRAWS_FOR_QUANTILES).table
-        return self._picture(found, _sorted_quantiles(draws, levels))
+            table = self._decoded(found)
+        else:
+            draws = self._drawn_from(tile, DRAWS_FOR_QUANTILES).table
+            table = sorted_quantiles(draws, levels)
+        for column, chances in self._discrete(tile):
+            ones = (levels[:, None] > 1.0 - chances[:, 1]).to(table)
+            table[..., column] = torch.nan if self._is_categorical(column) else ones
+        return self._picture(found, table)
 
-    def _drawn_from(self, tile: Tile, count: int) -> Picture:
-        found = torch.cat([tile.draws(group) for group in range(-(-count // DRAWS))])[:count]
-        return self._picture(found, self._decoded(found))
+    def _drawn_from(self, tile: CodedTile, count: int) -> Picture:
+        parts = [tile.coded_draws(group) for group in range(-(-count // DRAWS))]
+        found, categories = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
+        table = self._decoded(found)
+        for index, unit in enumerate(self._gaussian.codes.units):
+            table[..., unit.column] = categories[..., index]
+        return self._picture(found, table)
+
+    def _discrete(self, tile: CodedTile) -> Iterator[tuple[int, Tensor]]:
+        """The discrete columns among the targets with the probabilities of their categories."""
+        wanted = dict.fromkeys(column for target in self._targets for column in target.columns)
+        for index, unit in enumerate(self._gaussian.codes.units):
+            if unit.column in wanted:
+                yield unit.column, tile.probabilities(index)
+
+    def _discrete_moments(self, column: int, chances: Tensor) -> tuple[Tensor, Tensor]:
+        if self._is_categorical(column):
+            likeliest = chances.argmax(-1).to(chances)
+            return likeliest, torch.full_like(likeliest, torch.nan)
+        return chances[:, 1], (chances[:, 0] * chances[:, 1]).sqrt()
+
+    def _is_categorical(self, column: int) -> bool:
+        model = self._gaussian
+        unit = next(unit for unit in model.codes.units if unit.column == column)
+        return isinstance(model.likelihood_specs[unit.leaf], Categorical)
+
+    def _unit_of(self, target: Target) -> int | None:
+        """The place of a categorical target among the discrete columns."""
+        for index, unit in enumerate(self._gaussian.codes.units):
+            if target.columns == (unit.column,) and self._is_categorical(unit.column):
+                return index
+        return None
 
     def _exact_covariance(self, target: Target) -> Tensor:
         like, structure = self._given.table, self._gaussian.structure
         span = structure.spans.get(target.node, range(0))
-        chosen = list(target.columns) or [structure.columns + k for k in span]
+        places = structure.positions.get(target.node, ())
+        own = self._gaussian.sections.positions.get(target.node, ())
+        chosen = [places[own.index(column)] for column in target.columns]
+        chosen = chosen or [structure.columns + k for k in span]
         scale = self._gaussian.scaling.scale[list(target.columns)] if target.columns else 1.0
         found = like.new_zeros(self._given.rows, len(chosen), len(chosen))
         with evaluating(self._gaussian):

@@ -73,6 +73,11 @@ def _check(linear: GaussianVFG) -> None:
             "only affine or monotone leaves can start a deep model, but the leaves are coupling "
             "flows; fit GaussianVFG(graph, leaf='affine')"
         )
+    if linear.codes.units:
+        raise ValueError(
+            f"only real leaves can start a deep model, but leaf {linear.codes.units[0].leaf!r} is "
+            "discrete; fit a GaussianVFG to the other columns, or build a VFG with that likelihood"
+        )
     inner = [edge for edge in graph.edges if edge.child not in dict.fromkeys(graph.leaves)]
     for edge in graph.edges:
         if len(graph.parents(edge.child)) > 1:

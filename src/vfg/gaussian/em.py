@@ -55,6 +55,8 @@ class Expected:
     """By clique of a latent node: z z' `(n + 1, n + 1)`."""
     roots: Tensor
     """z z' of the roots by component."""
+    pulls: Tensor
+    """The derivative of log p by every leaf's value, in the order of the chunks' rows."""
 
     def __add__(self, other: Expected) -> Expected:
         return Expected(
@@ -66,17 +68,21 @@ class Expected:
             ],
             [a + b for a, b in zip(self.nodes, other.nodes, strict=True)],
             self.roots + other.roots,
+            torch.cat([self.pulls, other.pulls]),
         )
 
 
+def mask_order(seen: Tensor) -> Tensor:
+    """The rows of a mask, equal ones side by side where there are many."""
+    return grouped_masks(seen).groups.argsort(stable=True)
+
+
 def chunks_of(structure: Structure, components: int, values: Tensor, seen: Tensor) -> list[Chunk]:
-    """Cut a table into chunks of rows, equal masks side by side where there are many."""
+    """Cut a table into chunks of rows in the order of their masks."""
     innovations = structure.root_width + len(structure.noisy_inner)
     size = max(64, NUMBERS_AT_ONCE // (components * max(innovations, 8) ** 2))
-    whole = grouped_masks(seen)
-    if len(whole.distinct) < len(seen):
-        order = whole.groups.argsort(stable=True)
-        values, seen = values[order], seen[order]
+    order = mask_order(seen)
+    values, seen = values[order], seen[order]
     return [
         Chunk(part, grouped_masks(mask))
         for part, mask in zip(values.split(size), seen.split(size), strict=True)
@@ -101,7 +107,8 @@ def m_step(
         parameters: which entries are learned, and the floor of the noises.
         values: those of the E-step.
         expected: what it gathered.
-        shrinkage: pseudo-rows that pull loadings to 0 and noises to 1, for small components.
+        shrinkage: pseudo-rows that pull loadings to 0 and noises to 1, and the covariances of
+            mixed roots to their average.
     """
     values = _with_leaves(parameters, values, expected, shrinkage)
     values = _with_nodes(parameters, values, expected)
@@ -132,6 +139,7 @@ def _parts(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Ite
             leaves,
             [other.sum(0) for other in others[:-1]],
             others[-1],
+            _pulls(values, chunk, shares, leaf_cliques, moments),
         )
 
 
@@ -146,8 +154,29 @@ def family_moments(
     belief = condition(factors_of(structure, values), table, masks)
     components = len(values.log_weights)
     maps, centres = maps.expand(components, -1, -1), centres.expand(components, -1)
-    chosen = [list(clique.coordinates) for clique in cliques]
-    return belief.log_probs, [image_moments(belief, maps[:, k], centres[:, k]) for k in chosen]
+    # In a star the leaves and the root share one clique.
+    distinct = dict.fromkeys(clique.coordinates for clique in cliques)
+    moments = {k: image_moments(belief, maps[:, list(k)], centres[:, list(k)]) for k in distinct}
+    return belief.log_probs, [moments[clique.coordinates] for clique in cliques]
+
+
+def _pulls(
+    values: Values,
+    chunk: Chunk,
+    shares: Tensor,
+    cliques: Sequence[Clique],
+    moments: Sequence[tuple[Tensor, Tensor]],
+) -> Tensor:
+    """What the expected causes leave unexplained, over the noises' variances."""
+    found = torch.zeros_like(chunk.values)
+    components = shares.shape[1]
+    for clique, (mean, _) in zip(cliques, moments, strict=False):
+        columns, parents = list(clique.columns), list(clique.parents)
+        loadings = values.loadings[:, columns][..., parents].expand(components, -1, -1)
+        expected = torch.einsum("nci,cki->nck", mean, loadings) + values.offsets[:, columns]
+        left = (expected - chunk.values[:, None, columns]) / values.scales[:, columns].square()
+        found[:, columns] = (shares[..., None] * left).sum(1)
+    return found * chunk.masks.distinct[chunk.masks.groups]
 
 
 def _with_one(mean: Tensor) -> Tensor:
@@ -163,8 +192,8 @@ def _by_group(weights: Tensor, groups: Tensor, count: int) -> Tensor:
 
 def _squares(shares: Tensor, groups: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
     """Expected sums of z z' by component."""
-    z = _with_one(mean)
-    outer = torch.einsum("nc,nci,ncj->cij", shares, z, z)
+    z = _with_one(mean).movedim(1, 0)
+    outer = z.mT @ (shares.mT[..., None] * z)
     weights = _by_group(shares, groups, len(covariance))
     spread = torch.einsum("uc,ucij->cij", weights, covariance.expand(-1, shares.shape[1], -1, -1))
     return outer + F.pad(spread, (0, 1, 0, 1))
@@ -175,6 +204,8 @@ def _leaf_moments(
 ) -> Moments:
     columns = list(clique.columns)
     rows, components, _ = mean.shape
+    if bool(chunk.masks.distinct[:, columns].all()):
+        return _whole_leaf_moments(chunk.values[:, columns], chunk.masks, shares, mean, covariance)
     observed = chunk.masks.distinct[:, columns].to(mean)[chunk.masks.groups]
     weights = (shares[:, :, None] * observed[:, None]).movedim(1, 0)
     values = chunk.values[:, columns]
@@ -191,6 +222,21 @@ def _leaf_moments(
         weighted.mT @ z,
         (weighted * values).sum(1),
         weights.sum(1),
+    )
+
+
+def _whole_leaf_moments(
+    values: Tensor, masks: Masks, shares: Tensor, mean: Tensor, covariance: Tensor
+) -> Moments:
+    """The same where nothing is missing: all columns share the squares of z."""
+    columns, z = values.shape[1], _with_one(mean).movedim(1, 0)
+    weighted = shares.mT[..., None] * z
+    squares = _squares(shares, masks.groups, mean, covariance)
+    return Moments(
+        squares[:, None].expand(-1, columns, -1, -1),
+        values.mT @ weighted,
+        shares.mT @ values.square(),
+        shares.sum(0)[:, None].expand(-1, columns),
     )
 
 
@@ -261,7 +307,9 @@ def _with_nodes(parameters: Parameters, values: Values, expected: Expected) -> V
 def _with_roots(
     parameters: Parameters, values: Values, expected: Expected, shrinkage: float
 ) -> Values:
-    mean, covariance = _root_moments(expected.roots, shrinkage)
+    mean, covariance = _root_moments(expected.roots)
+    if shrinkage:
+        covariance = _drawn_together(covariance, expected.weights, shrinkage)
     blocks = parameters.root_mask.double()
     blocks = blocks + blocks.mT - blocks.diagonal().diag_embed()
     factors, failed = torch.linalg.cholesky_ex(covariance * blocks)
@@ -277,7 +325,7 @@ def _rescaled(structure: Structure, values: Values, expected: Expected) -> Value
 
     The roots stay standard Normal; maximising over the larger model is what makes EM fast.
     """
-    mean, covariance = _root_moments(expected.roots.sum(0, keepdim=True), 0.0)
+    mean, covariance = _root_moments(expected.roots.sum(0, keepdim=True))
     loadings, edges = values.loadings.clone(), values.edges.clone()
     offsets, shifts = values.offsets, values.shifts
     for root in structure.free_roots():
@@ -292,14 +340,19 @@ def _rescaled(structure: Structure, values: Values, expected: Expected) -> Value
     return values._replace(loadings=loadings, edges=edges, offsets=offsets, shifts=shifts)
 
 
-def _root_moments(squares: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
+def _root_moments(squares: Tensor) -> tuple[Tensor, Tensor]:
     """Means and covariances from sums of z z' by component."""
     counts = (squares[:, -1, -1] + 1e-12)[:, None]
     mean = squares[:, :-1, -1] / counts
-    identity = torch.eye(mean.shape[1], dtype=mean.dtype, device=mean.device)
     spread = squares[:, :-1, :-1] - counts[..., None] * mean[..., :, None] * mean[..., None, :]
-    spread = spread + shrinkage * identity
-    return mean, 0.5 * (spread + spread.mT) / (counts[..., None] + shrinkage)
+    return mean, 0.5 * (spread + spread.mT) / counts[..., None]
+
+
+def _drawn_together(covariance: Tensor, counts: Tensor, shrinkage: float) -> Tensor:
+    """Every component's covariance with pseudo-rows that have the average one."""
+    counts = counts[:, None, None]
+    average = (counts * covariance).sum(0) / counts.sum()
+    return (counts * covariance + shrinkage * average) / (counts + shrinkage)
 
 
 def _deviation(parameters: Parameters, variance: Tensor) -> Tensor:

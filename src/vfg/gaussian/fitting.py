@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from vfg.gaussian.bending import Adam, bend, make_normal
 from vfg.gaussian.em import Chunk, chunks_of, e_step, m_step
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.gaussian.starting import start_values
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
 FIRST_ROWS = 8192
 """How many rows of a larger table EM starts with."""
 LEAF_ROWS = 4096
-LEAF_STEPS = 150
+SCORED = 5
+"""Iterations of EM between two looks at what is held out."""
+PATIENCE = 5
+"""Looks in vain after which EM ends."""
 BATCH = 512
 
 
@@ -40,7 +46,8 @@ class LikelihoodHistory:
     runs: list[float] = field(default_factory=list)
     """What every run reached: on held-out cells if there were any."""
     held_out: float | None = None
-    """Mean log-density of a held-out cell given the others; None without held-out cells."""
+    """Mean log-density of a held-out cell given the others, or of a row of the validation table;
+    None if there are neither."""
     converged: bool = False
     """Whether EM stopped because it gained less than the tolerance."""
 
@@ -71,17 +78,27 @@ class Training:
     cells: Tensor
     seen: Tensor
     held: Tensor
+    """Cells to judge by, given those that are learned from."""
+    judges: tuple[Tensor, Tensor] | None = None
+    """Other rows to judge by: their cells, and which are observed."""
+
+    @property
+    def has_judges(self) -> bool:
+        """Whether anything is held out."""
+        return self.judges is not None or bool(self.held.any())
 
     def rows(self, chosen: Tensor) -> Training:
-        """Some of the rows."""
-        return Training(self.cells[chosen], self.seen[chosen], self.held[chosen])
+        """Some of the rows; the judges stay."""
+        return Training(self.cells[chosen], self.seen[chosen], self.held[chosen], self.judges)
 
 
 def fit_exact(model: GaussianVFG, data: Training, plan: Plan) -> LikelihoodHistory:
     """Fit a model whose table has been scaled; `GaussianVFG.fit` checks everything first."""
     generator = torch.Generator().manual_seed(plan.seed)
     if not model.leaves.is_identity:
-        _fit_leaves(model, data, generator)
+        chosen = torch.randperm(len(data.cells), generator=generator)[:LEAF_ROWS]
+        some = data.rows(chosen.to(data.cells.device))
+        make_normal(model, some.cells, some.seen)
     histories: list[tuple[float, LikelihoodHistory, Values]] = []
     for run in range(plan.restarts):
         history, values = _run(model, data, plan, run)
@@ -92,9 +109,16 @@ def fit_exact(model: GaussianVFG, data: Training, plan: Plan) -> LikelihoodHisto
     model.linear.assign(values)
     history.runs = [found[0] for found in histories]
     if plan.steps:
-        _finish(model, data, plan, history, generator)
-    history.held_out = _held_out(model, data) if bool(data.held.any()) else None
+        finish = _bend if _has_only_maps_left(model) else _finish
+        finish(model, data, plan, history, generator)
+    history.held_out = _held_out(model, data) if data.has_judges else None
     return history
+
+
+def _has_only_maps_left(model: GaussianVFG) -> bool:
+    """Whether EM fits everything but the maps of the leaves."""
+    stiff = bool(model.structure.inner) and not model.inner_noise
+    return not (model.leaves.is_identity or stiff or model.codes.units)
 
 
 def ascend(
@@ -105,8 +129,18 @@ def ascend(
     iterations: int,
     tolerance: float,
     shrinkage: float = 0.0,
+    score: Callable[[Values], float] | None = None,
 ) -> tuple[Values, list[float], bool]:
-    """EM until an iteration gains less than `tolerance` per row.
+    """EM until an iteration gains less than `tolerance` per row, or until scores fall.
+
+    Args:
+        parameters: which entries are learned, and the floor of the noises.
+        values: to begin with.
+        chunks: the rows.
+        iterations: at the most.
+        tolerance: gain per row below which it ends; with shrinkage, change of either sign.
+        shrinkage: as in `m_step`.
+        score: what to choose the values by; None takes the last ones.
 
     Returns:
         The values, the mean log-likelihood per row of the leaves before every M-step and at the
@@ -114,14 +148,46 @@ def ascend(
     """
     rows = sum(len(chunk.values) for chunk in chunks)
     trace: list[float] = []
-    for _ in range(iterations):
+    chosen = _Chosen(score, values)
+    for iteration in range(iterations):
+        if iteration % SCORED == 0 and not chosen.improves(values):
+            return chosen.values, trace, True
         expected = e_step(parameters.structure, values, chunks)
         trace.append(float(expected.log_likelihood) / rows)
-        if len(trace) > 1 and trace[-1] - trace[-2] < tolerance:
-            return values, trace, True
+        if len(trace) > 1:
+            gain = trace[-1] - trace[-2]
+            if (abs(gain) if shrinkage else gain) < tolerance:
+                return chosen.among(values), trace, True
         values = m_step(parameters, values, expected, shrinkage)
     final = e_step(parameters.structure, values, chunks)
-    return values, [*trace, float(final.log_likelihood) / rows], False
+    return chosen.among(values), [*trace, float(final.log_likelihood) / rows], False
+
+
+@dataclass
+class _Chosen:
+    """The best values so far, if there is a score to judge them by."""
+
+    score: Callable[[Values], float] | None
+    values: Values
+    best: float = -math.inf
+    waited: int = 0
+
+    def improves(self, values: Values) -> bool:
+        """Look at some values; False once several looks in a row were in vain."""
+        if self.score is None:
+            return True
+        reached = self.score(values)
+        self.waited = 0 if reached > self.best else self.waited + 1
+        if reached > self.best:
+            self.best, self.values = reached, values
+        return self.waited < PATIENCE
+
+    def among(self, values: Values) -> Values:
+        """The best of those seen and the last ones."""
+        if self.score is None:
+            return values
+        self.improves(values)
+        return self.values
 
 
 def _run(
@@ -130,44 +196,68 @@ def _run(
     """One run of EM from its own start: on some rows first if there are many."""
     generator = torch.Generator().manual_seed(plan.seed + 7919 * run)
     with evaluating(model):
-        leaves, log_slopes = model.leaves(data.cells.double(), data.seen)
-        parameters = model.linear
-        values = start_values(parameters, leaves, data.seen, generator)
+        leaves, seen, log_slopes = model.encode(data.cells, data.seen)
+        values = start_values(model.linear, leaves, seen, generator)
         rows = len(leaves)
         if rows > 2 * FIRST_ROWS:
             some = torch.randperm(rows, generator=generator)[:FIRST_ROWS].to(leaves.device)
-            first = chunks_of(model.structure, model.components, leaves[some], data.seen[some])
-            values = _ascend(parameters, values, first, plan)[0]
-        chunks = chunks_of(model.structure, model.components, leaves, data.seen)
-        values, trace, converged = _ascend(parameters, values, chunks, plan)
+            first = chunks_of(model.structure, model.components, leaves[some], seen[some])
+            values = _ascend(model, values, first, data, plan)[0]
+        chunks = chunks_of(model.structure, model.components, leaves, seen)
+        values, trace, converged = _ascend(model, values, chunks, data, plan)
         extra = float(log_slopes.sum() - model.log_volumes(data.seen).sum()) / max(rows, 1)
     return LikelihoodHistory([x + extra for x in trace], converged=converged), values
 
 
 def _ascend(
-    parameters: Parameters, values: Values, chunks: list[Chunk], plan: Plan
+    model: GaussianVFG, values: Values, chunks: list[Chunk], data: Training, plan: Plan
 ) -> tuple[Values, list[float], bool]:
+    def score(values: Values) -> float:
+        model.linear.assign(values)
+        return _held_out(model, data)
+
     return ascend(
-        parameters,
+        model.linear,
         values,
         chunks,
         iterations=plan.iterations,
         tolerance=plan.tolerance,
         shrinkage=plan.shrinkage,
+        score=score if data.has_judges else None,
     )
 
 
-def _fit_leaves(model: GaussianVFG, data: Training, generator: torch.Generator) -> None:
-    """Make every leaf on its own as Normal as its map can."""
-    rows = torch.randperm(len(data.cells), generator=generator)[:LEAF_ROWS].to(data.cells.device)
-    some = data.rows(rows)
-    optimiser = torch.optim.Adam(model.leaves.parameters(), lr=0.03)
-    for _ in range(LEAF_STEPS):
-        values, log_slopes = model.leaves(some.cells.double(), some.seen)
-        loss = (0.5 * values.square() * some.seen - log_slopes).sum() / some.seen.sum().clamp(min=1)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
+def _bend(
+    model: GaussianVFG,
+    data: Training,
+    plan: Plan,
+    history: LikelihoodHistory,
+    generator: torch.Generator,
+) -> None:
+    """Fit the maps with everything else; if there are many rows on some, then EM on all."""
+    some, rows = data, len(data.cells)
+    if rows > 2 * FIRST_ROWS:
+        chosen = torch.randperm(rows, generator=generator)[:FIRST_ROWS]
+        some = data.rows(chosen.to(data.cells.device))
+    history.steps += bend(
+        model,
+        some.cells,
+        some.seen,
+        steps=plan.steps,
+        tolerance=plan.tolerance,
+        shrinkage=plan.shrinkage,
+        score=(lambda: _held_out(model, some)) if some.has_judges else None,
+    )
+    if some is not data:
+        _on_all_rows(model, data, plan)
+    history.steps.append(_mean_log_prob(model, data))
+
+
+def _on_all_rows(model: GaussianVFG, data: Training, plan: Plan) -> None:
+    with evaluating(model):
+        leaves, seen, _ = model.encode(data.cells, data.seen)
+        chunks = chunks_of(model.structure, model.components, leaves, seen)
+        model.linear.assign(_ascend(model, model.linear.values(), chunks, data, plan)[0])
 
 
 def _finish(
@@ -178,19 +268,16 @@ def _finish(
     generator: torch.Generator,
 ) -> None:
     """Gradient steps on all parameters; the model keeps its best state."""
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, plan.steps, eta_min=1e-4)
+    optimiser = Adam(model.parameters())
     best, state = _score(model, data), copy.deepcopy(model.state_dict())
     history.steps.append(_mean_log_prob(model, data))
     for step in range(1, plan.steps + 1):
         rows = torch.randint(len(data.cells), (BATCH,), generator=generator)
         some = data.rows(rows.to(data.cells.device))
-        loss = -model.score(some.cells, some.seen).mean()
-        optimiser.zero_grad()
+        loss = model.codes.penalty() / len(data.cells) - model.score(some.cells, some.seen).mean()
         loss.backward()
         if bool(loss.isfinite()):
-            optimiser.step()
-        schedule.step()
+            optimiser.step(1e-2 * math.cos(0.5 * math.pi * (step - 1) / plan.steps) ** 2)
         if step % 50 == 0 or step == plan.steps:
             history.steps.append(_mean_log_prob(model, data))
             score = _score(model, data)
@@ -201,8 +288,8 @@ def _finish(
 
 
 def _score(model: GaussianVFG, data: Training) -> float:
-    """What decides between states: held-out cells if there are any, else the likelihood."""
-    return _held_out(model, data) if bool(data.held.any()) else _mean_log_prob(model, data)
+    """What decides between states: what is held out, if anything is, else the likelihood."""
+    return _held_out(model, data) if data.has_judges else _mean_log_prob(model, data)
 
 
 def _mean_log_prob(model: GaussianVFG, data: Training) -> float:
@@ -210,9 +297,11 @@ def _mean_log_prob(model: GaussianVFG, data: Training) -> float:
 
 
 def _held_out(model: GaussianVFG, data: Training) -> float:
-    """Mean log-density of a held-out cell given the cells that were learned from."""
-    whole = model.scores(data.cells, data.seen | data.held)
-    return float((whole - model.scores(data.cells, data.seen)).sum() / data.held.sum())
+    """Mean log-density of other rows, or of held-out cells given what was learned from."""
+    if data.judges is not None:
+        return float(model.scores(*data.judges).mean())
+    found = model.scores(data.cells, data.seen | data.held, data.seen)
+    return float(found.sum() / data.held.sum())
 
 
 def _say(plan: Plan, words: str) -> None:

@@ -9,14 +9,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vfg.flows import Flow, FlowSpec, MonotoneSpline, Spline, bounded_bins
+from vfg.config import check_choice
+from vfg.flows import Coupling, Flow, FlowSpec, MonotoneSpline, Spline, bounded_bins
+
+
+def leaf_spec(leaf: str | FlowSpec) -> FlowSpec | None:
+    """What users call a map as its spec; None for the identity.
+
+    Raises:
+        ValueError: for a word or a flow that is not among those known.
+
+    Example:
+        >>> leaf_spec("affine") is None, leaf_spec("spline") == Spline()
+        (True, True)
+    """
+    if isinstance(leaf, str):
+        check_choice("leaf", leaf, ("affine", "spline"))
+        return None if leaf == "affine" else Spline()
+    if not isinstance(leaf, Coupling | Spline) or getattr(leaf, "decreasing", False):
+        raise ValueError(
+            f"leaf must be 'affine', 'spline', an increasing vfg.Spline or a vfg.Coupling, but "
+            f"got {leaf!r}"
+        )
+    return leaf
 
 
 class Leaves(nn.Module):
     """u = g(x), by column or by section, in the units of the scaled table.
 
+    Columns that belong to no leaf here, discrete ones, stay as they are.
+
     Args:
-        positions: the table columns of every leaf.
+        positions: the table columns of every leaf that holds real numbers.
         spec: how g is built; None for the identity, where location and scale do the rest.
         generator: source of the random start.
 
@@ -35,11 +59,11 @@ class Leaves(nn.Module):
     ) -> None:
         super().__init__()
         self.positions = dict(positions)
-        self.is_identity = spec is None
-        self.is_elementwise = spec is None or isinstance(spec, Spline)
+        self.is_identity = spec is None or not self.positions
+        self.is_elementwise = self.is_identity or isinstance(spec, Spline)
         self.stacks: dict[str, list[tuple[int, ...]]] = {}
         self.flows = nn.ModuleDict()
-        if spec is not None:
+        if spec is not None and not self.is_identity:
             for columns in self._units():
                 self.stacks.setdefault(f"width{len(columns)}", []).append(columns)
             for name, units in self.stacks.items():
@@ -98,7 +122,7 @@ class Leaves(nn.Module):
     def _units(self) -> list[tuple[int, ...]]:
         """What g maps at a time: single columns or whole sections."""
         if self.is_elementwise:
-            return [(column,) for column in range(sum(map(len, self.positions.values())))]
+            return [(column,) for column in sorted(sum(self.positions.values(), ()))]
         return list(self.positions.values())
 
     def _stacked(self, table: Tensor, units: list[tuple[int, ...]]) -> Tensor:

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from vfg.config import check_choice, spec_from_dict
-from vfg.flows import Coupling, FlowSpec, Spline
+from vfg.flows import FlowSpec
 from vfg.gaussian.answers import GaussianAnswer
-from vfg.gaussian.factors import condition, grouped_masks, log_mixture
+from vfg.gaussian.codes import Codes
 from vfg.gaussian.fitting import LikelihoodHistory, Plan, Training, fit_exact
-from vfg.gaussian.leaves import Leaves
-from vfg.gaussian.parameters import Parameters, factors_of
+from vfg.gaussian.leaves import Leaves, leaf_spec
+from vfg.gaussian.parameters import Parameters
 from vfg.gaussian.posteriors import Posterior, posterior_of
-from vfg.gaussian.structure import Structure
-from vfg.gaussian.trees import prefers_tree, tree_pass
+from vfg.gaussian.scoring import Encoded, chunk_size, row_scores
+from vfg.gaussian.structure import Passing, Structure
 from vfg.graph import Graph
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import evaluating
-from vfg.inference.queries import _names, _row_ids, _target
-from vfg.inputs import ArrayLike, Name, as_cells, as_mask, as_table, scaled, table_columns
-from vfg.likelihoods import Gaussian, LikelihoodSpec
-from vfg.model import VFG
+from vfg.inference.targets import as_row_ids, as_targets
+from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, scaled
+from vfg.likelihoods import Gaussian, LikelihoodSpec, likelihoods_by_leaf
 from vfg.modelfile.kinds import register
-from vfg.schedule import Schedule
 from vfg.sections import Scaling, Sections, column_positions
 from vfg.training.data import Table, fit_scaling, held_out
 
-ROWS_AT_ONCE = 4096
 Finish = Literal["auto", "gradient", "none"]
-
-
-class Passing(NamedTuple):
-    """Where nodes are, as the functions that read tables and evidence expect it."""
-
-    schedule: Schedule
 
 
 @register("GaussianVFG")
@@ -49,14 +40,34 @@ class GaussianVFG(nn.Module):
 
     and the same for the leaves $u_j$; roots are independent and standard Normal, or a mixture of
     Normals. For any mask log-densities, posteriors, conditionals and draws have closed forms, on
-    trees and on any directed acyclic graph. Tables are what `vfg.VFG` takes; leaves hold real
-    numbers. Parameters are float64, and so is all linear algebra whatever their dtype.
+    trees and on any directed acyclic graph. Tables are what `vfg.VFG` takes. Parameters are
+    float64, and so is all linear algebra whatever their dtype.
+
+    A **discrete** column with C categories has $\min(C - 1, 8)$ coordinates in its leaf, whatever
+    the width of the node. Category c is a learned point $e_c$ there with a frequency $\pi_c$;
+    evidence of c is $u = e_c$, and given anything else o,
+
+    $$P(c \mid o) \propto \pi_c \bigl((1 - \delta_c)\, p(u = e_c \mid o) / p(u = e_c) +
+      \delta_c\bigr),$$
+
+    a softmax over Mahalanobis distances: Bayes' rule with $p(o \mid u = e_c)$ as the likelihood
+    of c. Given nothing it is $\pi_c$. A category with n rows has $\delta_c = 1 / (2n + 1)$: one
+    that never occurred may be anywhere and keeps its frequency.
+
+    log p of a row is **defined** by the chain rule: the density of its real cells, times the
+    probability of each discrete cell, in the order of the table, given the real cells and the
+    discrete ones before it. So it is normalised over the values of the observed cells, whichever
+    they are. But another order of discrete columns gives other numbers, and of two discrete cells
+    summing out the earlier one, or integrating out a real cell beside a discrete one, does not
+    give exactly the log p of the smaller table. Draws follow the chain given the evidence.
 
     Args:
         graph: the nodes and edges; identity edges are not learned.
         components: of the mixture.
-        leaf: the maps g: `"affine"`, `"spline"` (a monotone spline per column), `vfg.Spline(...)`,
-            or a `vfg.Coupling` for whole sections.
+        leaf: the maps g of real columns: `"affine"`, `"spline"` (a monotone spline per column),
+            `vfg.Spline(...)`, or a `vfg.Coupling` for whole sections.
+        likelihood: `"gaussian"` (real numbers), `"bernoulli"`, `vfg.Categorical(...)`, or a
+            mapping from leaves to those, with `"*"` for all others. Noises are always learned.
         mixture: what components differ in: `"root"` (means and covariances of the roots) or
             `"loadings"` (loadings, offsets and noises of the leaves).
         inner_noise: whether latent nodes below the roots have noise of their own.
@@ -81,6 +92,7 @@ class GaussianVFG(nn.Module):
         components: int = 1,
         *,
         leaf: str | FlowSpec = "affine",
+        likelihood: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec] = "gaussian",
         mixture: str = "root",
         inner_noise: bool = True,
         noise_floor: float = 1e-3,
@@ -95,17 +107,19 @@ class GaussianVFG(nn.Module):
             )
         self.graph, self.components, self.mixture = graph, components, mixture
         self.inner_noise, self.noise_floor, self.seed = inner_noise, noise_floor, seed
-        self.leaf_spec = _leaf_spec(leaf)
-        self.likelihood_specs: dict[str, LikelihoodSpec] = dict.fromkeys(graph.leaves, Gaussian())
+        self.leaf_spec = leaf_spec(leaf)
+        self.likelihood_specs = likelihoods_by_leaf(graph.leaves, likelihood)
         positions = column_positions(graph, self.likelihood_specs)
-        self.structure = Structure(graph, positions, inner_noise)
-        schedule = self.structure.schedule()
+        self.codes = Codes(positions, self.likelihood_specs)
+        self.structure = Structure(graph, self.codes.positions, inner_noise)
+        schedule = self.structure.schedule(positions)
         self.passing = Passing(schedule)
         self.sections = Sections(schedule, self.likelihood_specs)
         self.scaling = Scaling(self.sections.columns)
         generator = torch.Generator().manual_seed(seed)
         self.linear = Parameters(self.structure, components, mixture, noise_floor, generator)
-        self.leaves = Leaves(positions, self.leaf_spec, generator)
+        real = {k: v for k, v in positions.items() if self.likelihood_specs[k].is_real}
+        self.leaves = Leaves(real, self.leaf_spec, generator)
         self.double()
 
     # What users call.
@@ -121,14 +135,15 @@ class GaussianVFG(nn.Module):
         finish: Finish = "auto",
         steps: int = 500,
         shrinkage: float = 0.0,
-        validation: float = 0.0,
+        validation: float | ArrayLike = 0.0,
         seed: int = 0,
         progress: bool = False,
     ) -> LikelihoodHistory:
         """Maximise the likelihood of the observed cells, from a fresh start.
 
-        EM with expected moments of every family; then, if g or noise-free edges are learned,
-        gradient steps on everything.
+        EM with expected moments of every family; then, if g, noise-free edges or the points of
+        categories are learned, gradient steps on everything. EM takes the points as given and
+        maximises their density; the steps maximise log p itself.
 
         Args:
             table: the data; NaN is unobserved.
@@ -137,11 +152,12 @@ class GaussianVFG(nn.Module):
             tolerance: EM stops when an iteration gains less than this per row.
             restarts: how many runs of EM to choose from; None means 1, or 3 for mixtures.
             finish: `"gradient"` steps afterwards or `"none"`; `"auto"` takes them for splines,
-                couplings and noise-free inner nodes.
+                couplings, noise-free inner nodes and discrete leaves.
             steps: how many.
-            shrinkage: pseudo-rows that pull the loadings of every component to 0 and its noises
-                to 1; 0 is maximum likelihood.
-            validation: share of cells held out to choose between runs and steps.
+            shrinkage: pseudo-rows that pull loadings to 0, noises to 1 and the covariances of
+                mixed roots to their average; 0 is maximum likelihood.
+            validation: what chooses between runs, iterations and steps: a share of the cells,
+                which are held out, or a table of other rows.
             seed: of starts, held-out cells and batches.
             progress: whether to print what every run reaches.
 
@@ -157,21 +173,26 @@ class GaussianVFG(nn.Module):
             True
         """
         check_choice("finish", finish, ("auto", "gradient", "none"))
-        _check_counts(iterations, restarts, steps, validation)
-        cells, seen = as_cells(self._vfg, table, observed)
+        share = float(validation) if isinstance(validation, int | float) else 0.0
+        _check_counts(iterations, restarts, steps, share)
+        cells, seen = as_cells(self, table, observed)
         self._rescale(cells, seen)
-        cells, seen = scaled(self._vfg, cells, seen)
+        cells, seen = scaled(self, cells, seen)
         held = torch.zeros_like(seen)
-        if validation > 0.0:
-            held = held_out(self._vfg, Table(cells, seen, None), validation, seed)
+        if share > 0.0:
+            held = held_out(self, Table(cells, seen, None), share, seed)
+        self.codes.start(cells, seen & ~held)
         runs = restarts or (1 if self.components == 1 else 3)
         steps = steps if self._needs_gradients(finish) else 0
         plan = Plan(iterations, tolerance, runs, steps, shrinkage, seed, progress)
-        return fit_exact(self, Training(cells.double(), seen & ~held, held), plan)
+        judges = None
+        if not isinstance(validation, int | float):
+            judges = scaled(self, *as_cells(self, validation, None))
+        return fit_exact(self, Training(cells.double(), seen & ~held, held, judges), plan)
 
     @torch.no_grad()
     def log_prob(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
-        """log p of the observed cells of every row, in data units.
+        """log p of the observed cells of every row, in data units; with discrete ones by the chain.
 
         Args:
             table: the data; NaN is unobserved.
@@ -185,13 +206,16 @@ class GaussianVFG(nn.Module):
             >>> model.log_prob([[float("nan")] * 2])
             tensor([0.], dtype=torch.float64)
         """
-        cells, seen, like = as_table(self._vfg, table, observed)
+        cells, seen, like = as_table(self, table, observed)
         return self.scores(cells, seen).to(like)
 
     def conditional_log_prob(
         self, table: ArrayLike, given: Name | Sequence[Name] | ArrayLike
     ) -> Tensor:
         """log p of the observed cells that are not given, given those that are.
+
+        The real ones come first, then the discrete ones in the order of the table: for a single
+        discrete cell this is the log of its probability in `infer`.
 
         Args:
             table: the data; NaN is unobserved.
@@ -205,9 +229,8 @@ class GaussianVFG(nn.Module):
             >>> model.conditional_log_prob([[0.0, 1.0]], ["a"]).shape
             torch.Size([1])
         """
-        joint = self.log_prob(table)
-        cells, _ = as_cells(self._vfg, table, None)
-        return joint - self.log_prob(table, observed=self._given_mask(given, cells))
+        cells, seen, like = as_table(self, table, None)
+        return self.scores(cells, seen, as_given_mask(self, given, cells)).to(like)
 
     @torch.no_grad()
     def posterior(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Posterior:
@@ -225,11 +248,10 @@ class GaussianVFG(nn.Module):
             >>> model.posterior([[0.0, 1.0]]).covariance["root"].shape
             torch.Size([1, 3, 3])
         """
-        cells, seen, like = as_table(self._vfg, table, observed)
+        cells, seen, like = as_table(self, table, observed)
         with evaluating(self):
-            leaves, _ = self.leaves(cells.double(), seen)
-            values = self.linear.values()
-        return posterior_of(self.structure, values, leaves, seen).to(like)
+            encoded, values = self.encode(cells, seen), self.linear.values()
+        return posterior_of(self.structure, values, encoded.values, encoded.seen).to(like)
 
     @torch.no_grad()
     def infer(
@@ -252,17 +274,17 @@ class GaussianVFG(nn.Module):
             row_ids: distinct integers from 0 on that draws depend on; None means the position.
 
         Returns:
-            Means, deviations, covariances, quantiles and joint draws.
+            Means, deviations, covariances, quantiles, probabilities and joint draws.
 
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
             >>> model.infer({"a": 2.0}, targets=["b"]).mean["b"].shape
             torch.Size([1, 1])
         """
-        evidence = as_given(self._vfg, given, observed)
+        evidence = as_given(self, given, observed)
         self.leaves.check(evidence.seen)
-        ids = _row_ids(self._vfg, row_ids, evidence.rows)
-        chosen = [_target(self._vfg, name) for name in _names(self._vfg, targets)]
+        ids = as_row_ids(self, row_ids, evidence.rows)
+        chosen = as_targets(self, targets)
         return GaussianAnswer(self, evidence, chosen, ids, seed)
 
     def sample(self, rows: int, *, seed: int = 0) -> Tensor:
@@ -279,8 +301,7 @@ class GaussianVFG(nn.Module):
             >>> GaussianVFG(Graph.star({"a": 1, "b": 1}, width=2)).sample(5).shape
             torch.Size([5, 2])
         """
-        some = self.linear.offsets
-        empty = some.new_full((rows, self.sections.columns), torch.nan)
+        empty = self.linear.offsets.new_full((rows, self.sections.columns), torch.nan)
         drawn = self.infer(empty, seed=seed).samples(1)
         for leaf, columns in self.sections.positions.items():
             empty[:, list(columns)] = drawn[leaf][0]
@@ -298,22 +319,25 @@ class GaussianVFG(nn.Module):
 
     # What fitting is built from: tensors in, tensors out, nothing checked.
 
-    def score(self, cells: Tensor, seen: Tensor) -> Tensor:
-        """log p of scaled cells in data units, `(rows,)`; differentiable."""
-        leaves, log_slopes = self.leaves(cells.double(), seen)
-        values, masks = self.linear.values(), grouped_masks(seen)
-        if prefers_tree(self.structure):
-            log_probs = tree_pass(self.structure, values, leaves, masks).log_probs
-            found = (values.log_weights + log_probs).logsumexp(-1)
-        else:
-            factors = factors_of(self.structure, values)
-            found = log_mixture(factors, condition(factors, leaves, masks))
-        return cast(Tensor, found + log_slopes.sum(-1) - self.log_volumes(seen))
+    def encode(self, cells: Tensor, seen: Tensor) -> Encoded:
+        """Scaled cells as coordinates of the leaves; differentiable."""
+        values, log_slopes = self.leaves(cells.double(), seen)
+        return Encoded(*self.codes.encode(values, seen), log_slopes)
 
-    def scores(self, cells: Tensor, seen: Tensor) -> Tensor:
+    def decode(self, values: Tensor) -> Tensor:
+        """Coordinates of the leaves `(..., coordinates)` as cells in data units, 0 if discrete."""
+        return self.scaling.undo(self.leaves.inverse(self.codes.narrow(values)))
+
+    def score(self, cells: Tensor, seen: Tensor, given: Tensor | None = None) -> Tensor:
+        """log p of scaled cells in data units, `(rows,)`, given some; differentiable."""
+        return row_scores(self, cells, seen, given)
+
+    def scores(self, cells: Tensor, seen: Tensor, given: Tensor | None = None) -> Tensor:
         """The same by chunks of rows, without gradients."""
+        chosen = [cells, seen] if given is None else [cells, seen, given]
+        size = chunk_size(self)
         with evaluating(self):
-            parts = zip(cells.split(ROWS_AT_ONCE), seen.split(ROWS_AT_ONCE), strict=True)
+            parts = zip(*(part.split(size) for part in chosen), strict=True)
             return torch.cat([self.score(*part) for part in parts])
 
     def log_volumes(self, seen: Tensor) -> Tensor:
@@ -328,6 +352,7 @@ class GaussianVFG(nn.Module):
             "graph": self.graph.to_dict(),
             "components": self.components,
             "leaf": None if self.leaf_spec is None else self.leaf_spec.to_dict(),
+            "likelihood": {leaf: spec.to_dict() for leaf, spec in self.likelihood_specs.items()},
             "mixture": self.mixture,
             "inner_noise": self.inner_noise,
             "noise_floor": self.noise_floor,
@@ -338,10 +363,13 @@ class GaussianVFG(nn.Module):
     def from_dict(cls, description: Mapping[str, Any]) -> GaussianVFG:
         """A new model with the configuration that `to_dict` returned."""
         leaf = description["leaf"]
+        # The first files know real leaves only.
+        likelihood = description.get("likelihood", {"*": Gaussian().to_dict()})
         return cls(
             Graph.from_dict(description["graph"]),
             description["components"],
             leaf="affine" if leaf is None else spec_from_dict(FlowSpec, leaf),
+            likelihood={k: spec_from_dict(LikelihoodSpec, v) for k, v in likelihood.items()},
             mixture=description["mixture"],
             inner_noise=description["inner_noise"],
             noise_floor=description["noise_floor"],
@@ -353,42 +381,16 @@ class GaussianVFG(nn.Module):
 
     # Private.
 
-    @property
-    def _vfg(self) -> VFG:
-        """This model for functions that read tables: it has the attributes that they use."""
-        return cast(VFG, self)
-
     def _needs_gradients(self, finish: Finish) -> bool:
-        bent = not self.leaves.is_identity
         stiff = not self.inner_noise and bool(self.structure.inner)
-        return finish == "gradient" or (finish == "auto" and (bent or stiff))
+        learned = stiff or not self.leaves.is_identity or bool(self.codes.units)
+        return finish == "gradient" or (finish == "auto" and learned)
 
     def _rescale(self, cells: Tensor, seen: Tensor) -> None:
         self.scaling.is_fitted.fill_(False)
         self.scaling.high.fill_(torch.inf)
         device = self.linear.offsets.device
-        fit_scaling(self._vfg, cells.to(device), seen.to(device), True)
-
-    def _given_mask(self, given: Name | Sequence[Name] | ArrayLike, cells: Tensor) -> Tensor:
-        if isinstance(given, Sequence | str | int):
-            names = [given] if isinstance(given, str | int) else given
-            mask = torch.zeros(cells.shape, dtype=torch.bool, device=cells.device)
-            for name in names:
-                mask[:, list(table_columns(self._vfg, name, "given"))] = True
-            return mask
-        return as_mask(self._vfg, given, cells)
-
-
-def _leaf_spec(leaf: str | FlowSpec) -> FlowSpec | None:
-    if isinstance(leaf, str):
-        check_choice("leaf", leaf, ("affine", "spline"))
-        return None if leaf == "affine" else Spline()
-    if not isinstance(leaf, Coupling | Spline) or getattr(leaf, "decreasing", False):
-        raise ValueError(
-            f"leaf must be 'affine', 'spline', an increasing vfg.Spline or a vfg.Coupling, but "
-            f"got {leaf!r}"
-        )
-    return leaf
+        fit_scaling(self, cells.to(device), seen.to(device), True)
 
 
 def _check_counts(iterations: int, restarts: int | None, steps: int, validation: float) -> None:

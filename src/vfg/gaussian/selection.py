@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,7 @@ from vfg.flows import FlowSpec
 from vfg.gaussian.model import GaussianVFG
 from vfg.graph import Graph
 from vfg.inputs import ArrayLike, as_cells
+from vfg.likelihoods import LikelihoodSpec
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def select(
     components: Sequence[int] = (1,),
     *,
     leaf: str | FlowSpec = "affine",
+    likelihood: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec] = "gaussian",
     mixture: str = "root",
     share: float = 0.1,
     seed: int = 0,
@@ -53,6 +55,7 @@ def select(
         graphs: structures over the same leaves, such as stars of several widths.
         components: numbers of mixture components.
         leaf: the maps of the leaves, as in `GaussianVFG`.
+        likelihood: of the leaves, as in `GaussianVFG`.
         mixture: what components differ in, as in `GaussianVFG`.
         share: of the observed cells that is held out.
         seed: of held-out cells and starts.
@@ -77,9 +80,11 @@ def select(
         )
 
     def build(graph: Graph, count: int) -> GaussianVFG:
-        return GaussianVFG(graph, count, leaf=leaf, mixture=mixture, seed=seed)
+        return GaussianVFG(
+            graph, count, leaf=leaf, likelihood=likelihood, mixture=mixture, seed=seed
+        )
 
-    cells, seen = as_cells(build(graphs[0], 1)._vfg, table, None)
+    cells, seen = as_cells(build(graphs[0], 1), table, None)
     generator = torch.Generator().manual_seed(seed)
     held = seen & (torch.rand(seen.shape, generator=generator) < share).to(seen.device)
     whole = torch.where(seen, cells, torch.nan)

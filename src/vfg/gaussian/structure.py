@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ class Clique:
     explained: tuple[int, ...]
     """Coordinates of the latent node that they explain; none for leaves."""
     columns: tuple[int, ...] = ()
-    """Table columns that they explain; none for latent nodes."""
+    """Coordinates of leaves that they explain; none for latent nodes."""
     node: str = ""
     """The latent node, or the only parent of leaves in a tree."""
 
@@ -33,13 +34,19 @@ class Clique:
         return (*self.explained, *self.parents)
 
 
+class Passing(NamedTuple):
+    """Where nodes are, as the functions that read tables and evidence expect it."""
+
+    schedule: Schedule
+
+
 @dataclass(frozen=True)
 class Structure:
     """The latent coordinates of a graph side by side, roots first, parents before children.
 
     Args:
         graph: the graph.
-        positions: the table columns of every leaf.
+        positions: the coordinates of every leaf: its table columns, wider where they are discrete.
         inner_noise: whether latent nodes below the roots have noise of their own.
     """
 
@@ -81,7 +88,7 @@ class Structure:
 
     @property
     def columns(self) -> int:
-        """Number of table columns."""
+        """Number of all coordinates of leaves."""
         return sum(map(len, self.positions.values()))
 
     @property
@@ -97,7 +104,7 @@ class Structure:
         return learned, fixed
 
     def loading_masks(self) -> tuple[Mask, Mask]:
-        """Learned and fixed entries of the map from latent coordinates to table columns."""
+        """Learned and fixed entries of the map from latent coordinates to those of leaves."""
         learned, fixed = np.zeros((2, self.columns, self.width))
         for leaf, columns in self.positions.items():
             self._enter(leaf, columns, learned, fixed)
@@ -112,7 +119,7 @@ class Structure:
         return mask
 
     def leaf_cliques(self) -> tuple[Clique, ...]:
-        """Table columns by the parents that they share."""
+        """Coordinates of leaves by the parents that they share."""
         found: dict[tuple[str, ...], list[int]] = {}
         for leaf, columns in self.positions.items():
             found.setdefault(self.graph.parents(leaf), []).extend(columns)
@@ -133,15 +140,20 @@ class Structure:
         """Roots all of whose edges are learned as a whole, so that the scale can move to them."""
         return tuple(root for root in self.graph.roots if self._is_free(root))
 
-    def schedule(self) -> Schedule:
-        """The nodes in blocks of equal layer and width, as tables and evidence expect them."""
-        blocks: dict[tuple[int, int], list[str]] = {}
+    def schedule(self, sections: Mapping[str, tuple[int, ...]]) -> Schedule:
+        """The nodes in blocks of one layer and shape, as tables and evidence expect them.
+
+        Args:
+            sections: the table columns of every leaf.
+        """
+        blocks: dict[tuple[int, int, int], list[str]] = {}
         for number, layer in enumerate(self.graph.layers):
             for name in layer:
-                blocks.setdefault((number, self.graph.node(name).width), []).append(name)
+                shape = (self.graph.node(name).width, len(sections.get(name, ())))
+                blocks.setdefault((number, *shape), []).append(name)
         found = [
-            Block(f"block{layer}_{width}", tuple(names), width, layer, "gaussian", False)
-            for (layer, width), names in blocks.items()
+            Block(f"block{index}", tuple(names), width, layer, "gaussian", False)
+            for index, ((layer, width, _), names) in enumerate(blocks.items())
         ]
         place = {
             name: (index, row)

@@ -1,0 +1,48 @@
+import pytest
+import torch
+from gaussian.test_fitting import GRAPHS, factor_table
+from torch import Tensor
+
+from vfg.gaussian import GaussianVFG
+from vfg.gaussian.em import Moments, chunks_of, e_step, mask_order
+from vfg.gaussian.parameters import Values
+
+
+def model_and_table(graph, components, mixture, missing):
+    table, _ = factor_table(60, 4, 2, missing=missing)
+    model = GaussianVFG(graph, components, mixture=mixture, seed=3)
+    seen = ~table.isnan()
+    order = mask_order(seen)
+    return model, torch.nan_to_num(table - 3.0)[order], seen[order]
+
+
+def detached(values: Values) -> Values:
+    return Values(*(value.detach() for value in values))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+@pytest.mark.parametrize("mixture", ["root", "loadings"])
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+def test_pulls_are_the_derivatives_of_log_p_by_the_leaves(graph, mixture, missing):
+    model, table, seen = model_and_table(graph, 2, mixture, missing)
+    values = detached(model.linear.values())
+    found = e_step(model.structure, values, chunks_of(model.structure, 2, table, seen)).pulls
+    leaves = table.clone().requires_grad_(True)
+    total: Tensor = model.score(leaves, seen).sum()
+    (expected,) = torch.autograd.grad(total, leaves)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("mixture", ["root", "loadings"])
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+def test_moments_of_complete_rows_are_those_of_the_general_formula(graph, mixture):
+    model, table, seen = model_and_table(graph, 2, mixture, 0.0)
+    values = detached(model.linear.values())
+    whole = e_step(model.structure, values, chunks_of(model.structure, 2, table, seen))
+    # A row without any observed cell sends the others through the general formula.
+    longer = torch.cat([table, torch.zeros(1, 4, dtype=table.dtype)])
+    mask = torch.cat([seen, torch.zeros(1, 4, dtype=torch.bool)])
+    general = e_step(model.structure, values, chunks_of(model.structure, 2, longer, mask))
+    for first, second in zip(whole.leaves, general.leaves, strict=True):
+        for name, one, other in zip(Moments._fields, first, second, strict=True):
+            torch.testing.assert_close(one, other, msg=lambda text, name=name: f"{name}: {text}")
