@@ -1,8 +1,11 @@
-"""Learn a graph, then ask it for what is missing: `make demo`.
+"""Fill a table with gaps, then learn a graph and ask it for what is missing: `make demo`.
 
-The paper's synthetic data: two hidden numbers z1 and z2 show in eight columns, in four sections.
-The model sees 1000 complete rows. Of 300 other rows it is given z1 and z2 only, and fills in
-2 sin z1 and z2 squared, with intervals.
+First the wines that come with scikit-learn: 13 measurements of 178 wines, 30 % of them blanked,
+filled by `VFGImputer` and two imputers of scikit-learn.
+
+Then a known graph, for the paper's synthetic data: two hidden numbers z1 and z2 show in eight
+columns, in four sections. The model sees 1000 complete rows. Of 300 other rows it is given z1 and
+z2 only, and fills in 2 sin z1 and z2 squared, with intervals.
 """
 
 from pathlib import Path
@@ -10,10 +13,12 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+from sklearn.datasets import load_wine
 from sklearn.impute import KNNImputer, SimpleImputer
 
 import vfg
-from vfg.data import synthetic
+from vfg.data import mcar, synthetic
+from vfg.sklearn import VFGImputer
 
 OUTPUT = Path("outputs/demo.png")
 CONSOLE = Console()
@@ -21,6 +26,28 @@ torch.set_num_threads(1)  # steps this small are no faster on more
 TRAIN = 1000
 SECTIONS = {"z1": 2, "2 sin z1": 2, "z2": 2, "z2²": 2}
 MISSING = ("2 sin z1", "z2²")
+
+
+def fill_a_table() -> None:
+    """Blank cells of a real table, fill them, and compare with what they were."""
+    wines = load_wine(as_frame=True).data
+    truth = (wines - wines.mean()) / wines.std()  # neighbours need columns of one scale
+    hidden = mcar(truth.shape, rate=0.3, seed=0)
+    gaps = truth.mask(hidden)
+    imputer = VFGImputer(budget=30, random_state=0, verbose=True)
+    found = {
+        "mean": SimpleImputer().fit_transform(gaps),
+        "5 nearest neighbours": KNNImputer().fit_transform(gaps),
+        "VFGImputer": imputer.fit_transform(gaps).to_numpy(),
+    }
+    shown = Table("method", "mean squared error", title="wines, 30 % of the cells missing")
+    for name, values in found.items():
+        error = (values - truth).to_numpy()[hidden]
+        shown.add_row(name, f"{(error**2).mean():.3f}")
+    CONSOLE.print(shown)
+    low, high = imputer.predict_interval(gaps, level=0.9)
+    covered = ((low <= truth) & (truth <= high)).to_numpy()[hidden].mean()
+    CONSOLE.print(f"{covered:.0%} of the hidden cells lie within their 90 % intervals")
 
 
 def learned(table: torch.Tensor) -> vfg.VFG:
@@ -85,7 +112,8 @@ def draw(answer: vfg.Answer, table: torch.Tensor) -> None:
 
 
 def main() -> None:
-    """Learn, hide, fill, compare, draw."""
+    """Fill a table; then learn a graph, hide, fill, compare, draw."""
+    fill_a_table()
     table = synthetic(1300, seed=0)
     model = learned(table[:TRAIN])
     gaps = table.clone()
