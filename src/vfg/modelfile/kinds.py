@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from typing import Any, Protocol, Self, TypeVar
 
 from torch import nn
@@ -41,6 +42,8 @@ class Storable(Protocol):
 Kind = TypeVar("Kind", bound=Storable)
 
 _KINDS: dict[str, type[Storable]] = {}
+_ELSEWHERE = {"TableModel": "vfg.tabular.model"}
+"""Modules that register a kind when they are imported, which a file may need before anyone does."""
 
 
 def register(kind: str) -> Callable[[type[Kind]], type[Kind]]:
@@ -72,12 +75,14 @@ def register(kind: str) -> Callable[[type[Kind]], type[Kind]]:
 
 
 def known_kinds() -> list[str]:
-    """The names of all registered classes, in the order of their registration."""
-    return list(_KINDS)
+    """The names of all classes that files may hold, in the order of their registration."""
+    return list(dict.fromkeys([*_KINDS, *_ELSEWHERE]))
 
 
 def class_of(kind: str) -> type[Storable]:
     """The class that files call `kind`, which must be a known one."""
+    if kind not in _KINDS:
+        import_module(_ELSEWHERE[kind])
     return _KINDS[kind]
 
 

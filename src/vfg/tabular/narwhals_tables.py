@@ -29,7 +29,7 @@ class NarwhalsTable(Table):
     def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         changed = []
         for position, (missing, values) in fills.items():
-            series = self._series(position)
+            series = _with_categories(self._series(position), values)
             # Every row takes part in the choice below, so fills are spread over all rows.
             new = written(values[(np.cumsum(missing) - 1).clip(0)], series)
             keep = nw.new_series("keep", ~missing, nw.Boolean(), backend=series.implementation)
@@ -132,8 +132,10 @@ def _texts(label: Label, series: nw.Series[Any], marker: Any, storage: Storage) 
 
 
 def written(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
-    """Decoded values as a series with the name and dtype of another."""
+    """Decoded values as a series with the name and dtype of another, or one that fits them."""
     dtype = like.dtype
+    if isinstance(dtype, nw.Unknown):  # such as that of nothing but nulls
+        return _series(values if values.dtype.kind != "O" else values.tolist(), like, None)
     if dtype.is_integer() or dtype.is_float():
         plain = str(dtype).lower()
         return _series(cast(values, np.dtype(plain)), like, dtype)
@@ -144,6 +146,16 @@ def written(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
     if isinstance(dtype, nw.Boolean):
         return _series(values.astype(bool), like, dtype)
     return _series(as_objects(values).tolist(), like, nw.String()).cast(dtype)
+
+
+def _with_categories(series: nw.Series[Any], values: Array) -> nw.Series[Any]:
+    """The series, if it is an enum, with the categories among new values."""
+    if not isinstance(series.dtype, nw.Enum):
+        return series
+    known = dict.fromkeys(series.dtype.categories)
+    lacking = [cell for cell in dict.fromkeys(as_objects(values).tolist()) if cell not in known]
+    wider = nw.Enum([*known, *lacking])
+    return series.cast(nw.String()).cast(wider) if lacking else series
 
 
 def _series(values: Any, like: nw.Series[Any], dtype: Any) -> nw.Series[Any]:

@@ -117,6 +117,8 @@ def _categories(label: Any, series: Any, marker: Any) -> Column:
 
 def _merged(series: Any, missing: Mask, values: Array) -> Any:
     """The series with new values in its missing cells."""
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        series = _with_categories(series, values)
     new = _as_dtype(values, series[~missing])
     if isinstance(series.dtype, pd.SparseDtype):
         dense = series.to_numpy(copy=True)
@@ -125,6 +127,13 @@ def _merged(series: Any, missing: Mask, values: Array) -> Any:
     array = series.array.copy()
     array[missing] = new
     return pd.Series(array, index=series.index, dtype=series.dtype, copy=False)
+
+
+def _with_categories(series: Any, values: Array) -> Any:
+    """The series with the categories among new values, which another table may have had."""
+    known = dict.fromkeys(series.cat.categories)
+    lacking = [cell for cell in dict.fromkeys(as_objects(values).tolist()) if cell not in known]
+    return series.cat.add_categories(lacking) if lacking else series
 
 
 def _as_dtype(values: Array, like: Any) -> Any:

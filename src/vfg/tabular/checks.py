@@ -1,0 +1,131 @@
+"""What tables and settings must be before anything is done with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_random_state
+
+from vfg.flows import Coupling
+from vfg.graph import Graph
+
+from .schema import check_labels
+from .tables import ArrayTable, open_table
+
+SEEDS = 2**26
+"""How many different seeds there are; training multiplies them, within 64 bits."""
+SETTINGS: dict[str, tuple[type, str]] = {
+    "graph": (Graph, "a vfg.Graph"),
+    "flow": (Coupling, "a vfg.Coupling"),
+    "schema": (Mapping, "a mapping from columns to kinds"),
+    "bounds": (Mapping, "a mapping from columns to pairs (lowest, highest)"),
+}
+"""Settings that are objects, None left aside: their types, and how to speak of them."""
+
+
+def checked_table(table: Any, missing_values: Any, caller: str) -> Any:
+    """A table that has rows and columns and no infinite cells, as a frame or an array.
+
+    Args:
+        table: a frame, an array, or nested sequences.
+        missing_values: what marks missing cells.
+        caller: whose table it is, for errors.
+
+    Raises:
+        ValueError: for tables without rows or columns, repeated names of columns, infinite cells,
+            or not of two axes.
+        TypeError: for sparse and lazy tables.
+
+    Example:
+        >>> checked_table([[1, 2]], np.nan, "VFGImputer")
+        array([[1, 2]])
+    """
+    if sparse.issparse(table):
+        raise TypeError(
+            f"{caller} takes dense tables, but sparse input was passed; use table.toarray()"
+        )
+    if hasattr(table, "collect") and not hasattr(table, "shape"):
+        raise TypeError(f"{caller} takes tables in memory, but this one is lazy; use collect()")
+    opened = open_table(table, missing_values)
+    check_labels(opened.labels, None)
+    for number, what in ((opened.rows, "sample"), (len(opened.labels), "feature")):
+        if not number:
+            raise ValueError(
+                f"Found array with 0 {what}(s) (shape=({opened.rows}, {len(opened.labels)})) while "
+                f"a minimum of 1 is required by {caller}."
+            )
+    opened.columns()
+    return opened.array if isinstance(opened, ArrayTable) else table
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of an imputer that cannot be.
+
+    Args:
+        settings: its parameters by name.
+
+    Raises:
+        TypeError: for a graph, flow, schema or bounds of another type.
+        ValueError: for numbers that are not positive, or not whole where they count something.
+
+    Example:
+        >>> check_settings({"members": 0})
+        Traceback (most recent call last):
+        ValueError: members must be a whole number of at least 1, but is 0
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    for name, (kind, words) in SETTINGS.items():
+        if name in given and not isinstance(given[name], kind):
+            raise TypeError(f"{name} must be {words} or None, but is {given[name]!r}")
+    for name in ("members", "width", "steps"):
+        if name in given:
+            check_count(name, given[name])
+    budget = given.get("budget", 1.0)
+    if not (_is_number(budget, Real) and budget > 0):
+        raise ValueError(f"budget must be a positive number of seconds, but is {budget!r}")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is not a positive whole number."""
+    if not (_is_number(value, Integral) and value >= 1):
+        raise ValueError(f"{name} must be a whole number of at least 1, but is {value!r}")
+
+
+def check_share(name: str, value: Any) -> None:
+    """Refuse what is not a number between 0 and 1, both excluded."""
+    if not (_is_number(value, Real) and 0.0 < value < 1.0):
+        raise ValueError(f"{name} must be a number between 0 and 1, but is {value!r}")
+
+
+def as_seed(random_state: Any) -> int:
+    """The seed that a `random_state` of scikit-learn stands for.
+
+    Args:
+        random_state: an integer from 0 on, a `RandomState` that one is drawn from, or None for
+            the global one.
+
+    Raises:
+        ValueError: for anything else.
+
+    Example:
+        >>> as_seed(7), as_seed(np.random.RandomState(0)) == as_seed(np.random.RandomState(0))
+        (7, True)
+    """
+    generator = check_random_state(random_state)
+    if isinstance(random_state, Integral):
+        return int(random_state) % SEEDS
+    return int(generator.randint(SEEDS))
+
+
+def plain_marker(missing_values: Any) -> Any:
+    """The marker of missing cells as a value of plain Python, which files can hold."""
+    return missing_values.item() if isinstance(missing_values, np.generic) else missing_values
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and not math.isnan(value)  # type: ignore[arg-type]

@@ -1,0 +1,238 @@
+"""The models behind a table: an exact linear one, and members that start there and are bent."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from vfg.flows import Coupling
+from vfg.gaussian import GaussianVFG
+from vfg.graph import Graph
+from vfg.inference import fit_spread
+from vfg.likelihoods import GaussianLikelihood
+from vfg.model import VFG
+from vfg.training.data import Table
+from vfg.training.distributed import World
+from vfg.training.loop import Run, Settings
+from vfg.training.masking import Masking
+from vfg.training.progress import Progress
+
+from .combining import Combination, combine
+from .forest import stacked, tiled, unstack
+from .plan import EPOCH, HURRIED, START_ROWS, Plan
+
+MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
+"""Every step hides cells: filling them is all that members are for."""
+CALIBRATION_ROWS = 256
+"""How many rows the spread of draws is fitted to, at most."""
+
+
+def fit_linear(
+    graph: Graph, values: Tensor, observed: Tensor, seed: int, *, inner_noise: bool = True
+) -> GaussianVFG:
+    """The exact linear model of a matrix, with loadings a little shrunk.
+
+    Args:
+        graph: over the sections of the matrix.
+        values: the matrix, `(rows, columns)`.
+        observed: which of its entries may be used.
+        seed: of the start, and of the rows that are used if there are very many.
+        inner_noise: whether latent nodes below the root have noise of their own, which the start of
+            a bent model cannot have.
+    """
+    if len(values) > START_ROWS:
+        generator = torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(values), generator=generator)[:START_ROWS]
+        values, observed = values[chosen], observed[chosen]
+    model = GaussianVFG(graph, noise_floor=0.03, inner_noise=inner_noise, seed=seed)
+    model.fit(
+        values,
+        observed=_with_all_columns(observed),
+        finish="none",
+        iterations=30,
+        tolerance=1e-5,
+        shrinkage=1.0,
+        seed=seed,
+    )
+    return model
+
+
+def _with_all_columns(observed: Tensor) -> Tensor:
+    """The mask, where a column without known entries shows one, which is 0: the mean."""
+    empty = ~observed.any(0)
+    if not bool(empty.any()):
+        return observed
+    shown = observed.clone()
+    shown[0, empty] = True
+    return shown
+
+
+def bent(
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    plan: Plan,
+    *,
+    seed: int,
+    budget: float | None,
+    progress: bool,
+    device: torch.device,
+    members: list[VFG] | None = None,
+) -> tuple[list[VFG], Combination]:
+    """Members that start linear and learn, all at once, to fill what is hidden from them.
+
+    Every member keeps its own random cells aside, from its linear start on.
+
+    Args:
+        graph: over the sections of the matrix.
+        values: the matrix, 0 where nothing is known.
+        observed: which of its entries are known.
+        plan: sizes and steps.
+        seed: of everything drawn.
+        budget: seconds for all of it, or None.
+        progress: whether to show how far it is.
+        device: where to train; the members come back to the CPU.
+        members: members to go on with, in place of new ones.
+
+    Returns:
+        The members, and how they join in one answer.
+    """
+    clock = Clock(budget)
+    held = [_held_out(graph, observed, plan.held_out, seed * 1009 + k) for k in range(plan.members)]
+    linears = None
+    if members is None:
+        linears, members = [], []
+        for k, own in enumerate(held):
+            linear = fit_linear(graph, values, observed & ~own, seed * 1009 + k, inner_noise=False)
+            linears.append(linear)
+            members.append(_started(linear, values, observed, own, plan.flow, seed * 1009 + k))
+            if clock.is_past(0.2):
+                break
+    held = held[: len(members)]
+    plan = replace(plan, members=len(members))
+    model = stacked(members)
+    left = clock.left(0.75)
+    _train(model, values, observed, torch.cat(held, dim=1), plan, seed, left, progress, device)
+    unstack(model, members)
+    for k, (member, own) in enumerate(zip(members, held, strict=True)):
+        if k and clock.is_past(0.9):
+            member.spread.load_state_dict(members[0].spread.state_dict())
+        else:
+            _calibrate(member, values, observed, own, seed + k)
+    return members, combine(model, linears, values, observed, held)
+
+
+class Clock:
+    """How much of a budget is spent; without one it never ends.
+
+    Args:
+        budget: in seconds.
+    """
+
+    def __init__(self, budget: float | None) -> None:
+        self.begun, self.budget = time.monotonic(), budget
+
+    def is_past(self, share: float) -> bool:
+        """Whether more than a share is spent."""
+        return self.budget is not None and time.monotonic() - self.begun > share * self.budget
+
+    def left(self, share: float) -> float | None:
+        """Seconds until a share is spent, one at the least."""
+        if self.budget is None:
+            return None
+        return max(1.0, share * self.budget - (time.monotonic() - self.begun))
+
+
+def _started(
+    linear: GaussianVFG, values: Tensor, observed: Tensor, held: Tensor, flow: Coupling, seed: int
+) -> VFG:
+    """A member that is the linear model of the cells that it may see."""
+    member = VFG.from_gaussian(linear, flow=flow, seed=seed).float()
+    _weigh_columns(member, linear, values, observed & ~held, held)
+    return member
+
+
+@torch.no_grad()
+def _weigh_columns(
+    member: VFG, linear: GaussianVFG, values: Tensor, seen: Tensor, held: Tensor
+) -> None:
+    """Set the scales of the likelihoods to the size of the linear model's errors.
+
+    They start as the noise of the leaves, which is far smaller where other columns are missing, and
+    a column whose scale is too small outweighs all others.
+    """
+    rows = held.any(1).nonzero()[:4096, 0]
+    if not len(rows):
+        return
+    answer = linear.infer(values[rows], observed=seen[rows])
+    error = (torch.cat(list(answer.mean.values()), dim=1) - values[rows]).square() * held[rows]
+    # Five cells' worth of a unit error for columns with few held-out cells.
+    size = ((error.sum(0) + 5.0) / (held[rows].sum(0) + 5.0)).sqrt() / member.scaling.scale
+    for block, scales in member.sections.split(size[None].float()).items():
+        likelihood = member.likelihood_at(block)
+        assert isinstance(likelihood, GaussianLikelihood)
+        excess = (scales.square() - likelihood.floor**2).clamp(min=1e-6)
+        likelihood.log_scale.copy_(0.5 * excess.log())
+
+
+def _held_out(graph: Graph, observed: Tensor, share: float, seed: int) -> Tensor:
+    """Whole sections of some rows; every column keeps its first known cell."""
+    generator = torch.Generator().manual_seed(seed)
+    widths = torch.tensor(list(graph.sections.values()))
+    drawn = torch.rand(len(observed), len(widths), generator=generator) < share
+    held = observed & drawn.repeat_interleave(widths, dim=1)
+    held[observed.int().argmax(0), torch.arange(observed.shape[1])] = False
+    return held
+
+
+def _train(
+    model: VFG,
+    values: Tensor,
+    observed: Tensor,
+    held: Tensor,
+    plan: Plan,
+    seed: int,
+    budget: float | None,
+    progress: bool,
+    device: torch.device,
+) -> None:
+    scaling = model.scaling
+    cells = ((tiled(values, plan.members) - scaling.location) / scaling.scale).float().to(device)
+    seen = tiled(observed, plan.members).to(device)
+    model.to(device)
+    pace = min(plan.steps, EPOCH if budget is None else HURRIED)
+    settings = Settings(
+        masking=MASKING, layerwise=False, beta=0.0, warmup=0, free_bits=0.0,
+        epochs=max(1, plan.steps // pace), steps=pace, budget=budget, batch=plan.batch,
+        rate=plan.rate, weight_decay=1e-2, clip=1.0, validation=0.0, patience=None, scale=True,
+        compile=False, seed=seed,
+    )  # fmt: skip
+    data = Table(torch.where(seen, cells, 0.0), seen, None)
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        run = Run(model, data, settings, World(), None, held.to(device))
+        run.train(Progress(settings.epochs, visible=progress))
+    model.eval().cpu()
+
+
+def _calibrate(member: VFG, values: Tensor, observed: Tensor, held: Tensor, seed: int) -> None:
+    """Fit the spread of one member's draws to the cells that it never saw."""
+    scaling = member.scaling
+    cells = ((values - scaling.location) / scaling.scale).float()
+    seen = observed & ~held
+    cells = torch.where(observed, cells, 0.0)
+    fit_spread(member, cells, seen, held, seed=seed, most_rows=CALIBRATION_ROWS)
+
+
+def star(widths: list[int], width: int) -> Graph:
+    """One root over the sections of a matrix, which are called by their positions.
+
+    Example:
+        >>> star([1, 3], width=8).sections
+        {'0': 1, '1': 3}
+    """
+    sections = {str(k): size for k, size in enumerate(widths)}
+    return Graph.star(sections, width=max(width, *widths))

@@ -1,0 +1,193 @@
+"""How well hidden cells of a table are recovered."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from .cells import Array, Label
+from .checks import check_share
+
+if TYPE_CHECKING:
+    from .model import TableModel
+
+
+@dataclass(frozen=True)
+class ColumnScore:
+    """How well one column was recovered.
+
+    Attributes:
+        column: its name.
+        hidden: how many cells were hidden.
+        rmse: root mean squared error in standard deviations of the column.
+        mae: mean absolute error in the same units.
+        baseline: root mean squared error of filling in the mean.
+        coverage: share of hidden cells within their intervals; NaN for categories.
+        width: mean width of the intervals in standard deviations; NaN for categories.
+        accuracy: share of categories recovered; NaN for numbers.
+    """
+
+    column: Label
+    hidden: int
+    rmse: float
+    mae: float
+    baseline: float
+    coverage: float
+    width: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of all columns.
+
+    Attributes:
+        level: of the intervals.
+        columns: scores by column, in the order of the table.
+    """
+
+    level: float
+    columns: tuple[ColumnScore, ...]
+
+    @property
+    def rmse(self) -> float:
+        """Root mean squared error over all hidden cells, in standard deviations."""
+        return float(np.sqrt(self._pooled([score.rmse**2 for score in self.columns])))
+
+    @property
+    def mae(self) -> float:
+        """Mean absolute error over all hidden cells, in standard deviations."""
+        return self._pooled([score.mae for score in self.columns])
+
+    @property
+    def baseline(self) -> float:
+        """Root mean squared error of filling in the means."""
+        return float(np.sqrt(self._pooled([score.baseline**2 for score in self.columns])))
+
+    @property
+    def coverage(self) -> float:
+        """Share of hidden numbers within their intervals."""
+        return self._pooled([score.coverage for score in self.columns])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        overall = {key: getattr(self, key) for key in ("rmse", "mae", "baseline", "coverage")}
+        columns = [asdict(score) for score in self.columns]
+        return {"level": self.level, **overall, "columns": columns}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'column':<24}{'hidden':>8}{'rmse':>8}{'mean':>8}{'mae':>8}{'cover':>8}{'right':>8}"
+        ]
+        for score in self.columns:
+            numbers = (score.rmse, score.baseline, score.mae, score.coverage, score.accuracy)
+            shown = "".join(f"{'' if np.isnan(x) else format(x, '.3f'):>8}" for x in numbers)
+            lines.append(f"{str(score.column)[:23]:<24}{score.hidden:>8}{shown}")
+        overall = (self.rmse, self.baseline, self.mae, self.coverage)
+        shown = "".join(f"{'' if np.isnan(x) else format(x, '.3f'):>8}" for x in overall)
+        lines.append(f"{'all':<24}{sum(s.hidden for s in self.columns):>8}{shown}")
+        return "\n".join(lines)
+
+    def _pooled(self, scores: list[float]) -> float:
+        hidden = np.array([score.hidden for score in self.columns], dtype=float)
+        known = np.isfinite(scores) & (hidden > 0)
+        if not known.any():
+            return float("nan")
+        return float(np.average(np.array(scores)[known], weights=hidden[known]))
+
+
+def evaluate(
+    model: TableModel, table: Any, *, share: float, level: float, draws: int, seed: int
+) -> Evaluation:
+    """Hide known cells of a table, fill them, and compare.
+
+    Args:
+        model: the fitted model.
+        table: with the columns that were fitted.
+        share: of the known cells to hide, one per row at least being left.
+        level: of the intervals whose coverage is measured.
+        draws: how many draws the intervals are read from.
+        seed: decides which cells.
+
+    Raises:
+        ValueError: for a share or level that is not between 0 and 1.
+    """
+    check_share("share", share)
+    check_share("level", level)
+    values, observed = model.encode(table)
+    hidden = _hidden(model, observed.numpy(), share, seed)
+    shown = observed & ~torch.from_numpy(hidden)
+    means = model.means(values, shown).numpy()
+    levels = [0.5 - level / 2, 0.5 + level / 2]
+    low, high = model.quantiles(values, shown, levels, draws=draws, seed=seed).numpy()
+    scores = [
+        _score(model, label, places, values.numpy(), hidden, means, low, high)
+        for label, places in _sections(model).items()
+    ]
+    return Evaluation(level, tuple(scores))
+
+
+def _sections(model: TableModel) -> dict[Label, list[int]]:
+    """Positions among the known columns, by column of the table."""
+    place = {column: k for k, column in enumerate(model.columns)}
+    return {
+        label: [place[column] for column in range(section.start, section.stop)]
+        for label, section in model.encoding.sections.items()
+        if label not in model.encoding.idle
+    }
+
+
+def _hidden(model: TableModel, observed: Array, share: float, seed: int) -> Array:
+    """Whole sections, drawn cell by cell; rows keep at least one."""
+    generator = np.random.default_rng(seed)
+    hidden = np.zeros_like(observed)
+    sections = list(_sections(model).values())
+    if not sections:
+        return hidden
+    known = np.stack([observed[:, places].all(1) for places in sections], axis=1)
+    chosen = known & (generator.random(known.shape) < share)
+    alone = known.any(1) & (chosen == known).all(1)
+    chosen[np.flatnonzero(alone), known[alone].argmax(1)] = False
+    for k, places in enumerate(sections):
+        hidden[:, places] = chosen[:, k : k + 1]
+    return hidden
+
+
+def _score(
+    model: TableModel,
+    label: Label,
+    places: list[int],
+    values: Array,
+    hidden: Array,
+    means: Array,
+    low: Array,
+    high: Array,
+) -> ColumnScore:
+    rows = np.flatnonzero(hidden[:, places[0]])
+    truth, guess = values[rows][:, places], means[rows][:, places]
+    error = guess - truth
+    is_number = model.encoding.schema[label].name not in ("categorical", "boolean")
+    nan = float("nan")
+    ends = low[rows][:, places], high[rows][:, places]
+    return ColumnScore(
+        column=label,
+        hidden=len(rows),
+        rmse=_mean(error**2) ** 0.5,
+        mae=_mean(np.abs(error)),
+        baseline=_mean(truth**2) ** 0.5,
+        coverage=_mean((ends[0] <= truth) & (truth <= ends[1])) if is_number else nan,
+        width=_mean(ends[1] - ends[0]) if is_number else nan,
+        accuracy=nan if is_number else _accuracy(model, label, truth, guess),
+    )
+
+
+def _mean(values: Array) -> float:
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _accuracy(model: TableModel, label: Label, truth: Array, guess: Array) -> float:
+    part = model.encoding.parts[label]
+    return _mean(np.asarray(part.decode(truth) == part.decode(guess), dtype=float))

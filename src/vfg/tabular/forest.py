@@ -1,0 +1,123 @@
+"""Copies of a graph side by side, so that the members of an ensemble run as one stacked model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from vfg.graph import Graph, Node
+from vfg.model import VFG
+
+
+def forest(graph: Graph, copies: int) -> Graph:
+    """A graph of several copies of a graph that are not joined.
+
+    Args:
+        graph: what to copy; its leaves name their columns by position, or not at all.
+        copies: how many.
+
+    Returns:
+        A graph whose nodes are called `"<copy>/<node>"`; the table of a copy stands to the right of
+        the one before.
+
+    Example:
+        >>> forest(Graph.star({"a": 1, "b": 1}, width=2), 2).leaves
+        ('0/a', '0/b', '1/a', '1/b')
+    """
+    width = sum(graph.sections.values())
+    nodes = [
+        replace(node, name=f"{copy}/{node.name}", columns=_shifted(node, copy * width))
+        for copy in range(copies)
+        for node in graph.nodes
+    ]
+    edges = [
+        replace(edge, child=f"{copy}/{edge.child}", parent=f"{copy}/{edge.parent}")
+        for copy in range(copies)
+        for edge in graph.edges
+    ]
+    return Graph(nodes, edges)
+
+
+def stacked(members: Sequence[VFG]) -> VFG:
+    """One model that computes what several models of equal configuration compute, side by side.
+
+    Every tensor of a model has its edges, nodes or columns along the first axis, so the tensors of
+    the members are joined there. How answers spread is left at its start.
+
+    Args:
+        members: models that differ in their parameters only.
+
+    Returns:
+        A model over `forest(graph, len(members))`.
+
+    Example:
+        >>> members = [VFG(Graph.star({"a": 1, "b": 1}, width=2), seed=seed) for seed in (0, 1)]
+        >>> stacked(members).graph.roots
+        ('0/root', '1/root')
+    """
+    first = members[0]
+    graph = forest(first.graph, len(members))
+    copies = range(len(members))
+    described = first.to_dict()
+    flows = {
+        f"{copy}/{edge.child}->{copy}/{edge.parent}": described["flow"][edge.name]
+        for copy in copies
+        for edge in first.graph.edges
+        if edge.name in described["flow"]
+    }
+    leaves = {f"{c}/{leaf}": spec for c in copies for leaf, spec in described["likelihood"].items()}
+    description = described | {"graph": graph.to_dict(), "flow": flows, "likelihood": leaves}
+    model = VFG.from_dict(description).to(next(first.parameters()))
+    states = [member.state_dict() for member in members]
+    joined = {
+        name: _joined([state[name] for state in states])
+        for name in states[0]
+        if not name.startswith("spread.")
+    }
+    model.load_state_dict(model.state_dict() | joined)
+    return model
+
+
+def unstack(model: VFG, members: Sequence[VFG]) -> None:
+    """Give the members of a stacked model its parameters; the inverse of `stacked`.
+
+    Example:
+        >>> members = [VFG(Graph.star({"a": 1, "b": 1}, width=2), seed=seed) for seed in (0, 1)]
+        >>> unstack(stacked(members), members)
+    """
+    whole = model.state_dict()
+    for place, member in enumerate(members):
+        own = member.state_dict()
+        parts = {
+            name: _part(whole[name], place, len(members))
+            for name in own
+            if not name.startswith("spread.")
+        }
+        member.load_state_dict(own | parts)
+
+
+def tiled(table: Tensor, copies: int) -> Tensor:
+    """A table several times side by side, as a stacked model reads it.
+
+    Example:
+        >>> tiled(torch.zeros(3, 2), 4).shape
+        torch.Size([3, 8])
+    """
+    return table.repeat(1, copies)
+
+
+def _shifted(node: Node, by: int) -> tuple[int, ...] | None:
+    if node.columns is None:
+        return None
+    return tuple(int(column) + by for column in node.columns)
+
+
+def _joined(tensors: list[Tensor]) -> Tensor:
+    return tensors[0] if tensors[0].ndim == 0 else torch.cat(tensors)
+
+
+def _part(tensor: Tensor, place: int, members: int) -> Tensor:
+    return tensor.clone() if tensor.ndim == 0 else tensor.chunk(members)[place].clone()

@@ -1,0 +1,336 @@
+"""VFGImputer: fill the gaps of a table, in the manner of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from vfg.flows import Coupling
+from vfg.frames import is_frame
+from vfg.graph import Graph
+from vfg.modelfile import dumps, loads
+
+from .cells import Array, Mask
+from .checks import as_seed, check_count, check_settings, check_share, checked_table, plain_marker
+from .encoding import Encoding
+from .evaluation import Evaluation, evaluate
+from .learning import Wishes, learn, learn_on
+from .model import TableModel
+from .outputs import feature_names, finished
+from .schema import Schema
+
+DRAWS = 60
+"""How many draws the ends of intervals are read from."""
+
+
+class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Fills the gaps of tables with a variational flow graphical model.
+
+    Every column is a leaf under one root (or of the graph that is given). An exact linear-Gaussian
+    model is fitted first; copies of it become the starts of invertible neural edges that learn to
+    fill cells hidden from them, and the copies are averaged. Training uses observed cells only, so
+    every row may have gaps.
+
+    Observed cells come back bit for bit. `transform` never refits, and rows do not influence each
+    other. A row without observed cells gets what is expected without evidence. Filled numbers stay
+    within the range of the observed ones. Categories that were not seen in fitting are kept where
+    they stand and are no evidence. Evidence beyond ten standard deviations counts as ten.
+
+    Args:
+        graph: a known graph whose leaves name the columns; None puts one root over all columns.
+        schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
+        bounds: lowest and highest value of columns, by name; None for an open end.
+        bend: whether to bend the exact linear model; without, fitting takes seconds.
+        members: how many models are averaged; None chooses by the table's shape.
+        width: of the root; None chooses by the number of columns.
+        flow: the couplings on the edges; None chooses by the table's shape.
+        steps: of training; None chooses by the table's shape.
+        budget: seconds that fitting may take; None for as long as the steps take.
+        missing_values: what marks gaps besides NaN, None, NaT and NA.
+        add_indicator: append a column that marks gaps, for every column that had some in `fit`.
+        keep_empty_features: keep columns without any observed cell, filled with 0 if they are
+            numbers; else they are dropped.
+        warm_start: whether another `fit` goes on from the last one.
+        device: where to train; None takes the GPU if there is one.
+        random_state: seed, or generator that gives one.
+        verbose: whether to show a progress bar.
+
+    Attributes:
+        model_: the fitted `TableModel`; `vfg.save` writes it to a file.
+        schema_: the kinds of all columns.
+        n_features_in_: number of columns.
+        feature_names_in_: their names, if they are strings.
+
+    Example:
+        >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [np.nan, 10.1]])
+        >>> filled = VFGImputer(random_state=0).fit_transform(table)
+        >>> filled.shape, bool(np.isnan(filled).any())
+        ((5, 2), False)
+    """
+
+    def __init__(
+        self,
+        graph: Graph | None = None,
+        *,
+        schema: Mapping[Any, Any] | Schema | None = None,
+        bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+        bend: bool = True,
+        members: int | None = None,
+        width: int | None = None,
+        flow: Coupling | None = None,
+        steps: int | None = None,
+        budget: float | None = None,
+        missing_values: Any = np.nan,
+        add_indicator: bool = False,
+        keep_empty_features: bool = False,
+        warm_start: bool = False,
+        device: str | torch.device | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.graph = graph
+        self.schema = schema
+        self.bounds = bounds
+        self.bend = bend
+        self.members = members
+        self.width = width
+        self.flow = flow
+        self.steps = steps
+        self.budget = budget
+        self.missing_values = missing_values
+        self.add_indicator = add_indicator
+        self.keep_empty_features = keep_empty_features
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from the observed cells of a table.
+
+        Args:
+            X: a frame of pandas or polars, an array, or nested sequences.
+            y: ignored.
+
+        Returns:
+            The imputer.
+
+        Raises:
+            ValueError: for infinite cells, no rows or columns, or settings that cannot be.
+            TypeError: for sparse tables and cells of unknown kinds.
+        """
+        check_settings(self.get_params(deep=False))
+        known: TableModel | None = getattr(self, "model_", None) if self.warm_start else None
+        table = self._table(X, reset=known is None)
+        wishes = self._wishes()
+        self.model_ = (
+            learn(self._encoding(table), table, wishes)
+            if known is None
+            else learn_on(known, table, wishes)
+        )
+        self.schema_ = self.model_.encoding.schema
+        self.gaps_in_fit_ = self.model_.gaps(table).any(0)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Fill the gaps of a table.
+
+        Args:
+            X: a table with the columns that were fitted.
+
+        Returns:
+            A table of the same kind and dtypes, with the gaps filled.
+        """
+        check_is_fitted(self)
+        table = self._table(X, reset=False)
+        gaps = self.model_.gaps(table)
+        found = self.model_.means(*self._rows_with_gaps(table, gaps))
+        filled = self._decoded(table, gaps, found)
+        return finished(self, filled, gaps, indicate=True)
+
+    def sample(self, X: Any, n: int = 5, *, random_state: Any = 0) -> Any:
+        """Draw the gaps of a table several times, jointly within each row: multiple imputation.
+
+        Args:
+            X: a table with the columns that were fitted.
+            n: how many times.
+            random_state: seed of the draws.
+
+        Returns:
+            `(n, rows, columns)` for arrays of numbers, else a list of n tables.
+        """
+        check_is_fitted(self)
+        check_count("n", n)
+        table = self._table(X, reset=False)
+        gaps = self.model_.gaps(table)
+        values, observed, ids = self._rows_with_gaps(table, gaps)
+        drawn = self.model_.draws(values, observed, int(n), as_seed(random_state), ids)
+        tables = self._tables(table, gaps, drawn)
+        return np.stack(tables) if isinstance(tables[0], np.ndarray) else tables
+
+    def predict_interval(
+        self, X: Any, level: float = 0.9, *, random_state: Any = 0
+    ) -> tuple[Any, Any]:
+        """Ends of the central intervals of every gap.
+
+        Observed cells are their own ends. Columns of categories have their most likely category at
+        both ends.
+
+        Args:
+            X: a table with the columns that were fitted.
+            level: how often an interval covers the truth.
+            random_state: seed of the draws behind it.
+
+        Returns:
+            The lower and the upper ends, two tables of the kind of X.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1.
+        """
+        check_is_fitted(self)
+        check_share("level", level)
+        table = self._table(X, reset=False)
+        gaps = self.model_.gaps(table)
+        values, observed, ids = self._rows_with_gaps(table, gaps)
+        levels, seed = [0.5 - level / 2, 0.5 + level / 2], as_seed(random_state)
+        ends = self.model_.quantiles(values, observed, levels, draws=DRAWS, seed=seed, ids=ids)
+        low, high = self._tables(table, gaps, ends)
+        return low, high
+
+    def score_samples(self, X: Any) -> Array:
+        """log p of the observed cells of every row under the exact linear model.
+
+        Densities of numbers are in the units of the table. Categories count as the density of their
+        code points, so scores compare rows with the same columns observed.
+
+        Args:
+            X: a table with the columns that were fitted.
+
+        Returns:
+            `(rows,)`; 0 for a row without observed cells.
+        """
+        check_is_fitted(self)
+        values, observed = self.model_.encode(self._table(X, reset=False))
+        return self.model_.log_prob(values, observed).numpy()
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean of `score_samples`, so that model selection works."""
+        return float(self.score_samples(X).mean())
+
+    def embed(self, X: Any) -> Array:
+        """Where the rows are in the latent space of the root, `(rows, width)`.
+
+        Args:
+            X: a table with the columns that were fitted.
+        """
+        check_is_fitted(self)
+        values, observed = self.model_.encode(self._table(X, reset=False))
+        return self.model_.embed(values, observed).numpy()
+
+    def evaluate(
+        self, X: Any, *, share: float = 0.1, level: float = 0.9, random_state: Any = 0
+    ) -> Evaluation:
+        """How good it is on given data: hide known cells, fill them, compare.
+
+        Use rows that were not fitted, or cells that were gaps in fitting: hidden cells that were
+        learned from look a little better than they are.
+
+        Args:
+            X: a table with the columns that were fitted.
+            share: of the known cells to hide.
+            level: of the intervals whose coverage is measured.
+            random_state: decides which cells.
+
+        Returns:
+            Errors and coverage by column and overall.
+        """
+        check_is_fitted(self)
+        table = self._table(X, reset=False)
+        seed = as_seed(random_state)
+        return evaluate(self.model_, table, share=share, level=level, draws=DRAWS, seed=seed)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns that `transform` returns.
+
+        Args:
+            input_features: names of the columns, if the fitted table had none.
+        """
+        check_is_fitted(self)
+        return feature_names(self, input_features)
+
+    # How it goes through a file or a pipe.
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__().copy()
+        if "model_" in state:
+            state["model_"] = dumps(state["model_"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        if isinstance(state.get("model_"), bytes):
+            state["model_"] = loads(state["model_"])
+        super().__setstate__(state)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    # Private.
+
+    def _table(self, X: Any, *, reset: bool) -> Any:
+        table = checked_table(X, plain_marker(self.missing_values), type(self).__name__)
+        validate_data(self, X if is_frame(X) else table, reset=reset, skip_check_array=True)
+        return table
+
+    def _encoding(self, table: Any) -> Encoding:
+        schema, marker = self.schema, plain_marker(self.missing_values)
+        if not isinstance(schema, Schema):
+            schema = Schema.infer(table, schema, missing_values=marker)
+        if self.bounds is not None:
+            schema = schema.bounded(self.bounds)
+        return Encoding.fit(schema, table, missing_values=marker, margin=0.0)
+
+    def _wishes(self) -> Wishes:
+        return Wishes(
+            graph=self.graph,
+            bend=self.bend,
+            members=self.members,
+            width=self.width,
+            flow=self.flow,
+            steps=self.steps,
+            budget=self.budget,
+            progress=bool(self.verbose),
+            device=self.device,
+            seed=as_seed(self.random_state),
+        )
+
+    def _rows_with_gaps(self, table: Any, gaps: Mask) -> tuple[Tensor, Tensor, Tensor]:
+        """Encoded values, evidence and positions of the rows that something is missing from."""
+        rows = torch.from_numpy(np.flatnonzero(gaps.any(1)))
+        values, observed = self.model_.encode(table)
+        return values[rows], observed[rows], rows
+
+    def _decoded(self, table: Any, gaps: Mask, found: Tensor) -> Any:
+        """The table, its gaps filled from a matrix of the rows that have some."""
+        whole = np.zeros((len(gaps), self.model_.encoding.width))
+        whole[gaps.any(1)] = self.model_.spread_out(found)
+        return self.model_.encoding.decode(whole, table)
+
+    def _tables(self, table: Any, gaps: Mask, matrices: Tensor) -> list[Any]:
+        """One filled table per matrix."""
+        filled = (self._decoded(table, gaps, matrix) for matrix in matrices)
+        return [finished(self, one, gaps, indicate=False) for one in filled]

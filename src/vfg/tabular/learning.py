@@ -1,0 +1,238 @@
+"""Learning a `TableModel`: which columns, which graph, linear start, members."""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vfg.flows import Coupling
+from vfg.graph import Graph
+from vfg.model import VFG
+from vfg.training.distributed import chosen_device
+
+from .cells import Label
+from .combining import Combination
+from .encoding import Encoding
+from .ensemble import bent, fit_linear, star
+from .model import TableModel, evidence
+from .plan import FEWEST_ROWS, MOST_ROWS, planned
+from .tables import listed
+
+ENOUGH = 0.15
+"""The share of a budget that the linear model may take; beyond it nothing is bent."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user asks for; None leaves a choice to the table's shape."""
+
+    graph: Graph | None = None
+    bend: bool = True
+    members: int | None = None
+    width: int | None = None
+    flow: Coupling | None = None
+    steps: int | None = None
+    budget: float | None = None
+    progress: bool = False
+    device: str | torch.device | None = None
+    seed: int = 0
+
+
+def learn(encoding: Encoding, table: Any, wishes: Wishes) -> TableModel:
+    """Fit everything to a table.
+
+    Args:
+        encoding: of the table.
+        table: with gaps.
+        wishes: sizes, budget and seed.
+
+    Returns:
+        The fitted model.
+
+    Raises:
+        ValueError: for a graph whose leaves are not the columns of the table.
+    """
+    columns, graph = known_columns(encoding, wishes)
+    return _learned(encoding, columns, graph, table, wishes, None)
+
+
+def learn_on(model: TableModel, table: Any, wishes: Wishes) -> TableModel:
+    """Go on from a fitted model, with more steps or other rows of the same columns.
+
+    Encoding and graph stay, members go on from where they are, and the linear model, which needs no
+    start, is fitted anew. The given model stays as it is.
+    """
+    graph = None if model.linear is None else model.linear.graph
+    members = deepcopy(model.bent) or None
+    return _learned(model.encoding, model.columns, graph, table, wishes, members)
+
+
+def _learned(
+    encoding: Encoding,
+    columns: list[int],
+    graph: Graph | None,
+    table: Any,
+    wishes: Wishes,
+    members: list[VFG] | None,
+) -> TableModel:
+    begun = time.monotonic()
+    plain = Combination.of_members(len(columns))
+    values, observed = _matrix(encoding, table, columns, wishes.seed)
+    if graph is None:
+        return TableModel(encoding, columns, None, [], plain)
+    linear = fit_linear(graph, values, observed, wishes.seed)
+    spent = time.monotonic() - begun
+    if not can_bend(graph, len(values), wishes.bend) or _is_late(spent, wishes.budget):
+        return TableModel(encoding, columns, linear, [], plain)
+    left = None if wishes.budget is None else wishes.budget - spent
+    members, combination = _bent(graph, values, observed, wishes, left, members)
+    return TableModel(encoding, columns, linear, members, combination)
+
+
+def _bent(
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    wishes: Wishes,
+    budget: float | None,
+    members: list[VFG] | None,
+) -> tuple[list[VFG], Combination]:
+    plan = planned(
+        *values.shape,
+        members=wishes.members if members is None else len(members),
+        width=wishes.width,
+        flow=wishes.flow,
+        steps=wishes.steps,
+    )
+    return bent(
+        graph,
+        values,
+        observed,
+        plan,
+        seed=wishes.seed,
+        budget=budget,
+        progress=wishes.progress,
+        device=chosen_device(wishes.device),
+        members=members,
+    )
+
+
+def _matrix(encoding: Encoding, table: Any, columns: list[int], seed: int) -> tuple[Tensor, Tensor]:
+    """The entries to learn from: of rows that know something, and not of too many rows."""
+    values, observed = evidence(encoding, table, columns)
+    rows = observed.any(1).nonzero()[:, 0]
+    if len(rows) > MOST_ROWS:
+        generator = torch.Generator().manual_seed(seed)
+        rows = rows[torch.randperm(len(rows), generator=generator)[:MOST_ROWS].sort().values]
+    return values[rows].contiguous(), observed[rows].contiguous()
+
+
+def known_columns(encoding: Encoding, wishes: Wishes) -> tuple[list[int], Graph | None]:
+    """The columns of the matrix that models know, leaf by leaf, and a graph over them.
+
+    Args:
+        encoding: of the table.
+        wishes: a graph over the columns of the table, or the width of a root over all of them.
+
+    Returns:
+        The columns, and the graph; None if no column tells anything.
+
+    Raises:
+        ValueError: for a graph whose leaves are not the columns of the table.
+    """
+    if wishes.graph is not None:
+        return _graph_over(wishes.graph, encoding)
+    active = [label for label in encoding.sections if label not in encoding.idle]
+    columns = [place for label in active for place in _places(encoding, label)]
+    if not active:
+        return columns, None
+    widths = [len(_places(encoding, label)) for label in active]
+    plan = planned(1000, len(columns), width=wishes.width)
+    return columns, star(widths, plan.width)
+
+
+def _places(encoding: Encoding, label: Label) -> list[int]:
+    section = encoding.sections[label]
+    return list(range(section.start, section.stop))
+
+
+def _graph_over(graph: Graph, encoding: Encoding) -> tuple[list[int], Graph]:
+    """The encoded columns in the order of a user's leaves, and the graph with their widths."""
+    labels = _labels(graph, encoding)
+    _check_labels(labels, encoding)
+    columns: list[int] = []
+    nodes = []
+    for node in graph.nodes:
+        if node.name in labels:
+            own = [place for label in labels[node.name] for place in _places(encoding, label)]
+            places = tuple(range(len(columns), len(columns) + len(own)))
+            columns += own
+            node = replace(node, width=len(places), columns=places)
+        nodes.append(node)
+    return columns, Graph(nodes, graph.edges)
+
+
+def _labels(graph: Graph, encoding: Encoding) -> dict[str, tuple[Label, ...]]:
+    """The columns of the table that every leaf holds.
+
+    Those that it names, by name or position; else the column of its own name; else, if no leaf
+    names any, as many as it is wide, one leaf after the other.
+    """
+    known = list(encoding.sections)
+    widths = graph.sections
+    named = graph.columns is not None or all(leaf in encoding.sections for leaf in widths)
+    if not named and sum(widths.values()) == len(known):
+        columns = iter(known)
+        return {leaf: tuple(next(columns) for _ in range(width)) for leaf, width in widths.items()}
+    found = {leaf: graph.node(leaf).columns or (leaf,) for leaf in widths}
+    positions: dict[Label, Label] = dict(enumerate(known))
+    return {
+        leaf: tuple(c if c in encoding.sections else positions.get(c, c) for c in columns)
+        for leaf, columns in found.items()
+    }
+
+
+def _check_labels(labels: dict[str, tuple[Label, ...]], encoding: Encoding) -> None:
+    named = [label for found in labels.values() for label in found]
+    unknown = [label for label in named if label not in encoding.sections]
+    lacking = [
+        label for label in encoding.sections if label not in named and label not in encoding.idle
+    ]
+    if unknown or lacking:
+        raise ValueError(
+            f"the leaves of the graph must hold the columns of the table, but the table lacks "
+            f"{listed(unknown) or 'none'} and the graph lacks {listed(lacking) or 'none'}; name "
+            "leaves like columns, or give them columns="
+        )
+
+
+def can_bend(graph: Graph, rows: int, wanted: bool = True) -> bool:
+    """Whether there is enough to learn from, and the graph has a bent form.
+
+    Trees of flows have, if all latent nodes are of one width that no leaf exceeds.
+
+    Example:
+        >>> can_bend(Graph.star({"a": 1, "b": 1}, width=2), rows=100)
+        True
+        >>> network = Graph.from_bayesian_network([("a", "c"), ("b", "c"), ("a", "b")])
+        >>> can_bend(network, rows=100)
+        False
+    """
+    if not wanted or rows < FEWEST_ROWS or len(graph.leaves) < 2:
+        return False
+    is_forest = all(len(graph.parents(edge.child)) == 1 for edge in graph.edges)
+    plain = all(edge.kind == "flow" and edge.coordinates is None for edge in graph.edges)
+    latent = [node for node in graph.nodes if node.name not in graph.sections]
+    alike = len({node.width for node in latent}) == 1
+    wide = max(graph.sections.values()) <= latent[0].width
+    joint = all(node.aggregation in (None, "gaussian") for node in latent)
+    return is_forest and plain and alike and wide and joint
+
+
+def _is_late(spent: float, budget: float | None) -> bool:
+    return budget is not None and spent > ENOUGH * budget and budget - spent < 1.0

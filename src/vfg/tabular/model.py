@@ -1,0 +1,335 @@
+"""TableModel: an encoding, an exact linear model and bent members, as one thing to save and use."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vfg.gaussian import GaussianVFG
+from vfg.model import VFG
+from vfg.modelfile.kinds import register
+
+from .cells import Array, Mask
+from .combining import Combination, member_means
+from .encoding import Encoding
+from .forest import stacked
+from .scales import Scale
+
+ROWS_AT_ONCE = 8192
+"""How many rows are answered together: enough to be fast, few enough to keep memory flat."""
+ROWS_OF_DRAWS = 1024
+"""How many rows are drawn together where every row has many draws."""
+
+
+def evidence(encoding: Encoding, table: Any, columns: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Some columns of a table's matrix, and which of their entries are evidence.
+
+    Columns that tell nothing, such as constant ones, are no evidence.
+
+    Args:
+        encoding: of the table.
+        table: with the columns that were fitted.
+        columns: of the matrix.
+    """
+    values, observed = encoding.encode(table)
+    for label in encoding.idle:
+        observed[:, encoding.sections[label]] = False
+    chosen = list(columns)
+    return torch.from_numpy(values[:, chosen]), torch.from_numpy(observed[:, chosen])
+
+
+class Arrays(nn.Module):
+    """Arrays of an encoding as buffers, so that model files keep them.
+
+    Args:
+        shapes: shape and dtype of every array, by name.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[list[int], str]]) -> None:
+        super().__init__()
+        self.shapes = {name: (list(shape), dtype) for name, (shape, dtype) in shapes.items()}
+        for name, (shape, dtype) in self.shapes.items():
+            self.register_buffer(self._key(name), torch.zeros(shape, dtype=getattr(torch, dtype)))
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array]) -> Arrays:
+        """Buffers that hold given arrays."""
+        made = cls({name: (list(a.shape), str(a.dtype)) for name, a in arrays.items()})
+        for name, array in arrays.items():
+            made.get_buffer(made._key(name)).copy_(torch.from_numpy(np.ascontiguousarray(array)))
+        return made
+
+    def read(self) -> dict[str, Array]:
+        """The arrays."""
+        return {name: self.get_buffer(self._key(name)).cpu().numpy() for name in self.shapes}
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Arrays:
+        """Stay as they are when a model changes its dtype: code points are not parameters."""
+        return self
+
+    @staticmethod
+    def _key(name: str) -> str:
+        return "array_" + name.replace(".", "_")
+
+
+@register("TableModel")
+class TableModel(nn.Module):
+    """What `VFGImputer` learns from a table; `vfg.save` and `vfg.load` keep it.
+
+    Args:
+        encoding: how the table becomes a matrix of real numbers.
+        columns: which columns of that matrix the models know: those that are not idle.
+        linear: the exact model of these columns; None if there are none.
+        members: models that started linear and were bent; none for the linear model alone.
+        combination: how members and linear model join in one answer.
+    """
+
+    factors: Tensor
+    shrinkage: Tensor
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        columns: list[int],
+        linear: GaussianVFG | None,
+        members: list[VFG],
+        combination: Combination,
+    ) -> None:
+        super().__init__()
+        self._build(encoding.to_dict(), Arrays.of(encoding.state()), columns, linear, members)
+        for part in ("weights", "factors", "shrinkage"):
+            getattr(self, part).copy_(getattr(combination, part))
+        self.eval()
+
+    def _build(
+        self,
+        described: dict[str, Any],
+        arrays: Arrays,
+        columns: list[int],
+        linear: GaussianVFG | None,
+        members: list[VFG],
+    ) -> None:
+        self.described, self.arrays, self.columns = described, arrays, columns
+        self.linear = linear
+        self.members = nn.ModuleList(members)
+        # A parameter, so that there is one even where no column tells anything.
+        self.weights = nn.Parameter(torch.zeros(2, dtype=torch.float64), requires_grad=False)
+        for part in ("factors", "shrinkage"):
+            self.register_buffer(part, torch.ones(len(columns), dtype=torch.float64))
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """How the table becomes a matrix of real numbers."""
+        return Encoding.from_dict(self.described, self.arrays.read())
+
+    @cached_property
+    def stack(self) -> VFG:
+        """The members as one model."""
+        return stacked(self.bent).eval()
+
+    @property
+    def bent(self) -> list[VFG]:
+        """The members."""
+        return [member for member in self.members if isinstance(member, VFG)]
+
+    # Matrices in, matrices out: entries of idle columns are 0.
+
+    def encode(self, table: Any) -> tuple[Tensor, Tensor]:
+        """The columns of a table's matrix that the models know, and which entries are evidence."""
+        return evidence(self.encoding, table, self.columns)
+
+    def spread_out(self, values: Tensor) -> Array:
+        """A matrix of all columns from one `(..., known columns)`."""
+        whole = np.zeros((*values.shape[:-1], self.encoding.width))
+        whole[..., self.columns] = values.numpy()
+        return whole
+
+    def means(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
+        """What the models expect of every entry, `(rows, columns)`.
+
+        Args:
+            values: the matrix, anything where nothing is observed.
+            observed: which of its entries are evidence.
+            ids: of the rows; None means their positions.
+        """
+        if self.linear is None or not len(values):
+            return torch.zeros(values.shape, dtype=torch.float64)
+        ids = torch.arange(len(values)) if ids is None else ids
+        parts = [
+            self._means(values[rows], observed[rows], ids[rows])
+            for rows in torch.arange(len(values)).split(ROWS_AT_ONCE)
+        ]
+        return torch.cat(parts)
+
+    def _means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
+        if not len(self.members):
+            found = self._linear_means(values, observed, ids)
+        else:
+            found = self.weights[0] * self._member_means(values, observed, ids).mean(0).double()
+            if bool(self.weights[1] > 0):
+                found = found + self.weights[1] * self._linear_means(values, observed, ids)
+            found = self.factors * found
+        return torch.where(observed, values, found)
+
+    def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
+        assert self.linear is not None
+        answer = self.linear.infer(values, observed=observed, row_ids=ids)
+        return torch.cat(list(answer.mean.values()), dim=1).double()
+
+    def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
+        """What every member expects, `(members, rows, columns)`."""
+        if not self._has_broken_sections(observed):
+            return member_means(self.stack, len(self.members), values, observed, ids)
+        # Gaps inside sections are filled again until a whole model agrees: each member for itself.
+        answers = [member.infer(values, observed=observed, row_ids=ids) for member in self.bent]
+        return torch.stack([torch.cat(list(answer.mean.values()), dim=1) for answer in answers])
+
+    def _has_broken_sections(self, observed: Tensor) -> bool:
+        """Whether a section is observed in part in any row."""
+        widths = list(self.bent[0].graph.sections.values())
+        return any(bool((part.any(1) & ~part.all(1)).any()) for part in observed.split(widths, 1))
+
+    def draws(
+        self, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor | None = None
+    ) -> Tensor:
+        """Joint draws of what is not observed given what is, `(number, rows, columns)`.
+
+        The members take turns; their draws are moved to the joint answer, and drawn together as
+        much as that errs less than a member does.
+        """
+        ids = torch.arange(len(values)) if ids is None else ids
+        if self.linear is None or not len(values):
+            return torch.zeros(number, *values.shape, dtype=torch.float64)
+        parts = [
+            self._draws(values[rows], observed[rows], number, seed, ids[rows])
+            for rows in torch.arange(len(values)).split(ROWS_AT_ONCE)
+        ]
+        return torch.cat(parts, dim=1)
+
+    def _draws(
+        self, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor
+    ) -> Tensor:
+        assert self.linear is not None
+        if not len(self.members):
+            answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
+            found = torch.cat(list(answer.samples(number).values()), dim=-1).double()
+            return torch.where(observed, values, found)
+        centre = self._means(values, observed, ids)
+        found = torch.empty(number, *values.shape, dtype=torch.float64)
+        for place, member in enumerate(self.bent[:number]):
+            turns = range(place, number, len(self.members))
+            own = member.infer(
+                values, observed=observed, seed=seed * len(self.members) + place, row_ids=ids
+            )
+            drawn = torch.cat(list(own.samples(len(turns)).values()), dim=-1)
+            mean = torch.cat(list(own.mean.values()), dim=-1)
+            found[list(turns)] = centre + self.shrinkage * (drawn - mean).double()
+        return torch.where(observed, values, found)
+
+    def quantiles(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        levels: Sequence[float],
+        *,
+        draws: int,
+        seed: int,
+        ids: Tensor | None = None,
+    ) -> Tensor:
+        """Quantiles of every entry, `(levels, rows, columns)`; the mean for those of categories.
+
+        Args:
+            values: the matrix, anything where nothing is observed.
+            observed: which of its entries are evidence.
+            levels: between 0 and 1.
+            draws: how many draws they are read from.
+            seed: of the draws.
+            ids: of the rows; None means their positions.
+        """
+        ids = torch.arange(len(values)) if ids is None else ids
+        found = torch.empty(len(levels), *values.shape, dtype=torch.float64)
+        for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
+            part = values[rows], observed[rows]
+            drawn = self.draws(*part, draws, seed, ids[rows]).numpy()
+            ends = torch.from_numpy(np.quantile(drawn, levels, axis=0, method="weibull"))
+            found[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
+        return found
+
+    @cached_property
+    def unordered(self) -> Tensor:
+        """Which known columns are parts of code points, which have no order."""
+        schema, sections = self.encoding.schema, self.encoding.sections
+        flags = np.zeros(self.encoding.width, dtype=bool)
+        for label, section in sections.items():
+            flags[section] = schema[label].name in ("categorical", "boolean")
+        return torch.from_numpy(flags[self.columns])
+
+    def log_prob(self, values: Tensor, observed: Tensor) -> Tensor:
+        """log p of the observed entries under the linear model, in the units of the table."""
+        if self.linear is None:
+            return torch.zeros(len(values), dtype=torch.float64)
+        volumes = np.zeros(self.encoding.width)
+        for label, part in self.encoding.parts.items():
+            if isinstance(part, Scale):
+                volumes[self.encoding.sections[label]] = math.log(part.deviation)
+        taken = observed.double() @ torch.from_numpy(volumes[self.columns])
+        return self.linear.log_prob(values, observed=observed) - taken
+
+    def embed(self, values: Tensor, observed: Tensor) -> Tensor:
+        """The states of the roots of the first member, or of the linear model."""
+        if self.linear is None:
+            return torch.zeros(len(values), 0, dtype=torch.float64)
+        chosen: Any = self.members[0] if len(self.members) else self.linear
+        found: Tensor = chosen.embed(values, observed=observed)
+        return found.double()
+
+    def gaps(self, table: Any) -> Mask:
+        """Which cells of a table are missing, `(rows, columns of the table)`."""
+        return self.encoding.gaps(table)
+
+    # How it describes itself.
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """As in `nn.Module`; whatever follows from the state is forgotten."""
+        result = super().load_state_dict(state_dict, strict, assign)
+        for member in self.bent:
+            # Tensors that are no part of the state follow the parameters.
+            member.to(next(member.parameters()).dtype)
+        for name in ("encoding", "stack", "unordered"):
+            self.__dict__.pop(name, None)
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but tensors, ready for JSON; `from_dict` builds an equal model."""
+        return {
+            # As text, since its numbers are those of a table and no sizes of the model.
+            "encoding": json.dumps(self.described),
+            "arrays": self.arrays.shapes,
+            "columns": self.columns,
+            "linear": None if self.linear is None else self.linear.to_dict(),
+            "members": [member.to_dict() for member in self.bent],
+        }
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> TableModel:
+        """A new model with the configuration that `to_dict` returned."""
+        model = cls.__new__(cls)
+        nn.Module.__init__(model)
+        linear = description["linear"]
+        model._build(
+            json.loads(description["encoding"]),
+            Arrays(description["arrays"]),
+            list(description["columns"]),
+            None if linear is None else GaussianVFG.from_dict(linear),
+            [VFG.from_dict(member) for member in description["members"]],
+        )
+        return model
