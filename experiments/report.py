@@ -9,6 +9,9 @@ import json
 from statistics import mean, stdev
 from typing import Any
 
+from imputation_report import imputation
+from likelihood_report import likelihood
+from pages import provenance, rows
 from results import FOLDER, PROJECT
 
 INTRODUCTION = """# Results
@@ -85,19 +88,6 @@ def read(name: str) -> dict[str, Any]:
     return found
 
 
-def provenance(found: dict[str, Any]) -> str:
-    """Command, machine and time, as the last line of a section."""
-    machine = found["machine"]
-    where = machine["gpu"] or f"{machine['cores']} CPU cores"
-    return f"`{found['command']}`: {where}, torch {machine['torch']}, {found['seconds']:.0f} s.\n"
-
-
-def rows(header: list[str], body: list[list[str]]) -> str:
-    """A markdown table."""
-    lines = [header, ["---"] * len(header), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def synthetic() -> str:
     """Errors by method."""
     found = read("synthetic")
@@ -170,7 +160,12 @@ def layerwise() -> str:
 
 def main() -> None:
     """Write the page."""
-    page = "\n".join([INTRODUCTION, synthetic(), network(), fitting(), universality(), layerwise()])
+    sections = [INTRODUCTION, synthetic(), network(), fitting(), universality(), layerwise()]
+    if (FOLDER / "imputation.json").is_file():
+        sections.append(imputation(read("imputation")))
+    if (FOLDER / "likelihood.json").is_file():
+        sections.append(likelihood(read("likelihood")))
+    page = "\n".join(sections)
     (PROJECT / "docs" / "results.md").write_text(page)
 
 

@@ -1,0 +1,1 @@
+"""The parts of benchmarks/imputation.py: cells, methods, metrics, summaries."""

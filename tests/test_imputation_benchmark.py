@@ -1,0 +1,161 @@
+"""The measures behind the imputation benchmark, against brute force and known answers."""
+
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+
+from imputing.cells import SHAPES, hide, load, split
+from imputing.methods import LIMITS, METHODS, Task, allowed
+from imputing.metrics import coverage, crps, energy, intervals, point_errors
+from imputing.missforest import MissForest
+from imputing.summary import contest, on_single_lines, outcome
+
+
+@pytest.fixture
+def case():
+    """Draws (7, 6, 3), truth and a mask with a complete row and an empty one."""
+    generator = np.random.default_rng(0)
+    draws, truth = generator.normal(size=(7, 6, 3)), generator.normal(size=(6, 3))
+    missing = generator.random((6, 3)) < 0.5
+    missing[0], missing[1] = False, True
+    return draws, truth, missing
+
+
+def test_point_errors_count_missing_cells_only(case):
+    _, truth, missing = case
+    point = np.where(missing, truth + 2.0, truth + 100.0)
+    assert point_errors(point, truth, missing) == pytest.approx({"mse": 4.0, "mae": 2.0})
+
+
+def test_crps_is_the_distance_less_half_that_of_distinct_draws(case):
+    draws, truth, missing = case
+    expected = [
+        np.abs(cell - value).mean() - np.mean([abs(a - b) for a, b in combinations(cell, 2)]) / 2
+        for cell, value in zip(draws[:, missing].T, truth[missing], strict=True)
+    ]
+    assert crps(draws, truth, missing) == pytest.approx(np.mean(expected))
+
+
+def test_crps_of_normal_draws_is_the_closed_form():
+    draws = np.random.default_rng(0).normal(size=(4000, 1, 5))
+    truth = np.array([[-2.0, -0.5, 0.0, 0.7, 1.5]])
+    closed = truth * (2 * norm.cdf(truth) - 1) + 2 * norm.pdf(truth) - 1 / np.sqrt(np.pi)
+    assert crps(draws, truth, truth < 9) == pytest.approx(closed.mean(), abs=0.01)
+
+
+def test_energy_score_takes_the_missing_cells_of_a_row_together(case):
+    draws, truth, missing = case
+    expected = []
+    for row in range(1, 6):
+        hidden = missing[row]
+        values, target = draws[:, row, hidden], truth[row, hidden]
+        if hidden.any():
+            pairs = [np.linalg.norm(a - b) for a, b in combinations(values, 2)]
+            distances = np.linalg.norm(values - target, axis=1)
+            expected.append(distances.mean() - np.mean(pairs) / 2)
+    assert energy(draws, truth, missing) == pytest.approx(np.mean(expected))
+
+
+def test_intervals_from_draws_hold_a_new_draw_as_often_as_they_say():
+    draws = np.random.default_rng(0).normal(size=(21, 1, 40_000))
+    low, high = intervals(draws[:20], 0.9)
+    inside = (low <= draws[20]) & (draws[20] <= high)
+    assert inside.mean() == pytest.approx(0.9, abs=0.006)
+
+
+def test_coverage_is_split_by_width():
+    truth = np.zeros((1, 9))
+    high = np.array([[1, 2, 3, 4, 5, 6, 7, 8, 9.0]])
+    low = np.array([[0.5, 0.5, 0, 0, 0, 0, 0, 0, 8.9]])
+    found = coverage(low, high, truth, np.ones((1, 9), dtype=bool))
+    assert found["coverage"] == pytest.approx(6 / 9)
+    assert found["width"] == pytest.approx((high - low).mean())
+    # By width: the last cell, then the first two, and so on.
+    assert found["coverage_by_width"] == pytest.approx([0.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [
+        ([-0.10, -0.11, -0.09], "win"),
+        ([0.10, 0.11, 0.09], "loss"),
+        ([-0.015, -0.015, -0.015], "draw"),
+        ([-0.3, 0.2, -0.05], "draw"),
+        ([-0.5], "draw"),
+    ],
+)
+def test_a_difference_counts_beyond_two_per_cent_and_two_standard_errors(differences, expected):
+    assert outcome(differences, 1.0) == expected
+
+
+def test_the_best_rival_is_found_on_shared_seeds():
+    errors = {
+        "good": {0: 1.0, 1: 2.0, 2: 3.0},
+        "lucky": {0: 0.1},
+        "poor": {0: 9.0, 1: 9.0, 2: 9.0, 3: 0.1},
+    }
+    rivals = {name: {s: {"mse": e} for s, e in by.items()} for name, by in errors.items()}
+    ours = {seed: {"mse": error} for seed, error in enumerate([0.5, 1.0, 1.5])}
+    found = contest(ours, rivals)
+    assert (found["rival"], found["ratio"], found["seeds"]) == ("good", 0.5, 3)
+
+
+def test_the_file_keeps_its_content_with_innermost_objects_on_one_line():
+    assert (
+        on_single_lines('{\n "a": {\n  "b": 1,\n  "c": 2\n }\n}') == '{\n "a": {"b": 1, "c": 2}\n}'
+    )
+
+
+def test_missforest_beats_the_mean_and_leaves_observed_cells_alone():
+    generator = np.random.default_rng(0)
+    hidden = generator.uniform(-2, 2, size=(300, 1))
+    values = np.hstack([hidden, hidden**2, np.sin(2 * hidden)])
+    missing = generator.random(values.shape) < 0.3
+    masked = np.where(missing, np.nan, values)
+    forest = MissForest(trees=20, rounds=3)
+    filled = forest.fit_transform(masked)
+    assert (filled[~missing] == values[~missing]).all()
+    assert np.square(filled - values)[missing].mean() < 0.6 * values[missing].var()
+    again = forest.fit(masked[:200]).transform(masked[200:])
+    assert np.square(again - values[200:])[missing[200:]].mean() < 0.6 * values[missing].var()
+
+
+@pytest.mark.parametrize("name", ["mean", "knn", "ridge", "extratrees"])
+@pytest.mark.parametrize("seen", [True, False])
+def test_rivals_fill_everything_and_leave_observed_cells_alone(name, seen):
+    table = load("iris")
+    masked = np.where(hide(table, "mar30", 0), np.nan, table)
+    fitted, others = split(len(table), 0)
+    task = Task(masked, None, 0, 1) if seen else Task(masked[fitted], masked[others], 0, 1)
+    found = METHODS[name](task)
+    observed = ~np.isnan(task.target)
+    for values in [found.point, *([] if found.draws is None else found.draws)]:
+        assert np.isfinite(values).all()
+        np.testing.assert_allclose(values[observed], task.target[observed], rtol=1e-12)
+    assert (found.transform_seconds is None) == seen
+
+
+def test_rows_are_split_without_overlap():
+    fitted, others = split(100, 3)
+    assert len(fitted) == 70
+    assert sorted([*fitted, *others]) == list(range(100))
+
+
+def test_tables_are_standardised():
+    table = load("breast_wdbc")
+    assert table.shape == SHAPES["breast_wdbc"]
+    np.testing.assert_allclose(table.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(table.std(axis=0), 1)
+
+
+def test_slow_methods_are_kept_from_large_tables_by_the_rule():
+    assert set(LIMITS) <= set(METHODS)
+    assert not allowed("missforest", *SHAPES["spambase"])
+    assert allowed("missforest", *SHAPES["concrete"])
+    assert all(allowed("vfg", *shape) for shape in SHAPES.values())
