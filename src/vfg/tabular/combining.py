@@ -23,6 +23,8 @@ ROWS = 1024
 """How many rows with kept cells are looked at per member, at most."""
 PRIOR = 20.0
 """How many cells of unit variance the start weighs: weight 1 for the members, factor 1."""
+COLUMN_PRIOR = 60.0
+"""The same for what the factor of one column starts from: that of all columns."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def combine(
     )
     # Where columns have few kept cells, the factor of all columns together.
     overall = _ratio(products.sum() + PRIOR, squares.sum() + PRIOR)
-    size = PRIOR * squares.sum() / total.xx.sum().clamp(min=1e-9)
+    size = COLUMN_PRIOR * squares.sum() / total.xx.sum().clamp(min=1e-9)
     factors = _ratio(products + size * overall, squares + size).clamp(0.0, 1.2)
     errors = total.xx - 2.0 * factors * products + factors.square() * squares
     pooled = _ratio(errors.sum(), total.one.sum())

@@ -20,7 +20,7 @@ from .combining import Combination
 from .encoding import Encoding
 from .ensemble import bent, fit_linear, star
 from .model import TableModel, evidence
-from .plan import FEWEST_ROWS, MOST_ROWS, planned
+from .plan import FEWEST_ROWS, MOST_COLUMNS, MOST_ROWS, planned
 from .tables import listed
 
 ENOUGH = 0.15
@@ -57,8 +57,9 @@ def learn(encoding: Encoding, table: Any, wishes: Wishes) -> TableModel:
     Raises:
         ValueError: for a graph whose leaves are not the columns of the table.
     """
-    columns, graph = known_columns(encoding, wishes)
-    return _learned(encoding, columns, graph, table, wishes, None)
+    whole = evidence(encoding, table, range(encoding.width))
+    columns, graph = known_columns(encoding, whole, wishes)
+    return _learned(encoding, columns, graph, whole, wishes, None)
 
 
 def learn_on(model: TableModel, table: Any, wishes: Wishes) -> TableModel:
@@ -69,20 +70,21 @@ def learn_on(model: TableModel, table: Any, wishes: Wishes) -> TableModel:
     """
     graph = None if model.linear is None else model.linear.graph
     members = deepcopy(model.bent) or None
-    return _learned(model.encoding, model.columns, graph, table, wishes, members)
+    whole = evidence(model.encoding, table, range(model.encoding.width))
+    return _learned(model.encoding, model.columns, graph, whole, wishes, members)
 
 
 def _learned(
     encoding: Encoding,
     columns: list[int],
     graph: Graph | None,
-    table: Any,
+    whole: tuple[Tensor, Tensor],
     wishes: Wishes,
     members: list[VFG] | None,
 ) -> TableModel:
     begun = time.monotonic()
     plain = Combination.of_members(len(columns))
-    values, observed = _matrix(encoding, table, columns, wishes.seed)
+    values, observed = _matrix(whole, columns, wishes.seed)
     if graph is None:
         return TableModel(encoding, columns, None, [], plain)
     linear = fit_linear(graph, values, observed, wishes.seed)
@@ -122,9 +124,9 @@ def _bent(
     )
 
 
-def _matrix(encoding: Encoding, table: Any, columns: list[int], seed: int) -> tuple[Tensor, Tensor]:
+def _matrix(whole: tuple[Tensor, Tensor], columns: list[int], seed: int) -> tuple[Tensor, Tensor]:
     """The entries to learn from: of rows that know something, and not of too many rows."""
-    values, observed = evidence(encoding, table, columns)
+    values, observed = (part[:, columns] for part in whole)
     rows = observed.any(1).nonzero()[:, 0]
     if len(rows) > MOST_ROWS:
         generator = torch.Generator().manual_seed(seed)
@@ -132,11 +134,17 @@ def _matrix(encoding: Encoding, table: Any, columns: list[int], seed: int) -> tu
     return values[rows].contiguous(), observed[rows].contiguous()
 
 
-def known_columns(encoding: Encoding, wishes: Wishes) -> tuple[list[int], Graph | None]:
+def known_columns(
+    encoding: Encoding, whole: tuple[Tensor, Tensor], wishes: Wishes
+) -> tuple[list[int], Graph | None]:
     """The columns of the matrix that models know, leaf by leaf, and a graph over them.
+
+    Without a graph the leaves are in an order that follows from what their columns hold, so that
+    the order of a table's columns does not matter.
 
     Args:
         encoding: of the table.
+        whole: its matrix, and which of its entries are evidence.
         wishes: a graph over the columns of the table, or the width of a root over all of them.
 
     Returns:
@@ -148,12 +156,25 @@ def known_columns(encoding: Encoding, wishes: Wishes) -> tuple[list[int], Graph 
     if wishes.graph is not None:
         return _graph_over(wishes.graph, encoding)
     active = [label for label in encoding.sections if label not in encoding.idle]
+    active.sort(key=lambda label: _contents(*(part[:, encoding.sections[label]] for part in whole)))
     columns = [place for label in active for place in _places(encoding, label)]
     if not active:
         return columns, None
     widths = [len(_places(encoding, label)) for label in active]
     plan = planned(1000, len(columns), width=wishes.width)
     return columns, star(widths, plan.width)
+
+
+def _contents(values: Tensor, observed: Tensor) -> tuple[float, ...]:
+    """Numbers that tell columns apart whatever their scale and sign, the same in any order."""
+    sizes = values.abs().T.contiguous()
+    steps = torch.arange(1.0, len(values) + 1.0, dtype=torch.float64)
+    return (
+        float(values.shape[1]),
+        float(observed.sum()),
+        float(sizes.pow(3).sum()),
+        float((sizes * steps).sum()),
+    )
 
 
 def _places(encoding: Encoding, label: Label) -> list[int]:
@@ -223,7 +244,7 @@ def can_bend(graph: Graph, rows: int, wanted: bool = True) -> bool:
         >>> can_bend(network, rows=100)
         False
     """
-    if not wanted or rows < FEWEST_ROWS or len(graph.leaves) < 2:
+    if not wanted or rows < FEWEST_ROWS or not 2 <= len(graph.leaves) <= MOST_COLUMNS:
         return False
     is_forest = all(len(graph.parents(edge.child)) == 1 for edge in graph.edges)
     plain = all(edge.kind == "flow" and edge.coordinates is None for edge in graph.edges)

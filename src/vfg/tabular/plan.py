@@ -18,6 +18,8 @@ SMALL, LARGE = 30_000, 150_000
 """Numbers of cells up to which a table counts as small, and from which on as large."""
 FULL_BATCH = 600
 """Tables with fewer rows learn in smaller batches."""
+MOST_COLUMNS = 300
+"""Tables with more columns get the linear model alone: a step would take seconds."""
 FEWEST_ROWS = 20
 """Below this many rows nothing is bent."""
 
@@ -41,7 +43,7 @@ class Plan:
     flow: Coupling
     steps: int
     batch: int
-    rate: float = 6e-3
+    rate: float = 3e-3
     held_out: float = 0.1
 
 
@@ -74,9 +76,9 @@ def planned(
     """
     cells = rows * columns
     if cells <= SMALL:
-        made = Plan(_between(2, 120 // columns, 6), _width(columns, 16), _flow(64, 0.2), 800, 256)
+        made = Plan(_between(2, 60 // columns, 6), _width(columns, 16), _flow(64, 0.2), 1000, 256)
     elif cells <= LARGE:
-        made = Plan(_between(2, 60 // columns, 4), _width(columns, 16), _flow(64, 0.2), 700, 256)
+        made = Plan(_between(2, 36 // columns, 4), _width(columns, 16), _flow(64, 0.2), 800, 256)
     else:
         hidden = 128 if columns <= 32 else 64
         made = Plan(
