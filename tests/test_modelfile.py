@@ -334,7 +334,9 @@ def test_a_missing_folder_and_a_missing_file_are_named(tmp_path):
 
 
 def test_only_registered_classes_are_saved():
-    with pytest.raises(TypeError, match="only VFG, GaussianVFG models can be saved, but got Lin"):
+    with pytest.raises(
+        TypeError, match="only VFG, GaussianVFG, TableModel models can be saved, but got Lin"
+    ):
         dumps(torch.nn.Linear(1, 1))
 
     class Mine(vfg.VFG):

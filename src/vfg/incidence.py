@@ -60,16 +60,16 @@ class Incidence(nn.Module):
         """Sum `(edges, ...)` to `(nodes, ...)`; a node without edges gets zero."""
         if self.is_aligned:
             return messages
-        return self._by_node(messages).sum(1)
+        return self.by_node(messages).sum(1)
 
     def collect_weighted(self, weights: Tensor, constants: Tensor) -> Tensor:
         """Sum `weights (edges, batch)` times `constants (edges, size)` to `(nodes, batch, size)`.
 
         One matrix product per node; the summands are never written out.
         """
-        return self._by_node(weights).mT @ self._by_node(constants)
+        return self.by_node(weights).mT @ self.by_node(constants)
 
-    def _by_node(self, messages: Tensor) -> Tensor:
+    def by_node(self, messages: Tensor) -> Tensor:
         """`(edges, ...)` to `(nodes, fan, ...)`, padded with zeros."""
         if self.is_regular:
             return messages.view(self.nodes, self.fan, *messages.shape[1:])

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from vfg import inference, objective
+from vfg import bound as bounds
+from vfg import generation, inference, objective, scores
 from vfg.aggregation import State
-from vfg.aggregation import aggregation as aggregation_called
-from vfg.config import check_choice, for_each, spec_from_dict
+from vfg.choices import check_prior, flow_specs, treatments
+from vfg.config import check_choice, spec_from_dict
 from vfg.flows import Coupling, FlowSpec
 from vfg.graph import Graph
 from vfg.inference import Spread
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
-from vfg.likelihoods import Likelihood, LikelihoodSpec, likelihood_spec
+from vfg.likelihoods import Likelihood, LikelihoodSpec, likelihoods_by_leaf
 from vfg.messages import MessagePassing, Passes
-from vfg.objective import Surrogate, Terms
-from vfg.priors import Prior, PriorSpec, prior_spec
+from vfg.objective import Surrogate
+from vfg.priors import LATENTS, Prior, PriorSpec, prior_spec
+from vfg.sampling import Sampled, SampledStates, StatesSpec, drawn, no_noise, states_spec
 from vfg.schedule import compile_schedule
 from vfg.sections import Scaling, Sections
 from vfg.states import States
@@ -47,11 +48,14 @@ class VFG(nn.Module):
             that, with `"*"` for all others.
         aggregation: how nodes join their children: `mean`, `concatenation`, `precision` or
             `gaussian`; a node's own `aggregation` goes first.
-        states: how latent states come about: `deterministic`.
-        latent: the distribution behind the distances of latent states: `laplace` or `normal`.
+        states: how latent states come about: `deterministic`, as in the paper's algorithms;
+            `sampled`, so that there is a bound on the likelihood; or `vfg.Sampled(...)`.
+        latent: the distribution of a latent state given its parents, which is behind the distances
+            of deterministic states: `laplace` or `normal`.
         likelihood: of the leaves: `gaussian`, `bernoulli`, a spec such as `vfg.Categorical(5)`, or
             a mapping from leaves to those, with `"*"` for all others.
-        prior: of the roots: `normal`, `laplace` or `vfg.PerLabel(labels)`.
+        prior: of the roots: `normal`, `laplace`, `vfg.PerLabel(labels)`, `vfg.Mixture(components)`
+            or, with sampled states, `vfg.Flowed(...)`.
         seed: of the initial parameters.
 
     Raises:
@@ -74,21 +78,22 @@ class VFG(nn.Module):
         *,
         flow: FlowSpec | Mapping[str, FlowSpec] | None = None,
         aggregation: str = "mean",
-        states: str = "deterministic",
+        states: str | StatesSpec = "deterministic",
         latent: str = "laplace",
         likelihood: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec] = "gaussian",
         prior: str | PriorSpec = "normal",
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_choice("states", states, ("deterministic",))
-        check_choice("latent", latent, tuple(objective.LATENTS))
+        check_choice("latent", latent, tuple(LATENTS))
         self.graph = graph
-        self.aggregation, self.states, self.latent, self.seed = aggregation, states, latent, seed
-        self.flow_specs = _flow_specs(graph, Coupling() if flow is None else flow)
-        self.likelihood_specs = _likelihood_specs(graph, likelihood)
+        self.aggregation, self.latent, self.seed = aggregation, latent, seed
+        self.states_spec = states_spec(states)
+        self.flow_specs = flow_specs(graph, Coupling() if flow is None else flow)
+        self.likelihood_specs = likelihoods_by_leaf(graph.leaves, likelihood)
         self.prior_spec = prior_spec(prior)
-        schedule = compile_schedule(graph, self.flow_specs, self._treatments())
+        treated = treatments(graph, self.likelihood_specs, aggregation)
+        schedule = compile_schedule(graph, self.flow_specs, treated)
         generator = torch.Generator().manual_seed(seed)
         self.passing = MessagePassing(schedule, generator)
         self.sections = Sections(schedule, self.likelihood_specs)
@@ -102,8 +107,14 @@ class VFG(nn.Module):
                 spec = self.likelihood_specs[block.nodes[0]]
                 self.likelihoods[block.name] = spec.build(len(block.nodes), block.width)
             if block.is_root:
-                self.priors[block.name] = self.prior_spec.build(len(block.nodes), block.width)
-                self._check_prior(block.nodes[0], block.treatment)
+                top = self.prior_spec.build(len(block.nodes), block.width)
+                check_prior(block, top, self.prior_spec, self.states_spec)
+                self.priors[block.name] = top
+        self.sampling = (
+            SampledStates(schedule, self.states_spec, latent, generator)
+            if isinstance(self.states_spec, Sampled)
+            else None
+        )
 
     @classmethod
     def from_gaussian(
@@ -139,6 +150,11 @@ class VFG(nn.Module):
 
         return deepened(cls, linear, flow, seed)
 
+    @property
+    def states(self) -> str:
+        """How latent states come about: `deterministic` or `sampled`."""
+        return self.states_spec.name
+
     # What users call.
 
     @torch.no_grad()
@@ -170,33 +186,6 @@ class VFG(nn.Module):
         return States.of(self.passing.schedule, passes.forward, like)
 
     @torch.no_grad()
-    def decode(self, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
-        """Backward messages: what the leaves are expected to be given states above them.
-
-        Args:
-            states: values of roots, and of other latent nodes to fix, `(rows, width)`. A root that
-                is not given, or NaN, is at its prior's mean. Of the result of `encode` the roots
-                are used.
-
-        Returns:
-            The expected data of every leaf, `(rows, columns)`.
-
-        Example:
-            >>> model = VFG(Graph.star({"a": 1, "b": 1}, width=2))
-            >>> model.decode({"root": torch.zeros(3, 2)})["a"].shape
-            torch.Size([3, 1])
-        """
-        if isinstance(states, States):
-            states = states.roots()
-        evidence, rows, like = as_evidence(self, states)
-        priors = self._prior_means(None)
-        tops = {index: mean.expand(-1, rows, -1) for index, mean in priors.items()}
-        known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
-        backward, _, _ = self.passing.backward_pass(tops, known, evidence)
-        table = self.scaling.undo(self.sections.join(self._leaf_means(backward))).to(like)
-        return {leaf: table[:, list(found)] for leaf, found in self.sections.positions.items()}
-
-    @torch.no_grad()
     def reconstruct(
         self,
         table: ArrayLike,
@@ -205,6 +194,8 @@ class VFG(nn.Module):
         labels: ArrayLike | None = None,
     ) -> Tensor:
         """Forward and backward messages: every cell as the model sees it, gaps included.
+
+        With sampled states, through the centres of q in place of draws.
 
         Args:
             table: the data; NaN is unobserved.
@@ -219,85 +210,23 @@ class VFG(nn.Module):
             >>> model.reconstruct(torch.full((3, 2), torch.nan)).isfinite().all()
             tensor(True)
         """
-        passes, like = self._pass(table, observed, None, labels)
-        return self.scaling.undo(self.sections.join(self._leaf_means(passes.backward))).to(like)
-
-    @torch.no_grad()
-    def sample(self, rows: int, *, label: int | ArrayLike | None = None, seed: int = 0) -> Tensor:
-        """Draw rows: roots from the prior, backward messages, leaves from their likelihoods.
-
-        Args:
-            rows: how many.
-            label: one label for all rows or one per row, if the prior has labels.
-            seed: of the draws.
-
-        Returns:
-            A table `(rows, columns)`.
-
-        Example:
-            >>> VFG(Graph.star({"a": 1, "b": 1}, width=2)).sample(5).shape
-            torch.Size([5, 2])
-        """
-        labels = as_labels(self, label, rows)
-        generator = torch.Generator(self._some.device).manual_seed(seed)
-        blocks = self._blocks_of(self.priors)
-        tops = {i: self.prior_at(i).sample(rows, labels, generator) for i in blocks}
-        known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
-        backward, _, _ = self.passing.backward_pass(tops, known, {})
-        drawn = {
-            index: self.likelihood_at(index).sample(backward[index], generator)
-            for index in self._blocks_of(self.likelihoods)
-        }
-        return self.scaling.undo(self.sections.join(drawn)).to(self._some.dtype)
-
-    def surrogate(
-        self,
-        table: ArrayLike,
-        *,
-        observed: ArrayLike | None = None,
-        labels: ArrayLike | None = None,
-        beta: float = 1.0,
-    ) -> Surrogate:
-        """The objective of Algorithm 1 per row, in named parts; differentiable.
-
-        It trains the model but is not a bound on the likelihood: deterministic states have no q.
-
-        Args:
-            table: the data; NaN is unobserved.
-            observed: which cells may be used.
-            labels: label per row, −1 for none, if the prior has labels.
-            beta: weight of the KL and prior terms.
-
-        Example:
-            >>> model = VFG(Graph.star({"a": 1, "b": 1}, width=2))
-            >>> objective = model.surrogate(torch.zeros(3, 2))
-            >>> objective.total.shape, list(objective.edge)
-            (torch.Size([3]), ['a->root', 'b->root'])
-        """
         cells, seen, like = as_table(self, table, observed)
-        found = self.objective(cells, seen, seen, as_labels(self, labels, len(cells)), beta)
-        return replace(found, reconstruction=self._in_data_units(found, seen)).to(like)
+        given = as_labels(self, labels, len(cells))
+        if self.sampling is None or not len(cells):
+            states = self(cells, seen, given).backward
+        else:
+            found = drawn(self, cells, seen, given, {}, no_noise, 1)
+            states = [state[:, 0] for state in found.states]
+        return self.scaling.undo(self.sections.join(self._leaf_means(states))).to(like)
 
-    @torch.no_grad()
-    def consistency(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Terms:
-        """How far forward and backward states are apart, by node; 0 where the paper's rules hold.
+    # Functions of other modules whose first argument is the model.
 
-        Args:
-            table: the data; NaN is unobserved.
-            observed: which cells may be used.
-
-        Returns:
-            By node the mean absolute difference per coordinate, `(rows,)`.
-
-        Example:
-            >>> model = VFG(Graph.star({"a": 2, "b": 2}))  # at the start all edges are identities
-            >>> model.consistency(torch.tensor([[1.0, 2.0, 1.0, 2.0]]))["root"].item()
-            0.0
-        """
-        passes, like = self._pass(table, observed, None, None)
-        return objective.consistency(self.passing, passes).to(like)
-
-    # Questions: the functions of `vfg.inference`, whose first argument is the model.
+    decode = generation.decode
+    sample = generation.sample
+    surrogate = scores.surrogate
+    consistency = scores.consistency
+    bound = bounds.bound
+    log_likelihood = bounds.log_likelihood
 
     infer = inference.infer
     transport = inference.transport
@@ -362,7 +291,7 @@ class VFG(nn.Module):
             "graph": self.graph.to_dict(),
             "flow": {edge: spec.to_dict() for edge, spec in self.flow_specs.items()},
             "aggregation": self.aggregation,
-            "states": self.states,
+            "states": self.states if self.sampling is None else self.states_spec.to_dict(),
             "latent": self.latent,
             "likelihood": {leaf: spec.to_dict() for leaf, spec in self.likelihood_specs.items()},
             "prior": self.prior_spec.to_dict(),
@@ -376,7 +305,7 @@ class VFG(nn.Module):
             Graph.from_dict(description["graph"]),
             flow={k: spec_from_dict(FlowSpec, v) for k, v in description["flow"].items()},
             aggregation=description["aggregation"],
-            states=description["states"],
+            states=_states_from(description["states"]),
             latent=description["latent"],
             likelihood={
                 k: spec_from_dict(LikelihoodSpec, v) for k, v in description["likelihood"].items()
@@ -386,7 +315,7 @@ class VFG(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        return f"aggregation={self.aggregation!r}, latent={self.latent!r}"
+        return f"aggregation={self.aggregation!r}, states={self.states!r}, latent={self.latent!r}"
 
     # Private.
 
@@ -397,27 +326,6 @@ class VFG(nn.Module):
     def _blocks_of(self, modules: nn.ModuleDict) -> list[int]:
         blocks = self.passing.schedule.blocks
         return [index for index, block in enumerate(blocks) if block.name in modules]
-
-    def _treatments(self) -> dict[str, str]:
-        leaves = dict.fromkeys(self.graph.leaves)
-        found = {}
-        for node in self.graph.nodes:
-            if node.name in leaves:
-                found[node.name] = repr(self.likelihood_specs[node.name])
-            else:
-                found[node.name] = node.aggregation or self.aggregation
-                aggregation_called(found[node.name])
-        return found
-
-    def _check_prior(self, root: str, treatment: str) -> None:
-        if (
-            aggregation_called(treatment).carries != "none"
-            and not self.prior_at(self.passing.schedule.place[root][0]).is_normal
-        ):
-            raise ValueError(
-                f"root {root!r} aggregates by {treatment!r}, which needs a Normal prior, but the "
-                f"prior is {self.prior_spec.name!r}; use prior='normal' or vfg.PerLabel(labels)"
-            )
 
     def _prior_means(self, labels: Tensor | None) -> dict[int, Tensor]:
         return {index: self.prior_at(index).mean(labels) for index in self._blocks_of(self.priors)}
@@ -436,15 +344,6 @@ class VFG(nn.Module):
             for index in self._blocks_of(self.likelihoods)
         }
 
-    def _in_data_units(self, found: Surrogate, seen: Tensor) -> Terms:
-        """Densities of scaled cells as densities of the cells themselves."""
-        volume = self.sections.split(seen * self.scaling.scale.log())
-        stacks = [
-            stack - part.sum(-1).to(stack)
-            for stack, part in zip(found.reconstruction.stacks, volume.values(), strict=True)
-        ]
-        return Terms(found.reconstruction.names, stacks)
-
     def _pass(
         self,
         table: ArrayLike,
@@ -457,15 +356,6 @@ class VFG(nn.Module):
         return self(cells, seen, as_labels(self, labels, len(cells)), given), like
 
 
-def _flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[str, FlowSpec]:
-    edges = [edge.name for edge in graph.edges if edge.kind == "flow"]
-    by_edge = {"*": given} if isinstance(given, FlowSpec) else dict(given)
-    return for_each(edges, by_edge, "flow edge")
-
-
-def _likelihood_specs(
-    graph: Graph, given: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec]
-) -> dict[str, LikelihoodSpec]:
-    by_leaf = dict(given) if isinstance(given, Mapping) else {"*": given}
-    chosen = for_each(list(graph.leaves), by_leaf, "leaf")
-    return {leaf: likelihood_spec(spec) for leaf, spec in chosen.items()}
+def _states_from(description: str | Mapping[str, Any]) -> str | StatesSpec:
+    """States as files have them: a name, or name and settings."""
+    return description if isinstance(description, str) else spec_from_dict(StatesSpec, description)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,10 +20,10 @@ from torch import Tensor
 from vfg.incidence import added
 from vfg.likelihoods import Likelihood
 from vfg.messages import MessagePassing, Passes
-from vfg.priors import LaplacePrior, NormalPrior, Prior, SinglePrior
+from vfg.priors import LATENTS, Prior, SinglePrior
 
-LATENTS: dict[str, type[SinglePrior]] = {"laplace": LaplacePrior, "normal": NormalPrior}
-"""The distributions of latent states, by name: each gives a distance and a constant."""
+if TYPE_CHECKING:
+    from vfg.model import VFG
 
 
 class Terms(Mapping[str, Tensor]):
@@ -244,3 +245,13 @@ def consistency(passing: MessagePassing, passes: Passes) -> Terms:
             for far, many in zip(distances, counts, strict=True)
         ],
     )
+
+
+def in_data_units(model: VFG, reconstruction: Terms, seen: Tensor) -> Terms:
+    """Log-densities of scaled cells, by leaf, as those of the cells themselves."""
+    volume = model.sections.split(seen * model.scaling.scale.log())
+    stacks = [
+        stack - part.sum(-1).to(stack)
+        for stack, part in zip(reconstruction.stacks, volume.values(), strict=True)
+    ]
+    return Terms(reconstruction.names, stacks)

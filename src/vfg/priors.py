@@ -30,6 +30,10 @@ class Prior(nn.Module, ABC):
     """The prior of the roots of one block; scales are 1, means are learned and start at 0."""
 
     is_normal: ClassVar[bool] = False
+    has_parts: ClassVar[bool] = False
+    """Whether a draw comes from one of several parts, chosen at random."""
+    needs_whole_states: ClassVar[bool] = False
+    """Whether the density of single coordinates is unknown, as with deterministic states."""
 
     @abstractmethod
     def mean(self, labels: Tensor | None) -> Tensor:
@@ -40,14 +44,27 @@ class Prior(nn.Module, ABC):
         """log p of the observed coordinates of `(nodes, batch, width)`, each `(nodes, batch)`."""
 
     @abstractmethod
+    def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
+        """Draws `(nodes, batch, width)` from standard Normal numbers `(nodes, batch, numbers)`."""
+
+    def numbers(self) -> int:
+        """How many numbers a draw takes: one per coordinate, and one to choose among parts."""
+        return self.mean(None).shape[-1] + int(self.has_parts)
+
     def sample(self, rows: int, labels: Tensor | None, generator: torch.Generator) -> Tensor:
         """Draws `(nodes, rows, width)`."""
+        like = self.mean(None)
+        shape = (like.shape[0], rows, self.numbers())
+        normals = torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+        return self.push(normals, labels)
 
 
 class SinglePrior(Prior):
     """One mean for all rows."""
 
     constant_per_coordinate: ClassVar[float]
+    variance: ClassVar[float] = 1.0
+    """Of a coordinate at scale 1."""
 
     def __init__(self, nodes: int, width: int) -> None:
         super().__init__()
@@ -61,10 +78,18 @@ class SinglePrior(Prior):
         distance = (self.distance(state - self.location) * mask).sum(-1)
         return LogDensity(-distance, self.constant_per_coordinate * mask.sum(-1))
 
+    def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
+        return self.location + self.standard(normals)
+
     @staticmethod
     @abstractmethod
     def distance(difference: Tensor) -> Tensor:
         """The part of −log p that depends on the state, per coordinate."""
+
+    @staticmethod
+    @abstractmethod
+    def standard(normals: Tensor) -> Tensor:
+        """Draws around 0 from standard Normal numbers."""
 
 
 class NormalPrior(SinglePrior):
@@ -77,26 +102,26 @@ class NormalPrior(SinglePrior):
     def distance(difference: Tensor) -> Tensor:
         return 0.5 * difference.square()
 
-    def sample(self, rows: int, labels: Tensor | None, generator: torch.Generator) -> Tensor:
-        return self.location + _standard_normal(self.location, rows, generator)
+    @staticmethod
+    def standard(normals: Tensor) -> Tensor:
+        return normals
 
 
 class LaplacePrior(SinglePrior):
     r"""$p(h) = \prod \tfrac12 e^{-|h - \mu|}$."""
 
     constant_per_coordinate = LOG_TWO
+    variance = 2.0
 
     @staticmethod
     def distance(difference: Tensor) -> Tensor:
         return difference.abs()
 
-    def sample(self, rows: int, labels: Tensor | None, generator: torch.Generator) -> Tensor:
-        shape = (self.location.shape[0], rows, self.location.shape[2])
-        like = self.location
-        uniform = torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device) - 0.5
-        tiny = torch.finfo(self.location.dtype).tiny
-        tail = (1.0 - 2.0 * uniform.abs()).clamp(min=tiny).log()
-        return self.location - uniform.sign() * tail
+    @staticmethod
+    def standard(normals: Tensor) -> Tensor:
+        # The Laplace quantile of Φ(ε), from the tail so that nothing cancels.
+        tail: Tensor = torch.special.log_ndtr(-normals.abs())
+        return -normals.sign() * (LOG_TWO + tail)
 
 
 class LabelPrior(Prior):
@@ -107,6 +132,7 @@ class LabelPrior(Prior):
     """
 
     is_normal = True
+    has_parts = True
 
     def __init__(self, nodes: int, width: int, labels: int) -> None:
         super().__init__()
@@ -139,13 +165,14 @@ class LabelPrior(Prior):
         norm = mask @ self.locations.square().mT
         return -0.5 * (square - 2.0 * cross + norm)
 
-    def sample(self, rows: int, labels: Tensor | None, generator: torch.Generator) -> Tensor:
-        count = self.locations.shape[1]
-        drawn = torch.randint(count, (rows,), generator=generator, device=self.locations.device)
+    def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
+        nodes, count, width = self.locations.shape
+        # Root by root, because that is what the density says of rows without a label.
+        drawn = chosen_part(normals[..., -1], normals.new_full((nodes, count), 1.0 / count))
         if labels is not None:
             drawn = torch.where(labels >= 0, labels, drawn)
-        centre = self.locations.index_select(1, drawn)
-        return centre + _standard_normal(self.locations, rows, generator)
+        index = drawn[..., None].expand(-1, -1, width)
+        return self.locations.gather(1, index) + normals[..., :-1]
 
 
 class PriorSpec(Spec):
@@ -224,11 +251,27 @@ def prior_spec(given: str | PriorSpec) -> PriorSpec:
     by_name: dict[str, PriorSpec] = {"normal": Normal(), "laplace": Laplace()}
     if given not in by_name:
         raise ValueError(
-            f"there is no prior {given!r}; use 'normal', 'laplace' or vfg.PerLabel(labels)"
+            f"there is no prior {given!r}; use 'normal', 'laplace', vfg.PerLabel(labels), "
+            "vfg.Mixture(components) or vfg.Flowed(...)"
         )
     return by_name[given]
 
 
-def _standard_normal(like: Tensor, rows: int, generator: torch.Generator) -> Tensor:
-    shape = (like.shape[0], rows, like.shape[2])
-    return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+def chosen_part(normals: Tensor, shares: Tensor) -> Tensor:
+    """Which part of a mixture standard Normal numbers `(nodes, batch)` choose.
+
+    Args:
+        normals: one number per node and row.
+        shares: the probability of every part, `(nodes, parts)`.
+
+    Example:
+        >>> chosen_part(torch.tensor([[-0.5, 0.5]]), torch.tensor([[0.5, 0.5]]))
+        tensor([[0, 1]])
+    """
+    below = shares.cumsum(-1)[:, None, :-1]
+    level: Tensor = torch.special.ndtr(normals)
+    return (level[..., None] > below).sum(-1)
+
+
+LATENTS: dict[str, type[SinglePrior]] = {"laplace": LaplacePrior, "normal": NormalPrior}
+"""The distributions of latent states, by name: each gives a distance and a constant."""

@@ -4,7 +4,7 @@ from gaussian.test_fitting import GRAPHS, factor_table
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.em import Moments, chunks_of, e_step, mask_order
+from vfg.gaussian.em import Moments, chunks_of, e_step, e_step_with_pulls, mask_order
 from vfg.gaussian.parameters import Values
 
 
@@ -26,7 +26,8 @@ def detached(values: Values) -> Values:
 def test_pulls_are_the_derivatives_of_log_p_by_the_leaves(graph, mixture, missing):
     model, table, seen = model_and_table(graph, 2, mixture, missing)
     values = detached(model.linear.values())
-    found = e_step(model.structure, values, chunks_of(model.structure, 2, table, seen)).pulls
+    chunks = chunks_of(model.structure, 2, table, seen)
+    _, found = e_step_with_pulls(model.structure, values, chunks)
     leaves = table.clone().requires_grad_(True)
     total: Tensor = model.score(leaves, seen).sum()
     (expected,) = torch.autograd.grad(total, leaves)

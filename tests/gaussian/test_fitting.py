@@ -220,3 +220,40 @@ def test_fitting_uses_no_global_generator(untouched_generators):
     for model in (first, second):
         model.fit(table, iterations=3, steps=5, restarts=2, seed=4)
     assert torch.equal(first.log_prob(table), second.log_prob(table))
+
+
+def test_other_rows_choose_when_to_stop():
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(240, 4, generator=generator, dtype=torch.float64)
+    train, judges, test = rows.split(80)
+    scores = {}
+    for name, validation in {"alone": 0.0, "judged": judges}.items():
+        model = GaussianVFG(GRAPHS["star"], 12, mixture="loadings")
+        history = model.fit(train, restarts=1, validation=validation)
+        scores[name] = model.log_prob(test).mean().item()
+    assert scores["judged"] > scores["alone"] + 0.3
+    assert history.held_out == pytest.approx(model.log_prob(judges).mean().item())
+    assert len(history.log_likelihoods) < 100
+
+
+def test_held_out_cells_choose_when_to_stop():
+    table, _ = factor_table(120, 4, 2)
+    model = GaussianVFG(GRAPHS["star"], 12, mixture="loadings")
+    free = model.fit(table, restarts=1)
+    stopped = model.fit(table, restarts=1, validation=0.2)
+    assert len(stopped.log_likelihoods) < len(free.log_likelihoods)
+    assert stopped.held_out > -5.0
+
+
+def test_shrinkage_draws_the_covariances_of_mixed_roots_together():
+    table, _ = factor_table(80, 4, 3)
+    spreads = []
+    for shrinkage in (0.0, 30.0):
+        model = GaussianVFG(GRAPHS["star"], 4)
+        model.fit(table, restarts=1, shrinkage=shrinkage)
+        factors = model.linear.values().root_factors.detach()
+        covariances = factors @ factors.mT
+        weights = model.linear.values().log_weights.detach().exp()
+        average = (weights[:, None, None] * covariances).sum(0)
+        spreads.append(float((covariances - average).norm() / average.norm()))
+    assert spreads[1] < 0.5 * spreads[0]

@@ -34,6 +34,13 @@ def deep(seed=0):
     return vfg.VFG(graph, flow=vfg.Coupling(blocks=2, hidden=16), seed=seed)
 
 
+def settings_of(**changes):
+    options = {"masking": None, "layerwise": False, "beta": 1.0, "warmup": 0, "free_bits": 0.0}
+    options |= {"epochs": 1, "steps": None, "budget": None, "batch": 64, "rate": 1e-3, "clip": 1.0}
+    options |= {"weight_decay": 0.0, "validation": 0.0, "patience": None, "scale": False}
+    return loop.Settings(**options | {"compile": False, "seed": 0} | changes)
+
+
 def same_bits(one, two):
     states = one.state_dict(), two.state_dict()
     return all(torch.equal(states[0][name], states[1][name]) for name in states[0])
@@ -359,10 +366,7 @@ def test_a_masked_step_scores_what_it_hides_and_a_little_of_what_it_shows():
     table = circle()
     seen = torch.rand(table.shape, generator=torch.Generator().manual_seed(3)) > 0.3
     model = small()
-    settings = loop.Settings(
-        vfg.Masking(rate=0.5, visible=0.25), False, 1.0, 0, 1, None, 64, 1e-3, 0.0, 1.0, 0.0, None,
-        False, False, 0,
-    )  # fmt: skip
+    settings = settings_of(masking=vfg.Masking(rate=0.5, visible=0.25), epochs=1, batch=64)
     run = loop.Run(model, Table(table, seen, None), settings, loop.World(), None)
     rows = torch.arange(100)
     shown, scored = run._masks(0, rows, torch.Generator().manual_seed(0))  # Algorithm 1
@@ -374,3 +378,15 @@ def test_a_masked_step_scores_what_it_hides_and_a_little_of_what_it_shows():
     assert 0 < hidden.sum() < seen[rows].sum()
     assert torch.equal(scored, hidden.float() + 0.25 * shown.float())
     assert torch.equal(hidden[:, 0] & seen[rows][:, 1], hidden[:, 1] & seen[rows][:, 0])
+
+
+def test_epochs_of_some_steps_see_every_row_equally_often():
+    model, table = small(), circle(100)
+    seen = torch.ones(100, 5, dtype=torch.bool)
+    settings = settings_of(epochs=2, steps=7, batch=50)
+    run = loop.Run(model, Table(table, seen, None), settings, loop.World(), None)
+    order = run._order(torch.Generator().manual_seed(0))
+    assert len(order) == 8 * 50
+    assert order.bincount().tolist() == [4] * 100
+    history = vfg.fit(small(), table, epochs=3, steps=5, batch=50, progress=False)
+    assert len(history) == 3

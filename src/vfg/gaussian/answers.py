@@ -233,15 +233,28 @@ class GaussianAnswer(Answer):
     ) -> ByName:
         """The targets of all rows from a picture of every tile, evidence not yet put in place."""
         like, rows, axis = self._given.table, self._given.rows, len(leading)
-        whole = ByName()
-        for target in self._targets:
-            whole[target.name] = like.new_zeros((*leading, rows, *target.shape))
+        columns = list(dict.fromkeys(k for target in self._targets for k in target.columns))
+        table = like.new_zeros(*leading, rows, len(columns))
+        states = {
+            target.node: like.new_zeros(*leading, rows, *target.shape)
+            for target in self._targets
+            if target.is_latent
+        }
         with evaluating(self._gaussian):
             for chosen, positions, tile in self._own_tiles():
-                here = chosen.to(like.device)
-                for name, part in self._named(of(tile)).items():
-                    whole[name].index_copy_(axis, here, part.index_select(axis, positions).to(like))
-        return whole
+                here, found = chosen.to(like.device), of(tile)
+                parts = [(table, found.table[..., columns])]
+                parts += [(state, found.states[node]) for node, state in states.items()]
+                for whole, part in parts:
+                    whole.index_copy_(axis, here, part.index_select(axis, positions).to(like))
+        named = ByName()
+        for target in self._targets:
+            places = [columns.index(k) for k in target.columns]
+            if target.is_latent:
+                named[target.name] = states[target.node]
+            else:
+                named[target.name] = table[..., places[0] if target.is_column else places]
+        return named
 
     def _picture(self, found: Tensor, table: Tensor) -> Picture:
         """A picture from all columns and coordinates, with the table in data units."""

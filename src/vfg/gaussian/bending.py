@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vfg.gaussian.em import Chunk, chunks_of, e_step, m_step, mask_order
+from vfg.gaussian.em import Chunk, chunks_of, e_step_with_pulls, m_step, mask_order
 from vfg.gaussian.parameters import Values
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ RATE = 0.1
 PATIENCE = 10
 """Steps between two looks at the score; the rate halves if it has hardly grown."""
 LEAST_RATE = 0.01
-STIFFNESS = 1.0
+STIFFNESS = 8.0
 """Precision of the prior of a map's raw numbers, which keeps sparse tails from turning steep."""
 SLOW = 10
 """How much less than a step of EM a step may gain for its cost: maps bend on and on."""
@@ -151,20 +151,18 @@ def _step(
     with torch.no_grad():
         parts = leaves.detach().split([len(chunk.values) for chunk in chunks])
         here = [Chunk(part, chunk.masks) for part, chunk in zip(parts, chunks, strict=True)]
-        expected = e_step(model.structure, values, here)
+        expected, pulls = e_step_with_pulls(model.structure, values, here)
         following = m_step(model.linear, values, expected, shrinkage)
         total = expected.log_likelihood + log_slopes.sum() - model.log_volumes(seen).sum()
     rows = max(len(cells), 1)
-    ((_bentness(model) - (expected.pulls * leaves + log_slopes).sum()) / rows).backward()
+    ((_bentness(model) - (pulls * leaves + log_slopes).sum()) / rows).backward()
     return float(total) / rows, following
 
 
 def _bentness(model: GaussianVFG) -> Tensor:
     """Minus the logarithm of a Normal prior around maps that do not bend."""
     squares = [
-        layer.square().sum()
-        for name, layer in model.leaves.named_parameters()
-        if "raw_" in name
+        layer.square().sum() for name, layer in model.leaves.named_parameters() if "raw_" in name
     ]
     return 0.5 * STIFFNESS * torch.stack(squares).sum() if squares else torch.zeros(())
 

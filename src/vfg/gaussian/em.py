@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,8 +57,6 @@ class Expected:
     """By clique of a latent node: z z' `(n + 1, n + 1)`."""
     roots: Tensor
     """z z' of the roots by component."""
-    pulls: Tensor
-    """The derivative of log p by every leaf's value, in the order of the chunks' rows."""
 
     def __add__(self, other: Expected) -> Expected:
         return Expected(
@@ -68,7 +68,6 @@ class Expected:
             ],
             [a + b for a, b in zip(self.nodes, other.nodes, strict=True)],
             self.roots + other.roots,
-            torch.cat([self.pulls, other.pulls]),
         )
 
 
@@ -91,11 +90,20 @@ def chunks_of(structure: Structure, components: int, values: Tensor, seen: Tenso
 
 def e_step(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Expected:
     """Expected moments of all families given the observed cells of all rows."""
-    parts = _parts(structure, values, chunks)
-    total = next(parts)
-    for part in parts:
-        total = total + part
-    return total
+    return _total(part.expected for part in _parts(structure, values, chunks))
+
+
+def e_step_with_pulls(
+    structure: Structure, values: Values, chunks: Sequence[Chunk]
+) -> tuple[Expected, Tensor]:
+    """The same, and the derivative of log p by every leaf's value, rows in the chunks' order."""
+    parts = list(_parts(structure, values, chunks))
+    cliques = structure.leaf_cliques()
+    pulls = [
+        _pulls(values, chunk, part.shares, cliques, part.leaves)
+        for chunk, part in zip(chunks, parts, strict=True)
+    ]
+    return _total(part.expected for part in parts), torch.cat(pulls)
 
 
 def m_step(
@@ -119,7 +127,20 @@ def m_step(
     return _rescaled(parameters.structure, values, expected)
 
 
-def _parts(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Iterator[Expected]:
+class _Part(NamedTuple):
+    """What is expected of one chunk."""
+
+    expected: Expected
+    shares: Tensor
+    leaves: list[tuple[Tensor, Tensor]]
+    """Moments of the cliques of leaves."""
+
+
+def _total(parts: Iterable[Expected]) -> Expected:
+    return functools.reduce(operator.add, parts)
+
+
+def _parts(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Iterator[_Part]:
     leaf_cliques, node_cliques = structure.leaf_cliques(), structure.node_cliques()
     root_clique = Clique(tuple(range(structure.root_width)), (), (), structure.nodes[0])
     cliques = [*leaf_cliques, *node_cliques, root_clique]
@@ -133,14 +154,14 @@ def _parts(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Ite
             for clique, (mean, covariance) in zip(leaf_cliques, moments, strict=False)
         ]
         others = [_squares(shares, groups, *pair) for pair in moments[len(leaf_cliques) :]]
-        yield Expected(
+        expected = Expected(
             scores.logsumexp(-1).sum(),
             shares.sum(0),
             leaves,
             [other.sum(0) for other in others[:-1]],
             others[-1],
-            _pulls(values, chunk, shares, leaf_cliques, moments),
         )
+        yield _Part(expected, shares, moments[: len(leaf_cliques)])
 
 
 def family_moments(
@@ -170,7 +191,7 @@ def _pulls(
     """What the expected causes leave unexplained, over the noises' variances."""
     found = torch.zeros_like(chunk.values)
     components = shares.shape[1]
-    for clique, (mean, _) in zip(cliques, moments, strict=False):
+    for clique, (mean, _) in zip(cliques, moments, strict=True):
         columns, parents = list(clique.columns), list(clique.parents)
         loadings = values.loadings[:, columns][..., parents].expand(components, -1, -1)
         expected = torch.einsum("nci,cki->nck", mean, loadings) + values.offsets[:, columns]

@@ -16,6 +16,8 @@ from vfg.gaussian.em import Chunk, chunks_of, e_step, m_step
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.gaussian.starting import start_values
 from vfg.inference.propagation import evaluating
+from vfg.inputs import ArrayLike, as_cells, scaled
+from vfg.training.data import Table, held_out
 
 if TYPE_CHECKING:
     from vfg.gaussian.model import GaussianVFG
@@ -90,6 +92,31 @@ class Training:
     def rows(self, chosen: Tensor) -> Training:
         """Some of the rows; the judges stay."""
         return Training(self.cells[chosen], self.seen[chosen], self.held[chosen], self.judges)
+
+
+def training_of(
+    model: GaussianVFG, cells: Tensor, seen: Tensor, validation: float | ArrayLike, seed: int
+) -> Training:
+    """What to learn from and what to judge by.
+
+    Args:
+        model: whose scaling has been fitted.
+        cells: scaled cells `(rows, columns)`, 0 where unobserved.
+        seen: which are observed.
+        validation: share of the cells that is held out, or a table of other rows.
+        seed: of the held-out cells.
+
+    Raises:
+        ValueError: for a share that is none, or a table that does not fit the model.
+    """
+    cells, held = cells.double(), torch.zeros_like(seen)
+    if not isinstance(validation, int | float):
+        return Training(cells, seen, held, scaled(model, *as_cells(model, validation, None)))
+    if not 0.0 <= validation < 1.0:
+        raise ValueError(f"validation is a share from 0 up to 1, but got {validation}")
+    if validation > 0.0:
+        held = held_out(model, Table(cells, seen, None), validation, seed)
+    return Training(cells, seen & ~held, held)
 
 
 def fit_exact(model: GaussianVFG, data: Training, plan: Plan) -> LikelihoodHistory:

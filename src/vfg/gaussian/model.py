@@ -12,7 +12,7 @@ from vfg.config import check_choice, spec_from_dict
 from vfg.flows import FlowSpec
 from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.codes import Codes
-from vfg.gaussian.fitting import LikelihoodHistory, Plan, Training, fit_exact
+from vfg.gaussian.fitting import LikelihoodHistory, Plan, fit_exact, training_of
 from vfg.gaussian.leaves import Leaves, leaf_spec
 from vfg.gaussian.parameters import Parameters
 from vfg.gaussian.posteriors import Posterior, posterior_of
@@ -26,7 +26,7 @@ from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, scale
 from vfg.likelihoods import Gaussian, LikelihoodSpec, likelihoods_by_leaf
 from vfg.modelfile.kinds import register
 from vfg.sections import Scaling, Sections, column_positions
-from vfg.training.data import Table, fit_scaling, held_out
+from vfg.training.data import fit_scaling
 
 Finish = Literal["auto", "gradient", "none"]
 
@@ -173,22 +173,16 @@ class GaussianVFG(nn.Module):
             True
         """
         check_choice("finish", finish, ("auto", "gradient", "none"))
-        share = float(validation) if isinstance(validation, int | float) else 0.0
-        _check_counts(iterations, restarts, steps, share)
+        _check_counts(iterations, restarts, steps)
         cells, seen = as_cells(self, table, observed)
         self._rescale(cells, seen)
         cells, seen = scaled(self, cells, seen)
-        held = torch.zeros_like(seen)
-        if share > 0.0:
-            held = held_out(self, Table(cells, seen, None), share, seed)
-        self.codes.start(cells, seen & ~held)
+        training = training_of(self, cells, seen, validation, seed)
+        self.codes.start(cells, training.seen)
         runs = restarts or (1 if self.components == 1 else 3)
         steps = steps if self._needs_gradients(finish) else 0
         plan = Plan(iterations, tolerance, runs, steps, shrinkage, seed, progress)
-        judges = None
-        if not isinstance(validation, int | float):
-            judges = scaled(self, *as_cells(self, validation, None))
-        return fit_exact(self, Training(cells.double(), seen & ~held, held, judges), plan)
+        return fit_exact(self, training, plan)
 
     @torch.no_grad()
     def log_prob(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
@@ -393,11 +387,9 @@ class GaussianVFG(nn.Module):
         fit_scaling(self, cells.to(device), seen.to(device), True)
 
 
-def _check_counts(iterations: int, restarts: int | None, steps: int, validation: float) -> None:
+def _check_counts(iterations: int, restarts: int | None, steps: int) -> None:
     if iterations < 1 or steps < 0 or (restarts is not None and restarts < 1):
         raise ValueError(
             f"fit needs iterations >= 1, restarts >= 1 and steps >= 0, but got {iterations}, "
             f"{restarts} and {steps}"
         )
-    if not 0.0 <= validation < 1.0:
-        raise ValueError(f"validation is a share from 0 up to 1, but got {validation}")

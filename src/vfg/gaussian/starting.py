@@ -66,6 +66,8 @@ def _from_eigenvectors(
     """The leading eigenvectors as loadings, and what they leave as noise."""
     mean, covariance = pairwise_covariance(table, seen)
     sizes, vectors = torch.linalg.eigh(covariance)
+    # Signs are the solver's whim, and with the small random start they would matter a little.
+    vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
     width = values.loadings.shape[-1]
     used = min(width, len(sizes))
     rest = sizes[: len(sizes) - used].clamp(min=0.0)

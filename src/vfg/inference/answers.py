@@ -332,7 +332,7 @@ class Answer:
         if not self.joint:
             states = self._states([x.expand(len(levels), *x.shape) for x in tile.belief.backward])
             return Picture(table, _unknown(states))
-        drawn = self._drawn(tile, DRAWS_FOR_QUANTILES).map(lambda x: _sorted_quantiles(x, levels))
+        drawn = self._drawn(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         mixed = torch.where(continuous_columns(self._model), drawn.table, table)
         return Picture(mixed, drawn.states)
 
@@ -380,7 +380,7 @@ def _unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:
     return {node: torch.full_like(state, torch.nan) for node, state in states.items()}
 
 
-def _sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
+def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
     """Quantiles over the first axis by linear interpolation between neighbours in order."""
     ordered = draws.sort(dim=0).values
     position = levels * (len(draws) - 1)

@@ -191,7 +191,7 @@ class Tile:
 
     def data(self, group: int, states: list[Tensor]) -> Tensor:
         """Draws of the leaves given those states in data units, `(draws, rows, columns)`."""
-        nodes, coordinates = _column_counters(self.model)
+        nodes, coordinates = column_counters(self.model)
         draws = self._draws(group)
         return self._explained(states, uniform(self.seed, self.row_ids, draws, nodes, coordinates))
 
@@ -261,7 +261,7 @@ class Tile:
         return self.model.scaling.undo(sections.join(found)).view(numbers.shape)
 
 
-def _column_counters(model: VFG) -> tuple[Tensor, Tensor]:
+def column_counters(model: VFG) -> tuple[Tensor, Tensor]:
     """Node and coordinate of every table column, as the generator counts them."""
     order = {node.name: place for place, node in enumerate(model.graph.nodes)}
     nodes = torch.zeros(model.sections.columns, dtype=torch.long)

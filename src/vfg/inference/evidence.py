@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from vfg.graph.checks import suggestion
 from vfg.inputs import (
     ArrayLike,
     Name,
+    Tabular,
     as_evidence,
     as_mask,
     as_tensor,
@@ -22,9 +23,6 @@ from vfg.inputs import (
     scaled,
     table_columns,
 )
-
-if TYPE_CHECKING:
-    from vfg.model import VFG
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Given:
         return len(self.table)
 
 
-def as_given(model: VFG, given: ArrayLike, observed: ArrayLike | None) -> Given:
+def as_given(model: Tabular, given: ArrayLike, observed: ArrayLike | None) -> Given:
     """Check evidence in any of its forms.
 
     Args:
@@ -78,7 +76,7 @@ def as_given(model: VFG, given: ArrayLike, observed: ArrayLike | None) -> Given:
     return Given(table, states, *scaled(model, known, seen), evidence, index)
 
 
-def _masked(model: VFG, table: Tensor, observed: ArrayLike) -> Tensor:
+def _masked(model: Tabular, table: Tensor, observed: ArrayLike) -> Tensor:
     mask = as_mask(model, observed, table)
     empty = mask & table.isnan()
     if bool(empty.any()):
@@ -90,11 +88,11 @@ def _masked(model: VFG, table: Tensor, observed: ArrayLike) -> Tensor:
     return torch.where(mask, table, torch.nan)
 
 
-def _label(model: VFG, column: int) -> str | int:
+def _label(model: Tabular, column: int) -> str | int:
     return (model.graph.columns or range(model.sections.columns))[column]
 
 
-def _by_name(model: VFG, given: Mapping[Name, ArrayLike]) -> tuple[Tensor, dict[str, Tensor]]:
+def _by_name(model: Tabular, given: Mapping[Name, ArrayLike]) -> tuple[Tensor, dict[str, Tensor]]:
     """Values by the names of leaves, columns and latent nodes as a table and latent states."""
     values = {name: as_value(model, name, value) for name, value in given.items()}
     rows = _common_rows(values)
@@ -116,7 +114,7 @@ def _by_name(model: VFG, given: Mapping[Name, ArrayLike]) -> tuple[Tensor, dict[
     return table, states
 
 
-def _take(model: VFG, taken: dict[int, Name], name: Name, column: int) -> None:
+def _take(model: Tabular, taken: dict[int, Name], name: Name, column: int) -> None:
     if column in taken:
         raise ValueError(
             f"the evidence gives column {_label(model, column)!r} twice, as {taken[column]!r} and "
@@ -125,7 +123,7 @@ def _take(model: VFG, taken: dict[int, Name], name: Name, column: int) -> None:
     taken[column] = name
 
 
-def as_value(model: VFG, name: Name, given: ArrayLike) -> Tensor:
+def as_value(model: Tabular, name: Name, given: ArrayLike) -> Tensor:
     """The value of one leaf, column or latent node as `(rows, width)`, with 1 row for a number."""
     width = _width(model, name)
     value = as_tensor(given, f"the evidence for {name!r}")
@@ -139,7 +137,7 @@ def as_value(model: VFG, name: Name, given: ArrayLike) -> Tensor:
     return value
 
 
-def _width(model: VFG, name: Name) -> int:
+def _width(model: Tabular, name: Name) -> int:
     if _is_latent(model, name):
         return model.graph.node(str(name)).width
     if not _is_known(model, name):
@@ -151,11 +149,11 @@ def _width(model: VFG, name: Name) -> int:
     return len(table_columns(model, name, "the evidence"))
 
 
-def _is_known(model: VFG, name: Name) -> bool:
+def _is_known(model: Tabular, name: Name) -> bool:
     return name in model.sections.positions or name in (model.graph.columns or ())
 
 
-def _is_latent(model: VFG, name: Name) -> bool:
+def _is_latent(model: Tabular, name: Name) -> bool:
     place = model.passing.schedule.place
     return name in place and name not in model.sections.positions
 

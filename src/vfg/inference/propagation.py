@@ -151,11 +151,11 @@ def propagate_by_tiles(
     for rows, positions in tiles(row_ids, size) or [(empty, empty)]:
         tile = propagate(
             model,
-            _placed(cells, rows, positions, size, 0.0),
-            _placed(seen, rows, positions, size, False),
-            None if labels is None else _placed(labels, rows, positions, size, -1),
+            placed(cells, rows, positions, size, 0.0),
+            placed(seen, rows, positions, size, False),
+            None if labels is None else placed(labels, rows, positions, size, -1),
             {
-                block: _placed(given.movedim(1, 0), rows, positions, size, torch.nan).movedim(0, 1)
+                block: placed(given.movedim(1, 0), rows, positions, size, torch.nan).movedim(0, 1)
                 for block, given in evidence.items()
             },
             rounds=rounds,
@@ -165,7 +165,8 @@ def propagate_by_tiles(
     return Belief.join(parts).select(torch.cat(order).argsort())
 
 
-def _placed(table: Tensor, rows: Tensor, positions: Tensor, size: int, rest: float) -> Tensor:
+def placed(table: Tensor, rows: Tensor, positions: Tensor, size: int, rest: float) -> Tensor:
+    """Some rows of a table at positions of a batch of `size`, which is `rest` elsewhere."""
     wide = table.new_full((size, *table.shape[1:]), rest)
     return wide.index_copy(0, positions, table.index_select(0, rows))
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vfg.graph.checks import suggestion
-from vfg.inference.answers import Answer, Target
+from vfg.inference.answers import Answer
 from vfg.inference.evidence import Given, as_given
 from vfg.inference.propagation import ROUNDS, Belief, evaluating, propagate_by_tiles
+from vfg.inference.sampled import SampledAnswer
+from vfg.inference.targets import as_row_ids, as_targets
 from vfg.inputs import ArrayLike, Name, as_labels, as_tensor
 from vfg.priors import LabelPrior
 
@@ -34,12 +35,14 @@ def infer(
     seed: int = 0,
     row_ids: ArrayLike | None = None,
     rounds: int = ROUNDS,
+    importance: int = 0,
 ) -> Answer:
     """Any targets given any evidence.
 
     A state that is observed in part has its gaps filled by backward messages, again and again
-    until they settle. The rows run in chunks of a fixed size aligned to their ids, so a row with
-    the same id has the same bits in every batch and order.
+    until they settle. With sampled states nothing is iterated: latent nodes are drawn given what
+    is observed, and the answer is a `SampledAnswer`. The rows run in chunks of a fixed size aligned
+    to their ids, so a row with the same id has the same bits in every batch and order.
 
     Args:
         model: the model.
@@ -52,6 +55,8 @@ def infer(
         row_ids: distinct integers from 0 on that draws and chunks depend on; None means the
             position in the input.
         rounds: how often gaps are filled again, at most.
+        importance: with sampled states, how many draws per row are weighed by self-normalised
+            importance weights, which takes q nearer to the posterior; 0 for plain draws.
 
     Returns:
         Means, deviations, quantiles and draws; see `Answer`.
@@ -70,9 +75,17 @@ def infer(
     if rounds < 0:
         raise ValueError(f"rounds must be 0 or more, but is {rounds}")
     evidence = as_given(model, given, observed)
-    ids = _row_ids(model, row_ids, evidence.rows)
-    chosen = [_target(model, name) for name in _names(model, targets)]
-    belief = _believe(model, evidence, as_labels(model, labels, evidence.rows), ids, rounds)
+    ids = as_row_ids(model, row_ids, evidence.rows)
+    chosen = as_targets(model, targets)
+    kinds = as_labels(model, labels, evidence.rows)
+    if importance < 0 or (importance and model.sampling is None):
+        raise ValueError(
+            f"importance is a number of draws, 0 for none, of a model with states='sampled', but "
+            f"got {importance} for states={model.states!r}"
+        )
+    if model.sampling is not None:
+        return SampledAnswer(model, evidence, chosen, kinds, ids, seed, importance)
+    belief = _believe(model, evidence, kinds, ids, rounds)
     return Answer(model, evidence, belief, chosen, ids, seed)
 
 
@@ -135,7 +148,7 @@ def label_probabilities(
     """
     given = as_given(model, table, observed)
     priors = {block: model.prior_at(block) for block in model._blocks_of(model.priors)}
-    belief = _believe(model, given, None, _row_ids(model, None, given.rows), ROUNDS)
+    belief = _believe(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
     scores = []
     for block, prior in priors.items():
         if not isinstance(prior, LabelPrior):
@@ -203,7 +216,7 @@ def traverse(
     _check_coordinate(model, node, coordinate)
     steps = as_tensor(values, "the values").reshape(-1)
     given = as_given(model, table, observed)
-    belief = _believe(model, given, None, _row_ids(model, None, given.rows), ROUNDS)
+    belief = _believe(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
     with evaluating(model):
         moved = [_decode_moved(model, belief, node, coordinate, float(step)) for step in steps]
     empty = given.table.new_zeros((given.rows, 0, model.sections.columns))
@@ -228,59 +241,6 @@ def _believe(
             size=size,
             rounds=rounds,
         )
-
-
-def _row_ids(model: VFG, row_ids: ArrayLike | None, rows: int) -> Tensor:
-    device = next(model.parameters()).device
-    if row_ids is None:
-        return torch.arange(rows, device=device)
-    found = as_tensor(row_ids, "row_ids")
-    if found.is_floating_point() or found.dtype == torch.bool:
-        raise TypeError(f"row_ids must be integers, but they are {found.dtype}")
-    if tuple(found.shape) != (rows,):
-        raise ValueError(f"there must be one row id per row ({rows}), but got {tuple(found.shape)}")
-    found = found.long().to(device)
-    if rows and int(found.min()) < 0:
-        raise ValueError(f"row_ids must be 0 or more, but one is {int(found.min())}")
-    values, counts = found.unique(return_counts=True)
-    if len(values) < rows:
-        raise ValueError(f"row_ids must differ, but {int(values[counts > 1][0])} appears twice")
-    return found
-
-
-def _names(model: VFG, targets: Name | Sequence[Name] | None) -> list[Name]:
-    if targets is None:
-        return list(model.graph.leaves)
-    names = [targets] if isinstance(targets, str | int) else list(dict.fromkeys(targets))
-    if not names:
-        raise ValueError("targets is empty; name leaves, columns or latent nodes, or leave it out")
-    return names
-
-
-def _target(model: VFG, name: Name) -> Target:
-    graph, positions = model.graph, model.sections.positions
-    columns: tuple[Name, ...] = graph.columns or ()
-    if isinstance(name, str) and name in positions:
-        found = positions[name]
-        own = graph.node(name).columns or ()
-        labels = tuple(str(c) for c in own) if own and isinstance(own[0], str) else None
-        return Target(name, name, found, labels or _labels(name, len(found)), (len(found),))
-    if isinstance(name, str) and name in model.passing.schedule.place:
-        width = graph.node(name).width
-        return Target(name, name, (), _labels(name, width), (width,))
-    if name in columns:
-        column = columns.index(name)
-        leaf = next(leaf for leaf, found in positions.items() if column in found)
-        return Target(name, leaf, (column,), (str(name),), ())
-    known = [*(node.name for node in graph.nodes), *map(str, columns)]
-    raise ValueError(
-        f"the target {name!r} is not a leaf, column or latent node; "
-        f"{suggestion(str(name), dict.fromkeys(known))}"
-    )
-
-
-def _labels(name: str, width: int) -> tuple[str, ...]:
-    return (name,) if width == 1 else tuple(f"{name}[{k}]" for k in range(width))
 
 
 def _label_scores(belief: Belief, block: int, prior: LabelPrior) -> Tensor:

@@ -46,7 +46,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         graph: a known graph whose leaves name the columns; None puts one root over all columns.
         schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
-        bounds: lowest and highest value of columns, by name; None for an open end.
+        bounds: lowest and highest value that filled cells of columns may have, by name; None for
+            the lowest or highest that is observed.
         bend: whether to bend the exact linear model; without, fitting takes seconds.
         members: how many models are averaged; None chooses by the table's shape.
         width: of the root; None chooses by the number of columns.
@@ -55,9 +56,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         budget: seconds that fitting may take; None for as long as the steps take.
         missing_values: what marks gaps besides NaN, None, NaT and NA.
         add_indicator: append a column that marks gaps, for every column that had some in `fit`.
-        keep_empty_features: keep columns without any observed cell, filled with 0 if they are
-            numbers; else they are dropped.
-        warm_start: whether another `fit` goes on from the last one.
+        keep_empty_features: keep columns without any observed cell in `fit`, with 0 in their gaps
+            if they hold numbers; without it they are dropped.
+        warm_start: whether another `fit` goes on from the last one, with the same columns.
         device: where to train; None takes the GPU if there is one.
         random_state: seed, or generator that gives one.
         verbose: whether to show a progress bar.
@@ -164,7 +165,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             random_state: seed of the draws.
 
         Returns:
-            `(n, rows, columns)` for arrays of numbers, else a list of n tables.
+            `(n, rows, columns)` for arrays, else a list of n tables of the kind of X. The first
+            draws are the same for every n.
         """
         check_is_fitted(self)
         check_count("n", n)
@@ -180,8 +182,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Any, Any]:
         """Ends of the central intervals of every gap.
 
-        Observed cells are their own ends. Columns of categories have their most likely category at
-        both ends.
+        Observed cells are their own ends. Columns of categories have the category that `transform`
+        fills in at both ends.
 
         Args:
             X: a table with the columns that were fitted.

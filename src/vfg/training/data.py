@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from vfg.flows import ActivationNormalisation, Flow
-from vfg.inputs import ArrayLike
+from vfg.inputs import ArrayLike, Tabular
 from vfg.model import VFG
 
 
@@ -44,7 +44,7 @@ def _rows(item: ArrayLike) -> Tensor:
     return torch.as_tensor(first)
 
 
-def fit_scaling(model: VFG, cells: Tensor, seen: Tensor, scale: bool) -> None:
+def fit_scaling(model: Tabular, cells: Tensor, seen: Tensor, scale: bool) -> None:
     """Learn range, location and scale of the columns, unless the model knows them already.
 
     Raises:
@@ -74,14 +74,14 @@ def fit_scaling(model: VFG, cells: Tensor, seen: Tensor, scale: bool) -> None:
     )
 
 
-def _is_real(model: VFG, device: torch.device) -> Tensor:
+def _is_real(model: Tabular, device: torch.device) -> Tensor:
     flags = torch.zeros(model.sections.columns, dtype=torch.bool, device=device)
     for leaf, columns in model.sections.positions.items():
         flags[list(columns)] = model.likelihood_specs[leaf].is_real
     return flags
 
 
-def column_name(model: VFG, column: int) -> str:
+def column_name(model: Tabular, column: int) -> str:
     """How to speak of a column: by its name, or by its leaf and place."""
     names = model.graph.columns
     if names is not None and isinstance(names[0], str):
@@ -92,7 +92,7 @@ def column_name(model: VFG, column: int) -> str:
     raise IndexError(column)
 
 
-def held_out(model: VFG, data: Table, share: float, seed: int) -> Tensor:
+def held_out(model: Tabular, data: Table, share: float, seed: int) -> Tensor:
     """Which observed cells are kept from training: whole sections, drawn row by row."""
     generator = torch.Generator().manual_seed(seed * 7919 + 17)
     sections = len(model.sections.positions)

@@ -1,4 +1,4 @@
-"""`fit`: gradient ascent on the surrogate, with everything that a long run needs around it."""
+"""`fit`: gradient ascent, with everything that a long run needs around it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from vfg.training.checkpoint import Checkpoint, fingerprint
 from vfg.training.data import Table, collected, fit_scaling, held_out, initialise
 from vfg.training.distributed import World, chosen_device, joined_world
 from vfg.training.history import Epoch, History
+from vfg.training.losses import BoundLoss, SurrogateLoss, held_out_score
 from vfg.training.masking import Masking
 from vfg.training.optimiser import AdamW, one_cycle
 from vfg.training.progress import Progress
@@ -39,7 +40,9 @@ class Settings:
     layerwise: bool
     beta: float
     warmup: int
+    free_bits: float
     epochs: int
+    steps: int | None
     budget: float | None
     batch: int
     rate: float
@@ -54,8 +57,10 @@ class Settings:
     def __post_init__(self) -> None:
         _at_least("epochs", self.epochs, 1)
         _at_least("batch", self.batch, 1)
+        _at_least("steps", 1 if self.steps is None else self.steps, 1)
         _at_least("warmup", self.warmup, 0)
         _at_least("beta", self.beta, 0.0)
+        _at_least("free_bits", self.free_bits, 0.0)
         _at_least("patience", 1 if self.patience is None else self.patience, 1)
         if not 0.0 <= self.validation < 1.0:
             raise ValueError(
@@ -78,7 +83,9 @@ def fit(
     layerwise: bool = False,
     beta: float = 1.0,
     warmup: int = 0,
+    free_bits: float = 0.0,
     epochs: int = 200,
+    steps: int | None = None,
     budget: float | None = None,
     batch: int = 256,
     rate: float = 2e-3,
@@ -96,8 +103,11 @@ def fit(
     r"""Train a model in place.
 
     Algorithm 1 ascends the surrogate objective; Algorithm 2, interleaved by `masking`, passes
-    messages from a random subset of each row's sections and scores the others. Only observed cells
-    ever enter a loss. Training a model that was trained before continues from where it is.
+    messages from a random subset of each row's sections and scores the others. With sampled states
+    every step ascends the bound on the likelihood instead: of all observed sections, or, where
+    `masking` hides some, of those that are left, so that q learns to work from any of them; every
+    such step is a bound on log p of what it sees, and `Masking.visible` has no say. Only observed
+    cells ever enter a loss. Training a model that was trained before continues from where it is.
 
     Args:
         model: the model; on return it has the best state found, in evaluation mode.
@@ -107,9 +117,12 @@ def fit(
         labels: label per row, −1 for none, if the prior has labels.
         masking: Algorithm 2, or None for Algorithm 1 alone.
         layerwise: update the edges of one layer per step, cycling through the layers.
-        beta: weight of the KL and prior terms.
+        beta: weight of the KL and prior terms; with sampled states only 1 is a bound.
         warmup: epochs during which that weight rises from 0.
-        epochs: passes over the table.
+        free_bits: with sampled states, nats per latent node below which its KL term does not
+            count, so that no node is silenced early.
+        epochs: how often the held-out loss is looked at.
+        steps: how many steps make an epoch; None means one pass over the table.
         budget: seconds after which to stop all the same; the schedule shrinks to fit.
         batch: rows per step.
         rate: the highest learning rate of the one-cycle schedule.
@@ -142,8 +155,8 @@ def fit(
         3
     """
     settings = Settings(
-        masking, layerwise, beta, warmup, epochs, budget, batch, rate, weight_decay, clip,
-        validation, patience, scale, compile, seed,
+        masking, layerwise, beta, warmup, free_bits, epochs, steps, budget, batch, rate,
+        weight_decay, clip, validation, patience, scale, compile, seed,
     )  # fmt: skip
     cells, seen = as_cells(model, collected(table), observed)
     if not len(cells):
@@ -164,7 +177,8 @@ def fit(
         shown = Progress(epochs, visible=progress and world.is_first)
         history = run.train(shown)
         model.eval()
-        fit_spread(model, data.cells, run.data.seen, run.held, labels=data.labels, seed=seed)
+        if model.sampling is None:  # draws of sampled states spread by themselves
+            fit_spread(model, data.cells, run.data.seen, run.held, labels=data.labels, seed=seed)
     return history
 
 
@@ -178,13 +192,15 @@ class Run:
         settings: Settings,
         world: World,
         checkpoint: Checkpoint | None,
+        held: Tensor | None = None,
     ) -> None:
         self.model, self.settings, self.world, self.checkpoint = model, settings, world, checkpoint
         self.device = data.cells.device
-        self.held = held_out(model, data, settings.validation, settings.seed)
+        drawn = held_out(model, data, settings.validation, settings.seed)
+        self.held = drawn if held is None else held
         self.data = Table(data.cells, data.seen & ~self.held, data.labels)
         self.batch = self._batch_size(len(data.cells))
-        self.steps = len(data.cells) // self.batch
+        self.steps = settings.steps or len(data.cells) // self.batch
         self.history = History()
         self.slowdown = 1.0
         self.elapsed = 0.0
@@ -254,7 +270,7 @@ class Run:
         """The steps of an epoch; nothing is read back from the device until they are done."""
         generator = self._reseed(number)
         self.model.train()
-        order = torch.randperm(len(self.data.cells), generator=generator, device=self.device)
+        order = self._order(generator)
         beta = torch.tensor(self._beta(number), device=self.device, dtype=self.data.cells.dtype)
         total = torch.zeros(6, device=self.device, dtype=self.data.cells.dtype)
         finite = torch.ones((), dtype=torch.bool, device=self.device)
@@ -267,6 +283,18 @@ class Run:
             total += terms
         self.model.eval()
         return (total / self.steps).tolist(), bool(finite)
+
+    def _order(self, generator: torch.Generator) -> Tensor:
+        """The rows of an epoch's batches: whole passes over the table, each in its own order."""
+        rows = len(self.data.cells)
+        passes = -(-self.steps // (rows // self.batch))
+        orders = [
+            torch.randperm(rows, generator=generator, device=self.device)[
+                : rows // self.batch * self.batch
+            ]
+            for _ in range(passes)
+        ]
+        return torch.cat(orders)
 
     def _step(
         self, step: int, rows: Tensor, beta: Tensor, generator: torch.Generator
@@ -295,11 +323,17 @@ class Run:
         sections = len(self.model.sections.positions)
         kept = masking.draw(len(rows), sections, generator).index_select(1, leaf_of_column)
         visible = seen & kept
+        if self.model.sampling is not None:
+            return visible, visible.to(self.data.cells.dtype)
         scored = (seen & ~kept) + masking.visible * visible
         return visible, scored.to(self.data.cells.dtype)
 
     def _loss_function(self) -> Callable[..., Tensor]:
-        loss: nn.Module = Loss(self.model)
+        loss: nn.Module = (
+            SurrogateLoss(self.model)
+            if self.model.sampling is None
+            else BoundLoss(self.model, self.settings.free_bits)
+        )
         if self.world.size > 1:
             loss = nn.parallel.DistributedDataParallel(
                 loss, broadcast_buffers=False, find_unused_parameters=True
@@ -314,10 +348,8 @@ class Run:
         with torch.no_grad():
             scored = self.held[rows].to(self.data.cells.dtype)
             labels = None if self.data.labels is None else self.data.labels[rows]
-            found = self.model.objective(
-                self.data.cells[rows], self.data.seen[rows], scored, labels, 0.0
-            )
-            return float(-found.total.sum() / scored.sum())
+            cells, seen = self.data.cells[rows], self.data.seen[rows]
+            return float(-held_out_score(self.model, cells, seen, scored, labels) / scored.sum())
 
     def _decide(self) -> None:
         """Whether to stop, and why."""
@@ -393,29 +425,6 @@ class Run:
         self.optimiser.restore(parts["optimiser"])
         self.history = History.from_dict(progress["history"])
         self.slowdown, self.elapsed = progress["slowdown"], progress["elapsed"]
-
-
-class Loss(nn.Module):
-    """The objective's terms averaged over a batch, as one module, so that it can be wrapped."""
-
-    def __init__(self, model: VFG) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
-    ) -> Tensor:
-        """Objective, reconstruction, kl, edge, root and constants."""
-        found = self.model.objective(cells, seen, scored, labels, beta)
-        parts = [
-            found.total,
-            found.reconstruction.sum(),
-            found.kl.sum().to(cells).expand(len(cells)),
-            found.edge.sum().to(cells).expand(len(cells)),
-            found.root,
-            found.constants,
-        ]
-        return torch.stack([part.mean() for part in parts])
 
 
 def _copy(model: VFG) -> dict[str, Tensor]:

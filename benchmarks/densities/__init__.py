@@ -1,0 +1,1 @@
+"""What `benchmarks/density.py` is made of."""

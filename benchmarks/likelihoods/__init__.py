@@ -1,0 +1,1 @@
+"""The parts of benchmarks/likelihood.py: images, models, training."""

@@ -1,0 +1,274 @@
+"""Answers of models with sampled states: draws of the latent nodes given what is observed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vfg.inference.answers import (
+    DRAWS_FOR_QUANTILES,
+    OTHER_TILE,
+    TILE,
+    Answer,
+    ByName,
+    Picture,
+    Target,
+    sorted_quantiles,
+)
+from vfg.inference.evidence import Given
+from vfg.inference.pools import Pool, SampledTile
+from vfg.inference.propagation import evaluating, placed, tiles
+from vfg.inference.spread import continuous_columns
+from vfg.likelihoods import CategoricalLikelihood, GaussianLikelihood
+
+if TYPE_CHECKING:
+    from vfg.model import VFG
+
+
+class SampledAnswer(Answer):
+    """What a model with sampled states infers, from draws of its latent nodes.
+
+    Latent nodes are drawn from q given the observed sections, nodes about which nothing is known
+    from their parents; the leaves follow by their likelihoods. Means and deviations are those of
+    the 256 first draws, or, if draws are weighed, of that many with self-normalised importance
+    weights; quantiles come from 256 draws. Draws are joint.
+
+    Args:
+        model: the model.
+        given: the evidence.
+        targets: what was asked for.
+        labels: label per row, or None.
+        row_ids: the ids of the rows.
+        seed: of the draws.
+        importance: how many draws are weighed; 0 for none.
+
+    Example:
+        >>> import vfg
+        >>> graph = vfg.Graph.star({"a": 1, "b": 1}, width=1)
+        >>> model = vfg.VFG(graph, states="sampled")
+        >>> answer = model.infer({"a": [1.0, 2.0]}, targets=["b"], importance=200)
+        >>> answer.mean["b"].shape, answer.effective_sample_size.shape
+        (torch.Size([2, 1]), torch.Size([2]))
+    """
+
+    def __init__(
+        self,
+        model: VFG,
+        given: Given,
+        targets: Sequence[Target],
+        labels: Tensor | None,
+        row_ids: Tensor,
+        seed: int,
+        importance: int,
+    ) -> None:
+        self._model, self._given, self._labels = model, given, labels
+        self._targets, self._row_ids, self._seed = tuple(targets), row_ids, seed
+        self._importance = importance
+
+    @property
+    def joint(self) -> bool:
+        """Whether draws of different targets in one row belong together: always."""
+        return True
+
+    @property
+    def converged(self) -> Tensor:
+        """True for every row: nothing is iterated."""
+        return torch.ones(self._given.rows, dtype=torch.bool, device=self._given.table.device)
+
+    @cached_property
+    def effective_sample_size(self) -> Tensor:
+        """How many equally weighed draws the draws behind the means are worth, `(rows,)`.
+
+        Far below their number, q is far from the posterior, and weighing helps more than it costs
+        only if the number itself is large.
+        """
+        found = self._given.table.new_zeros(self._given.rows)
+        with evaluating(self._model):
+            for rows, positions, tile in self._sampled_tiles():
+                found[rows.to(found.device)] = tile.effective_sample_size()[positions].to(found)
+        return found
+
+    @cached_property
+    def mean(self) -> ByName:
+        """Expected values `(rows, width)`, of a column `(rows,)`.
+
+        Of Bernoulli leaves the probability of 1, of categorical leaves the most probable code.
+        """
+        return self._with_evidence(self._moments_by_name[0])
+
+    @cached_property
+    def std(self) -> ByName:
+        """Standard deviations, shaped like `mean`; 0 where observed, NaN of categorical leaves."""
+        return self._with_evidence(self._moments_by_name[1], certain=0.0)
+
+    @cached_property
+    def probabilities(self) -> ByName:
+        """Probabilities of every code `(rows, categories)` of the categorical targets."""
+        found = ByName()
+        for target in self._targets:
+            likelihood = self._categorical(target)
+            if likelihood is not None:
+                known = self._given.table[:, target.columns[0]]
+                table = self._code_table(target, likelihood).to(known)
+                codes = torch.arange(table.shape[1], device=table.device)
+                certain = (codes == known[:, None]).to(table)
+                found[target.name] = torch.where(known.isnan()[:, None], table, certain)
+        return found
+
+    @torch.no_grad()
+    def samples(self, n: int) -> ByName:
+        """Joint draws `(n, rows, width)`, of a column `(n, rows)`; the first are always the same.
+
+        If draws are weighed, these are chosen among the weighed ones by their weights.
+
+        Args:
+            n: how many draws per row.
+
+        Raises:
+            ValueError: if `n` is not positive.
+
+        Example:
+            >>> import vfg
+            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1), states="sampled")
+            >>> answer = model.infer({"a": 2.0})
+            >>> torch.equal(answer.samples(100)["b"][:20], answer.samples(20)["b"])
+            True
+        """
+        if n < 1:
+            raise ValueError(f"the number of draws must be positive, but is {n}")
+        (found,) = self._collected(lambda tile: (self._draws_of(tile, n),), ((n,),))
+        return self._with_evidence(found)
+
+    def __repr__(self) -> str:
+        if not self._importance or not self._given.rows:
+            return super().__repr__()
+        least = float(self.effective_sample_size.min())
+        return (
+            f"{super().__repr__()}; effective sample size {least:.0f} or more of {self._importance}"
+        )
+
+    # Private.
+
+    @cached_property
+    @torch.no_grad()
+    def _moments_by_name(self) -> tuple[ByName, ByName]:
+        first, second = self._collected(self._moments_of, ((), ()))
+        return first, second
+
+    def _moments_of(self, tile: SampledTile) -> tuple[Picture, Picture]:
+        """Means and deviations over the pool."""
+        model, pool = self._model, tile.pool
+        centres = [pool.average(state) for state in pool.states]
+        spreads = [
+            pool.average((state - centre[:, None]).square())
+            for state, centre in zip(pool.states, centres, strict=True)
+        ]
+        means, deviations = {}, {}
+        for block in model._blocks_of(model.likelihoods):
+            means[block], deviations[block] = self._leaf_moments(pool, block, spreads[block])
+        table = model.scaling.undo(model.sections.join(means))
+        wide = model.sections.join(deviations).double() * model.scaling.scale
+        roots = [variance.sqrt() for variance in spreads]
+        return Picture(table, self._states(centres)), Picture(wide, self._states(roots))
+
+    def _leaf_moments(self, pool: Pool, block: int, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of a leaf block in the model's units, `(nodes, rows, columns)`."""
+        likelihood, states = self._model.likelihood_at(block), pool.states[block]
+        if isinstance(likelihood, CategoricalLikelihood):
+            codes = _code_shares(pool, likelihood, states).argmax(-1, keepdim=True).to(states)
+            return codes, torch.full_like(codes, torch.nan)
+        each = likelihood.mean(states.flatten(1, 2)).unflatten(1, states.shape[1:3])
+        mean = pool.average(each)
+        if isinstance(likelihood, GaussianLikelihood):
+            return mean, (variance + likelihood.scale().square()).sqrt()
+        return mean, (mean * (1.0 - mean)).clamp(min=0.0).sqrt()
+
+    @torch.no_grad()
+    def _at_levels(self, levels: Tensor) -> ByName:
+        (found,) = self._collected(lambda tile: (self._levels_of(tile, levels),), ((len(levels),),))
+        return found
+
+    def _levels_of(self, tile: SampledTile, levels: Tensor) -> Picture:
+        """Quantiles from draws; of Bernoulli leaves from their probability; NaN of codes."""
+        drawn = self._draws_of(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
+        first, second = self._moments_of(tile)
+        binary = (levels[:, None, None] > 1.0 - first.table).to(drawn.table)
+        discrete = torch.where(second.table.isnan(), torch.nan, binary)
+        table = torch.where(continuous_columns(self._model), drawn.table, discrete)
+        return Picture(table, drawn.states)
+
+    def _draws_of(self, tile: SampledTile, count: int) -> Picture:
+        states = tile.states(count)
+        return Picture(tile.data(states), self._states([state.movedim(1, 0) for state in states]))
+
+    def _sampled_tiles(self) -> Iterator[tuple[Tensor, Tensor, SampledTile]]:
+        """Rows, their positions, and the padded tile in which they lie."""
+        given, device = self._given, self._row_ids.device
+        size = TILE.get(device.type, OTHER_TILE)
+        for rows, positions in tiles(self._row_ids, size):
+            labels = self._labels
+            evidence = {
+                block: placed(part.movedim(1, 0), rows, positions, size, torch.nan).movedim(0, 1)
+                for block, part in given.evidence.items()
+            }
+            first = self._row_ids[rows[0]] // size * size
+            tile = SampledTile(
+                self._model,
+                placed(given.cells, rows, positions, size, 0.0),
+                placed(given.seen, rows, positions, size, False),
+                None if labels is None else placed(labels, rows, positions, size, -1),
+                evidence,
+                row_ids=first + torch.arange(size, device=device),
+                seed=self._seed,
+                importance=self._importance,
+            )
+            yield rows, positions, tile
+
+    def _collected(
+        self,
+        of: Callable[[SampledTile], tuple[Picture, ...]],
+        leading: tuple[tuple[int, ...], ...],
+    ) -> list[ByName]:
+        """The targets of all rows from pictures of every tile, evidence not yet put in place."""
+        like, rows = self._given.table, self._given.rows
+        wholes = [
+            ByName({t.name: like.new_zeros((*first, rows, *t.shape)) for t in self._targets})
+            for first in leading
+        ]
+        with evaluating(self._model):
+            for chosen, positions, tile in self._sampled_tiles():
+                here = chosen.to(like.device)
+                for whole, first, picture in zip(wholes, leading, of(tile), strict=True):
+                    axis = len(first)
+                    for name, part in self._named(picture).items():
+                        kept = part.index_select(axis, positions).to(like)
+                        whole[name].index_copy_(axis, here, kept)
+        return wholes
+
+    def _categorical(self, target: Target) -> CategoricalLikelihood | None:
+        if target.is_latent:
+            return None
+        found = self._model.likelihood_at(self._model.passing.schedule.place[target.node][0])
+        return found if isinstance(found, CategoricalLikelihood) else None
+
+    @torch.no_grad()
+    def _code_table(self, target: Target, likelihood: CategoricalLikelihood) -> Tensor:
+        """Probabilities of all codes, evidence not yet put in place, `(rows, categories)`."""
+        block, row = self._model.passing.schedule.place[target.node]
+        parts, order = [], []
+        with evaluating(self._model):
+            for rows, positions, tile in self._sampled_tiles():
+                shares = _code_shares(tile.pool, likelihood, tile.pool.states[block])
+                parts.append(shares[row, positions])
+                order.append(rows)
+        return torch.cat(parts)[torch.cat(order).argsort()]
+
+
+def _code_shares(pool: Pool, likelihood: CategoricalLikelihood, states: Tensor) -> Tensor:
+    """Probabilities of every code, `(nodes, rows, categories)`."""
+    logits = likelihood.logits(states.flatten(1, 2)).softmax(-1)
+    return pool.average(logits.unflatten(1, states.shape[1:3]))

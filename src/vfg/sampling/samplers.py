@@ -1,0 +1,187 @@
+"""q and p of one block of latent nodes: where draws are centred, and how far they spread."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vfg.aggregation import aggregation
+from vfg.flows import Conditioner, Network
+from vfg.sampling.normals import (
+    added_diagonal,
+    bounded,
+    factored,
+    log_density,
+    solved,
+    spread,
+)
+from vfg.sampling.specs import Sampled
+from vfg.schedule import Block
+
+
+class Heard(NamedTuple):
+    """What the messages from below say about a block; all `(nodes, 1 or draws, rows, ...)`."""
+
+    value: Tensor
+    """The aggregated state, with the nodes' default where nothing was heard."""
+    observed: Tensor
+    """Which coordinates messages reached, or evidence fixed."""
+    reached: Tensor
+    """How many messages reached each coordinate."""
+    information: Tensor | None
+    """η, if the aggregation knows its precision."""
+    precision: Tensor | None
+    """Λ, likewise; at roots with the prior's."""
+    apart: Tensor | None
+    """The children's states side by side, 0 where one sends nothing, and which do; or None."""
+
+
+class Move(NamedTuple):
+    """What an amortised network changes about q; nothing without one."""
+
+    shift: Tensor | float = 0.0
+    """Of the centre."""
+    change: Tensor | float = 0.0
+    """Of the logarithms of the scales."""
+
+
+class Proposal(NamedTuple):
+    """Draws from q, `(nodes, draws, rows, width)`."""
+
+    state: Tensor
+    log_density: Tensor
+    """log q in parts that sum over coordinates."""
+
+
+class Sampler(nn.Module):
+    r"""How the states of one block are drawn, and at which scale their parents expect them.
+
+    With `mean` or `concatenation`, q is $N(h, s^2)$ around the aggregated messages and
+    $\log s = a + b \log(1 + \text{messages})$. With `precision` or `gaussian` it is
+    $N((\Lambda + D)^{-1}(\eta + D d), S (\Lambda + D)^{-1} S)$ with a learned positive diagonal D,
+    the node's default d and learned scales S, 1 at the start; at roots the prior takes the place
+    of D and d. In a ladder what the parents' draws expect takes their place, at all other nodes.
+    An amortised network sees the aggregated state and the children's states side by side; it moves
+    the centre, in which a learned share of the aggregated state stays, and the logarithms of the
+    scales. All scales are bounded, and
+    computed in the precision of the data under autocast.
+
+    Args:
+        block: the nodes.
+        inputs: how many numbers the children of one node have, side by side, with flags.
+        spec: how they are drawn.
+        generator: source of the initial parameters.
+    """
+
+    def __init__(
+        self, block: Block, inputs: int, spec: Sampled, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        nodes, width = len(block.nodes), block.width
+        self.log_scale = nn.Parameter(torch.zeros(nodes, 1, 1, width))
+        knows = aggregation(block.treatment).carries != "none"
+        # A state that hears n unit-precision messages besides a unit prior has scale (1 + n)^-½.
+        self.by_count = None if knows else nn.Parameter(torch.full((nodes, 1, 1, width), -0.5))
+        leans = knows and not block.is_root and not spec.ladder
+        self.log_lean = nn.Parameter(torch.zeros(nodes, 1, 1, width)) if leans else None
+        self.log_noise = None if block.is_root else nn.Parameter(torch.zeros(nodes, 1, 1, width))
+        self.weight = nn.Parameter(torch.ones(nodes, 1, 1, width)) if spec.amortised else None
+        self.network = (
+            Conditioner(
+                nodes,
+                width + inputs,
+                2 * width,
+                network=Network(spec.amortised, activation="silu"),
+                generator=generator,
+            )
+            if spec.amortised
+            else None
+        )
+
+    def expected_log_scale(self) -> Tensor:
+        """log of the scale of p(h | parents), `(nodes, 1, 1, width)`; not for roots."""
+        if self.log_noise is None:
+            raise RuntimeError("these nodes are roots and have a prior instead")
+        return bounded(self.log_noise)
+
+    def move(self, heard: Heard) -> Move:
+        """What the network makes of the messages."""
+        if self.network is None or self.weight is None or heard.apart is None:
+            return Move()
+        value = heard.value
+        inputs = torch.cat([value, heard.apart], dim=-1).flatten(1, 2)
+        found = self.network(inputs).to(value.dtype).view(*value.shape[:3], -1)
+        shift, change = found.chunk(2, dim=-1)
+        return Move(shift + (self.weight - 1.0) * value, change)
+
+    def propose(
+        self,
+        heard: Heard,
+        move: Move,
+        default: Tensor,
+        expected: Tensor | None,
+        above: Tensor | None,
+        noise: Tensor,
+    ) -> Proposal:
+        """Draw from q.
+
+        Args:
+            heard: what the messages from below say.
+            move: what the network makes of it.
+            default: of the nodes, `(nodes, 1, 1 or rows, width)`.
+            expected: what the parents' draws expect, in a ladder; else None.
+            above: the precision with which they expect it.
+            noise: standard Normal numbers `(nodes, draws, rows, width)`.
+        """
+        with torch.autocast(noise.device.type, enabled=False):
+            if heard.precision is None:
+                return self._around(heard, move, expected, above, noise)
+            return self._informed(heard, move, default, expected, above, noise)
+
+    def _around(
+        self,
+        heard: Heard,
+        move: Move,
+        expected: Tensor | None,
+        above: Tensor | None,
+        noise: Tensor,
+    ) -> Proposal:
+        """Around the aggregated state, coordinate by coordinate."""
+        assert self.by_count is not None
+        slope = self.by_count * heard.reached.log1p()
+        precision = (-2.0 * bounded(self.log_scale + slope + move.change)).exp()
+        centre = heard.value + move.shift
+        if expected is not None and above is not None:
+            known = precision * heard.observed
+            precision = known + above
+            centre = (known * centre + above * expected) / precision
+        factor = factored(precision, precision)
+        return Proposal(centre + spread(factor, noise), log_density(factor, noise))
+
+    def _informed(
+        self,
+        heard: Heard,
+        move: Move,
+        default: Tensor,
+        expected: Tensor | None,
+        above: Tensor | None,
+        noise: Tensor,
+    ) -> Proposal:
+        """From messages that carry their precision."""
+        eta, precision = heard.information, heard.precision
+        assert eta is not None
+        assert precision is not None
+        if expected is not None and above is not None:
+            precision = added_diagonal(precision, eta, above)
+            eta = eta + above * expected
+        elif self.log_lean is not None:
+            lean = bounded(self.log_lean).exp()
+            precision = added_diagonal(precision, eta, lean)
+            eta = eta + lean * default
+        factor = factored(precision, heard.value)
+        stretch = bounded(self.log_scale + move.change)
+        around = solved(factor, eta) + move.shift
+        state = around + stretch.exp() * spread(factor, noise)
+        return Proposal(state, log_density(factor, noise) - stretch)

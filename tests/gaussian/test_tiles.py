@@ -1,0 +1,61 @@
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from scipy import integrate
+from scipy.stats import norm
+
+from vfg.gaussian import tiles
+from vfg.gaussian.tiles import normal_moments
+
+
+def kinked(values):
+    """A map of two columns that bends at 0.5 and at -1 and 2."""
+    first = torch.where(values < 0.5, values, 0.5 + 3.0 * (values - 0.5))
+    second = torch.where(
+        values < -1, 2 * values, torch.where(values < 2, values - 1, 0.2 + 0.4 * values)
+    )
+    return torch.stack([first[..., 0], second[..., 1]], dim=-1)
+
+
+BREAKS = torch.tensor([[0.5, 0.5], [-1.0, 2.0]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("deviation", [1e-3, 0.3, 1.0, 4.0])
+def test_quadrature_is_exact_beside_bends(deviation):
+    mean = torch.tensor([[-2.0, -1.2], [0.5, 0.0], [0.7, 2.0], [5.0, 9.0]], dtype=torch.float64)
+    found = normal_moments(mean, torch.full_like(mean, deviation), BREAKS, kinked)
+    for row in range(4):
+        for column in range(2):
+            centre = mean[row, column].item()
+
+            def value(z, column=column, centre=centre):
+                point = torch.full((2,), centre + deviation * z, dtype=torch.float64)
+                return kinked(point)[column].item()
+
+            cuts = [(b - centre) / deviation for b in BREAKS[column].tolist()]
+            cuts = sorted({-8.0, 8.0, *(c for c in cuts if abs(c) < 8.0)})
+
+            def integral(function, cuts=cuts):
+                return sum(integrate.quad(function, *piece)[0] for piece in pairwise(cuts))
+
+            first = integral(lambda z: value(z) * norm.pdf(z))
+            second = integral(lambda z, first=first: (value(z) - first) ** 2 * norm.pdf(z))
+            assert found[0][row, column].item() == pytest.approx(first, rel=1e-6, abs=1e-9)
+            assert found[1][row, column].item() == pytest.approx(second, rel=1e-5)
+
+
+def test_pieces_one_by_one_give_the_same_moments(monkeypatch):
+    mean = torch.linspace(-3, 3, 20, dtype=torch.float64).reshape(5, 2, 2)
+    together = normal_moments(mean, 0.5 + mean.abs(), BREAKS, kinked)
+    monkeypatch.setattr(tiles, "POINTS_AT_ONCE", 1)
+    alone = normal_moments(mean, 0.5 + mean.abs(), BREAKS, kinked)
+    torch.testing.assert_close(together, alone, rtol=1e-13, atol=1e-13)
+
+
+def test_a_certain_value_is_mapped_as_it_is():
+    mean = torch.tensor([[0.1, math.pi]], dtype=torch.float64)
+    found, variance = normal_moments(mean, torch.zeros_like(mean), BREAKS, kinked)
+    torch.testing.assert_close(found, kinked(mean))
+    torch.testing.assert_close(variance, torch.zeros_like(mean))

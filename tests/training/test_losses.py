@@ -1,0 +1,111 @@
+"""Training on the bound: what it learns, what it sees, and what it refuses."""
+
+import pytest
+import torch
+
+import vfg
+from vfg.training.losses import BoundLoss, SurrogateLoss, held_out_score
+
+NAN = float("nan")
+
+
+def table(rows=400, seed=0):
+    """Two sections that follow one number, and one that does not."""
+    generator = torch.Generator().manual_seed(seed)
+    z, noise = torch.randn(rows, 1, generator=generator), torch.randn(rows, 4, generator=generator)
+    return torch.cat([z, -z, 2.0 * z, torch.zeros_like(z)], dim=1) + 0.3 * noise
+
+
+def small(**options):
+    graph = vfg.Graph.star({"a": 2, "b": 1, "c": 1}, width=3)
+    options = {"latent": "normal", "states": vfg.Sampled(amortised=16), **options}
+    flow = vfg.Coupling(blocks=4, hidden=16, activation="silu")
+    return vfg.VFG(graph, flow=flow, likelihood=vfg.Gaussian(learn=True), **options)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "gaussian"])
+def test_training_raises_the_bound_and_teaches_conditional_answers(aggregation):
+    model, test = small(aggregation=aggregation), table(200, seed=1)
+    before = model.log_likelihood(test, samples=50).mean()
+    history = vfg.fit(
+        model, table(), epochs=40, batch=40, rate=1e-2, warmup=3, validation=0.05, progress=False
+    )
+    after = model.log_likelihood(test, samples=50).mean()
+    assert after > before + 1.0
+    # As if the columns had nothing to do with each other.
+    apart = torch.distributions.Normal(table().mean(0), table().std(0))
+    assert after > apart.log_prob(test).sum(1).mean() + 1.0
+    answer = model.infer(torch.where(torch.tensor([True, True, False, True]), test, NAN))
+    error = (answer.mean["b"] - test[:, 2:3]).square().mean()
+    assert error < 0.2 * test[:, 2].var()
+    assert history[-1].kl > 0.0
+    assert history[-1].edge == 0.0
+
+
+def test_the_weight_of_the_kl_terms_warms_up():
+    history = vfg.fit(small(), table(100), epochs=4, warmup=2, batch=50, progress=False)
+    assert [epoch.beta for epoch in history] == [0.0, 0.5, 1.0, 1.0]
+    first = history[0]
+    assert first.objective == pytest.approx(first.reconstruction, rel=1e-4)
+
+
+def test_free_bits_keep_information_in_the_latent_states():
+    settings = {"epochs": 15, "batch": 50, "rate": 5e-3, "progress": False, "masking": None}
+    noise = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
+    kept, lost = small(), small()
+    vfg.fit(kept, noise, free_bits=1.0, **settings)
+    vfg.fit(lost, noise, **settings)
+    assert kept.bound(noise).kl["root"].mean() > lost.bound(noise).kl["root"].mean()
+    with pytest.raises(ValueError, match="free_bits must be at least 0"):
+        vfg.fit(small(), noise, free_bits=-1.0, **settings)
+
+
+def test_a_masked_step_bounds_what_it_shows():
+    model = small()
+    cells, seen = table(8), torch.ones(8, 4, dtype=torch.bool)
+    seen[:, 2] = False
+    torch.manual_seed(0)
+    one = BoundLoss(model, 0.0)(cells, seen, seen.float(), None, torch.ones(()))
+    torch.manual_seed(0)
+    other = BoundLoss(model, 0.0)(
+        cells * torch.tensor([1.0, 1.0, 9.0, 1.0]), seen, seen.float(), None, torch.ones(())
+    )
+    assert torch.equal(one, other)
+
+
+def test_masked_training_never_scores_what_it_hides(monkeypatch):
+    shown = []
+
+    def spy(self, cells, seen, scored, labels, beta):
+        shown.append(torch.equal(seen.float(), scored))
+        return plain(self, cells, seen, scored, labels, beta)
+
+    plain = BoundLoss.forward
+    monkeypatch.setattr(BoundLoss, "forward", spy)
+    vfg.fit(small(), table(100), epochs=1, batch=25, progress=False)
+    assert shown
+    assert all(shown)
+
+
+@torch.no_grad()
+def test_held_out_cells_are_scored_by_their_mean_probability():
+    model = small(states="deterministic")
+    cells, seen = table(6), torch.ones(6, 4, dtype=torch.bool)
+    seen[:, 2] = False
+    scored = (~seen).float()
+    found = held_out_score(model, cells, seen, scored, None)
+    assert found.item() == pytest.approx(
+        model.objective(cells, seen, scored, None, 0.0).total.sum().item()
+    )
+    drawn = held_out_score(small(), cells, seen, scored, None)
+    assert torch.equal(drawn, held_out_score(small(), cells, seen, scored, None))
+    assert SurrogateLoss(model)(cells, seen, scored, None, torch.ones(())).shape == (6,)
+
+
+def test_runs_with_sampled_states_resume_to_the_bit(tmp_path):
+    settings = {"batch": 50, "progress": False, "validation": 0.1}
+    whole, again = small(), small()
+    vfg.fit(whole, table(100), epochs=3, checkpoint=tmp_path / "one", **settings)
+    vfg.fit(again, table(100), epochs=3, checkpoint=tmp_path / "two", **settings)
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
