@@ -45,7 +45,8 @@ class Cell(NamedTuple):
     table: str
     seed: int
     method: str
-    number: int
+    setting: str
+    """The configuration as JSON: one that changes is another cell."""
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     rows, begun = split(cell.table, cell.seed), time.perf_counter()
     found: dict[str, Any] = cell._asdict()
     try:
-        setting = CONFIGURATIONS[cell.method][cell.number]
+        setting = json.loads(cell.setting)
         log_prob = FITS[cell.method](rows.train, rows.validation, setting, cell.seed)
         found["validation"] = float(log_prob(rows.validation).mean())
         found["test"] = float(log_prob(rows.test).mean())
@@ -90,9 +91,14 @@ def run(cells: list[Cell], jobs: int) -> None:
             print(f"{number}/{len(cells)}", *list(result.values())[:4], result["seconds"], "s")
 
 
+def settings(method: str) -> list[str]:
+    """The configurations of a method as JSON."""
+    return [json.dumps(setting) for setting in CONFIGURATIONS[method]]
+
+
 def chosen(cells: dict[Cell, dict[str, Any]], table: str, seed: int, method: str) -> Any:
     """The configuration that is best on the validation rows; None unless all were measured."""
-    wanted = [Cell(table, seed, method, k) for k in range(len(CONFIGURATIONS[method]))]
+    wanted = [Cell(table, seed, method, setting) for setting in settings(method)]
     if any(cell not in cells for cell in wanted):
         return None
     usable = [c for c in (cells[w] for w in wanted) if np.isfinite(c.get("validation", np.nan))]
@@ -110,7 +116,7 @@ def collect() -> dict[str, Any]:
                 methods[method] = {
                     "test": [round(pick["test"], 4) for pick in picks],
                     "missing": [round(pick["missing"], 4) for pick in picks if method in MARGINAL],
-                    "chosen": [CONFIGURATIONS[method][pick["number"]] for pick in picks],
+                    "chosen": [json.loads(pick["setting"]) for pick in picks],
                 }
         found[table] = {"rows": len(values), "columns": values.shape[1], "methods": methods}
     seconds = {
@@ -162,17 +168,18 @@ def main() -> None:
     asked = arguments()
     methods = installed(asked.rivals)
     if asked.quick:
-        found = [measure(Cell("banknote", SEEDS[0], name, 0)) for name in methods]
+        cells = [Cell("banknote", SEEDS[0], name, settings(name)[0]) for name in methods]
+        found = [measure(cell) for cell in cells]
         save({"seeds": list(SEEDS[:1]), "cells": found}, quick=True)
         return
     if not asked.collect:
         known = measured()
         # What takes longest comes first, so that no core waits for another at the end.
         cells = [
-            Cell(table, seed, method, number)
+            Cell(table, seed, method, setting)
             for table in sorted(asked.tables, key=lambda name: -tables()[name].size)
             for method in reversed(methods)
-            for number in range(BUDGET)
+            for setting in settings(method)
             for seed in SEEDS
         ]
         run([cell for cell in cells if cell not in known], asked.jobs)

@@ -9,6 +9,7 @@ import json
 from statistics import mean, stdev
 from typing import Any
 
+from density_report import density
 from imputation_report import imputation
 from likelihood_report import likelihood
 from pages import provenance, rows
@@ -163,6 +164,8 @@ def main() -> None:
     sections = [INTRODUCTION, synthetic(), network(), fitting(), universality(), layerwise()]
     if (FOLDER / "imputation.json").is_file():
         sections.append(imputation(read("imputation")))
+    if (FOLDER / "density.json").is_file():
+        sections.append(density(read("density")))
     if (FOLDER / "likelihood.json").is_file():
         sections.append(likelihood(read("likelihood")))
     page = "\n".join(sections)

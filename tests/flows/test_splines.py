@@ -95,6 +95,26 @@ def test_derivatives_have_no_jump_at_the_knots(size):
     torch.testing.assert_close(before, after, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("function", [rational_quadratic, inverse_rational_quadratic])
+def test_one_spline_for_many_inputs_is_the_same_as_one_for_each(function):
+    raw = [draw(5, 1, count, seed=seed) for seed, count in enumerate((8, 8, 9))]
+    x, weight = 3.0 * draw(5, 40, seed=5), draw(5, 40, seed=6)
+    found = []
+    for copies in (1, 40):
+        spread = [part.expand(5, copies, -1).clone().requires_grad_(True) for part in raw]
+        widths, heights = bounded_bins(spread[0], 8.0), bounded_bins(spread[1], 8.0)
+        derivatives = bounded_derivatives(spread[2], widths, heights)
+        y, log_derivative = function(x, widths, heights, derivatives, left=-4.0, bottom=-4.0)
+        with torch.no_grad():
+            plain = function(x, widths, heights, derivatives, left=-4.0, bottom=-4.0)
+        assert torch.equal(plain[0], y)
+        assert torch.equal(plain[1], log_derivative)
+        gradients = torch.autograd.grad((weight * (y + log_derivative)).sum(), spread)
+        found.append([y, log_derivative, *(part.sum(1) for part in gradients)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
 def test_bins_share_the_total_and_none_vanishes():
     sizes = bounded_bins(torch.tensor([1e4, 0.0, -1e4, 3.0]), total=8.0)
     assert sizes.sum().item() == pytest.approx(8.0)

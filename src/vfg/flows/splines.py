@@ -195,12 +195,8 @@ def _bin(index: Tensor, x_knots: Tensor, y_knots: Tensor, derivatives: Tensor) -
 
 def _shared_bin(index: Tensor, table: Tensor) -> _Bin:
     """Pick from one table `(..., numbers, bins)` for many inputs."""
-    if not table.requires_grad:
-        chosen = index.unsqueeze(-2).expand(*index.shape[:-1], table.shape[-2], -1)
-        return _Bin(*table.gather(-1, chosen).unbind(-2))
-    # A product with ones and zeros picks the same bits, and its gradient is a product too.
-    bins = torch.arange(table.shape[-1], device=index.device)
-    return _Bin(*(table @ (bins[:, None] == index.unsqueeze(-2)).to(table)).unbind(-2))
+    chosen = index.unsqueeze(-2).expand(*index.shape[:-1], table.shape[-2], -1)
+    return _Bin(*table.gather(-1, chosen).unbind(-2))
 
 
 def _bend(position: Tensor, here: _Bin) -> Tensor:

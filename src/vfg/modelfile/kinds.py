@@ -91,8 +91,9 @@ def kind_of(model: Storable) -> str:
     kind = next((name for name, known in _KINDS.items() if known is type(model)), None)
     if kind is None:
         raise TypeError(
-            f"only {', '.join(known_kinds())} models can be saved, but got {type(model).__name__}; unwrap "
-            "the model, or register its class with vfg.modelfile.register"
+            f"only {', '.join(known_kinds())} models can be saved, but got "
+            f"{type(model).__name__}; unwrap the model, or register its class with "
+            "vfg.modelfile.register"
         )
     return kind
 
