@@ -11,16 +11,17 @@ OURS = "GaussianVFG"
 
 DENSITY = """## Densities of continuous tables
 
-Mean log p of a held-out row in nats, z-scored by the training rows; higher is better. Tables are those of the UCI
-archive with at least 3 continuous columns: more than 20 distinct values, none in over 10 % of the rows, no correlation
-above 0.98 with a column before. Equal rows count once, and rounding is undone by uniform noise. 60 % of the rows train,
-20 % choose, 20 % test, {seeds} splits. Every method had {budget} configurations, of which the validation rows chose one;
-they could also stop the training of ours and of the flows. "–" was not measured.
+Mean log p of a held-out row in nats, z-scored by the training rows; higher is better. Tables are
+those of the UCI archive with at least 3 continuous columns: more than 20 distinct values, none in
+over 10 % of the rows, no correlation above 0.98 with a column before. Equal rows count once, and
+rounding is undone by uniform noise. 60 % of the rows train, 20 % choose, 20 % test, {seeds}
+splits. Every method had {budget} configurations, of which the validation rows chose one; they
+could also stop the training of ours and of the flows. "–" was not measured.
 
 {whole}
 
-log p of the observed cells if 30 % of the test cells are missing at random, the same cells for all, without training
-for it. The flows have no answer.
+log p of the observed cells if 30 % of the test cells are missing at random, the same cells for
+all, without training for it. The flows have no answer.
 
 {missing}
 
