@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import vfg
 from vfg.training import loop
 from vfg.training.data import Table, held_out
+from vfg.training.settings import Settings
 
 NAN = float("nan")
 QUICK = {"progress": False, "epochs": 4, "batch": 64}
@@ -38,7 +39,7 @@ def settings_of(**changes):
     options = {"masking": None, "layerwise": False, "beta": 1.0, "warmup": 0, "free_bits": 0.0}
     options |= {"epochs": 1, "steps": None, "budget": None, "batch": 64, "rate": 1e-3, "clip": 1.0}
     options |= {"weight_decay": 0.0, "validation": 0.0, "patience": None, "scale": False}
-    return loop.Settings(**options | {"compile": False, "seed": 0} | changes)
+    return Settings(**options | {"compile": False, "seed": 0} | changes)
 
 
 def same_bits(one, two):

@@ -16,9 +16,10 @@ from vfg.likelihoods import GaussianLikelihood
 from vfg.model import VFG
 from vfg.training.data import Table
 from vfg.training.distributed import World
-from vfg.training.loop import Run, Settings
+from vfg.training.loop import Run
 from vfg.training.masking import Masking
 from vfg.training.progress import Progress
+from vfg.training.settings import Settings
 
 from .combining import Combination, combine
 from .forest import stacked, tiled, unstack

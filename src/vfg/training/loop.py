@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from vfg.training.losses import BoundLoss, SurrogateLoss, held_out_score
 from vfg.training.masking import Masking
 from vfg.training.optimiser import AdamW, one_cycle
 from vfg.training.progress import Progress
+from vfg.training.settings import Settings
 
 BOTH_ALGORITHMS = Masking()
 """Algorithms 1 and 2 in turns."""
@@ -30,47 +31,6 @@ RESTARTS = 5
 """How often a non-finite loss is answered by going back and lowering the rate."""
 SLOWDOWN = 0.3
 """By how much the rate is lowered then."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything that decides what training does to a model, beside the model and the table."""
-
-    masking: Masking | None
-    layerwise: bool
-    beta: float
-    warmup: int
-    free_bits: float
-    epochs: int
-    steps: int | None
-    budget: float | None
-    batch: int
-    rate: float
-    weight_decay: float
-    clip: float
-    validation: float
-    patience: int | None
-    scale: bool
-    compile: bool
-    seed: int
-
-    def __post_init__(self) -> None:
-        _at_least("epochs", self.epochs, 1)
-        _at_least("batch", self.batch, 1)
-        _at_least("steps", 1 if self.steps is None else self.steps, 1)
-        _at_least("warmup", self.warmup, 0)
-        _at_least("beta", self.beta, 0.0)
-        _at_least("free_bits", self.free_bits, 0.0)
-        _at_least("patience", 1 if self.patience is None else self.patience, 1)
-        if not 0.0 <= self.validation < 1.0:
-            raise ValueError(
-                f"validation is the share of cells held out, from 0 to below 1, but got "
-                f"{self.validation}"
-            )
-        for name in ("rate", "clip", "budget"):
-            value = getattr(self, name)
-            if value is not None and not value > 0.0:
-                raise ValueError(f"{name} must be positive, but got {value}")
 
 
 def fit(
@@ -452,8 +412,3 @@ def _freeze_all_but(layers: list[list[nn.Parameter]], chosen: int) -> None:
         if number != chosen:
             for parameter in parameters:
                 parameter.grad = None
-
-
-def _at_least(name: str, value: float, least: float) -> None:
-    if not value >= least:
-        raise ValueError(f"{name} must be at least {least}, but got {value}")
