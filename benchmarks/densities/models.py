@@ -209,14 +209,14 @@ REQUIRED = {"SPFlow": "spflow", "MAF": "zuko", "NSF": "zuko"}
 _FLOW = _grid(transforms=[2, 4], hidden=[32, 128], decay=[1e-4, 1e-1])
 CONFIGURATIONS: dict[str, list[Configuration]] = {
     OURS: [
-        _star("spline", "root", 1, 0.5, 0.0),
         _star("spline", "root", 1, 0.1, 0.0),
-        _star("spline", "root", 8, 1.0, 1.0),
+        _star("spline", "root", 1, 0.5, 0.0),
         _star("spline", "root", 8, 0.25, 1.0),
+        _star("spline", "root", 8, 1.0, 1.0),
         _star("spline", "root", 32, 1.0, 0.25),
         _star("spline", "loadings", 4, 0.5, 0.5),
-        _star("affine", "root", 16, 1.0, 1.0),
-        _star("affine", "root", 32, 1.0, 0.1),
+        _star("affine", "root", 4, 1.0, 0.4),
+        _star("affine", "root", 64, 1.0, 0.1),
     ],
     "Gaussian": _grid(shrinkage=[0.0, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0]),
     "Gaussian mixture": _grid(components=[2, 6, 20, 64], covariance=["full", "diag"]),
