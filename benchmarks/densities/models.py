@@ -219,7 +219,7 @@ CONFIGURATIONS: dict[str, list[Configuration]] = {
         _star("affine", "root", 64, 1.0, 0.1),
     ],
     "Gaussian": _grid(shrinkage=[0.0, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0]),
-    "Gaussian mixture": _grid(components=[2, 6, 20, 64], covariance=["full", "diag"]),
+    "Gaussian mixture": _grid(components=[2, 5, 12, 32], covariance=["full", "diag"]),
     "SPFlow": _grid(rows=[20, 60], dependence=[0.1, 0.2, 0.3, 0.5]),
     "MAF": _FLOW,
     "NSF": [{**setting, "transforms": setting["transforms"] // 2} for setting in _FLOW],
