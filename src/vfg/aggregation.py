@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Flow, Framed
+from vfg.solving import positive_solve
 
 if TYPE_CHECKING:
     from vfg.messages import EdgeGroup
@@ -229,9 +230,7 @@ class GaussianWeighted(_Informed):
 
     @staticmethod
     def _solve(precision: Tensor, eta: Tensor) -> Tensor:
-        # cholesky_ex does not look at the result, so nothing waits for the device.
-        factor, _ = torch.linalg.cholesky_ex(precision)
-        return torch.cholesky_solve(eta[..., None], factor)[..., 0]
+        return positive_solve(precision, eta)
 
 
 AGGREGATIONS: dict[str, Aggregation] = {

@@ -13,6 +13,7 @@ import vfg
 from vfg.training import loop
 from vfg.training.data import Table, held_out
 from vfg.training.settings import Settings
+from vfg.training.steps import Steps
 
 NAN = float("nan")
 QUICK = {"progress": False, "epochs": 4, "batch": 64}
@@ -284,7 +285,7 @@ def _captured(loss):
 
 def test_an_interrupt_returns_the_best_model_so_far(monkeypatch):
     model, calls = small(), []
-    step = loop.Run._step
+    step = Steps._step
 
     def interrupted(self, *arguments):
         calls.append(1)
@@ -292,7 +293,7 @@ def test_an_interrupt_returns_the_best_model_so_far(monkeypatch):
             raise KeyboardInterrupt
         return step(self, *arguments)
 
-    monkeypatch.setattr(loop.Run, "_step", interrupted)
+    monkeypatch.setattr(Steps, "_step", interrupted)
     history = vfg.fit(model, circle(), progress=False, epochs=100, batch=64)
     assert history.stopped == "interrupted"
     assert len(history) == 2
@@ -369,11 +370,12 @@ def test_a_masked_step_scores_what_it_hides_and_a_little_of_what_it_shows():
     model = small()
     settings = settings_of(masking=vfg.Masking(rate=0.5, visible=0.25), epochs=1, batch=64)
     run = loop.Run(model, Table(table, seen, None), settings, loop.World(), None)
-    rows = torch.arange(100)
-    shown, scored = run._masks(0, rows, torch.Generator().manual_seed(0))  # Algorithm 1
+    steps, rows = run.steps, torch.arange(64)
+    steps.rows.copy_(rows)
+    shown, scored = steps._masks(masked=False)  # Algorithm 1
     assert torch.equal(shown, seen[rows])
     assert torch.equal(scored, seen[rows].float())
-    shown, scored = run._masks(1, rows, torch.Generator().manual_seed(0))  # Algorithm 2
+    shown, scored = steps._masks(masked=True)  # Algorithm 2
     hidden = seen[rows] & ~shown
     assert (shown & ~seen[rows]).sum() == 0
     assert 0 < hidden.sum() < seen[rows].sum()
@@ -386,7 +388,7 @@ def test_epochs_of_some_steps_see_every_row_equally_often():
     seen = torch.ones(100, 5, dtype=torch.bool)
     settings = settings_of(epochs=2, steps=7, batch=50)
     run = loop.Run(model, Table(table, seen, None), settings, loop.World(), None)
-    order = run._order(torch.Generator().manual_seed(0))
+    order = run.steps._order()
     assert len(order) == 8 * 50
     assert order.bincount().tolist() == [4] * 100
     history = vfg.fit(small(), table, epochs=3, steps=5, batch=50, progress=False)

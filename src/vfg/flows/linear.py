@@ -12,6 +12,9 @@ from ._checks import check_count
 from ._numerics import normal, private_generator, without_autocast
 from .base import Flow
 
+FEW = 4
+"""Up to so many reflections a few products are faster than a triangular solver."""
+
 
 class Permutation(Flow):
     r"""A fixed reordering of the coordinates, $y_i = x_{\text{order}_i}$.
@@ -226,7 +229,20 @@ class Householder(Flow):
         half = torch.eye(unit.shape[1], dtype=dtype, device=unit.device) / 2
         with without_autocast(unit):
             triangle = (unit @ unit.mT).triu(1) + half
+        if unit.shape[1] <= FEW:
+            return unit, _substituted(triangle, unit)
         return unit, torch.linalg.solve_triangular(triangle, unit, upper=True)
+
+
+def _substituted(triangle: Tensor, right: Tensor) -> Tensor:
+    """Solve with upper triangular matrices that have 1/2 on their diagonal, row by row."""
+    solved: list[Tensor] = []
+    for k in reversed(range(triangle.shape[-1])):
+        row = right[:, k]
+        for place, other in enumerate(reversed(solved), start=k + 1):
+            row = row - triangle[:, k, place, None] * other
+        solved.append(2.0 * row)
+    return torch.stack(solved[::-1], dim=1)
 
 
 def _unit_or_zero(vectors: Tensor) -> Tensor:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vfg.aggregation import FramedPrecision
 from vfg.inference import fit_spread
 from vfg.inputs import ArrayLike, as_cells, as_labels, scaled
 from vfg.model import VFG
@@ -19,11 +18,12 @@ from vfg.training.checkpoint import Checkpoint, fingerprint
 from vfg.training.data import Table, collected, fit_scaling, held_out, initialise
 from vfg.training.distributed import World, chosen_device, joined_world
 from vfg.training.history import Epoch, History
-from vfg.training.losses import BoundLoss, SurrogateLoss, held_out_score
+from vfg.training.losses import HeldOutLoss
 from vfg.training.masking import Masking
 from vfg.training.optimiser import AdamW, one_cycle
 from vfg.training.progress import Progress
 from vfg.training.settings import Settings
+from vfg.training.steps import Steps
 
 BOTH_ALGORITHMS = Masking()
 """Algorithms 1 and 2 in turns."""
@@ -159,16 +159,13 @@ class Run:
         drawn = held_out(model, data, settings.validation, settings.seed)
         self.held = drawn if held is None else held
         self.data = Table(data.cells, data.seen & ~self.held, data.labels)
-        self.batch = self._batch_size(len(data.cells))
-        self.steps = settings.steps or len(data.cells) // self.batch
         self.history = History()
         self.slowdown = 1.0
         self.elapsed = 0.0
-        initialise(model, self.data, self.batch)
+        initialise(model, self.data, min(settings.batch, len(data.cells)))
         self.optimiser = AdamW(model, settings.rate, settings.weight_decay)
-        self.loss = self._loss_function()
-        self.layers = _edges_by_layer(model) if settings.layerwise else []
-        self.constrained = [m for m in model.modules() if isinstance(m, FramedPrecision)]
+        self.steps = Steps(model, self.data, settings, world, self.optimiser)
+        self.validation = HeldOutLoss(model, self.data, self.held, self.steps.recorder)
         self.best = _copy(model)
 
     def train(self, progress: Progress) -> History:
@@ -184,6 +181,7 @@ class Run:
                     self._save()
             except KeyboardInterrupt:
                 self.history.stopped = "interrupted"
+        self.optimiser.clear()
         _restore(self.model, self.best)
         self.model.is_trained.fill_(True)
         return self.history
@@ -193,7 +191,9 @@ class Run:
         number = len(self.history)
         start, memory = _copy(self.model), self.optimiser.copy()
         while True:
-            means, finite = self._steps(number, begun)
+            means, finite = self.steps.epoch(
+                number, self._seed(number), self._beta(number), partial(self._rate, begun=begun)
+            )
             if finite:
                 break
             broken = self._broken_node()
@@ -218,98 +218,13 @@ class Run:
             edge,
             root,
             constants,
-            validation=self._validation(),
+            validation=self.validation(),
             rate=self.optimiser.rate,
             beta=self._beta(number),
             seconds=self.elapsed,
         )
         if self.history.add(epoch):
             self.best = _copy(self.model)
-
-    def _steps(self, number: int, begun: float) -> tuple[list[float], bool]:
-        """The steps of an epoch; nothing is read back from the device until they are done."""
-        generator = self._reseed(number)
-        self.model.train()
-        order = self._order(generator)
-        beta = torch.tensor(self._beta(number), device=self.device, dtype=self.data.cells.dtype)
-        total = torch.zeros(6, device=self.device, dtype=self.data.cells.dtype)
-        finite = torch.ones((), dtype=torch.bool, device=self.device)
-        for k in range(self.steps):
-            step = number * self.steps + k
-            rows = order[k * self.batch : (k + 1) * self.batch]
-            self.optimiser.rate = self._rate(step, begun)
-            terms, norm = self._step(step, rows, beta, generator)
-            finite &= terms.isfinite().all() & norm.isfinite()
-            total += terms
-        self.model.eval()
-        return (total / self.steps).tolist(), bool(finite)
-
-    def _order(self, generator: torch.Generator) -> Tensor:
-        """The rows of an epoch's batches: whole passes over the table, each in its own order."""
-        rows = len(self.data.cells)
-        passes = -(-self.steps // (rows // self.batch))
-        orders = [
-            torch.randperm(rows, generator=generator, device=self.device)[
-                : rows // self.batch * self.batch
-            ]
-            for _ in range(passes)
-        ]
-        return torch.cat(orders)
-
-    def _step(
-        self, step: int, rows: Tensor, beta: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        seen, scored = self._masks(step, rows, generator)
-        own = slice(self.world.rank, None, self.world.size)
-        labels = None if self.data.labels is None else self.data.labels[rows[own]]
-        terms: Tensor = self.loss(self.data.cells[rows[own]], seen[own], scored[own], labels, beta)
-        self.optimiser.clear()
-        (-terms[0] / self.data.cells.shape[1]).backward()
-        if self.layers:
-            _freeze_all_but(self.layers, step % len(self.layers))
-        norm = self.optimiser.clip(self.settings.clip)
-        self.optimiser.step()
-        for constrained in self.constrained:
-            constrained.project()
-        return terms.detach(), norm
-
-    def _masks(self, step: int, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """What messages may see, and how much each cell counts in the likelihood."""
-        seen = self.data.seen[rows]
-        masking = self.settings.masking
-        if masking is None or not masking.is_masked(step):
-            return seen, seen.to(self.data.cells.dtype)
-        leaf_of_column = self.model.sections.leaf_of_column
-        sections = len(self.model.sections.positions)
-        kept = masking.draw(len(rows), sections, generator).index_select(1, leaf_of_column)
-        visible = seen & kept
-        if self.model.sampling is not None:
-            return visible, visible.to(self.data.cells.dtype)
-        scored = (seen & ~kept) + masking.visible * visible
-        return visible, scored.to(self.data.cells.dtype)
-
-    def _loss_function(self) -> Callable[..., Tensor]:
-        loss: nn.Module = (
-            SurrogateLoss(self.model)
-            if self.model.sampling is None
-            else BoundLoss(self.model, self.settings.free_bits)
-        )
-        if self.world.size > 1:
-            loss = nn.parallel.DistributedDataParallel(
-                loss, broadcast_buffers=False, find_unused_parameters=True
-            )
-        return torch.compile(loss) if self.settings.compile else loss
-
-    def _validation(self) -> float | None:
-        """Mean negative log-likelihood of the held-out cells, from messages of the others."""
-        rows = self.held.any(1).nonzero()[:, 0][:4096]
-        if not len(rows):
-            return None
-        with torch.no_grad():
-            scored = self.held[rows].to(self.data.cells.dtype)
-            labels = None if self.data.labels is None else self.data.labels[rows]
-            cells, seen = self.data.cells[rows], self.data.seen[rows]
-            return float(-held_out_score(self.model, cells, seen, scored, labels) / scored.sum())
 
     def _decide(self) -> None:
         """Whether to stop, and why."""
@@ -323,7 +238,7 @@ class Run:
             history.stopped = "patience"
 
     def _rate(self, step: int, begun: float) -> float:
-        done = step / (self.steps * self.settings.epochs)
+        done = step / (self.steps.number * self.settings.epochs)
         if self.settings.budget is not None:
             spent = self.elapsed if self.world.size > 1 else time.monotonic() - begun
             done = max(done, spent / self.settings.budget)
@@ -333,17 +248,9 @@ class Run:
         settings = self.settings
         return settings.beta * (min(1.0, number / settings.warmup) if settings.warmup else 1.0)
 
-    def _reseed(self, number: int) -> torch.Generator:
+    def _seed(self, number: int) -> int:
         """Everything drawn in an epoch follows from the seed and its number, so runs can resume."""
-        mixed = (self.settings.seed * 1_000_003 + number) * 101 + self.history.restarts
-        torch.manual_seed(mixed * 1009 + self.world.rank)  # dropout, inside a forked generator
-        return torch.Generator(self.device).manual_seed(mixed)
-
-    def _batch_size(self, rows: int) -> int:
-        size = min(self.settings.batch, rows) // self.world.size * self.world.size
-        if not size:
-            raise ValueError(f"{self.world.size} processes cannot share {rows} rows")
-        return size
+        return (self.settings.seed * 1_000_003 + number) * 101 + self.history.restarts
 
     def _broken_node(self) -> str:
         """The first node whose state is not finite, else the one with the largest state."""
@@ -395,20 +302,3 @@ def _restore(model: VFG, state: dict[str, Tensor]) -> None:
     with torch.no_grad():
         for name, value in model.state_dict().items():
             value.copy_(state[name])
-
-
-def _edges_by_layer(model: VFG) -> list[list[nn.Parameter]]:
-    """The parameters of the edges into each layer, from the leaves up."""
-    schedule = model.passing.schedule
-    found: dict[int, list[nn.Parameter]] = {}
-    for index, group in enumerate(schedule.groups):
-        layer = schedule.blocks[group.parent].layer
-        found.setdefault(layer, []).extend(model.passing.group(index).parameters())
-    return [found[layer] for layer in sorted(found)]
-
-
-def _freeze_all_but(layers: list[list[nn.Parameter]], chosen: int) -> None:
-    for number, parameters in enumerate(layers):
-        if number != chosen:
-            for parameter in parameters:
-                parameter.grad = None

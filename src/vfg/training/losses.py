@@ -10,8 +10,13 @@ from torch import Tensor, nn
 from vfg.bound import lower_bound
 from vfg.inference.counted import CountedNoise
 from vfg.model import VFG
+from vfg.objective import Terms
 from vfg.sampling import drawn, fresh_noise, log_likelihoods
+from vfg.training.capture import Recorder, Replayed
+from vfg.training.data import Table
 
+ROWS = 4096
+"""How many rows with held-out cells are looked at, at most."""
 DRAWS = 8
 """How many draws per row predict held-out cells."""
 
@@ -31,12 +36,17 @@ class SurrogateLoss(nn.Module):
         parts = [
             found.total,
             found.reconstruction.sum(),
-            found.kl.sum().to(cells).expand(len(cells)),
-            found.edge.sum().to(cells).expand(len(cells)),
+            _summed(found.kl, cells),
+            _summed(found.edge, cells),
             found.root,
             found.constants,
         ]
         return torch.stack([part.mean() for part in parts])
+
+
+def _summed(terms: Terms, cells: Tensor) -> Tensor:
+    """All terms, zero on the right device where a graph has none."""
+    return terms.sum() if terms.stacks else cells.new_zeros(())
 
 
 class BoundLoss(nn.Module):
@@ -67,6 +77,39 @@ class BoundLoss(nn.Module):
                 zero,
             ]
         )
+
+
+class HeldOutLoss:
+    """Mean negative log-likelihood of the held-out cells, from messages of the others.
+
+    Args:
+        model: the model.
+        data: cells, those that may be seen, and labels.
+        held: which cells are held out.
+        recorder: what a GPU records it with; None records nothing.
+    """
+
+    def __init__(self, model: VFG, data: Table, held: Tensor, recorder: Recorder | None) -> None:
+        rows = held.any(1).nonzero()[:ROWS, 0]
+        labels = None if data.labels is None else data.labels[rows]
+        self.model, self.data = model, Table(data.cells[rows], data.seen[rows], labels)
+        self.scored = held[rows].to(data.cells.dtype)
+        self.value = torch.zeros((), dtype=data.cells.dtype, device=data.cells.device)
+        # Draws come from the CPU, so that they are the same on every device.
+        self.compute = Replayed(self._compute, recorder if model.sampling is None else None)
+
+    def __call__(self) -> float | None:
+        """The loss; None without held-out cells."""
+        if not len(self.scored):
+            return None
+        self.compute()
+        return float(self.value)
+
+    @torch.no_grad()
+    def _compute(self) -> None:
+        cells, seen, labels = self.data
+        score = held_out_score(self.model, cells, seen, self.scored, labels)
+        self.value.copy_(-score / self.scored.sum())
 
 
 def held_out_score(

@@ -33,17 +33,31 @@ class AdamW:
             {"params": bent, "weight_decay": weight_decay},
             {"params": other, "weight_decay": 0.0},
         ]
+        device = next(iter(self.named.values())).device
+        # On a GPU the rate lies on the device, where a recorded step reads it.
+        self._tensor = torch.tensor(rate, device=device) if device.type == "cuda" else None
+        self._rate = rate
         self.inner = torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=rate, fused=True
+            [group for group in groups if group["params"]],
+            lr=rate if self._tensor is None else self._tensor,
+            fused=True,
+            capturable=device.type == "cuda",
         )
+        if self._tensor is not None:
+            for group in self.inner.param_groups:
+                group["lr"] = self._tensor
 
     @property
     def rate(self) -> float:
         """The learning rate."""
-        return float(self.inner.param_groups[0]["lr"])
+        return self._rate
 
     @rate.setter
     def rate(self, value: float) -> None:
+        self._rate = value
+        if self._tensor is not None:
+            self._tensor.fill_(value)
+            return
         for group in self.inner.param_groups:
             group["lr"] = value
 
@@ -68,12 +82,14 @@ class AdamW:
         }
 
     def restore(self, memory: dict[str, Tensor]) -> None:
-        """Go back to what `copy` returned."""
-        for parameter in self.named.values():
-            self.inner.state.pop(parameter, None)
+        """Go back to what `copy` returned; tensors stay where they are."""
+        for name, parameter in self.named.items():
+            for key, value in self.inner.state[parameter].items():
+                # A parameter without memory starts from zeros.
+                value.copy_(memory.get(f"{name}/{key}", torch.zeros_like(value)))
         for name, value in memory.items():
             owner, _, key = name.rpartition("/")
-            self.inner.state[self.named[owner]][key] = value.clone()
+            self.inner.state[self.named[owner]].setdefault(key, value.clone())
 
 
 def one_cycle(done: float) -> float:

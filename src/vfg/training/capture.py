@@ -1,0 +1,105 @@
+"""Work that a GPU records once and then replays: all its kernels for the price of one launch."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+
+WARM_UP = 2
+"""How often work runs before it is recorded: what happens only at first must not be in it."""
+
+Work = Callable[[], None]
+"""What it reads and writes are tensors that stay where they are; it decides nothing by numbers."""
+
+
+class Recorder:
+    """Records work on one GPU as CUDA graphs, which share their memory.
+
+    Work that cannot be recorded, because it waits for the device or calls something that does, runs
+    as it is, and a warning says so.
+
+    Args:
+        device: the GPU.
+        generators: where work draws from, beside torch's global generator of the device.
+    """
+
+    def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
+        self.device = device
+        own = torch.cuda.current_device() if device.index is None else device.index
+        self.generators = list(generators)
+        self.drawn_from = [torch.cuda.default_generators[own], *generators]
+        self.stream = torch.cuda.Stream(device)
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, work: Work) -> None:
+        """Run the work beside the main stream, as a recording will."""
+        main = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(main)
+        with torch.cuda.stream(self.stream):
+            work()
+        main.wait_stream(self.stream)
+
+    def record(self, work: Work) -> Work:
+        """What replays the work, which is not run now; the work itself if it cannot be recorded."""
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        # What is freed while recording would wait for the device.
+        gc.collect()
+        torch.cuda.synchronize(self.device)
+        before = [generator.clone_state() for generator in self.drawn_from]
+        try:
+            with torch.cuda.stream(self.stream):
+                graph.capture_begin(pool=self.pool)
+                try:
+                    work()
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            # A recording that fails leaves its generators believing that they are recorded.
+            for generator, state in zip(self.drawn_from, before, strict=True):
+                generator.graphsafe_set_state(state)
+            torch.cuda.synchronize(self.device)
+            reason = str(error).partition("\n")[0]
+            warnings.warn(f"steps are not recorded and run slower: {reason}", stacklevel=2)
+            return work
+        return graph.replay
+
+
+class Replayed:
+    """Work that runs as it is a few times and is replayed from then on.
+
+    Args:
+        work: what to do.
+        recorder: where it is recorded; None runs the work as it is every time.
+
+    Example:
+        >>> total = torch.zeros(())
+        >>> add = Replayed(lambda: total.add_(1.0), None)
+        >>> for _ in range(3):
+        ...     add()
+        >>> total
+        tensor(3.)
+    """
+
+    def __init__(self, work: Callable[[], object], recorder: Recorder | None) -> None:
+        self.work, self.recorder = work, recorder
+        self.calls = 0
+        self.replay: Work | None = None
+
+    def __call__(self) -> None:
+        """Do the work once."""
+        self.calls += 1
+        if self.recorder is None:
+            self.work()
+        elif self.calls <= WARM_UP:
+            self.recorder.warm_up(self._run)
+        else:
+            self.replay = self.replay or self.recorder.record(self._run)
+            self.replay()
+
+    def _run(self) -> None:
+        self.work()

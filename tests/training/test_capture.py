@@ -1,0 +1,97 @@
+"""Recorded steps: what they read must not move, and replaying must be running."""
+
+import pytest
+import torch
+
+import vfg
+from vfg.training.capture import WARM_UP, Replayed
+from vfg.training.data import Table
+from vfg.training.distributed import World
+from vfg.training.loop import Run
+from vfg.training.progress import Progress
+from vfg.training.settings import Settings
+
+RATE = {"masking": vfg.Masking(rate=0.5), "epochs": 3, "steps": 4, "batch": 16, "rate": 1e-2}
+FIXED = {"beta": 0.1, "warmup": 2, "free_bits": 0.0, "budget": None, "weight_decay": 1e-2}
+OTHERS = {"clip": 1.0, "validation": 0.1, "patience": None, "scale": False, "compile": False}
+
+
+class Imitation:
+    """Stands for a recorder on a machine without a GPU: keeps the work, and says when."""
+
+    def __init__(self, *_):
+        self.events = []
+
+    def warm_up(self, work):
+        self.events.append("warm up")
+        work()
+
+    def record(self, work):
+        self.events.append("record")
+
+        def replay():
+            self.events.append("replay")
+            work()
+
+        return replay
+
+
+def run_of(layerwise=False, seed=0):
+    graph = vfg.Graph.tree({"a": 1, "b": 1, "c": 1, "d": 2}, arity=2, width=3)
+    flow = vfg.Coupling(blocks=2, hidden=8, dropout=0.2)
+    model = vfg.VFG(graph, flow=flow, aggregation="gaussian", seed=seed)
+    table = torch.randn(50, 5, generator=torch.Generator().manual_seed(1))
+    data = Table(table, torch.rand(50, 5, generator=torch.Generator().manual_seed(2)) > 0.2, None)
+    settings = Settings(layerwise=layerwise, seed=0, **RATE, **FIXED, **OTHERS)
+    return Run(model, data, settings, World(), None)
+
+
+def places(run):
+    """Where everything lies that a step reads or writes."""
+    moments = [value for state in run.optimiser.inner.state.values() for value in state.values()]
+    own = [run.steps.rows, run.steps.beta, run.steps.total, run.steps.finite, run.validation.value]
+    tensors = [*run.model.state_dict().values(), *run.data[:2], *moments, *own]
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+def test_work_is_warmed_up_recorded_once_and_replayed():
+    recorder, done = Imitation(), []
+    work = Replayed(lambda: done.append(1), recorder)
+    for _ in range(5):
+        work()
+    assert len(done) == 5
+    assert recorder.events == ["warm up"] * WARM_UP + ["record"] + ["replay"] * (5 - WARM_UP)
+
+
+@pytest.mark.parametrize("layerwise", [False, True])
+def test_every_kind_of_step_is_recorded_once(layerwise):
+    plain, recorded = run_of(layerwise), run_of(layerwise)
+    recorded.steps.recorder = Imitation()
+    histories = [run.train(Progress(3, visible=False)) for run in (plain, recorded)]
+    events = recorded.steps.recorder.events
+    kinds = len(recorded.steps.kinds)
+    assert kinds == 2
+    assert events.count("record") == kinds
+    assert events.count("warm up") == WARM_UP * kinds
+    assert events.count("replay") == 12 - WARM_UP * kinds
+    assert [e.objective for e in histories[0]] == [e.objective for e in histories[1]]
+
+
+def test_nothing_that_a_step_reads_moves_between_epochs_and_restarts():
+    run = run_of()
+    torch.manual_seed(0)
+    run._epoch(0.0)
+    before, memory = places(run), run.optimiser.copy()
+    run._epoch(0.0)
+    run.optimiser.restore(memory)
+    assert places(run) == before
+    for name, value in run.optimiser.copy().items():
+        assert torch.equal(value, memory[name]), name
+
+
+def test_going_back_to_before_the_first_step_forgets_all_moments():
+    run = run_of()
+    memory = run.optimiser.copy()
+    run._epoch(0.0)
+    run.optimiser.restore(memory)
+    assert all(bool((value == 0).all()) for value in run.optimiser.copy().values())
