@@ -11,6 +11,7 @@ from vfg.aggregation import Message, State, aggregation, learned_precision
 from vfg.flows import Flow
 from vfg.incidence import Incidence, added
 from vfg.lifting import Coordinates, Lifting
+from vfg.rows import Rows, chosen_rows
 from vfg.schedule import Group, Schedule
 
 
@@ -61,23 +62,41 @@ class EdgeGroup(nn.Module):
         """1 / |pa(child)| of every edge, `(edges, 1, 1)`."""
         return 1.0 / self.parents_each
 
-    def send(self, states: Tensor, sent: Tensor) -> Message:
-        """Children to parents: states `(children, batch, narrow)` without gaps, sent `(..., 1)`."""
-        source = self.below.spread(states)
+    def send(self, states: Tensor, sent: Tensor, *, sparing: bool = False) -> Message:
+        """Children to parents: states `(children, batch, narrow)` without gaps, sent `(..., 1)`.
+
+        If `sparing`, rows in which a child sends nothing may be left at 0.
+        """
+        source, sent = self.below.spread(states), self.below.spread(sent)
+        rows = chosen_rows(sent[..., 0] > 0) if sparing and self.flow is not None else None
+        if rows is not None:
+            source = rows.select(source)
         if self.lifting is not None:
             source = self.lifting.lift(source)
         value: Tensor = source if self.flow is None else self.flow(source)[0]
-        return Message(source, value, self.below.spread(sent))
+        if rows is not None:
+            source, value = rows.place(source), rows.place(value)
+        return Message(source, value, sent)
 
     def arrive(self, states: Tensor) -> Tensor:
         """The coordinates of the parents' states that each edge covers, `(edges, batch, wide)`."""
         arrived = self.above.spread(states)
         return arrived if self.coordinates is None else self.coordinates.select(arrived)
 
-    def return_(self, arrived: Tensor) -> Tensor:
-        """Parents to children: `(edges, batch, wide)` to `(edges, batch, narrow)`."""
+    def return_(self, arrived: Tensor, wanted: Tensor | None = None) -> Tensor:
+        """Parents to children: `(edges, batch, wide)` to `(edges, batch, narrow)`.
+
+        Rows that are not `wanted (children, batch)` may be left at 0.
+        """
+        rows: Rows | None = None
+        if wanted is not None and self.flow is not None:
+            rows = chosen_rows(self.below.spread(wanted))
+        if rows is not None:
+            arrived = rows.select(arrived)
         value = arrived if self.flow is None else self.flow.inverse(arrived)[0]
-        return value if self.lifting is None else self.lifting.drop(value)
+        if self.lifting is not None:
+            value = self.lifting.drop(value)
+        return value if rows is None else rows.place(value)
 
     def gather(self, messages: Tensor) -> Tensor:
         """Sum `(edges, batch, wide)` at the parents' coordinates, `(parents, batch, width)`."""
@@ -185,6 +204,7 @@ class MessagePassing(nn.Module):
         roots: dict[int, Tensor],
         evidence: dict[int, Tensor],
         fills: dict[int, Tensor] | None = None,
+        wanted: dict[int, Tensor] | None = None,
     ) -> Passes:
         """Forward, then backward.
 
@@ -194,11 +214,15 @@ class MessagePassing(nn.Module):
             evidence: for some latent blocks values that fix nodes, NaN where a coordinate is free.
             fills: for some blocks that are no roots what fills the gaps of partly observed states,
                 `(nodes, batch, width)`, in place of their learned default.
+            wanted: by leaf block, whose data matter in which rows, `(nodes, batch)`. Then neither
+                other data nor messages of leaves that send nothing have to be computed: they may
+                be 0. None computes everything.
         """
-        states, messages = self.forward_pass(leaves, roots, evidence, fills)
+        sparing = wanted is not None
+        states, messages = self.forward_pass(leaves, roots, evidence, fills, sparing=sparing)
         tops = {block: self._root_state(states[block], roots[block]) for block in roots}
         known = {block: states[block].observed.any(-1, keepdim=True) for block in roots}
-        backward, arrived, downward = self.backward_pass(tops, known, evidence)
+        backward, arrived, downward = self.backward_pass(tops, known, evidence, wanted)
         return Passes(
             states,
             [message.sent for message in messages],
@@ -214,6 +238,8 @@ class MessagePassing(nn.Module):
         roots: dict[int, Tensor],
         evidence: dict[int, Tensor],
         fills: dict[int, Tensor] | None = None,
+        *,
+        sparing: bool = False,
     ) -> tuple[list[State], list[Message]]:
         """From the leaves to the roots: the states of every block, the messages of every group."""
         states: list[State] = []
@@ -227,7 +253,9 @@ class MessagePassing(nn.Module):
                 rule = aggregation(block.treatment)
                 into = self.schedule.into(index)
                 for g in into:
-                    messages.append(self.group(g).send(*outgoing[self.schedule.groups[g].child]))
+                    child = self.schedule.groups[g].child
+                    spare = sparing and self.schedule.blocks[child].is_leaf
+                    messages.append(self.group(g).send(*outgoing[child], sparing=spare))
                 parts = [
                     rule.contribute(
                         self.group(g), messages[g], states[self.schedule.groups[g].child]
@@ -245,7 +273,11 @@ class MessagePassing(nn.Module):
         return states, messages
 
     def backward_pass(
-        self, tops: dict[int, Tensor], known: dict[int, Tensor], evidence: dict[int, Tensor]
+        self,
+        tops: dict[int, Tensor],
+        known: dict[int, Tensor],
+        evidence: dict[int, Tensor],
+        wanted: dict[int, Tensor] | None = None,
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """From the roots to the leaves.
 
@@ -253,6 +285,7 @@ class MessagePassing(nn.Module):
             tops: states of the root blocks.
             known: which of them have evidence beneath, `(nodes, batch, 1)`.
             evidence: as in `run`.
+            wanted: as in `run`.
 
         Returns:
             ĥ by block; ĥ of the parents on each edge's coordinates and f⁻¹ of it by group.
@@ -267,7 +300,8 @@ class MessagePassing(nn.Module):
                 out = self.schedule.out_of(index)
                 for g in out:
                     arrived[g] = self.group(g).arrive(states[groups[g].parent])
-                    downward[g] = self.group(g).return_(arrived[g])
+                    rows = None if wanted is None else wanted.get(index)
+                    downward[g] = self.group(g).return_(arrived[g], rows)
                 states[index], known[index] = self._meet(out, downward, known)
             if index in evidence:
                 given = evidence[index]

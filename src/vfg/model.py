@@ -243,11 +243,11 @@ class VFG(nn.Module):
         observed: Tensor,
         labels: Tensor | None = None,
         evidence: dict[int, Tensor] | None = None,
+        wanted: dict[int, Tensor] | None = None,
     ) -> Passes:
         """Both passes for a table without NaN and a mask of the same shape."""
-        return self.passing.run(
-            self._leaf_states(cells, observed), self._prior_means(labels), evidence or {}
-        )
+        leaves, priors = self._leaf_states(cells, observed), self._prior_means(labels)
+        return self.passing.run(leaves, priors, evidence or {}, wanted=wanted)
 
     def objective(
         self,
@@ -258,12 +258,14 @@ class VFG(nn.Module):
         beta: float | Tensor,
     ) -> Surrogate:
         """The surrogate with messages from the `observed` cells and likelihoods of the `scored`."""
-        passes = self.forward(cells, observed, labels)
+        weights = self.sections.split(scored.to(cells.dtype))
+        wanted = {block: (weight > 0).any(-1) for block, weight in weights.items()}
+        passes = self.forward(cells, observed, labels, wanted=wanted)
         return objective.surrogate(
             self.passing,
             passes,
             self.sections.split(cells),
-            self.sections.split(scored.to(cells.dtype)),
+            weights,
             {index: self.likelihood_at(index) for index in self._blocks_of(self.likelihoods)},
             {index: self.prior_at(index) for index in self._blocks_of(self.priors)},
             latent=self.latent,
