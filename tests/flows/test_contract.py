@@ -73,6 +73,10 @@ REGISTRY = {
         (2, 5),
     ),
     "Coupling": (lambda e, w: flows.Coupling(hidden=8).build(e, w), (1, 2, 5)),
+    "shared Coupling": (
+        lambda e, w: flows.Coupling(2, hidden=8, layers=2, shared=3).build(e, w),
+        (2, 5),
+    ),
     "Coupling, additive": (
         lambda e, w: flows.Coupling(2, hidden=8, kind="additive", activation="silu").build(e, w),
         (1, 2, 5),
@@ -80,6 +84,14 @@ REGISTRY = {
     "Coupling, spline": (
         lambda e, w: flows.Coupling(2, hidden=8, kind="spline", activation="tanh").build(e, w),
         (1, 2, 5),
+    ),
+    "Coupling, convolutions": (
+        lambda e, w: flows.Coupling(2, hidden=8, image=(w // 2, 2), channels=3).build(e, w),
+        (2, 6),
+    ),
+    "spline Coupling, convolutions": (
+        lambda e, w: flows.Coupling(2, 8, kind="spline", image=(1, w), channels=2).build(e, w),
+        (2, 5),
     ),
     "Coupling, normalised": (
         lambda e, w: flows.Coupling(3, hidden=8, activation="gelu", normalise=True).build(e, w),
@@ -133,6 +145,8 @@ STARTS_AS_IDENTITY = [
     "Coupling",
     "Coupling, additive",
     "Coupling, spline",
+    "Coupling, convolutions",
+    "spline Coupling, convolutions",
     "Coupling, normalised",
     "Spline",
     "Linear",
@@ -157,6 +171,11 @@ def some_flows(names):
 
 def draw(*shape, seed=1, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def is_shared(name, key):
+    """Whether a tensor belongs to the network that serves all edges."""
+    return name.startswith("shared") and key.endswith(("weight", "mixing"))
 
 
 def fresh(name, edges, width):
@@ -309,7 +328,8 @@ def test_a_stack_is_its_edges_one_by_one(name, edges, width, direction):
     y, log_det = getattr(stack, direction)(x)
     for edge in range(edges):
         single = fresh(name, 1, width).double()
-        state = {key: value[edge : edge + 1] for key, value in stack.state_dict().items()}
+        whole = stack.state_dict()
+        state = {k: v if is_shared(name, k) else v[edge : edge + 1] for k, v in whole.items()}
         single.load_state_dict(state)
         y_single, log_det_single = getattr(single, direction)(x[edge : edge + 1])
         torch.testing.assert_close(y_single[0], y[edge], rtol=0, atol=1e-12)
@@ -320,7 +340,8 @@ def test_a_stack_is_its_edges_one_by_one(name, edges, width, direction):
 def test_every_saved_tensor_has_the_edges_as_its_leading_axis(name, edges, width):
     state = fresh(name, edges, width).state_dict()
     assert state
-    assert [key for key, value in state.items() if value.shape[0] != edges] == []
+    leading = {key: 1 if is_shared(name, key) else edges for key in state}
+    assert {key: value.shape[0] for key, value in state.items()} == leading
 
 
 @every_flow

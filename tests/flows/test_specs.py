@@ -12,6 +12,7 @@ SPECS = [
     Coupling(),
     Coupling(blocks=2, hidden=16, kind="spline", layers=2, activation="gelu", bins=5),
     Coupling(kind="additive", dropout=0.2, normalise=True),
+    Coupling(image=(3, 2), channels=4),
     Spline(),
     Spline(bins=4, tail=2.5, decreasing=True),
     Linear(),
@@ -41,6 +42,9 @@ def test_a_spec_is_described_by_its_name_and_fields():
         "bins": 8,
         "normalise": False,
         "gain": 1.0,
+        "shared": 0,
+        "image": None,
+        "channels": 16,
     }
 
 

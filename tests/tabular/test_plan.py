@@ -5,7 +5,7 @@ import pytest
 import vfg
 from vfg.tabular.plan import Plan, planned
 
-SHAPES = [(20, 2), (500, 8), (1_500, 60), (20_000, 10), (1_000_000, 8)]
+SHAPES = [(20, 2), (500, 8), (1_500, 60), (20_000, 10), (1_000_000, 8), (400, 1_000)]
 
 
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
@@ -34,3 +34,9 @@ def test_more_columns_get_wider_roots_up_to_a_limit():
     widths = [planned(1000, columns).width for columns in (2, 20, 200, 2000)]
     assert widths == sorted(widths)
     assert widths[-1] == widths[-2]
+
+
+def test_the_columns_of_wide_tables_share_their_conditioner_unless_there_are_more_members():
+    assert planned(1000, 1000).flow.shared > 0
+    assert planned(1000, 1000, members=2).flow.shared == 0
+    assert planned(1000, 100).flow.shared == 0

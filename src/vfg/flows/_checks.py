@@ -41,3 +41,13 @@ def check_choice(owner: str, name: str, value: str, choices: Iterable[str]) -> N
     if value not in known:
         options = ", ".join(repr(choice) for choice in known)
         raise ValueError(f"{owner} expects {name} to be one of {options}, but got {value!r}")
+
+
+def check_image(owner: str, value: tuple[int, int] | None) -> None:
+    """Raise unless `value` is None, or rows and columns."""
+    if value is None:
+        return
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise TypeError(f"{owner} expects (rows, columns) or None for image, but got {value!r}")
+    for name, count in zip(("the rows of image", "the columns of image"), value, strict=True):
+        check_count(owner, name, count, 1)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ._numerics import without_autocast
 from .base import Flow
+from .chains import through
 
 
 class Composition(Flow):
@@ -48,20 +49,10 @@ class Composition(Flow):
         return reduce(_compose, (flow.linear_part() for flow in self._members()))
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        first, *others = self._members()
-        y, log_det = first.forward(x)
-        for flow in others:
-            y, term = flow.forward(y)
-            log_det = log_det + term
-        return y, log_det
+        return through(self._members(), x, inverse=False)
 
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        *others, last = self._members()
-        x, log_det = last.inverse(y)
-        for flow in reversed(others):
-            x, term = flow.inverse(x)
-            log_det = log_det + term
-        return x, log_det
+        return through(self._members(), y, inverse=True)
 
     def _initialise(self, x: Tensor) -> Tensor:
         for flow in self._members():

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ._checks import check_choice, check_count, check_positive, check_rate
+from ._checks import check_choice, check_count, check_image, check_positive, check_rate
 from ._numerics import private_generator, uniform
+from .dropout import drop, dropout_factor, random_bytes
+from .shared import SharedLinear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -38,6 +40,11 @@ class Network:
             the inverse of a coupling undoes its forward map only on average.
         gain: by how much the weights of hidden layers start larger than uniform in ±1/√inputs; 2.45
             keeps the size of activations through ReLU.
+        shared: with 0 every edge has a network of its own; else one network serves all edges, which
+            are told apart by embeddings of this width.
+        image: rows and columns, if the coordinates are the pixels of an image: then convolutions
+            add to what the fully connected layers say, and splits are chequered.
+        channels: width of the convolutions' hidden layer, per pixel.
 
     Raises:
         TypeError: if an argument has the wrong type.
@@ -53,49 +60,48 @@ class Network:
     activation: str = "relu"
     dropout: float = 0.0
     gain: float = 1.0
+    shared: int = 0
+    image: tuple[int, int] | None = None
+    channels: int = 16
 
     def __post_init__(self) -> None:
         check_positive("Network", "gain", self.gain)
+        check_count("Network", "channels", self.channels, 1)
+        check_image("Network", self.image)
+        check_count("Network", "shared", self.shared, 0)
         check_count("Network", "hidden", self.hidden, 1)
         check_count("Network", "layers", self.layers, 1)
         check_choice("Network", "activation", self.activation, ACTIVATIONS)
         check_rate("Network", "dropout", self.dropout)
 
 
-SHARED = 8
-"""How many rows share a dropout mask, at most, where drawing it would be the slowest part."""
-
 PAPER = Network()
 """The network of the paper."""
 
 
 class _RectifiedDropout(torch.autograd.Function):
-    """ReLU, then zeros where the mask has them, in place; what is left is not scaled up."""
+    """ReLU, then zeros where bytes are small, in place; what is left is not scaled up."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
-        edges, together, hidden = mask.shape
-        x.clamp_min_(0.0).view(edges, together, -1, hidden).mul_(mask[:, :, None])
+    def forward(ctx: Any, x: Tensor, noise: Tensor, rate: float) -> Tensor:
+        drop(x.relu_(), noise, rate)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         return x
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (kept,) = ctx.saved_tensors
         # Dropped entries are 0 like those below 0, so one look tells both.
-        return torch.ops.aten.threshold_backward(gradients[0], kept, 0.0), None
+        return torch.ops.aten.threshold_backward(gradients[0], kept, 0.0), None, None
 
 
 def rectified_dropout(x: Tensor, rate: float) -> tuple[Tensor, float]:
     """ReLU and dropout of a tensor that may be overwritten, where memory is the bottleneck.
 
-    Up to `SHARED` rows of the batch drop the same units: drawing a random number for every entry
-    would take longer than the layer itself.
-
     Args:
         x: `(edges, batch, hidden)`, computed and not needed elsewhere.
-        rate: the share that is dropped.
+        rate: the share that is dropped, rounded to a multiple of 1/256.
 
     Returns:
         The result, and the factor by which what reads it has to scale it up.
@@ -106,10 +112,9 @@ def rectified_dropout(x: Tensor, rate: float) -> tuple[Tensor, float]:
         >>> abs((y * factor).mean().item() - 1.0) < 0.02
         True
     """
-    edges, batch, hidden = x.shape
-    mask = x.new_empty(edges, batch // math.gcd(batch, SHARED), hidden).bernoulli_(1.0 - rate)
-    result: Tensor = _RectifiedDropout.apply(x, mask)  # type: ignore[no-untyped-call]
-    return result, 1.0 / (1.0 - rate)
+    noise = random_bytes(tuple(x.shape), x.device)
+    result: Tensor = _RectifiedDropout.apply(x, noise, rate)  # type: ignore[no-untyped-call]
+    return result, dropout_factor(rate)
 
 
 class StackedLinear(nn.Module):
@@ -190,13 +195,14 @@ class Conditioner(nn.Module):
         self.dropout = network.dropout
         generator = private_generator(generator)
         widths = [inputs, *[network.hidden] * (network.layers - 1), outputs]
-        stack = [StackedLinear(edges, a, b, generator=generator) for a, b in pairwise(widths)]
+        stack = [_layer(edges, a, b, network.shared, generator) for a, b in pairwise(widths)]
         with torch.no_grad():
             for layer in stack[:-1]:
                 layer.weight.mul_(network.gain)
-        nn.init.zeros_(stack[-1].weight)
-        nn.init.zeros_(stack[-1].bias)
         self.last = stack.pop()
+        for name, start in self.last.named_parameters():
+            if name != "embedding":  # what it is multiplied by is 0, and one of both has to move
+                nn.init.zeros_(start)
         self.hidden_layers = nn.ModuleList(stack)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -217,3 +223,11 @@ class Conditioner(nn.Module):
 
     def extra_repr(self) -> str:
         return f"activation={self.activation!r}, dropout={self.dropout}"
+
+
+def _layer(
+    edges: int, inputs: int, outputs: int, shared: int, generator: torch.Generator
+) -> StackedLinear | SharedLinear:
+    if shared:
+        return SharedLinear(edges, inputs, outputs, embedding=shared, generator=generator)
+    return StackedLinear(edges, inputs, outputs, generator=generator)

@@ -10,7 +10,8 @@ from torch.nn import functional
 
 from ._checks import check_count, check_positive
 from .base import Flow
-from .conditioners import PAPER, Conditioner, Network
+from .conditioners import ACTIVATIONS, PAPER, Conditioner, Network
+from .convolutions import LocalConditioner, chequered_split
 from .splines import (
     bounded_bins,
     bounded_derivatives,
@@ -47,6 +48,9 @@ class CouplingLayer(Flow):
     kept: Tensor
     moved: Tensor
     places: Tensor
+    kept_one: Tensor
+    moved_one: Tensor
+    places_one: Tensor
 
     def __init__(
         self,
@@ -62,17 +66,38 @@ class CouplingLayer(Flow):
         check_count(type(self).__name__, "block", block, 0)
         self.block = block
         self.numbers = numbers
-        kept, moved = coupling_split(block, width)
+        image = network.image
+        kept, moved = (
+            chequered_split(block, width, image) if image else coupling_split(block, width)
+        )
         # The indices follow from block and width, so saved states need not carry them.
         self.register_buffer("kept", torch.tensor(kept, dtype=torch.long), persistent=False)
         self.register_buffer("moved", torch.tensor(moved, dtype=torch.long), persistent=False)
         self.register_buffer("places", torch.tensor(kept + moved).argsort(), persistent=False)
+        for name, chosen in (("kept", kept), ("moved", moved), ("places", self.places.tolist())):
+            # The same with one more at the end, for states that carry a constant 1 there.
+            extended = torch.tensor([*chosen, width])
+            self.register_buffer(f"{name}_one", extended, persistent=False)
         self.conditioner = Conditioner(
             edges,
             len(kept),
             len(moved) * numbers,
             network=network,
             generator=generator,
+        )
+        self.local = (
+            LocalConditioner(
+                edges,
+                image,
+                kept,
+                moved,
+                numbers=numbers,
+                channels=network.channels,
+                activation=ACTIVATIONS[network.activation],
+                generator=generator,
+            )
+            if image
+            else None
         )
 
     @abstractmethod
@@ -100,6 +125,8 @@ class CouplingLayer(Flow):
     def _numbers(self, kept: Tensor) -> Tensor:
         # Under autocast the network may run in half precision; the data never do.
         numbers: Tensor = self.conditioner(kept).to(kept.dtype)
+        if self.local is not None:
+            numbers = numbers + self.local(kept).to(kept.dtype)
         return numbers.reshape(*kept.shape[:-1], len(self.moved), self.numbers)
 
     def extra_repr(self) -> str:

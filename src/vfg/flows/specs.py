@@ -9,7 +9,14 @@ import torch
 
 from vfg.config import Spec
 
-from ._checks import check_choice, check_count, check_flag, check_positive, check_rate
+from ._checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_image,
+    check_positive,
+    check_rate,
+)
 from ._numerics import private_generator
 from .base import Flow
 from .composition import Composition
@@ -60,6 +67,11 @@ class Coupling(FlowSpec):
         bins: number of pieces of the splines, at least 2, for `kind="spline"` and at width 1.
         normalise: whether scale and shift are set from the first batch by `initialise`.
         gain: by how much the conditioners' hidden weights start larger; see `Network`.
+        shared: width of the embeddings by which one conditioner serves all edges; with 0 every edge
+            has its own.
+        image: rows and columns, if the nodes are blocks of an image, read row by row: convolutions
+            then add to what the fully connected conditioners say.
+        channels: width of the convolutions' hidden layer, per pixel.
 
     Raises:
         TypeError: if an argument has the wrong type.
@@ -81,9 +93,17 @@ class Coupling(FlowSpec):
     bins: int = 8
     normalise: bool = False
     gain: float = 1.0
+    shared: int = 0
+    image: tuple[int, int] | None = None
+    channels: int = 16
 
     def __post_init__(self) -> None:
+        if isinstance(self.image, list):  # as files have it
+            object.__setattr__(self, "image", tuple(self.image))
+        check_image("Coupling", self.image)
+        check_count("Coupling", "channels", self.channels, 1)
         check_positive("Coupling", "gain", self.gain)
+        check_count("Coupling", "shared", self.shared, 0)
         for count in ("blocks", "hidden", "layers"):
             check_count("Coupling", count, getattr(self, count), 1)
         check_count("Coupling", "bins", self.bins, 2)
@@ -107,7 +127,16 @@ class Coupling(FlowSpec):
     def _layer(
         self, edges: int, width: int, block: int, generator: torch.Generator
     ) -> CouplingLayer:
-        network = Network(self.hidden, self.layers, self.activation, self.dropout, self.gain)
+        network = Network(
+            self.hidden,
+            self.layers,
+            self.activation,
+            self.dropout,
+            self.gain,
+            self.shared,
+            self.image,
+            self.channels,
+        )
         if self.kind == "spline":
             return SplineCoupling(
                 edges, width, block=block, bins=self.bins, network=network, generator=generator

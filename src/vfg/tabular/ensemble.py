@@ -27,8 +27,10 @@ from .plan import EPOCH, HURRIED, START_ROWS, Plan
 
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
 """Every step hides cells: filling them is all that members are for."""
-CALIBRATION_ROWS = 256
-"""How many rows the spread of draws is fitted to, at most."""
+CALIBRATION_CELLS = 16_384
+"""How many cells the spread of draws is fitted to, about, in `CALIBRATION_ROWS` rows."""
+CALIBRATION_ROWS = (24, 256)
+"""The fewest and the most rows for that."""
 
 
 def fit_linear(
@@ -225,7 +227,9 @@ def _calibrate(member: VFG, values: Tensor, observed: Tensor, held: Tensor, seed
     cells = ((values - scaling.location) / scaling.scale).float()
     seen = observed & ~held
     cells = torch.where(observed, cells, 0.0)
-    fit_spread(member, cells, seen, held, seed=seed, most_rows=CALIBRATION_ROWS)
+    fewest, most = CALIBRATION_ROWS
+    rows = min(max(fewest, CALIBRATION_CELLS // values.shape[1]), most)
+    fit_spread(member, cells, seen, held, seed=seed, most_rows=rows)
 
 
 def star(widths: list[int], width: int) -> Graph:

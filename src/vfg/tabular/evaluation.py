@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .cells import Array, Label
+from .cells import Array, Label, Mask
 from .checks import check_share
 
 if TYPE_CHECKING:
     from .model import TableModel
+
+HIDING = 0x48494445
+"""What tells the draws that hide cells from others with the same seed."""
 
 
 @dataclass(frozen=True)
@@ -122,16 +125,37 @@ def evaluate(
     shown = observed & ~torch.from_numpy(hidden)
     means = model.means(values, shown).numpy()
     levels = [0.5 - level / 2, 0.5 + level / 2]
-    low, high = model.quantiles(values, shown, levels, draws=draws, seed=seed).numpy()
+    ends = model.quantiles(values, shown, levels, draws=draws, seed=seed).numpy()
+    return compared(model, values.numpy(), hidden, means, level, (ends[0], ends[1]))
+
+
+def compared(
+    model: TableModel,
+    values: Array,
+    hidden: Mask,
+    means: Array,
+    level: float,
+    ends: tuple[Array, Array] | None = None,
+) -> Evaluation:
+    """Compare what was filled into hidden entries of a matrix with what they were.
+
+    Args:
+        model: whose encoding the matrix has.
+        values: the truth, `(rows, columns that the model knows)`.
+        hidden: which entries were hidden.
+        means: what was filled in.
+        level: of the intervals.
+        ends: of the intervals; None for a method that has none.
+    """
     scores = [
-        _score(model, label, places, values.numpy(), hidden, means, low, high)
-        for label, places in _sections(model).items()
+        _score(model, label, places, values, hidden, means, ends)
+        for label, places in sections_of(model).items()
     ]
     return Evaluation(level, tuple(scores))
 
 
-def _sections(model: TableModel) -> dict[Label, list[int]]:
-    """Positions among the known columns, by column of the table."""
+def sections_of(model: TableModel) -> dict[Label, list[int]]:
+    """Positions among the columns that a model knows, by column of the table."""
     place = {column: k for k, column in enumerate(model.columns)}
     return {
         label: [place[column] for column in range(section.start, section.stop)]
@@ -142,9 +166,10 @@ def _sections(model: TableModel) -> dict[Label, list[int]]:
 
 def _hidden(model: TableModel, observed: Array, share: float, seed: int) -> Array:
     """Whole sections, drawn cell by cell; rows keep at least one."""
-    generator = np.random.default_rng(seed)
+    # A stream of its own: gaps made with the same seed would else be the very cells to hide.
+    generator = np.random.default_rng([seed, HIDING])
     hidden = np.zeros_like(observed)
-    sections = list(_sections(model).values())
+    sections = list(sections_of(model).values())
     if not sections:
         return hidden
     known = np.stack([observed[:, places].all(1) for places in sections], axis=1)
@@ -163,23 +188,23 @@ def _score(
     values: Array,
     hidden: Array,
     means: Array,
-    low: Array,
-    high: Array,
+    ends: tuple[Array, Array] | None,
 ) -> ColumnScore:
     rows = np.flatnonzero(hidden[:, places[0]])
     truth, guess = values[rows][:, places], means[rows][:, places]
     error = guess - truth
     is_number = model.encoding.schema[label].name not in ("categorical", "boolean")
     nan = float("nan")
-    ends = low[rows][:, places], high[rows][:, places]
+    low, high = (end[rows][:, places] for end in ends or (means, means))
+    has_ends = is_number and ends is not None
     return ColumnScore(
         column=label,
         hidden=len(rows),
         rmse=_mean(error**2) ** 0.5,
         mae=_mean(np.abs(error)),
         baseline=_mean(truth**2) ** 0.5,
-        coverage=_mean((ends[0] <= truth) & (truth <= ends[1])) if is_number else nan,
-        width=_mean(ends[1] - ends[0]) if is_number else nan,
+        coverage=_mean((low <= truth) & (truth <= high)) if has_ends else nan,
+        width=_mean(high - low) if has_ends else nan,
         accuracy=nan if is_number else _accuracy(model, label, truth, guess),
     )
 

@@ -18,8 +18,14 @@ SMALL, LARGE = 30_000, 150_000
 """Numbers of cells up to which a table counts as small, and from which on as large."""
 FULL_BATCH = 600
 """Tables with fewer rows learn in smaller batches."""
-MOST_COLUMNS = 300
-"""Tables with more columns get the linear model alone: a step would take seconds."""
+WORK = 16_000_000
+"""How many rows of all edges a small table's members learn from together: about a minute's worth."""
+WIDE = 300
+"""Columns from which on one conditioner serves all of them, told apart by embeddings."""
+WIDE_WORK = 4_000_000
+"""The same as `WORK` for these tables."""
+MOST_COLUMNS = 3_000
+"""Tables with more columns get the linear model alone: a step would take many seconds."""
 FEWEST_ROWS = 20
 """Below this many rows nothing is bent."""
 
@@ -59,8 +65,9 @@ def planned(
     """The plan for a table; what is given is kept.
 
     Small tables get many small members, since averaging is what keeps them from overfitting; large
-    ones get few and larger members, since there is enough to learn from. Wide ones get fewer, so
-    that the work does not grow with the number of columns twice.
+    ones get few and larger members, since there is enough to learn from. The wider a table, the
+    fewer members, so that the work stays the same; the widest get one, whose columns share their
+    conditioner.
 
     Args:
         rows: of the table.
@@ -72,26 +79,36 @@ def planned(
 
     Example:
         >>> planned(500, 8).members, planned(1_000_000, 8).members
-        (6, 2)
+        (8, 2)
     """
-    cells = rows * columns
-    if cells <= SMALL:
-        made = Plan(_between(2, 60 // columns, 6), _width(columns, 16), _flow(64, 0.2), 1000, 256)
-    elif cells <= LARGE:
-        made = Plan(_between(2, 36 // columns, 4), _width(columns, 16), _flow(64, 0.2), 800, 256)
-    else:
-        hidden = 128 if columns <= 32 else 64
-        made = Plan(
-            _between(1, 48 // columns, 2), _width(columns, 24), _flow(hidden, 0.1), 2500, 512
-        )
+    made = _wide(columns) if columns > WIDE else _usual(rows, columns)
+    flow = flow or (made.flow if members in (None, 1) else replace(made.flow, shared=0))
     return replace(
         made,
         members=members or made.members,
         width=width or made.width,
-        flow=flow or made.flow,
+        flow=flow,
         steps=steps or made.steps,
-        batch=min(made.batch if rows >= FULL_BATCH else 128, rows),
+        batch=min(made.batch, rows),
     )
+
+
+def _usual(rows: int, columns: int) -> Plan:
+    cells, width = rows * columns, _width(columns, 16)
+    batch = 256 if rows >= FULL_BATCH else 128
+    if cells <= SMALL:
+        members = _between(2, WORK // (columns * batch * 1000), 8)
+        return Plan(members, width, _flow(64, 0.2), 1000, batch)
+    if cells <= LARGE:
+        members = _between(2, WORK // (columns * batch * 800), 6)
+        return Plan(members, width, _flow(64, 0.2), 800, batch)
+    hidden, members = 128 if columns <= 32 else 64, _between(1, 48 // columns, 2)
+    return Plan(members, _width(columns, 24), _flow(hidden, 0.1), 2500, 512)
+
+
+def _wide(columns: int) -> Plan:
+    steps = _between(20, WIDE_WORK // (columns * 64), 400)
+    return Plan(1, _width(columns, 24), replace(_flow(64, 0.1), shared=16), steps, 64)
 
 
 def _flow(hidden: int, dropout: float) -> Coupling:

@@ -1,0 +1,293 @@
+"""Affine couplings in a row as one function with a derivative of its own.
+
+Most of the time of training goes through here. Layer by layer, autograd would write every hidden
+layer to memory and read it back several times; tile by tile (see `tiles`) they never leave the
+cache, and nothing but states as narrow as the flow is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .base import Flow
+from .conditioners import StackedLinear
+from .couplings import AffineCoupling, coupling_split
+from .dropout import dropout_factor, random_bytes
+from .tiles import Block, Moves, Noise, move, move_back, tiles, with_one
+
+
+def through(flows: Sequence[Flow], x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
+    """One flow after the other, affine couplings in a row as one function.
+
+    Args:
+        flows: in the order in which data pass them forwards.
+        x: `(edges, batch, width)`.
+        inverse: whether to go backwards.
+
+    Returns:
+        The result and the logarithm of the determinant of the direction computed.
+    """
+    ordered = list(reversed(flows)) if inverse else list(flows)
+    log_det: Tensor | None = None
+    for is_chain, members in groupby(ordered, key=lambda flow: _fits(flow, x)):
+        if is_chain:
+            x, term = _chained(
+                [flow for flow in members if isinstance(flow, AffineCoupling)], x, inverse
+            )
+            log_det = term if log_det is None else log_det + term
+            continue
+        for flow in members:
+            x, term = flow.inverse(x) if inverse else flow.forward(x)
+            log_det = term if log_det is None else log_det + term
+    if log_det is None:
+        raise ValueError("there is no flow to go through")
+    return x, log_det
+
+
+def _fits(flow: Flow, x: Tensor) -> bool:
+    """Whether a flow is a coupling whose derivative is known here."""
+    return (
+        type(flow) is AffineCoupling
+        and flow.local is None
+        and flow.conditioner.activation == "relu"
+        and len(flow.kept) > 0
+        and len(flow.conditioner.hidden_layers) > 0
+        and all(type(layer) is StackedLinear for layer in _layers(flow))
+        and flow.conditioner.last.weight.dtype == x.dtype
+        and _is_ordinary(x)
+    )
+
+
+def _is_ordinary(x: Tensor) -> bool:
+    """Whether reverse differentiation is all that may happen to a tensor."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch.is_autocast_enabled(x.device.type)
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        or torch.autograd.forward_ad._current_level >= 0
+    )
+
+
+def _layers(flow: AffineCoupling) -> list[StackedLinear]:
+    conditioner = flow.conditioner
+    return [*conditioner.hidden_layers, conditioner.last]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The couplings in the order in which they are applied, and what was drawn for this time."""
+
+    flows: list[AffineCoupling]
+    inverse: bool
+    learns: bool
+    noise: list[Noise]
+    """What decides about the dropout of every coupling, for all edges and rows."""
+
+    def noise_at(self, number: int, edges: slice, rows: slice) -> Noise:
+        rate, layers = self.noise[number]
+        return Noise(rate, [layer[edges, rows] for layer in layers])
+
+
+def _chained(flows: list[AffineCoupling], x: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
+    noise = [_noise(flow, x) for flow in flows]
+    call = _Call(flows, inverse, torch.is_grad_enabled(), noise)
+    parameters = [
+        p for flow in flows for layer in _layers(flow) for p in (layer.weight, layer.bias)
+    ]
+    result: tuple[Tensor, Tensor] = _Chain.apply(call, x, *parameters)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _noise(flow: AffineCoupling, x: Tensor) -> Noise:
+    rate = _rate(flow)
+    widths = [layer.weight.shape[-1] for layer in _layers(flow)[:-1]] if rate else []
+    return Noise(rate, [random_bytes((*x.shape[:2], width), x.device) for width in widths])
+
+
+def _rate(flow: AffineCoupling) -> float:
+    return flow.conditioner.dropout if flow.conditioner.training else 0.0
+
+
+def _tiles(flow: AffineCoupling, x: Tensor) -> list[tuple[slice, slice]]:
+    hidden = flow.conditioner.last.weight.shape[1]
+    return tiles(x.shape[0], x.shape[1], hidden, x.device.type == "cpu")
+
+
+class _Chain(torch.autograd.Function):
+    """The couplings of a call, tile by tile."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+        blocks = [_arranged(flow) for flow in call.flows]
+        y, log_det = x.new_empty(x.shape), x.new_empty(x.shape[:2])
+        moves = []
+        for edges, rows in _tiles(call.flows[0], x):
+            part, logarithm, steps = _forwards(call, blocks, x[edges, rows], edges, rows)
+            y[edges, rows], log_det[edges, rows] = part, logarithm
+            if call.learns:
+                moves.append(steps)
+        if call.learns:
+            ctx.save_for_backward(x, *parameters)
+            ctx.call, ctx.blocks, ctx.moves = call, blocks, moves
+            ctx.set_materialize_grads(False)
+        return y, log_det
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, *parameters = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return None, *_differentiable(ctx.call, x, parameters, gradients)
+        found = [block.zeros() for block in ctx.blocks]
+        back = x.new_empty(x.shape)
+        for (edges, rows), steps in zip(_tiles(ctx.call.flows[0], x), ctx.moves, strict=True):
+            parts = [None if g is None else g[edges, rows] for g in gradients]
+            own = [block.of(edges) for block in ctx.blocks], [block.of(edges) for block in found]
+            back[edges, rows] = _backwards(ctx.call, *own, steps, *parts)
+        return (
+            None,
+            back,
+            *(g for pair in zip(ctx.call.flows, found, strict=True) for g in _given(*pair)),
+        )
+
+
+def _forwards(
+    call: _Call, blocks: list[Block], x: Tensor, edges: slice, rows: slice
+) -> tuple[Tensor, Tensor, list[Moves]]:
+    """The result of a tile, its log-determinant, and what the derivative needs."""
+    steps: list[Moves] = []
+    kept = moved = with_one(x)
+    logarithm = x.new_zeros(x.shape[:2])
+    for number, flow in enumerate(call.flows):
+        kept, moved = _split(call.flows, number, kept, moved)
+        noise = call.noise_at(number, edges, rows)
+        block = blocks[number].of(edges)
+        moved, step = move(kept, moved, block, noise, flow.bound, call.inverse)
+        logarithm.add_(step.log_scale.sum(1), alpha=-1.0 if call.inverse else 1.0)
+        steps.append(step)
+    state = torch.cat([kept[:, :-1], moved[:, :-1]], dim=1)
+    return state.index_select(1, call.flows[-1].places).mT, logarithm, steps
+
+
+def _backwards(
+    call: _Call,
+    blocks: list[Block],
+    found: list[Block],
+    steps: list[Moves],
+    gradient: Tensor | None,
+    logarithm: Tensor | None,
+) -> Tensor:
+    """The gradient of a tile's input; those of the couplings' tensors are added to `found`."""
+    flows = call.flows
+    if gradient is None:
+        gradient = steps[0].kept.new_zeros(*steps[0].kept.shape[::2], flows[0].width)
+    state = gradient.mT
+    kept, moved = (state.index_select(1, i) for i in (flows[-1].kept, flows[-1].moved))
+    row = None if logarithm is None else logarithm[:, None]
+    for number in reversed(range(len(flows))):
+        flow, one = flows[number], (blocks[number], found[number])
+        moved = move_back(kept, moved, row, steps[number], *one, flow.bound, call.inverse)
+        kept, moved = _unsplit(flows, number, kept, moved)
+    state = torch.cat([kept, moved], dim=1)
+    return state.index_select(1, flows[0].places).mT
+
+
+@cache
+def _turn(before: int, after: int, width: int) -> str:
+    """How the halves of a coupling become those of the next: the same, swapped or drawn anew."""
+    one, two = coupling_split(before, width), coupling_split(after, width)
+    return "same" if one == two else "swapped" if one == two[::-1] else "anew"
+
+
+def _split(
+    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The halves for a coupling, from those that the one before left or from the whole."""
+    flow = flows[number]
+    turn = "first" if number == 0 else _turn(flows[number - 1].block, flow.block, flow.width)
+    if turn == "same":
+        return kept, moved
+    if turn == "swapped":
+        return moved, kept
+    state = kept
+    if number:
+        state = torch.cat([kept[:, :-1], moved], dim=1).index_select(
+            1, flows[number - 1].places_one
+        )
+    return state.index_select(1, flow.kept_one), state.index_select(1, flow.moved_one)
+
+
+def _unsplit(
+    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the halves that the coupling before left."""
+    if number == 0:
+        return kept, moved
+    flow, before = flows[number], flows[number - 1]
+    turn = _turn(before.block, flow.block, flow.width)
+    if turn == "same":
+        return kept, moved
+    if turn == "swapped":
+        return moved, kept
+    state = torch.cat([kept, moved], dim=1).index_select(1, flow.places)
+    return state.index_select(1, before.kept), state.index_select(1, before.moved)
+
+
+def _arranged(flow: AffineCoupling) -> Block:
+    """A coupling's tensors as tiles want them, with the factor that dropout asks for."""
+    first, *inner, last = _layers(flow)
+    factor = dropout_factor(_rate(flow))
+    edges, hidden, numbers = last.weight.shape
+    weight = (last.weight * factor).view(edges, hidden, numbers // 2, 2)
+    return Block(
+        torch.cat([first.weight, first.bias], dim=1),
+        tuple((layer.weight * factor, layer.bias) for layer in inner),
+        weight.permute(0, 3, 2, 1).reshape(edges, numbers, hidden),
+        last.bias.view(edges, numbers // 2, 2).mT.reshape(edges, numbers, 1),
+    )
+
+
+def _given(flow: AffineCoupling, found: Block) -> list[Tensor]:
+    """Derivatives with respect to a coupling's parameters from those of its arranged tensors."""
+    factor = dropout_factor(_rate(flow))
+    edges, numbers, hidden = found.last.shape
+    weight = found.last.view(edges, 2, numbers // 2, hidden).permute(0, 3, 2, 1)
+    bias = found.bias.view(edges, 2, numbers // 2).mT
+    inner = [part for w, b in found.inner for part in (w * factor, b)]
+    return [
+        found.first[:, :-1],
+        found.first[:, -1:],
+        *inner,
+        weight.reshape(edges, hidden, numbers) * factor,
+        bias.reshape(edges, 1, numbers),
+    ]
+
+
+def _differentiable(
+    call: _Call, x: Tensor, parameters: list[Tensor], gradients: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, ...]:
+    """The derivative layer by layer, for derivatives of the derivative."""
+    if any(noise.rate for noise in call.noise):
+        raise RuntimeError("flows with dropout in training mode can be differentiated only once")
+    y, log_det = x, x.new_zeros(x.shape[:2])
+    for flow in call.flows:
+        y, term = flow.inverse(y) if call.inverse else flow.forward(y)
+        log_det = log_det + term
+    pairs = [(out, g) for out, g in zip((y, log_det), gradients, strict=True) if g is not None]
+    wanted = [t for t in (x, *parameters) if t.requires_grad]
+    found = iter(
+        torch.autograd.grad(
+            [out for out, _ in pairs],
+            wanted,
+            [g for _, g in pairs],
+            create_graph=True,
+            allow_unused=True,
+        )
+    )
+    return tuple(next(found) if t.requires_grad else None for t in (x, *parameters))

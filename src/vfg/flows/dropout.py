@@ -1,0 +1,50 @@
+"""Dropout by random bytes: a random number for every entry would take longer than its layer."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+LEVELS = 256
+"""How many values a byte has: rates are rounded to a multiple of one over this."""
+
+
+def random_bytes(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """A byte for every entry, from torch's global random stream.
+
+    Example:
+        >>> random_bytes((2, 3), torch.device("cpu")).dtype
+        torch.uint8
+    """
+    size = math.prod(shape)
+    words = torch.empty(-(-size // 8), dtype=torch.int64, device=device).random_(-(2**63), None)
+    return words.view(torch.uint8)[:size].view(shape)
+
+
+def drop(x: Tensor, noise: Tensor, rate: float) -> Tensor:
+    """Set the entries with a small byte to 0, in place; what is left is not scaled up.
+
+    Example:
+        >>> drop(torch.ones(3), torch.tensor([10, 100, 200], dtype=torch.uint8), rate=0.25)
+        tensor([0., 1., 1.])
+    """
+    kept = torch.empty_like(x)
+    # Written as numbers at once: a detour by booleans takes several times as long.
+    torch.ge(noise, _dropped_levels(rate), out=kept)
+    return x.mul_(kept)
+
+
+def dropout_factor(rate: float) -> float:
+    """By how much what is left has to be scaled up; 1 at rate 0.
+
+    Example:
+        >>> dropout_factor(0.5)
+        2.0
+    """
+    return LEVELS / (LEVELS - _dropped_levels(rate)) if rate else 1.0
+
+
+def _dropped_levels(rate: float) -> int:
+    return min(max(round(rate * LEVELS), 1), LEVELS - 1)
