@@ -8,6 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+import vfg
+
+# Imported now rather than inside a test: some packages draw a number while they are imported.
+for name in vfg.__all__:
+    getattr(vfg, name)
+
 # Small tensors are fastest on one thread, and sums then have one order on every machine.
 torch.set_num_threads(1)
 

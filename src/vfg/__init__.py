@@ -1,27 +1,75 @@
 """Variational flow graphical models: graphs whose edges are invertible neural functions."""
 
-from importlib.metadata import PackageNotFoundError, version
+from __future__ import annotations
 
-from vfg.bound import Bound
-from vfg.flows import Coupling, Linear, Spline
-from vfg.gaussian import GaussianVFG
-from vfg.graph import Edge, Graph, Node
-from vfg.inference import Answer
-from vfg.likelihoods import Bernoulli, Categorical, Gaussian
-from vfg.model import VFG
-from vfg.modelfile import load, save
-from vfg.objective import Surrogate, Terms
-from vfg.pooling import pool
-from vfg.priors import Laplace, Normal, PerLabel
-from vfg.rich_priors import Flowed, Mixture
-from vfg.sampling import Sampled
-from vfg.states import States
-from vfg.training import History, Masking, fit
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-try:
-    __version__ = version("vfg")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "unknown"
+if TYPE_CHECKING:
+    from vfg.bound import Bound
+    from vfg.flows import Coupling, Linear, Spline
+    from vfg.gaussian import GaussianVFG
+    from vfg.graph import Edge, Graph, Node
+    from vfg.inference import Answer
+    from vfg.likelihoods import Bernoulli, Categorical, Gaussian
+    from vfg.model import VFG
+    from vfg.modelfile import load, save
+    from vfg.objective import Surrogate, Terms
+    from vfg.pooling import pool
+    from vfg.priors import Laplace, Normal, PerLabel
+    from vfg.rich_priors import Flowed, Mixture
+    from vfg.sampling import Sampled
+    from vfg.states import States
+    from vfg.training import History, Masking, fit
+
+    __version__: str
+
+_NAMES = {
+    "bound": ("Bound",),
+    "flows": ("Coupling", "Linear", "Spline"),
+    "gaussian": ("GaussianVFG",),
+    "graph": ("Edge", "Graph", "Node"),
+    "inference": ("Answer",),
+    "likelihoods": ("Bernoulli", "Categorical", "Gaussian"),
+    "model": ("VFG",),
+    "modelfile": ("load", "save"),
+    "objective": ("Surrogate", "Terms"),
+    "pooling": ("pool",),
+    "priors": ("Laplace", "Normal", "PerLabel"),
+    "rich_priors": ("Flowed", "Mixture"),
+    "sampling": ("Sampled",),
+    "states": ("States",),
+    "training": ("History", "Masking", "fit"),
+}
+"""Which module has which public names. They are imported when they are first used, since torch
+takes seconds, and the command line answers without it where it can."""
+
+_HOMES = {name: f"vfg.{module}" for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
+    if name in _NAMES:
+        return import_module(f"vfg.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("vfg")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown"
+
 
 __all__ = [
     "VFG",

@@ -42,7 +42,7 @@ class Storable(Protocol):
 Kind = TypeVar("Kind", bound=Storable)
 
 _KINDS: dict[str, type[Storable]] = {}
-_ELSEWHERE = {"TableModel": "vfg.tabular.model"}
+_ELSEWHERE = {"GaussianVFG": "vfg.gaussian.model", "TableModel": "vfg.tabular.model"}
 """Modules that register a kind when they are imported, which a file may need before anyone does."""
 
 

@@ -1,0 +1,248 @@
+"""Images of digits, letters and silhouettes, as rows of pixels."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vfg.data.archives import archive, downloaded
+
+Pixels = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images in three parts.
+
+    Args:
+        train: pixels `(rows, height * width)`, row by row, from 0 (ground) to `peak` (ink).
+        validation: the same of the validation part.
+        test: the same of the test part.
+        labels: class per row of the parts `train`, `validation` and `test`, if there are classes.
+        shape: height and width.
+        peak: the largest value of a pixel; 1 means that the images are binary.
+        source: what the images are, in a phrase.
+
+    Example:
+        >>> found = digits()
+        >>> found.train.shape, found.shape, found.peak
+        ((1197, 64), (8, 8), 16)
+    """
+
+    train: Pixels
+    validation: Pixels
+    test: Pixels
+    labels: dict[str, Labels] | None
+    shape: tuple[int, int]
+    peak: int
+    source: str
+
+
+def digits() -> Images:
+    """scikit-learn's 1797 digits of 8 x 8 pixels, in a fixed random order: no download.
+
+    Returns:
+        Grey images from 0 to 16 with labels; 1197, 300 and 300 rows.
+
+    Example:
+        >>> digits().labels["test"][:5]
+        array([6, 5, 5, 0, 4])
+    """
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    order = np.random.default_rng(0).permutation(len(found.data))
+    places = np.split(order, [1197, 1497])
+    train, validation, test = (found.data[place].astype(np.uint8) for place in places)
+    return Images(
+        train,
+        validation,
+        test,
+        labels={
+            part: _classes(found.target[place]) for part, place in zip(PARTS, places, strict=True)
+        },
+        shape=(8, 8),
+        peak=16,
+        source="scikit-learn's digits",
+    )
+
+
+MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist/"
+MNIST_FILES = {
+    "train": ("train-images-idx3-ubyte", "md5:6bbc9ace898e44ae57da46a324031adb"),
+    "train_labels": ("train-labels-idx1-ubyte", "md5:a25bea736e30d166cdddb491f175f624"),
+    "test": ("t10k-images-idx3-ubyte", "md5:2646ac647ad5339dbf082846283269ea"),
+    "test_labels": ("t10k-labels-idx1-ubyte", "md5:27ae3e4e09519cfbb04c329615203637"),
+}
+
+
+def mnist() -> Images:
+    """MNIST with labels; the last 10,000 training images are the validation part.
+
+    Returns:
+        Grey images from 0 to 255; 50,000, 10,000 and 10,000 rows.
+
+    Raises:
+        FileNotFoundError: if `VFG_DATA` names no folder that holds `mnist.npz` and the original
+            files cannot be downloaded.
+    """
+    found = archive("mnist.npz")
+    if found is None:
+        found = {
+            part: _idx(downloaded("MNIST", f"{MNIST}{file}.gz", digest, instead="mnist.npz"))
+            for part, (file, digest) in MNIST_FILES.items()
+        }
+    pixels = found["train"].reshape(len(found["train"]), -1)
+    classes = np.split(_classes(found["train_labels"]), [50_000])
+    return Images(
+        pixels[:50_000],
+        pixels[50_000:],
+        found["test"].reshape(len(found["test"]), -1),
+        labels=dict(zip(PARTS, [*classes, _classes(found["test_labels"])], strict=True)),
+        shape=(28, 28),
+        peak=255,
+        source="MNIST",
+    )
+
+
+BINARIZED = "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/binarized_mnist_"
+BINARIZED_FILES = {
+    "train": "sha256:ad693b29f94c14277b095f5238ddefbbdaaae0939789dd2f4f0205278cee3e4d",
+    "valid": "sha256:1de3d397c40fe8eeb33dafd4099a1f665ec01e96d9be234aaeeac8a34930e2e2",
+    "test": "sha256:e6687bfea3f820c174f33b7865140b2a2dd2930ef786f35d45795fc193b5ab2c",
+}
+
+
+def binarized_mnist() -> Images:
+    """The fixed binarization of MNIST by which likelihoods are compared, in its published split.
+
+    Returns:
+        Binary images without labels; 50,000, 10,000 and 10,000 rows.
+
+    Raises:
+        FileNotFoundError: if `VFG_DATA` names no folder that holds `mnist_static_binarized.npz`
+            and the original files cannot be downloaded.
+    """
+    file = "mnist_static_binarized.npz"
+    found = archive(file)
+    if found is not None:
+        parts = [_unpacked(found[part]) for part in BINARIZED_FILES]
+    else:
+        contents = (
+            downloaded("binarized MNIST", f"{BINARIZED}{part}.amat", digest, instead=file)
+            for part, digest in BINARIZED_FILES.items()
+        )
+        parts = [_digits_of_text(content) for content in contents]
+    train, validation, test = parts
+    return Images(train, validation, test, None, (28, 28), 1, "static binarized MNIST")
+
+
+CALTECH = "https://people.cs.umass.edu/~marlin/data/caltech101_silhouettes_28_split1.mat"
+CALTECH_DIGEST = "sha256:eb6735e8d84b1850fabc5590124aab1755e90c9fd28123585324398405e1e42a"
+
+
+def caltech() -> Images:
+    """The silhouettes of Caltech 101 at 28 x 28 pixels, upright, in their published split.
+
+    Returns:
+        Binary images, 1 the object, with labels from 1 to 101; 4100, 2264 and 2307 rows.
+
+    Raises:
+        FileNotFoundError: if `VFG_DATA` names no folder that holds
+            `caltech101_silhouettes_28_split1.npz` and the original file cannot be downloaded.
+    """
+    name, file = "Caltech 101 silhouettes", "caltech101_silhouettes_28_split1.npz"
+    found = archive(file)
+    if found is not None:
+        parts = [_unpacked(found[part]) for part in ("train", "valid", "test")]
+        labels = [found[f"{part}_labels"] for part in ("train", "valid", "test")]
+    else:
+        found = _matlab(downloaded(name, CALTECH, CALTECH_DIGEST, instead=file))
+        parts = [1 - _upright(found[f"{part}_data"]) for part in ("train", "val", "test")]
+        labels = [found[f"{part}_labels"] for part in ("train", "val", "test")]
+    train, validation, test = parts
+    classes = dict(zip(PARTS, map(_classes, labels), strict=True))
+    return Images(train, validation, test, classes, (28, 28), 1, name)
+
+
+OMNIGLOT = "https://github.com/yburda/iwae/raw/master/datasets/OMNIGLOT/chardata.mat"
+OMNIGLOT_DIGEST = "md5:21ecaf34373511aa7691cf2e0802aa3d"
+
+
+def omniglot() -> Images:
+    """Omniglot at 28 x 28 pixels, grey, to be binarized at random.
+
+    Likelihoods in the literature are of `chardata.mat`, which is what is downloaded. A file in
+    `VFG_DATA` may be another reduction with another split; `Images.source` says which one it is,
+    and numbers of the two are not to be compared.
+
+    Returns:
+        Grey images from 0 to 255 without labels; 23,000 and 1345 rows, and the test rows.
+
+    Raises:
+        FileNotFoundError: if `VFG_DATA` names no folder that holds `omniglot_28_gray.npz` and the
+            original file cannot be downloaded.
+    """
+    file = "omniglot_28_gray.npz"
+    found = archive(file)
+    if found is not None:
+        train, test = (found[part].reshape(len(found[part]), -1) for part in ("train", "test"))
+        kept = np.zeros(len(train), dtype=bool)
+        kept[found["valid_index"]] = True
+        train, validation = train[~kept], train[kept]
+        source = "Omniglot, a reduction and split of its own, not chardata.mat"
+    else:
+        found = _matlab(downloaded("Omniglot", OMNIGLOT, OMNIGLOT_DIGEST, instead=file))
+        train, test = (_upright(_bytes(found[part].T)) for part in ("data", "testdata"))
+        train, validation = train[:-1345], train[-1345:]
+        source = "Omniglot, chardata.mat"
+    return Images(train, validation, test, None, (28, 28), 255, source)
+
+
+def _unpacked(bits: NDArray[np.uint8]) -> Pixels:
+    """Pixels of 28 x 28 binary images that are kept as bits."""
+    pixels: Pixels = np.unpackbits(bits, axis=1)[:, :784]
+    return pixels
+
+
+def _idx(content: bytes) -> Pixels:
+    """An array in the format of the original MNIST files: bytes after a header."""
+    dimensions = content[3]
+    shape = np.frombuffer(content, ">i4", dimensions, offset=4)
+    pixels: Pixels = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    return pixels
+
+
+def _digits_of_text(content: bytes) -> Pixels:
+    """Rows of 784 zeros and ones separated by spaces."""
+    characters = np.frombuffer(content, np.uint8)
+    found = characters[(characters == ord("0")) | (characters == ord("1"))] - ord("0")
+    pixels: Pixels = found.reshape(-1, 784).astype(np.uint8)
+    return pixels
+
+
+def _matlab(content: bytes) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    return dict(loadmat(io.BytesIO(content)))
+
+
+def _upright(pixels: NDArray[Any]) -> Pixels:
+    """Rows of pixels that were written column by column."""
+    images = pixels.astype(np.uint8).reshape(-1, 28, 28).transpose(0, 2, 1)
+    return np.ascontiguousarray(images).reshape(len(images), -1)
+
+
+def _bytes(values: NDArray[Any]) -> Pixels:
+    """Grey values between 0 and 1 as whole numbers to 255."""
+    return np.rint(255.0 * values).astype(np.uint8)
+
+
+def _classes(labels: NDArray[Any]) -> Labels:
+    return labels.reshape(-1).astype(np.int64)
