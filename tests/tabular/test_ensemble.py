@@ -78,8 +78,8 @@ def test_held_out_cells_are_whole_sections_and_leave_something_of_every_column()
 
 def test_members_differ_and_the_seed_decides_how():
     values, observed = matrix(rows=40)
-    members, _ = trained(values, observed)
-    again, _ = trained(values, observed)
+    members, _, _ = trained(values, observed)
+    again, _, _ = trained(values, observed)
     one, two = (torch.cat([p.flatten() for p in m.parameters()]) for m in members)
     assert not torch.equal(one, two)
     assert torch.equal(one, torch.cat([p.flatten() for p in again[0].parameters()]))
@@ -91,7 +91,7 @@ def test_training_draws_from_no_global_generator(untouched_generators):
 
 def test_member_means_are_those_of_the_members():
     values, observed = matrix()
-    members, _ = trained(values, observed)
+    members, _, _ = trained(values, observed)
     found = member_means(stacked(members), 2, values, observed)
     for place, member in enumerate(members):
         own = torch.cat(list(member.infer(values, observed=observed).mean.values()), dim=1)
@@ -101,14 +101,14 @@ def test_member_means_are_those_of_the_members():
 def test_trees_of_latent_nodes_can_be_bent():
     values, observed = matrix(columns=4)
     tree = vfg.Graph.tree({str(k): 1 for k in range(4)}, arity=2, width=3)
-    members, _ = trained(values, observed, graph=tree)
+    members, _, _ = trained(values, observed, graph=tree)
     assert members[0].infer(values, observed=observed).mean["2"].isfinite().all()
 
 
 def test_a_section_without_any_evidence_does_no_harm():
     values, observed = matrix(columns=4)
     values[:, 1], observed[:, 1] = 0.0, False
-    members, kappa = trained(values, observed)
+    members, _, kappa = trained(values, observed)
     assert members[0].infer(values, observed=observed).mean["0"].isfinite().all()
     assert kappa.shrinkage.isfinite().all()
 
@@ -120,7 +120,7 @@ def test_bending_learns_what_no_linear_model_can():
     values = torch.cat([x, x.square(), x + 0.1 * torch.randn(800, 1, generator=generator)], dim=1)
     values = (values - values.mean(0)) / values.std(0)
     observed = torch.rand(values.shape, generator=generator) >= 0.2
-    members, _ = trained(
+    members, _, _ = trained(
         torch.where(observed, values, 0.0),
         observed,
         steps=400,

@@ -82,18 +82,18 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name, (kind, words) in SETTINGS.items():
         if name in given and not isinstance(given[name], kind):
             raise TypeError(f"{name} must be {words} or None, but is {given[name]!r}")
-    for name in ("members", "width", "steps"):
+    for name, least in (("members", 1), ("mixtures", 0), ("width", 1), ("steps", 1)):
         if name in given:
-            check_count(name, given[name])
+            check_count(name, given[name], least)
     budget = given.get("budget", 1.0)
     if not (_is_number(budget, Real) and budget > 0):
         raise ValueError(f"budget must be a positive number of seconds, but is {budget!r}")
 
 
-def check_count(name: str, value: Any) -> None:
-    """Refuse what is not a positive whole number."""
-    if not (_is_number(value, Integral) and value >= 1):
-        raise ValueError(f"{name} must be a whole number of at least 1, but is {value!r}")
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Refuse what is not a whole number, or too small."""
+    if not (_is_number(value, Integral) and value >= least):
+        raise ValueError(f"{name} must be a whole number of at least {least}, but is {value!r}")
 
 
 def check_share(name: str, value: Any) -> None:

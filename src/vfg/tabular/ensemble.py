@@ -1,4 +1,4 @@
-"""The models behind a table: an exact linear one, and members that start there and are bent."""
+"""The models behind a table: a linear one, members that start there and are bent, and mixtures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vfg.training.settings import Settings
 
 from .combining import Combination, combine
 from .forest import stacked, tiled, unstack
-from .plan import EPOCH, HURRIED, START_ROWS, Plan
+from .plan import EPOCH, HURRIED, MIXTURE_ITERATIONS, MIXTURE_ROWS, START_ROWS, Plan
 
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
 """Every step hides cells: filling them is all that members are for."""
@@ -31,6 +31,11 @@ CALIBRATION_CELLS = 16_384
 """How many cells the spread of draws is fitted to, about, in `CALIBRATION_ROWS` rows."""
 CALIBRATION_ROWS = (24, 256)
 """The fewest and the most rows for that."""
+
+
+MIXTURE_SHRINKAGE = (10.0, 4.0)
+"""Pseudo-rows that draw the components of mixtures to each other: of one, of the next, and again.
+Which is better depends on the table."""
 
 
 def fit_linear(
@@ -63,6 +68,36 @@ def fit_linear(
     return model
 
 
+def fit_mixture(
+    graph: Graph, values: Tensor, observed: Tensor, components: int, shrinkage: float, seed: int
+) -> GaussianVFG:
+    """An exact model whose root is a mixture: linear parts side by side.
+
+    Args:
+        graph: over the sections of the matrix.
+        values: the matrix, `(rows, columns)`.
+        observed: which of its entries may be used.
+        components: of the mixture.
+        shrinkage: pseudo-rows that draw its components to each other.
+        seed: of the start, and of the rows that are used if there are many.
+    """
+    if len(values) > MIXTURE_ROWS:
+        generator = torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(values), generator=generator)[:MIXTURE_ROWS]
+        values, observed = values[chosen], observed[chosen]
+    model = GaussianVFG(graph, components, noise_floor=0.03, seed=seed)
+    model.fit(
+        values,
+        observed=_with_all_columns(observed),
+        finish="none",
+        iterations=MIXTURE_ITERATIONS,
+        restarts=1,
+        shrinkage=shrinkage,
+        seed=seed,
+    )
+    return model
+
+
 def _with_all_columns(observed: Tensor) -> Tensor:
     """The mask, where a column without known entries shows one, which is 0: the mean."""
     empty = ~observed.any(0)
@@ -84,10 +119,11 @@ def bent(
     progress: bool,
     device: torch.device,
     members: list[VFG] | None = None,
-) -> tuple[list[VFG], Combination]:
+) -> tuple[list[VFG], list[GaussianVFG], Combination]:
     """Members that start linear and learn, all at once, to fill what is hidden from them.
 
-    Every member keeps its own random cells aside, from its linear start on.
+    Every member keeps its own random cells aside, from its linear start on, and so does every
+    mixture.
 
     Args:
         graph: over the sections of the matrix.
@@ -101,10 +137,12 @@ def bent(
         members: members to go on with, in place of new ones.
 
     Returns:
-        The members, and how they join in one answer.
+        The members, the mixtures, and how they join in one answer.
     """
     clock = Clock(budget)
-    held = [_held_out(graph, observed, plan.held_out, seed * 1009 + k) for k in range(plan.members)]
+    number = max(plan.members, plan.mixtures)
+    kept = [_held_out(graph, observed, plan.held_out, seed * 1009 + k) for k in range(number)]
+    held = kept[: plan.members]
     linears = None
     if members is None:
         linears, members = [], []
@@ -112,8 +150,9 @@ def bent(
             linear = fit_linear(graph, values, observed & ~own, seed * 1009 + k, inner_noise=False)
             linears.append(linear)
             members.append(_started(linear, values, observed, own, plan.flow, seed * 1009 + k))
-            if clock.is_past(0.2):
+            if clock.is_past(0.15):
                 break
+    mixtures = _mixtures(graph, values, observed, kept[: plan.mixtures], plan, seed, clock)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
     model = stacked(members)
@@ -125,7 +164,26 @@ def bent(
             member.spread.load_state_dict(members[0].spread.state_dict())
         else:
             _calibrate(member, values, observed, own, seed + k)
-    return members, combine(model, linears, values, observed, held)
+    return members, mixtures, combine(model, mixtures, linears, values, observed, held)
+
+
+def _mixtures(
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    held: list[Tensor],
+    plan: Plan,
+    seed: int,
+    clock: Clock,
+) -> list[GaussianVFG]:
+    found: list[GaussianVFG] = []
+    for k, own in enumerate(held):
+        if clock.is_past(0.4):
+            break
+        shrinkage = MIXTURE_SHRINKAGE[k % len(MIXTURE_SHRINKAGE)]
+        seen, own_seed = observed & ~own, seed * 1009 + k
+        found.append(fit_mixture(graph, values, seen, plan.components, shrinkage, own_seed))
+    return found
 
 
 class Clock:

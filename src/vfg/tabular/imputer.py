@@ -49,7 +49,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         bounds: lowest and highest value that filled cells of columns may have, by name; None for
             the lowest or highest that is observed.
         bend: whether to bend the exact linear model; without, fitting takes seconds.
-        members: how many models are averaged; None chooses by the table's shape.
+        members: how many bent models are averaged; None chooses by the table's shape.
+        mixtures: how many exact mixtures of linear models are averaged with them; None chooses by
+            the table's shape.
         width: of the root; None chooses by the number of columns.
         flow: the couplings on the edges; None chooses by the table's shape.
         steps: of training; None chooses by the table's shape.
@@ -84,6 +86,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         bounds: Mapping[Any, tuple[Any, Any]] | None = None,
         bend: bool = True,
         members: int | None = None,
+        mixtures: int | None = None,
         width: int | None = None,
         flow: Coupling | None = None,
         steps: int | None = None,
@@ -101,6 +104,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.bounds = bounds
         self.bend = bend
         self.members = members
+        self.mixtures = mixtures
         self.width = width
         self.flow = flow
         self.steps = steps
@@ -312,6 +316,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             graph=self.graph,
             bend=self.bend,
             members=self.members,
+            mixtures=self.mixtures,
             width=self.width,
             flow=self.flow,
             steps=self.steps,

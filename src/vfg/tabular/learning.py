@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vfg.flows import Coupling
+from vfg.gaussian import GaussianVFG
 from vfg.graph import Graph
 from vfg.model import VFG
 from vfg.training.distributed import chosen_device
@@ -34,6 +35,7 @@ class Wishes:
     graph: Graph | None = None
     bend: bool = True
     members: int | None = None
+    mixtures: int | None = None
     width: int | None = None
     flow: Coupling | None = None
     steps: int | None = None
@@ -65,8 +67,8 @@ def learn(encoding: Encoding, table: Any, wishes: Wishes) -> TableModel:
 def learn_on(model: TableModel, table: Any, wishes: Wishes) -> TableModel:
     """Go on from a fitted model, with more steps or other rows of the same columns.
 
-    Encoding and graph stay, members go on from where they are, and the linear model, which needs no
-    start, is fitted anew. The given model stays as it is.
+    Encoding and graph stay, members go on from where they are, and the linear model and the
+    mixtures, which need no start, are fitted anew. The given model stays as it is.
     """
     graph = None if model.linear is None else model.linear.graph
     members = deepcopy(model.bent) or None
@@ -86,14 +88,14 @@ def _learned(
     plain = Combination.of_members(len(columns))
     values, observed = _matrix(whole, columns, wishes.seed)
     if graph is None:
-        return TableModel(encoding, columns, None, [], plain)
+        return TableModel(encoding, columns, None, [], [], plain)
     linear = fit_linear(graph, values, observed, wishes.seed)
     spent = time.monotonic() - begun
     if not can_bend(graph, len(values), wishes.bend) or _is_late(spent, wishes.budget):
-        return TableModel(encoding, columns, linear, [], plain)
+        return TableModel(encoding, columns, linear, [], [], plain)
     left = None if wishes.budget is None else wishes.budget - spent
-    members, combination = _bent(graph, values, observed, wishes, left, members)
-    return TableModel(encoding, columns, linear, members, combination)
+    members, mixtures, combination = _bent(graph, values, observed, wishes, left, members)
+    return TableModel(encoding, columns, linear, members, mixtures, combination)
 
 
 def _bent(
@@ -103,10 +105,11 @@ def _bent(
     wishes: Wishes,
     budget: float | None,
     members: list[VFG] | None,
-) -> tuple[list[VFG], Combination]:
+) -> tuple[list[VFG], list[GaussianVFG], Combination]:
     plan = planned(
         *values.shape,
         members=wishes.members if members is None else len(members),
+        mixtures=wishes.mixtures,
         width=wishes.width,
         flow=wishes.flow,
         steps=wishes.steps,

@@ -1,4 +1,4 @@
-"""TableModel: an encoding, an exact linear model and bent members, as one thing to save and use."""
+"""TableModel: an encoding and the models behind a table, as one thing to save and use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from vfg.model import VFG
 from vfg.modelfile.kinds import register
 
 from .cells import Array, Mask
-from .combining import Combination, member_means
+from .combining import Combination, exact_means, member_means
 from .encoding import Encoding
 from .forest import stacked
 from .scales import Scale
@@ -88,7 +89,8 @@ class TableModel(nn.Module):
         columns: which columns of that matrix the models know: those that are not idle.
         linear: the exact model of these columns; None if there are none.
         members: models that started linear and were bent; none for the linear model alone.
-        combination: how members and linear model join in one answer.
+        mixtures: exact models whose roots are mixtures.
+        combination: how members, mixtures and linear model join in one answer.
     """
 
     factors: Tensor
@@ -100,10 +102,12 @@ class TableModel(nn.Module):
         columns: list[int],
         linear: GaussianVFG | None,
         members: list[VFG],
+        mixtures: list[GaussianVFG],
         combination: Combination,
     ) -> None:
         super().__init__()
-        self._build(encoding.to_dict(), Arrays.of(encoding.state()), columns, linear, members)
+        arrays = Arrays.of(encoding.state())
+        self._build(encoding.to_dict(), arrays, columns, linear, members, mixtures)
         for part in ("weights", "factors", "shrinkage"):
             getattr(self, part).copy_(getattr(combination, part))
         self.eval()
@@ -115,14 +119,16 @@ class TableModel(nn.Module):
         columns: list[int],
         linear: GaussianVFG | None,
         members: list[VFG],
+        mixtures: list[GaussianVFG],
     ) -> None:
         self.described, self.arrays, self.columns = described, arrays, columns
         self.linear = linear
         self.members = nn.ModuleList(members)
+        self.mixtures = nn.ModuleList(mixtures)
         # A parameter, so that there is one even where no column tells anything.
-        self.weights = nn.Parameter(torch.zeros(2, dtype=torch.float64), requires_grad=False)
-        for part in ("factors", "shrinkage"):
-            self.register_buffer(part, torch.ones(len(columns), dtype=torch.float64))
+        self.weights = nn.Parameter(torch.zeros(3, dtype=torch.float64), requires_grad=False)
+        self.register_buffer("factors", torch.ones(len(columns), dtype=torch.float64))
+        self.register_buffer("shrinkage", torch.ones(2, len(columns), dtype=torch.float64))
 
     @cached_property
     def encoding(self) -> Encoding:
@@ -138,6 +144,11 @@ class TableModel(nn.Module):
     def bent(self) -> list[VFG]:
         """The members."""
         return [member for member in self.members if isinstance(member, VFG)]
+
+    @property
+    def mixed(self) -> list[GaussianVFG]:
+        """The mixtures."""
+        return [mixture for mixture in self.mixtures if isinstance(mixture, GaussianVFG)]
 
     # Matrices in, matrices out: entries of idle columns are 0.
 
@@ -172,24 +183,29 @@ class TableModel(nn.Module):
         if not len(self.members):
             found = self._linear_means(values, observed, ids)
         else:
-            found = self.weights[0] * self._member_means(values, observed, ids).mean(0).double()
-            if bool(self.weights[1] > 0):
-                found = found + self.weights[1] * self._linear_means(values, observed, ids)
+            guesses = (self._member_means, self._mixture_means, self._linear_means)
+            found = torch.zeros(values.shape, dtype=torch.float64)
+            for weight, guess in zip(self.weights, guesses, strict=True):
+                if bool(weight > 0):
+                    found += weight * guess(values, observed, ids)
             found = self.factors * found
         return torch.where(observed, values, found)
 
     def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         assert self.linear is not None
-        answer = self.linear.infer(values, observed=observed, row_ids=ids)
-        return torch.cat(list(answer.mean.values()), dim=1).double()
+        return exact_means(self.linear, values, observed, ids)
+
+    def _mixture_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
+        """What the mixtures expect on average."""
+        return _average([exact_means(mixture, values, observed, ids) for mixture in self.mixed])
 
     def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """What every member expects, `(members, rows, columns)`."""
+        """What the bent members expect on average."""
         if not self._has_broken_sections(observed):
-            return member_means(self.stack, len(self.members), values, observed, ids)
+            return _average(list(member_means(self.stack, len(self.members), values, observed, ids)))
         # Gaps inside sections are filled again until a whole model agrees: each member for itself.
         answers = [member.infer(values, observed=observed, row_ids=ids) for member in self.bent]
-        return torch.stack([torch.cat(list(answer.mean.values()), dim=1) for answer in answers])
+        return _average([torch.cat(list(a.mean.values()), dim=1).double() for a in answers])
 
     def _has_broken_sections(self, observed: Tensor) -> bool:
         """Whether a section is observed in part in any row."""
@@ -201,8 +217,8 @@ class TableModel(nn.Module):
     ) -> Tensor:
         """Joint draws of what is not observed given what is, `(number, rows, columns)`.
 
-        The members take turns; their draws are moved to the joint answer, and drawn together as
-        much as that errs less than a member does.
+        Members and mixtures take turns; their draws are moved to the joint answer, and drawn
+        together as much as that errs less than a single one does.
         """
         ids = torch.arange(len(values)) if ids is None else ids
         if self.linear is None or not len(values):
@@ -223,15 +239,30 @@ class TableModel(nn.Module):
             return torch.where(observed, values, found)
         centre = self._means(values, observed, ids)
         found = torch.empty(number, *values.shape, dtype=torch.float64)
-        for place, member in enumerate(self.bent[:number]):
-            turns = range(place, number, len(self.members))
-            own = member.infer(
-                values, observed=observed, seed=seed * len(self.members) + place, row_ids=ids
+        drawing = self._drawing()
+        for place, (model, shrinkage) in enumerate(drawing[:number]):
+            turns = range(place, number, len(drawing))
+            own = model.infer(
+                values, observed=observed, seed=seed * len(drawing) + place, row_ids=ids
             )
             drawn = torch.cat(list(own.samples(len(turns)).values()), dim=-1)
             mean = torch.cat(list(own.mean.values()), dim=-1)
-            found[list(turns)] = centre + self.shrinkage * (drawn - mean).double()
+            found[list(turns)] = centre + shrinkage * (drawn - mean).double()
         return torch.where(observed, values, found)
+
+    def _drawing(self) -> list[tuple[VFG | GaussianVFG, Tensor]]:
+        """Who draws, in turn, and how far draws are drawn together: those who have a say."""
+        kinds: tuple[Sequence[VFG | GaussianVFG], ...] = (self.bent, self.mixed)
+        has_say = [bool(weight > 0) for weight in self.weights[:2]]
+        if not any(has_say):
+            has_say = [True, True]
+        queues = [
+            [(model, shrinkage) for model in kind]
+            for kind, shrinkage, says in zip(kinds, self.shrinkage, has_say, strict=True)
+            if says
+        ]
+        turns = zip_longest(*queues)
+        return [entry for turn in turns for entry in turn if entry is not None]
 
     def quantiles(
         self,
@@ -317,6 +348,7 @@ class TableModel(nn.Module):
             "columns": self.columns,
             "linear": None if self.linear is None else self.linear.to_dict(),
             "members": [member.to_dict() for member in self.bent],
+            "mixtures": [mixture.to_dict() for mixture in self.mixed],
         }
 
     @classmethod
@@ -331,5 +363,14 @@ class TableModel(nn.Module):
             list(description["columns"]),
             None if linear is None else GaussianVFG.from_dict(linear),
             [VFG.from_dict(member) for member in description["members"]],
+            [GaussianVFG.from_dict(mixture) for mixture in description["mixtures"]],
         )
         return model
+
+
+def _average(tables: Sequence[Tensor]) -> Tensor:
+    """Added up one by one, since the bits of `mean` depend on the number of rows."""
+    total = tables[0]
+    for table in tables[1:]:
+        total = total + table
+    return total / len(tables)

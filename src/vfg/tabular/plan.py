@@ -10,6 +10,12 @@ MOST_ROWS = 200_000
 """How many rows are learned from, at most, drawn at random."""
 START_ROWS = 20_000
 """How many rows a linear start is fitted to, at most."""
+MIXTURE_ROWS = 2_000
+"""How many rows a mixture is fitted to, at most; every mixture to others."""
+MIXTURE_ITERATIONS = 40
+"""How often its expectations are taken, at most."""
+MIXTURE_WORK = 4_000_000
+"""How often all mixtures together look at a row through one of their components."""
 EPOCH = 25
 """Steps between two looks at the held-out cells."""
 HURRIED = 5
@@ -42,6 +48,8 @@ class Plan:
         batch: rows per step.
         rate: the highest learning rate.
         held_out: share of the observed cells that each member keeps aside to know when to stop.
+        mixtures: how many exact mixtures are averaged with them.
+        components: of a mixture.
     """
 
     members: int
@@ -51,6 +59,8 @@ class Plan:
     batch: int
     rate: float = 3e-3
     held_out: float = 0.1
+    mixtures: int = 0
+    components: int = 1
 
 
 def planned(
@@ -58,6 +68,7 @@ def planned(
     columns: int,
     *,
     members: int | None = None,
+    mixtures: int | None = None,
     width: int | None = None,
     flow: Coupling | None = None,
     steps: int | None = None,
@@ -73,6 +84,7 @@ def planned(
         rows: of the table.
         columns: of its matrix.
         members: how many models are averaged.
+        mixtures: how many exact mixtures are averaged with them.
         width: of their roots.
         flow: the couplings that bend their edges.
         steps: of training.
@@ -90,6 +102,8 @@ def planned(
         flow=flow,
         steps=steps or made.steps,
         batch=min(made.batch, rows),
+        mixtures=_mixtures(rows, columns) if mixtures is None else mixtures,
+        components=_components(rows),
     )
 
 
@@ -109,6 +123,15 @@ def _usual(rows: int, columns: int) -> Plan:
 def _wide(columns: int) -> Plan:
     steps = _between(20, WIDE_WORK // (columns * 64), 400)
     return Plan(1, _width(columns, 24), replace(_flow(64, 0.1), shared=16), steps, 64)
+
+
+def _components(rows: int) -> int:
+    return _between(2, rows // 12, 16)
+
+
+def _mixtures(rows: int, columns: int) -> int:
+    work = min(rows, MIXTURE_ROWS) * _components(rows) * MIXTURE_ITERATIONS
+    return _between(3, MIXTURE_WORK // work, 8) if columns <= WIDE else 0
 
 
 def _flow(hidden: int, dropout: float) -> Coupling:
