@@ -211,4 +211,4 @@ def _packed(seen: Tensor) -> Tensor:
     """Masks as integers of 62 bits, `(rows, words)`."""
     words = seen.split(62, dim=1)
     bits = 2 ** torch.arange(62, device=seen.device)
-    return torch.stack([word.long() @ bits[: word.shape[1]] for word in words], dim=1)
+    return torch.stack([(word * bits[: word.shape[1]]).sum(1) for word in words], dim=1)

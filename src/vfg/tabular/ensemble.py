@@ -23,7 +23,7 @@ from vfg.training.settings import Settings
 
 from .combining import Combination, combine
 from .forest import stacked, tiled, unstack
-from .plan import EPOCH, HURRIED, MIXTURE_ITERATIONS, MIXTURE_ROWS, START_ROWS, Plan
+from .plan import EPOCH, HURRIED, MIXTURE_ITERATIONS, START_ROWS, Plan
 
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
 """Every step hides cells: filling them is all that members are for."""
@@ -69,7 +69,13 @@ def fit_linear(
 
 
 def fit_mixture(
-    graph: Graph, values: Tensor, observed: Tensor, components: int, shrinkage: float, seed: int
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    components: int,
+    shrinkage: float,
+    seed: int,
+    device: torch.device | None = None,
 ) -> GaussianVFG:
     """An exact model whose root is a mixture: linear parts side by side.
 
@@ -79,13 +85,10 @@ def fit_mixture(
         observed: which of its entries may be used.
         components: of the mixture.
         shrinkage: pseudo-rows that draw its components to each other.
-        seed: of the start, and of the rows that are used if there are many.
+        seed: of the start.
+        device: where to fit; the model comes back to the CPU.
     """
-    if len(values) > MIXTURE_ROWS:
-        generator = torch.Generator().manual_seed(seed)
-        chosen = torch.randperm(len(values), generator=generator)[:MIXTURE_ROWS]
-        values, observed = values[chosen], observed[chosen]
-    model = GaussianVFG(graph, components, noise_floor=0.03, seed=seed)
+    model = GaussianVFG(graph, components, noise_floor=0.03, seed=seed).to(device)
     model.fit(
         values,
         observed=_with_all_columns(observed),
@@ -95,7 +98,7 @@ def fit_mixture(
         shrinkage=shrinkage,
         seed=seed,
     )
-    return model
+    return model.cpu()
 
 
 def _with_all_columns(observed: Tensor) -> Tensor:
@@ -152,7 +155,7 @@ def bent(
             members.append(_started(linear, values, observed, own, plan.flow, seed * 1009 + k))
             if clock.is_past(0.15):
                 break
-    mixtures = _mixtures(graph, values, observed, kept[: plan.mixtures], plan, seed, clock)
+    mixtures = _mixtures(graph, values, observed, kept[: plan.mixtures], plan, seed, clock, device)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
     model = stacked(members)
@@ -175,14 +178,17 @@ def _mixtures(
     plan: Plan,
     seed: int,
     clock: Clock,
+    device: torch.device,
 ) -> list[GaussianVFG]:
     found: list[GaussianVFG] = []
     for k, own in enumerate(held):
         if clock.is_past(0.4):
             break
-        shrinkage = MIXTURE_SHRINKAGE[k % len(MIXTURE_SHRINKAGE)]
-        seen, own_seed = observed & ~own, seed * 1009 + k
-        found.append(fit_mixture(graph, values, seen, plan.components, shrinkage, own_seed))
+        shrinkage, own_seed = MIXTURE_SHRINKAGE[k % len(MIXTURE_SHRINKAGE)], seed * 1009 + k
+        generator = torch.Generator().manual_seed(own_seed)
+        rows = torch.randperm(len(values), generator=generator)[: plan.mixture_rows].sort().values
+        part = values[rows], (observed & ~own)[rows]
+        found.append(fit_mixture(graph, *part, plan.components, shrinkage, own_seed, device))
     return found
 
 

@@ -10,11 +10,12 @@ MOST_ROWS = 200_000
 """How many rows are learned from, at most, drawn at random."""
 START_ROWS = 20_000
 """How many rows a linear start is fitted to, at most."""
-MIXTURE_ROWS = 2_000
-"""How many rows a mixture is fitted to, at most; every mixture to others."""
-MIXTURE_ITERATIONS = 40
+MIXTURE_ROWS = (2_500, 5_000)
+"""How many rows a mixture is fitted to, at most, of tables that are not large and that are; every
+mixture to others."""
+MIXTURE_ITERATIONS = 20
 """How often its expectations are taken, at most."""
-MIXTURE_WORK = 4_000_000
+MIXTURE_WORK = 2_000_000
 """How often all mixtures together look at a row through one of their components."""
 EPOCH = 25
 """Steps between two looks at the held-out cells."""
@@ -24,7 +25,7 @@ SMALL, LARGE = 30_000, 150_000
 """Numbers of cells up to which a table counts as small, and from which on as large."""
 FULL_BATCH = 600
 """Tables with fewer rows learn in smaller batches."""
-WORK = 16_000_000
+WORK = 11_000_000
 """How many rows of all edges a small table's members learn from together: about a minute's worth."""
 WIDE = 300
 """Columns from which on one conditioner serves all of them, told apart by embeddings."""
@@ -50,6 +51,7 @@ class Plan:
         held_out: share of the observed cells that each member keeps aside to know when to stop.
         mixtures: how many exact mixtures are averaged with them.
         components: of a mixture.
+        mixture_rows: how many rows a mixture is fitted to, at most.
     """
 
     members: int
@@ -61,6 +63,7 @@ class Plan:
     held_out: float = 0.1
     mixtures: int = 0
     components: int = 1
+    mixture_rows: int = 1
 
 
 def planned(
@@ -103,35 +106,41 @@ def planned(
         steps=steps or made.steps,
         batch=min(made.batch, rows),
         mixtures=_mixtures(rows, columns) if mixtures is None else mixtures,
-        components=_components(rows),
+        components=_components(rows, columns),
+        mixture_rows=_mixture_rows(rows, columns),
     )
 
 
 def _usual(rows: int, columns: int) -> Plan:
-    cells, width = rows * columns, _width(columns, 16)
+    cells, width = rows * columns, _width(columns)
     batch = 256 if rows >= FULL_BATCH else 128
     if cells <= SMALL:
         members = _between(2, WORK // (columns * batch * 1000), 8)
         return Plan(members, width, _flow(64, 0.2), 1000, batch)
     if cells <= LARGE:
-        members = _between(2, WORK // (columns * batch * 800), 6)
+        members = _between(2, WORK // (columns * batch * 800), 4)
         return Plan(members, width, _flow(64, 0.2), 800, batch)
     hidden, members = 128 if columns <= 32 else 64, _between(1, 48 // columns, 2)
-    return Plan(members, _width(columns, 24), _flow(hidden, 0.1), 2500, 512)
+    return Plan(members, width, _flow(hidden, 0.1), 2000, 512)
 
 
 def _wide(columns: int) -> Plan:
     steps = _between(20, WIDE_WORK // (columns * 64), 400)
-    return Plan(1, _width(columns, 24), replace(_flow(64, 0.1), shared=16), steps, 64)
+    return Plan(1, _width(columns), replace(_flow(64, 0.1), shared=16), steps, 64)
 
 
-def _components(rows: int) -> int:
-    return _between(2, rows // 12, 16)
+def _components(rows: int, columns: int) -> int:
+    most = 16 if rows <= MIXTURE_ROWS[0] else 24 if rows * columns <= LARGE else 48
+    return _between(2, int(1.1 * rows**0.5), most)
+
+
+def _mixture_rows(rows: int, columns: int) -> int:
+    return min(rows, MIXTURE_ROWS[rows * columns > LARGE])
 
 
 def _mixtures(rows: int, columns: int) -> int:
-    work = min(rows, MIXTURE_ROWS) * _components(rows) * MIXTURE_ITERATIONS
-    return _between(3, MIXTURE_WORK // work, 8) if columns <= WIDE else 0
+    work = _mixture_rows(rows, columns) * _components(rows, columns) * MIXTURE_ITERATIONS
+    return _between(1, MIXTURE_WORK // work, 8) if columns <= WIDE else 0
 
 
 def _flow(hidden: int, dropout: float) -> Coupling:
@@ -142,5 +151,5 @@ def _between(least: int, value: int, most: int) -> int:
     return max(least, min(value, most))
 
 
-def _width(columns: int, most: int) -> int:
-    return _between(8, 8 + columns // 3, most)
+def _width(columns: int) -> int:
+    return _between(8, max(8 + columns // 3, columns), 16)
