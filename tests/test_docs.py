@@ -1,22 +1,61 @@
-"""The code of the guides runs, block after block."""
+"""The code of the handbook runs, page by page, and its numbers are those of the result files."""
 
+import json
 import re
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
-GUIDES = ["imputation.md"]
+OPTIONAL = ("pgmpy", "spflow", "zuko")
+"""Other libraries that a page compares with; their blocks run where they are installed."""
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+PAGES = sorted(page.name for page in DOCS.glob("*.md") if blocks(page))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("guide", GUIDES)
-def test_the_code_of_a_guide_runs(guide, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="the pages draw")
+    pyplot.switch_backend("Agg")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", (DOCS / guide).read_text(), re.DOTALL | re.MULTILINE
-    )
-    assert blocks
     names = {}
-    for block in blocks:
-        exec(compile(block, guide, "exec"), names)
+    for block in blocks(DOCS / page):
+        try:
+            exec(compile(block, page, "exec"), names)
+        except ModuleNotFoundError as error:
+            if error.name not in OPTIONAL:
+                raise
+        pyplot.close("all")
+
+
+def test_every_page_is_in_the_index():
+    listed = (DOCS / "index.md").read_text().split()
+    assert [page.stem for page in DOCS.glob("*.md") if page.stem not in ["index", *listed]] == []
+
+
+@pytest.mark.parametrize("page", sorted(page.name for page in DOCS.glob("*.md")))
+def test_every_picture_of_a_page_exists(page):
+    for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (DOCS / page).read_text()):
+        assert (DOCS / picture).is_file(), picture
+
+
+def test_the_errors_quoted_by_the_method_are_those_of_the_experiment():
+    errors = json.loads((DOCS / "results" / "synthetic.json").read_text())["mse"]
+    quoted = ["VFG, width 2 (the paper's)", "VFG, width 8", "VFG, width 8, gaussian"]
+    page = (DOCS / "method.md").read_text()
+    assert all(f"{fmean(errors[name]):.3g}" in page for name in quoted)
+
+
+def test_the_answers_of_other_libraries_are_those_that_were_found():
+    found = json.loads((DOCS / "results" / "one_question.json").read_text())
+    page = (DOCS / "coming-from.md").read_text()
+    for name, answer in found["answers"].items():
+        label = f"{name} {found['versions'][name]}" if name in found["versions"] else name
+        assert f"| {label} | {answer['mean']:.2f} | {answer['deviation']:.2f} |" in page

@@ -1,0 +1,31 @@
+"""Pictures of graphs, training, tables, answers and latent spaces, in one visual language.
+
+Every function takes the Axes to draw on, or makes new ones, and returns them; those that need
+several return the Figure. They need matplotlib: `pip install 'vfg[plot]'`.
+"""
+
+from vfg.plots.answers import answer
+from vfg.plots.graphs import graph
+from vfg.plots.imputations import coverage, distribution, distributions, hidden_cells
+from vfg.plots.latents import embedding, reconstructions, traversal, traversal_curves
+from vfg.plots.layout import positions
+from vfg.plots.missing import missingness
+from vfg.plots.runs import consistency, history, likelihoods
+
+__all__ = [
+    "answer",
+    "consistency",
+    "coverage",
+    "distribution",
+    "distributions",
+    "embedding",
+    "graph",
+    "hidden_cells",
+    "history",
+    "likelihoods",
+    "missingness",
+    "positions",
+    "reconstructions",
+    "traversal",
+    "traversal_curves",
+]

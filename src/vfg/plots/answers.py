@@ -1,0 +1,96 @@
+"""What a model says about one target, given evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vfg.inference import Answer
+from vfg.inputs import Name
+from vfg.plots.style import BAND, FILLED, LINE, REFERENCE, axes_or_new, legend, tidied
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Array = NDArray[np.float64]
+DRAWS = 1000
+"""How many draws the histogram of an answer is made of."""
+
+
+def answer(
+    answer: Answer,
+    target: Name,
+    ax: Axes | None = None,
+    *,
+    row: int = 0,
+    coordinate: int = 0,
+    level: float = 0.9,
+    marginal: Any = None,
+) -> Axes:
+    """Draw the distribution of one target in one row: draws, mean and central interval.
+
+    Args:
+        answer: what `infer` returned.
+        target: one of its targets.
+        ax: where; None makes a new figure.
+        row: which row of the evidence.
+        coordinate: which coordinate of the target.
+        level: of the interval.
+        marginal: values to compare with, such as the column of the training table; in grey.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: if the row or the coordinate does not exist, or draws are unknown.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+        >>> ax = answer(model.infer({"a": 2.0}, targets=["b"]), "b")
+        >>> ax.get_legend_handles_labels()[1]
+        ['draws', '90 % interval', 'mean']
+    """
+    draws = _entry(answer.samples(DRAWS)[target], row, coordinate, target)
+    if np.isnan(draws).any():
+        raise ValueError(f"the spread of {target!r} is unknown; see answer.joint")
+    ends = answer.quantile([0.5 - level / 2, 0.5 + level / 2])[target]
+    low, high = _entry(ends, row, coordinate, target)
+    mean = float(_entry(answer.mean[target][None], row, coordinate, target)[0])
+    ax = tidied(axes_or_new(ax, height=3.0), x=str(target), y="density")
+    others = np.empty(0) if marginal is None else _numbers(marginal)
+    edges = np.histogram_bin_edges(np.concatenate([draws, others]), bins=50)
+    if len(others):
+        heights = np.histogram(others, edges, density=True)[0]
+        ax.stairs(heights, edges, fill=True, color=REFERENCE, alpha=BAND, label="without evidence")
+    heights = np.histogram(draws, edges, density=True)[0]
+    ax.stairs(heights, edges, color=FILLED, linewidth=LINE, label="draws")
+    words = f"{100 * level:g} % interval"
+    ax.axvspan(low, high, color=FILLED, alpha=BAND / 2, linewidth=0, label=words)
+    ax.axvline(mean, color=FILLED, linewidth=LINE, linestyle="--", label="mean")
+    legend(ax)
+    return ax
+
+
+def _entry(values: Tensor, row: int, coordinate: int, target: Name) -> Array:
+    """One coordinate of one row of `(levels, rows)` or `(levels, rows, width)`."""
+    values = values.detach().cpu()
+    values = values[..., None] if values.ndim == 2 else values
+    if not (0 <= row < values.shape[1] and 0 <= coordinate < values.shape[2]):
+        raise ValueError(
+            f"target {target!r} has {values.shape[1]} rows and {values.shape[2]} coordinates, but "
+            f"row {row} and coordinate {coordinate} were asked for"
+        )
+    found: Array = values[:, row, coordinate].double().numpy()
+    return found
+
+
+def _numbers(values: Any) -> Array:
+    """Finite numbers of a column of any kind."""
+    found = np.asarray(
+        values.detach().cpu() if isinstance(values, Tensor) else values, dtype=np.float64
+    )
+    return np.asarray(found[np.isfinite(found)].ravel())

@@ -1,0 +1,313 @@
+"""Graphs as pictures: squares are leaves, circles latent nodes, a plus where children join."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from copy import copy
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from vfg.graph import Edge, Graph, Node
+from vfg.graph.checks import suggestion
+from vfg.plots.layout import positions
+from vfg.plots.style import (
+    FILLED,
+    HAIRLINE,
+    INK,
+    OBSERVED,
+    SMALL,
+    blanked,
+    inches,
+    new_figure,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LETTER = 0.075
+"""Width of a letter of a label, in inches."""
+LETTERS_SHOWN = 24
+"""Longer labels are cut."""
+UPRIGHT = 0.15
+"""Inches between leaves from which upright labels do not touch."""
+BROADEST = 11.0
+"""Inches across of the largest drawing."""
+LEGEND = 0.2
+"""Height of a line of the legend, in inches."""
+
+
+def graph(graph: Graph, ax: Axes | None = None, *, observed: Collection[str] | None = None) -> Axes:
+    """Draw a graph in layers, leaves at the bottom and roots on top.
+
+    Labels are names and widths, as far as there is room. Nodes with several children are marked by
+    a plus; identity edges are dashed.
+
+    Args:
+        graph: to draw.
+        ax: where; None makes a figure that fits the graph.
+        observed: nodes to show as given; the other leaves are then shown as asked for. None makes
+            no difference between them.
+
+    Returns:
+        The axes; the node `name` stands at `vfg.plots.positions(graph)[name]`.
+
+    Raises:
+        ValueError: if an observed node is not in the graph.
+
+    Example:
+        >>> ax = graph(Graph.star({"a": 2, "b": 2}, width=4))
+        >>> [text.get_text() for text in ax.texts]
+        ['a (2)', 'b (2)', 'root (4)']
+    """
+    _check_observed(graph, observed)
+    places = positions(graph)
+    broad = _breadth(graph, places)
+    tall = 0.75 * (len(graph.layers) - 1) + 1.0
+    words = _words(graph, observed)
+    ax = _whole_figure(broad, tall + _below(graph, broad, words)) if ax is None else ax
+    _frame(ax, graph, places, words)
+    _edges(ax, graph, places)
+    _nodes(ax, graph, places, observed)
+    _labels(ax, graph, places)
+    _legend(ax, _columns(words, inches(ax)[0]))
+    return blanked(ax)
+
+
+def _whole_figure(width: float, height: float) -> Axes:
+    """Axes that are all of a new figure, so that lengths on paper are known before it is drawn."""
+    figure = new_figure(width, height)
+    figure.set_layout_engine("none")
+    figure.axes[0].set_position((0.0, 0.0, 1.0, 1.0))
+    return figure.axes[0]
+
+
+def _check_observed(graph: Graph, observed: Collection[str] | None) -> None:
+    known = [node.name for node in graph.nodes]
+    for name in observed or ():
+        if name not in known:
+            raise ValueError(f"there is no node {name!r}; {suggestion(name, known)}")
+
+
+def _edges(ax: Axes, graph: Graph, places: dict[str, tuple[float, float]]) -> None:
+    """Lines, those of one kind in one collection."""
+    from matplotlib.collections import LineCollection
+
+    for kind, dashes in (("flow", "solid"), ("identity", "dashed")):
+        ends = [_ends(edge, places) for edge in graph.edges if edge.kind == kind]
+        if ends:
+            lines = LineCollection(
+                ends, colors=INK, linewidths=HAIRLINE, linestyles=dashes, alpha=0.7,
+                label=kind, gid=kind, zorder=1,
+            )  # fmt: skip
+            ax.add_collection(lines)
+
+
+def _ends(edge: Edge, places: dict[str, tuple[float, float]]) -> list[tuple[float, float]]:
+    return [places[edge.child], places[edge.parent]]
+
+
+def _nodes(
+    ax: Axes,
+    graph: Graph,
+    places: dict[str, tuple[float, float]],
+    observed: Collection[str] | None,
+) -> None:
+    """Markers, those of one kind in one collection."""
+    sizes = _sizes(ax, places)
+    kinds: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        kinds.setdefault(_kind(graph, node, observed), []).append(node.name)
+    looks = {
+        "leaf": ("s", OBSERVED, OBSERVED),
+        "given": ("s", OBSERVED, OBSERVED),
+        "asked for": ("s", "white", FILLED),
+        "latent": ("o", "white", INK),
+        "latent, given": ("o", OBSERVED, OBSERVED),
+        "aggregation": ("o", "white", INK),
+    }
+    for kind, (marker, face, edge) in looks.items():
+        if kind in kinds:
+            across, up = zip(*(places[name] for name in kinds[kind]), strict=True)
+            ax.scatter(
+                across, up, s=[sizes[name] for name in kinds[kind]], marker=marker,
+                facecolors=face, edgecolors=edge, linewidths=HAIRLINE, label=kind, gid=kind,
+                zorder=2,
+            )  # fmt: skip
+    _pluses(ax, graph, places, observed or (), sizes)
+
+
+def _pluses(
+    ax: Axes,
+    graph: Graph,
+    places: dict[str, tuple[float, float]],
+    observed: Collection[str],
+    sizes: dict[str, float],
+) -> None:
+    """The mark of aggregation nodes."""
+    joins = [node.name for node in graph.nodes if len(graph.children(node.name)) > 1]
+    for colour, chosen in (
+        (INK, [name for name in joins if name not in observed]),
+        ("white", [name for name in joins if name in observed]),
+    ):
+        if chosen:
+            across, up = zip(*(places[name] for name in chosen), strict=True)
+            ax.scatter(
+                across, up, s=[0.45 * sizes[name] for name in chosen], marker="+", c=colour,
+                linewidths=HAIRLINE, gid="plus", zorder=3,
+            )  # fmt: skip
+
+
+def _kind(graph: Graph, node: Node, observed: Collection[str] | None) -> str:
+    """How a node is shown."""
+    if not graph.children(node.name):
+        if observed is None:
+            return "leaf"
+        return "given" if node.name in observed else "asked for"
+    if node.name in (observed or ()):
+        return "latent, given"
+    return "aggregation" if len(graph.children(node.name)) > 1 else "latent"
+
+
+def _rows(places: dict[str, tuple[float, float]]) -> dict[float, list[str]]:
+    """The names at every height, from left to right."""
+    rows: dict[float, list[str]] = {}
+    for name in sorted(places, key=lambda name: places[name]):
+        rows.setdefault(places[name][1], []).append(name)
+    return rows
+
+
+def _breadth(graph: Graph, places: dict[str, tuple[float, float]]) -> float:
+    """Inches across at which the labels of latent nodes fit, within reason."""
+    across = [x for x, _ in places.values()]
+    unit = 0.62
+    for y, names in _rows(places).items():
+        if y > 0:
+            longest = max(len(_label(graph.node(name))) for name in names)
+            unit = max(unit, (LETTER * longest + 0.2) / _gap([places[name][0] for name in names]))
+    return min(max(3.6, unit * (max(across) - min(across) + 1.2)), BROADEST)
+
+
+def _sizes(ax: Axes, places: dict[str, tuple[float, float]]) -> dict[str, float]:
+    """Areas of the markers, so that neighbours do not touch."""
+    left, right = ax.get_xlim()
+    points = 72.0 * inches(ax)[0] / (right - left)
+    sides = {
+        y: min(12.0, 0.62 * points * _gap([places[name][0] for name in names]))
+        for y, names in _rows(places).items()
+    }
+    return {name: sides[y] ** 2 for name, (_, y) in places.items()}
+
+
+def _words(graph: Graph, observed: Collection[str] | None) -> list[str]:
+    """What the legend explains."""
+    kinds = [_kind(graph, node, observed) for node in graph.nodes]
+    return list(dict.fromkeys([*(edge.kind for edge in graph.edges), *kinds]))
+
+
+def _columns(words: list[str], broad: float) -> int:
+    """How many entries of the legend stand side by side in that many inches."""
+    return max(1, min(len(words), int(broad / (LETTER * max(map(len, words)) + 0.4))))
+
+
+def _legend(ax: Axes, columns: int) -> None:
+    """What the marks mean; an aggregation node with its plus."""
+    found = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    shown: dict[str, Any] = {}
+    for words, handle in found.items():
+        shown[words] = copy(handle)
+        if hasattr(handle, "set_sizes"):
+            shown[words].set_sizes([60.0])
+    if "aggregation" in shown:
+        plus = next(part for part in ax.collections if part.get_gid() == "plus")
+        mark: Any = copy(plus)
+        mark.set_sizes([30.0])
+        shown["aggregation"] = (shown["aggregation"], mark)
+    ax.legend(
+        list(shown.values()), list(shown), loc="lower center", bbox_to_anchor=(0.5, 0.0),
+        ncols=columns,
+        frameon=False, fontsize=SMALL, handletextpad=0.3, columnspacing=1.2, borderpad=0.0,
+    )  # fmt: skip
+
+
+def _below(graph: Graph, broad: float, words: list[str]) -> float:
+    """Inches that labels of leaves and the legend take below a drawing of that width."""
+    texts = [_label(graph.node(leaf)) for leaf in graph.leaves]
+    needed = LETTER * max(map(len, texts))
+    room = broad / (len(texts) + 0.2)
+    upright = UPRIGHT <= room < needed
+    lines = math.ceil(len(words) / _columns(words, broad))
+    return (needed + 0.2 if upright else 0.35) + LEGEND * (lines + 0.5)
+
+
+def _frame(
+    ax: Axes, graph: Graph, places: dict[str, tuple[float, float]], words: list[str]
+) -> None:
+    """Limits with room for markers, labels and the legend, which are measured in inches."""
+    broad, tall = inches(ax)
+    across = [x for x, _ in places.values()]
+    side = max(0.6, 0.02 * (max(across) - min(across)))
+    left, right = min(across) - side, max(across) + side
+    # Labels of inner nodes stand at their right, and the last one needs room too.
+    letter = LETTER * (right - left) / broad
+    inner = [name for name in places if graph.children(name) and graph.parents(name)]
+    ends = [places[name][0] + letter * (len(_label(graph.node(name))) + 2) for name in inner]
+    ax.set_xlim(left, max(right, *ends) if ends else right)
+    top, layers = 0.35, len(graph.layers) - 1
+    below = min(_below(graph, broad, words), 0.6 * tall)
+    unit = layers / max(tall - top - below, 0.2 * tall)
+    ax.set_ylim(-below * unit, layers + top * unit)
+
+
+def _labels(ax: Axes, graph: Graph, places: dict[str, tuple[float, float]]) -> None:
+    """Names and widths, level where they fit, upright below crowded leaves, else how many."""
+    left, right = ax.get_xlim()
+    inch = inches(ax)[0] / (right - left)
+    for y, names in _rows(places).items():
+        texts = [_label(graph.node(name)) for name in names]
+        room = inch * _gap([places[name][0] for name in names])
+        needed = LETTER * max(map(len, texts))
+        if room >= needed or (y == 0 and room >= UPRIGHT):
+            for name, text in zip(names, texts, strict=True):
+                _write(ax, graph, name, places[name], text, upright=room < needed)
+        else:
+            kind = "leaves" if y == 0 else "nodes"
+            place = (left + right) / 2 if y == 0 else left
+            _note(ax, (place, y), f"{len(names)} {kind}", below=y == 0)
+
+
+def _gap(across: list[float]) -> float:
+    """The least distance between neighbours; much if there are none."""
+    ordered = sorted(across)
+    return min((b - a for a, b in pairwise(ordered)), default=1e3)
+
+
+def _label(node: Node) -> str:
+    name = node.name if len(node.name) <= LETTERS_SHOWN else node.name[: LETTERS_SHOWN - 1] + "…"
+    words = f"{name} ({node.width})"
+    return words if node.aggregation is None else f"{words}, {node.aggregation}"
+
+
+def _write(
+    ax: Axes, graph: Graph, name: str, place: tuple[float, float], text: str, *, upright: bool
+) -> None:
+    """The label of a node: of a leaf below, of a root above, of others beside."""
+    offset, across, up = (8.0, 0.0), "left", "center"
+    if not graph.children(name):
+        offset, across, up = (0.0, -9.0), "center", "top"
+    elif not graph.parents(name):
+        offset, across, up = (0.0, 9.0), "center", "bottom"
+    ax.annotate(
+        text, place, xytext=offset, textcoords="offset points", fontsize=SMALL, color=INK,
+        ha=across, va=up, rotation="vertical" if upright else "horizontal", zorder=4,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+    )  # fmt: skip
+
+
+def _note(ax: Axes, place: tuple[float, float], words: str, *, below: bool) -> None:
+    """How many nodes a layer has, where there is no room for their names."""
+    ax.annotate(
+        words, place, xytext=(0.0, -9.0) if below else (4.0, 12.0), textcoords="offset points",
+        fontsize=SMALL, color=INK, ha="center" if below else "left",
+        va="top" if below else "bottom",
+    )  # fmt: skip

@@ -1,0 +1,318 @@
+"""How well a table was filled: distributions, hidden cells, coverage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from vfg.plots.cells import (
+    Array,
+    Mask,
+    is_category,
+    mask_of,
+    numbers,
+    opened,
+    position,
+    same_shape,
+)
+from vfg.plots.style import (
+    BAND,
+    FILLED,
+    HAIRLINE,
+    LINE,
+    OBSERVED,
+    REFERENCE,
+    SMALL,
+    axes_or_new,
+    legend,
+    new_figure,
+    tidied,
+)
+from vfg.tabular.cells import Column, Label
+from vfg.tabular.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LEVELS = tuple(k / 10 for k in range(1, 10))
+"""Levels of the intervals whose coverage is drawn."""
+CATEGORIES_SHOWN = 12
+"""More categories than these are drawn without the rarest."""
+
+
+def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None) -> Axes:
+    """Draw the observed cells of a column next to those that were filled in.
+
+    They need not agree: cells are seldom missing by chance alone, and means vary less than data do.
+    Numbers and dates are histograms of equal area, categories are bars that sum to 1.
+
+    Args:
+        table: with gaps.
+        filled: the same table without.
+        column: its name, or its position in an array.
+        ax: where; None makes a new figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: if the tables differ in shape, there is no such column, or nothing of it is
+            observed.
+
+    Example:
+        >>> ax = distribution([[1.0], [2.0], [None]], [[1.0], [2.0], [1.5]], column=0)
+        >>> ax.get_legend_handles_labels()[1]
+        ['observed (2)', 'filled (1)']
+    """
+    before, after = opened(table), opened(filled)
+    same_shape(before, after, "the filled table")
+    place = position(before, column)
+    gaps, found = before.column(place), after.column(place)
+    if gaps.missing.all():
+        raise ValueError(f"nothing of column {column!r} is observed, so there is nothing to draw")
+    ax = tidied(axes_or_new(ax), x=str(column), y="share")
+    if is_category(gaps):
+        _bars(ax, gaps, found)
+    else:
+        _histograms(ax, gaps, found)
+    legend(ax)
+    return ax
+
+
+def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = None) -> Figure:
+    """Draw `distribution` for several columns side by side.
+
+    Args:
+        table: with gaps.
+        filled: the same table without.
+        columns: which; None takes those that have gaps and observed cells.
+
+    Returns:
+        The figure, one axes per column.
+
+    Raises:
+        ValueError: if no column has gaps.
+
+    Example:
+        >>> figure = distributions([[1.0, None], [2.0, 3.0]], [[1.0, 2.5], [2.0, 3.0]])
+        >>> [ax.get_xlabel() for ax in figure.axes]
+        ['1']
+    """
+    chosen = _with_gaps(opened(table)) if columns is None else list(columns)
+    if not chosen:
+        raise ValueError("no column has both gaps and observed cells, so there is nothing to draw")
+    across = min(4, len(chosen))
+    down = math.ceil(len(chosen) / across)
+    figure = new_figure(0.6 + 2.5 * across, 0.3 + 2.0 * down, rows=down, columns=across)
+    for ax, column in zip(figure.axes, chosen, strict=False):
+        distribution(table, filled, column, ax).set_ylabel("")
+    figure.supylabel("share", fontsize=SMALL + 1)
+    for spare in figure.axes[len(chosen) :]:
+        spare.remove()
+    return figure
+
+
+def _with_gaps(table: Table) -> list[Label]:
+    return [
+        column.label
+        for column in table.columns()
+        if column.missing.any() and not column.missing.all()
+    ]
+
+
+def _histograms(ax: Axes, gaps: Column, found: Column) -> None:
+    """Two histograms over the same bins; the filled one has no body, so that both show."""
+    seen, put = numbers(gaps)[~gaps.missing], numbers(found)[gaps.missing]
+    every = np.concatenate([seen, put[np.isfinite(put)]])
+    edges = np.histogram_bin_edges(every, bins=min(30, max(5, round(math.sqrt(len(every))))))
+    for values, colour, word, solid in (
+        (seen, OBSERVED, "observed", True),
+        (put, FILLED, "filled", False),
+    ):
+        if len(values):
+            heights = np.histogram(values, edges)[0] / len(values)
+            ax.stairs(
+                heights, edges, fill=solid, color=colour, alpha=0.35 if solid else 1.0,
+                linewidth=LINE, label=f"{word} ({len(values)})",
+            )  # fmt: skip
+    if gaps.storage == "date":
+        ax.xaxis_date()
+        ax.tick_params(axis="x", rotation=30)
+    elif gaps.storage == "duration":
+        ax.set_xlabel(f"{gaps.label}, days")
+
+
+def _bars(ax: Axes, gaps: Column, found: Column) -> None:
+    """Pairs of bars, the most frequent category first unless they have an order."""
+    seen = [str(cell) for cell in gaps.observed]
+    put = [str(cell) for cell in found.values[gaps.missing]]
+    counted = {name: seen.count(name) + put.count(name) for name in dict.fromkeys(seen + put)}
+    names = sorted(counted, key=lambda name: (-counted[name], name))[:CATEGORIES_SHOWN]
+    if gaps.ordered and gaps.categories is not None:
+        names = [str(name) for name in gaps.categories if str(name) in names]
+    for shift, cells, colour, word in (
+        (-0.2, seen, OBSERVED, "observed"),
+        (0.2, put, FILLED, "filled"),
+    ):
+        if cells:
+            heights = [cells.count(name) / len(cells) for name in names]
+            ax.bar(
+                np.arange(len(names)) + shift, heights, width=0.38, label=f"{word} ({len(cells)})",
+                color=colour if word == "observed" else "white", edgecolor=colour,
+                alpha=0.6 if word == "observed" else 1.0, linewidth=LINE,
+            )  # fmt: skip
+    ax.set_xticks(range(len(names)), labels=names)
+
+
+def hidden_cells(
+    truth: Any,
+    filled: Any,
+    hidden: Any,
+    ax: Axes | None = None,
+    *,
+    column: Label | None = None,
+    intervals: tuple[Any, Any] | None = None,
+) -> Axes:
+    """Draw what was filled into hidden cells against what they were.
+
+    Args:
+        truth: the table before cells were hidden.
+        filled: the same table with the hidden cells filled.
+        hidden: which cells were hidden.
+        ax: where; None makes a new figure.
+        column: a single one, in its own units; None draws all columns of numbers, each in standard
+            deviations from its mean.
+        intervals: lower and upper ends, as from `VFGImputer.predict_interval`.
+
+    Returns:
+        The axes; its first collection of points holds (truth, filled).
+
+    Raises:
+        ValueError: if shapes differ, or no number was hidden.
+
+    Example:
+        >>> ax = hidden_cells([[1.0], [3.0]], [[1.0], [2.5]], [[False], [True]], column=0)
+        >>> ax.collections[0].get_offsets().tolist()
+        [[3.0, 2.5]]
+    """
+    whole = opened(truth)
+    mask = mask_of(hidden, (whole.rows, len(whole.labels)))
+    places = _numeric(whole) if column is None else [position(whole, column)]
+    tables = [whole, opened(filled), *(opened(end) for end in intervals or ())]
+    for other in tables[1:]:
+        same_shape(whole, other, "every other table")
+    scales = [_scale(whole, place) if column is None else (0.0, 1.0) for place in places]
+    x, y, *ends = (_chosen(table, mask, places, scales) for table in tables)
+    if not len(x):
+        raise ValueError("no number was hidden, so there is nothing to draw")
+    unit = "standard deviations" if column is None else str(column)
+    ax = tidied(axes_or_new(ax, 3.9, 3.6), x=f"hidden truth, {unit}", y="filled")
+    ax.scatter(x, y, s=9, color=FILLED, alpha=0.7, linewidths=0, zorder=3, label="filled")
+    if len(ends) == 2:
+        faint = min(0.5, max(0.08, 40.0 / len(x)))
+        ax.vlines(
+            x, ends[0], ends[1], color=FILLED, alpha=faint, linewidth=HAIRLINE, label="interval"
+        )
+    span = [float(x.min()), float(x.max())]
+    ax.plot(span, span, color=REFERENCE, linewidth=LINE, linestyle="--", label="truth")
+    legend(ax)
+    return ax
+
+
+def _numeric(table: Table) -> list[int]:
+    return [place for place, column in enumerate(table.columns()) if not is_category(column)]
+
+
+def _scale(table: Table, place: int) -> tuple[float, float]:
+    """Mean and standard deviation of a column; 1 for a constant one."""
+    values = numbers(table.column(place))
+    return float(np.nanmean(values)), float(np.nanstd(values)) or 1.0
+
+
+def _chosen(
+    table: Table, mask: Mask, places: list[int], scales: list[tuple[float, float]]
+) -> Array:
+    """The masked cells of some columns, one column after the other, scaled."""
+    parts = [
+        (numbers(table.column(place))[mask[:, place]] - mean) / deviation
+        for place, (mean, deviation) in zip(places, scales, strict=True)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def coverage(
+    truth: Any,
+    draws: Sequence[Any] | Array | Tensor,
+    hidden: Any,
+    ax: Axes | None = None,
+    *,
+    levels: Sequence[float] = LEVELS,
+) -> Axes:
+    """Draw how often intervals of draws hold the truth, against how often they should.
+
+    The band is what chance allows: two standard errors of a share, as if cells were independent.
+
+    Args:
+        truth: the table before cells were hidden.
+        draws: the table with the hidden cells drawn, several times, as from `VFGImputer.sample`.
+        hidden: which cells were hidden.
+        ax: where; None makes a new figure.
+        levels: of the central intervals; those that n draws cannot resolve, beyond
+            (n − 1) / (n + 1), are left out.
+
+    Returns:
+        The axes; its first line holds (level, share of hidden numbers inside).
+
+    Raises:
+        ValueError: if there are fewer than 2 draws, shapes differ, or no number was hidden.
+
+    Example:
+        >>> draws = [[[0.0]], [[1.0]], [[2.0]], [[3.0]]]
+        >>> ax = coverage([[1.5]], draws, [[True]], levels=[0.5])
+        >>> ax.lines[0].get_ydata().tolist()
+        [1.0]
+    """
+    whole = opened(truth)
+    mask = mask_of(hidden, (whole.rows, len(whole.labels)))
+    tables = [opened(draw) for draw in draws]
+    if len(tables) < 2:
+        raise ValueError(f"coverage needs at least 2 draws, but got {len(tables)}")
+    for table in tables:
+        same_shape(whole, table, "every draw")
+    places = _numeric(whole)
+    plain = [(0.0, 1.0)] * len(places)
+    target = _chosen(whole, mask, places, plain)
+    if not len(target):
+        raise ValueError("no number was hidden, so there is nothing to draw")
+    drawn = np.stack([_chosen(table, mask, places, plain) for table in tables])
+    finest = (len(tables) - 1) / (len(tables) + 1)
+    known = np.array([level for level in levels if level <= finest])
+    return _coverage(ax, known, _covered(target, drawn, known), len(target))
+
+
+def _covered(truth: Array, drawn: Array, levels: Array) -> Array:
+    """Share of cells within the central interval of their draws, by level."""
+    low = np.quantile(drawn, 0.5 - levels / 2, axis=0, method="weibull")
+    high = np.quantile(drawn, 0.5 + levels / 2, axis=0, method="weibull")
+    return np.asarray(((low <= truth) & (truth <= high)).mean(axis=1))
+
+
+def _coverage(ax: Axes | None, levels: Array, shares: Array, cells: int) -> Axes:
+    ax = tidied(axes_or_new(ax, 3.9, 3.6), x="level of the interval", y="hidden cells inside")
+    ax.plot(levels, shares, "o-", color=FILLED, linewidth=LINE, markersize=4, label="found")
+    ideal = np.linspace(0.0, 1.0, 101)
+    reach = 2.0 * np.sqrt(ideal * (1.0 - ideal) / cells)
+    ax.fill_between(
+        ideal, ideal - reach, ideal + reach, color=REFERENCE, alpha=BAND, linewidth=0,
+        label=f"chance, {cells} cells",
+    )  # fmt: skip
+    ax.plot(ideal, ideal, color=REFERENCE, linewidth=HAIRLINE, linestyle="--", label="ideal")
+    ax.set_xlim(0.0, 1.0)
+    ax.set_ylim(0.0, 1.0)
+    legend(ax)
+    return ax

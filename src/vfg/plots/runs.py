@@ -1,0 +1,149 @@
+"""What happened in training, and how far a model is from the method's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from vfg.gaussian import LikelihoodHistory
+from vfg.plots.style import (
+    FILLED,
+    HAIRLINE,
+    LINE,
+    OBSERVED,
+    REFERENCE,
+    SMALL,
+    axes_or_new,
+    legend,
+    tidied,
+)
+from vfg.training import History
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+
+def history(history: History, ax: Axes | None = None) -> Axes:
+    """Draw a training run: the loss, the held-out loss, and the epoch that was kept.
+
+    Args:
+        history: what `vfg.fit` returned.
+        ax: where; None makes a new figure.
+
+    Returns:
+        The axes of the loss; those of the held-out loss, if there is one, share its epochs.
+
+    Raises:
+        ValueError: if there are no epochs.
+
+    Example:
+        >>> from vfg.training.history import Epoch
+        >>> run = History()
+        >>> _ = run.add(Epoch(0, -3.0, -1.0, 0.5, 0.5, -1.0, 0.0, 1.2, 1e-3, 1.0, 0.1))
+        >>> history(run).get_ylabel()
+        'minus objective'
+    """
+    if not len(history):
+        raise ValueError("the history has no epochs; train a model with vfg.fit first")
+    ax = tidied(axes_or_new(ax), x="epoch", y="minus objective")
+    numbers = [epoch.number for epoch in history]
+    lines = ax.plot(
+        numbers, [-epoch.objective for epoch in history], color=OBSERVED, linewidth=LINE,
+        label="training",
+    )  # fmt: skip
+    scores = [epoch.validation for epoch in history if epoch.validation is not None]
+    if len(scores) == len(numbers):
+        other = _beside(ax, "held-out loss of a cell")
+        lines += other.plot(
+            numbers, scores, color=FILLED, linewidth=LINE, linestyle="--", label="held out"
+        )
+        lines.append(_kept(other, history.best or 0, scores))
+    legend(ax, lines)
+    return ax
+
+
+def _beside(ax: Axes, label: str) -> Axes:
+    """A second vertical axis."""
+    other = ax.twinx()
+    other.spines["top"].set_visible(False)
+    other.tick_params(labelsize=SMALL)
+    other.set_ylabel(label, fontsize=SMALL + 1)
+    return other
+
+
+def _kept(ax: Axes, best: int, scores: list[float]) -> Line2D:
+    """Mark the epoch whose state the model has."""
+    return ax.plot(
+        [best], [scores[best]], marker="o", linestyle="none", color=FILLED, label="kept"
+    )[0]
+
+
+def likelihoods(history: LikelihoodHistory, ax: Axes | None = None) -> Axes:
+    """Draw the fit of an exact model: the mean log-likelihood of a row, iteration by iteration.
+
+    Args:
+        history: what `GaussianVFG.fit` returned.
+        ax: where; None makes a new figure.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> ax = likelihoods(LikelihoodHistory(log_likelihoods=[-3.0, -2.0]))
+        >>> ax.lines[0].get_ydata().tolist()
+        [-3.0, -2.0]
+    """
+    ax = tidied(axes_or_new(ax), x="iteration", y="log-likelihood of a row")
+    found = history.log_likelihoods
+    ax.plot(range(1, len(found) + 1), found, color=OBSERVED, linewidth=LINE, label="EM")
+    if history.steps:
+        later = [len(found) + place + 1 for place in range(len(history.steps))]
+        ax.plot(
+            later, history.steps, color=FILLED, linewidth=LINE, linestyle="--", label="gradient"
+        )
+    legend(ax)
+    return ax
+
+
+def consistency(distances: Mapping[str, Tensor], ax: Axes | None = None) -> Axes:
+    """Draw how far forward and backward states are apart, node by node.
+
+    A dot is the mean over rows, a line leads from the 5th to the 95th hundredth of them.
+
+    Args:
+        distances: what `VFG.consistency` returned: `(rows,)` by node.
+        ax: where; None makes a new figure.
+
+    Returns:
+        The axes, the first node on top.
+
+    Raises:
+        ValueError: if there are no nodes.
+
+    Example:
+        >>> import torch
+        >>> ax = consistency({"a": torch.tensor([1.0, 3.0]), "root": torch.zeros(2)})
+        >>> ax.lines[0].get_xdata().tolist()
+        [2.0, 0.0]
+    """
+    if not distances:
+        raise ValueError("there are no nodes to draw; pass what model.consistency(X) returned")
+    values = [value.detach().cpu().double().numpy() for value in distances.values()]
+    places = np.arange(len(values))
+    ax = tidied(
+        axes_or_new(ax, height=min(9.0, 0.9 + 0.22 * len(values))),
+        x="distance of forward and backward states",
+    )
+    low, high = np.array([np.nanquantile(value, [0.05, 0.95]) for value in values]).T
+    ax.hlines(places, low, high, color=REFERENCE, linewidth=2.5 * HAIRLINE, label="5 to 95 %")
+    means = [float(np.nanmean(value)) for value in values]
+    ax.plot(means, places, "o", color=OBSERVED, markersize=5, label="mean over rows")
+    ax.set_yticks(places, labels=list(distances))
+    ax.set_ylim(len(values) - 0.5, -0.5)
+    ax.set_xlim(left=0.0)
+    legend(ax)
+    return ax

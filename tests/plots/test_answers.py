@@ -1,0 +1,42 @@
+"""Pictures of single answers."""
+
+import numpy as np
+import pytest
+import torch
+
+import vfg
+from vfg import plots
+
+MODEL = vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 2}, width=2))
+
+
+def test_the_histogram_interval_and_mean_are_those_of_the_answer():
+    answer = MODEL.infer({"a": [[1.0], [2.0]]}, targets=["b"])
+    ax = plots.answer(answer, "b", row=1, coordinate=1, level=0.8)
+    draws = answer.samples(1000)["b"][:, 1, 1].numpy()
+    heights, edges, _ = ax.patches[0].get_data()
+    np.testing.assert_allclose(heights, np.histogram(draws, edges, density=True)[0])
+    band = ax.patches[1].get_extents().transformed(ax.transData.inverted())
+    wanted = answer.quantile([0.1, 0.9])["b"][:, 1, 1]
+    np.testing.assert_allclose([band.x0, band.x1], wanted, rtol=1e-6)
+    assert ax.lines[0].get_xdata()[0] == pytest.approx(float(answer.mean["b"][1, 1]))
+
+
+def test_the_marginal_is_drawn_in_the_same_bins():
+    answer = MODEL.infer({"a": 1.0}, targets=["b"])
+    column = torch.cat([torch.randn(500), torch.tensor([torch.nan])])
+    marginal, draws = plots.answer(answer, "b", marginal=column).patches[:2]
+    heights, edges, _ = marginal.get_data()
+    assert np.array_equal(edges, draws.get_data().edges)
+    np.testing.assert_allclose((heights * np.diff(edges)).sum(), 1.0)
+
+
+def test_a_row_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="has 1 rows and 2 coordinates"):
+        plots.answer(MODEL.infer({"a": 1.0}, targets=["b"]), "b", row=1)
+
+
+def test_a_target_without_known_spread_is_refused():
+    model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+    with pytest.raises(ValueError, match="spread of 'root' is unknown"):
+        plots.answer(model.infer({"a": 1.0}, targets=["root"]), "root")
