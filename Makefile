@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+EVERYTHING := .venv/.everything
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all format bench docs clean
@@ -16,6 +17,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(EVERYTHING): $(INSTALLED)
+	@echo "installing what only the slow tests need: ray and playwright"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,all]' playwright
+	touch $@
+
 demo: $(INSTALLED) ## run the demonstration
 	$(BIN)/python examples/demo.py
 
@@ -26,7 +32,7 @@ test: $(INSTALLED) ## check format, lint and types; run the fast tests and every
 	$(BIN)/pytest -m "not slow"
 
 # pytest leaves with status 5 when no test is marked slow.
-test-all: test ## the same, then the slow tests and the documentation
+test-all: test $(EVERYTHING) ## the same, then the slow tests and the documentation
 	$(BIN)/pytest -m slow || test $$? -eq 5
 	$(MAKE) docs
 

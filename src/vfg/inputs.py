@@ -125,7 +125,9 @@ def as_tensor(given: ArrayLike, what: str) -> Tensor:
             raise TypeError(f"{what} must be rectangular, but is ragged; pad it by NaN") from error
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{what} must hold real numbers, but its dtype is {array.dtype}")
-        found = torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+        # Frames hand out arrays that may not be written to, and tensors know no such thing.
+        plain = np.require(array, requirements=["C", "W"]).reshape(array.shape)
+        found = torch.from_numpy(plain)
     if found.is_complex():
         raise TypeError(f"{what} must hold real numbers, but its dtype is {found.dtype}")
     if found.dtype in (torch.float16, torch.bfloat16):
