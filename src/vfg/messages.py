@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import torch
@@ -49,10 +50,12 @@ class EdgeGroup(nn.Module):
         self.precision = (
             learned_precision(wants, edges, group.wide, self.flow) if knows == "none" else None
         )
-        parents = [float(len(graph.parents(edge.child))) for edge in group.edges]
+        parents_of = Counter(edge.child for edge in graph.edges)
+        children_of = Counter(edge.parent for edge in graph.edges)
+        parents = [float(parents_of[edge.child]) for edge in group.edges]
         # Counts, not shares: a count is exact in every dtype that the module is moved to.
         self.register_buffer("parents_each", torch.tensor(parents).view(-1, 1, 1), persistent=False)
-        siblings = [len(graph.children(edge.parent)) for edge in group.edges]
+        siblings = [children_of[edge.parent] for edge in group.edges]
         is_flow = group.flow is not None
         self.joined_edges = [k for k, count in enumerate(siblings) if is_flow and count > 1]
         self.register_buffer("joined", torch.tensor(self.joined_edges), persistent=False)

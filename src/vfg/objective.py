@@ -156,12 +156,15 @@ def surrogate(
         ],
     )
     rule = LATENTS[latent]
-    kl, kl_counts = _node_terms(passing, passes, rule)
-    edge, edge_counts = _edge_terms(passing, passes, rule)
-    densities = [
-        prior.log_prob(passes.forward[index].value, passes.forward[index].observed, labels)
-        for index, prior in priors.items()
-    ]
+    # Terms without weight are told, but nothing learns from them.
+    weighs = isinstance(beta, Tensor) or beta != 0.0
+    with torch.set_grad_enabled(torch.is_grad_enabled() and weighs):
+        kl, kl_counts = _node_terms(passing, passes, rule)
+        edge, edge_counts = _edge_terms(passing, passes, rule)
+        densities = [
+            prior.log_prob(passes.forward[index].value, passes.forward[index].observed, labels)
+            for index, prior in priors.items()
+        ]
     root = added([density.value.sum(0) for density in densities])
     constants = added([density.constant.sum(0) for density in densities])
     counts = added([torch.zeros_like(constants), *kl_counts, *edge_counts])

@@ -6,13 +6,21 @@ import pytest
 import torch
 
 from vfg.flows import Coupling, LULinear
+from vfg.flows import tiles as tile_functions
 from vfg.flows.chains import through
 from vfg.flows.dropout import drop, dropout_factor, random_bytes
 from vfg.flows.tiles import tiles
 
 
-def couplings(edges=3, width=5, layers=2, blocks=4, dropout=0.0, dtype=torch.float64):
-    spec = Coupling(blocks=blocks, hidden=6, layers=layers, dropout=dropout)
+@pytest.fixture(autouse=True)
+def _small_ones_too(monkeypatch):
+    monkeypatch.setattr("vfg.flows.chains.LEAST", 0)
+
+
+def couplings(
+    edges=3, width=5, layers=2, blocks=4, dropout=0.0, dtype=torch.float64, activation="relu"
+):
+    spec = Coupling(blocks=blocks, hidden=6, layers=layers, dropout=dropout, activation=activation)
     flow = spec.build(edges, width).to(dtype)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -70,27 +78,42 @@ def test_tiles_of_edges_and_rows_change_nothing(inverse, monkeypatch):
         torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_hidden_layers_may_be_kept_or_computed_again(activation, dropout, monkeypatch):
+    flows, x = couplings(layers=3, dropout=dropout, activation=activation), data().requires_grad_()
+    parameters = [p for flow in flows for p in flow.parameters()]
+    found = []
+    for keeps in (False, True):
+        monkeypatch.setattr("vfg.flows.chains.has_room", lambda *_, keeps=keeps: keeps)
+        torch.manual_seed(0)
+        y, log_det = through(flows, x, inverse=False)
+        found.append(torch.autograd.grad(y.sin().sum() + log_det.sum(), [x, *parameters]))
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
 def test_tiles_cover_everything_once():
     count = torch.zeros(7, 1300)
     for edges, rows in tiles(7, 1300, 64, is_cpu=True):
         count[edges, rows] += 1
     assert torch.equal(count, torch.ones(7, 1300))
-    assert tiles(7, 0, 64, is_cpu=True) == [(slice(0, 7), slice(0, 0))] or len(
-        tiles(7, 0, 64, True)
-    )
+    assert [rows for _, rows in tiles(7, 0, 64, is_cpu=True)] == [slice(0, 0)]
 
 
 @pytest.mark.parametrize("inverse", [False, True])
-def test_derivatives_with_dropout_are_those_of_the_function_with_the_same_noise(inverse):
-    flows = couplings(dropout=0.4, layers=3)
-    x = data().requires_grad_()
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "tanh"])
+def test_derivatives_with_dropout_are_those_of_the_function_with_the_same_noise(
+    activation, inverse
+):
+    flows = couplings(edges=2, width=3, blocks=2, dropout=0.4, layers=3, activation=activation)
+    x = data(2, 4, 3).requires_grad_()
     parameters = [p for flow in flows for p in flow.parameters()]
 
     def function(x, *parameters):
         torch.manual_seed(3)
         return through(flows, x, inverse=inverse)
 
-    assert torch.autograd.gradcheck(function, (x, *parameters))
+    assert torch.autograd.gradcheck(function, (x, *parameters), fast_mode=True)
 
 
 def test_dropout_is_for_training_and_keeps_the_mean():
@@ -145,11 +168,24 @@ def test_other_flows_in_between_are_passed_one_by_one():
             torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_forward_mode_and_function_transforms_still_work():
     flows, x = couplings(edges=1, width=3), data(1, 2, 3)
     _, tangent = torch.func.jvp(lambda x: through(flows, x, inverse=False)[0], (x,), (x,))
     jacobian = torch.func.jacrev(lambda x: through(flows, x, inverse=False)[0])(x)
     torch.testing.assert_close(tangent, torch.einsum("abcdef,def->abc", jacobian, x))
+
+
+def test_sums_over_rows_in_parts_are_the_same_sums():
+    left, right = data(2, 3, 4096), data(2, 4096, 5)
+    assert (tile_functions._parts(2, 4096), tile_functions._parts(2, 1000)) == (8, 1)
+    expected = left @ right
+
+    class OnDevice(torch.Tensor):
+        is_cuda = True
+
+    found = tile_functions._over_rows(left.as_subclass(OnDevice), right)
+    torch.testing.assert_close(found.as_subclass(torch.Tensor), expected)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])

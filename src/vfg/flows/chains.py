@@ -20,7 +20,10 @@ from .base import Flow
 from .conditioners import StackedLinear
 from .couplings import AffineCoupling, coupling_split
 from .dropout import dropout_factor, random_bytes
-from .tiles import Block, Moves, Noise, move, move_back, tiles, with_one
+from .tiles import Block, Moves, Noise, Room, has_room, move, move_back, tiles, with_one
+
+LEAST = 1 << 15
+"""Smaller hidden layers stay in a CPU's cache by themselves, and tiles would only take time."""
 
 
 def through(flows: Sequence[Flow], x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
@@ -56,11 +59,11 @@ def _fits(flow: Flow, x: Tensor) -> bool:
     return (
         type(flow) is AffineCoupling
         and flow.local is None
-        and flow.conditioner.activation == "relu"
         and len(flow.kept) > 0
         and len(flow.conditioner.hidden_layers) > 0
         and all(type(layer) is StackedLinear for layer in _layers(flow))
         and flow.conditioner.last.weight.dtype == x.dtype
+        and (x.is_cuda or _hidden_numbers([flow], x) >= LEAST)
         and _is_ordinary(x)
     )
 
@@ -87,6 +90,7 @@ class _Call:
     flows: list[AffineCoupling]
     inverse: bool
     learns: bool
+    keeps: bool
     noise: list[Noise]
     """What decides about the dropout of every coupling, for all edges and rows."""
 
@@ -97,12 +101,19 @@ class _Call:
 
 def _chained(flows: list[AffineCoupling], x: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
     noise = [_noise(flow, x) for flow in flows]
-    call = _Call(flows, inverse, torch.is_grad_enabled(), noise)
+    learns = torch.is_grad_enabled()
+    keeps = learns and has_room(_hidden_numbers(flows, x), x.device)
+    call = _Call(flows, inverse, learns, keeps, noise)
     parameters = [
         p for flow in flows for layer in _layers(flow) for p in (layer.weight, layer.bias)
     ]
     result: tuple[Tensor, Tensor] = _Chain.apply(call, x, *parameters)  # type: ignore[no-untyped-call]
     return result
+
+
+def _hidden_numbers(flows: list[AffineCoupling], x: Tensor) -> int:
+    widths = [layer.weight.shape[-1] for flow in flows for layer in _layers(flow)[:-1]]
+    return x.shape[0] * x.shape[1] * sum(widths)
 
 
 def _noise(flow: AffineCoupling, x: Tensor) -> Noise:
@@ -127,9 +138,9 @@ class _Chain(torch.autograd.Function):
     def forward(ctx: Any, call: _Call, x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         blocks = [_arranged(flow) for flow in call.flows]
         y, log_det = x.new_empty(x.shape), x.new_empty(x.shape[:2])
-        moves = []
+        moves, room = [], Room(reused=not call.keeps)
         for edges, rows in _tiles(call.flows[0], x):
-            part, logarithm, steps = _forwards(call, blocks, x[edges, rows], edges, rows)
+            part, logarithm, steps = _forwards(call, blocks, x[edges, rows], edges, rows, room)
             y[edges, rows], log_det[edges, rows] = part, logarithm
             if call.learns:
                 moves.append(steps)
@@ -145,11 +156,11 @@ class _Chain(torch.autograd.Function):
         if torch.is_grad_enabled():
             return None, *_differentiable(ctx.call, x, parameters, gradients)
         found = [block.zeros() for block in ctx.blocks]
-        back = x.new_empty(x.shape)
+        back, room = x.new_empty(x.shape), Room(reused=True)
         for (edges, rows), steps in zip(_tiles(ctx.call.flows[0], x), ctx.moves, strict=True):
             parts = [None if g is None else g[edges, rows] for g in gradients]
             own = [block.of(edges) for block in ctx.blocks], [block.of(edges) for block in found]
-            back[edges, rows] = _backwards(ctx.call, *own, steps, *parts)
+            back[edges, rows] = _backwards(ctx.call, *own, steps, room, *parts)
         return (
             None,
             back,
@@ -158,7 +169,7 @@ class _Chain(torch.autograd.Function):
 
 
 def _forwards(
-    call: _Call, blocks: list[Block], x: Tensor, edges: slice, rows: slice
+    call: _Call, blocks: list[Block], x: Tensor, edges: slice, rows: slice, room: Room
 ) -> tuple[Tensor, Tensor, list[Moves]]:
     """The result of a tile, its log-determinant, and what the derivative needs."""
     steps: list[Moves] = []
@@ -168,7 +179,9 @@ def _forwards(
         kept, moved = _split(call.flows, number, kept, moved)
         noise = call.noise_at(number, edges, rows)
         block = blocks[number].of(edges)
-        moved, step = move(kept, moved, block, noise, flow.bound, call.inverse)
+        moved, step = move(
+            kept, moved, block, noise, flow.bound, room, inverse=call.inverse, keeps=call.keeps
+        )
         logarithm.add_(step.log_scale.sum(1), alpha=-1.0 if call.inverse else 1.0)
         steps.append(step)
     state = torch.cat([kept[:, :-1], moved[:, :-1]], dim=1)
@@ -180,6 +193,7 @@ def _backwards(
     blocks: list[Block],
     found: list[Block],
     steps: list[Moves],
+    room: Room,
     gradient: Tensor | None,
     logarithm: Tensor | None,
 ) -> Tensor:
@@ -192,7 +206,9 @@ def _backwards(
     row = None if logarithm is None else logarithm[:, None]
     for number in reversed(range(len(flows))):
         flow, one = flows[number], (blocks[number], found[number])
-        moved = move_back(kept, moved, row, steps[number], *one, flow.bound, call.inverse)
+        moved = move_back(
+            kept, moved, row, steps[number], *one, flow.bound, room, inverse=call.inverse
+        )
         kept, moved = _unsplit(flows, number, kept, moved)
     state = torch.cat([kept, moved], dim=1)
     return state.index_select(1, flows[0].places).mT
@@ -246,6 +262,7 @@ def _arranged(flow: AffineCoupling) -> Block:
     edges, hidden, numbers = last.weight.shape
     weight = (last.weight * factor).view(edges, hidden, numbers // 2, 2)
     return Block(
+        flow.conditioner.activation,
         torch.cat([first.weight, first.bias], dim=1),
         tuple((layer.weight * factor, layer.bias) for layer in inner),
         weight.permute(0, 3, 2, 1).reshape(edges, numbers, hidden),

@@ -73,8 +73,9 @@ class CouplingLayer(Flow):
         # The indices follow from block and width, so saved states need not carry them.
         self.register_buffer("kept", torch.tensor(kept, dtype=torch.long), persistent=False)
         self.register_buffer("moved", torch.tensor(moved, dtype=torch.long), persistent=False)
-        self.register_buffer("places", torch.tensor(kept + moved).argsort(), persistent=False)
-        for name, chosen in (("kept", kept), ("moved", moved), ("places", self.places.tolist())):
+        places = sorted(range(width), key=[*kept, *moved].__getitem__)
+        self.register_buffer("places", torch.tensor(places), persistent=False)
+        for name, chosen in (("kept", kept), ("moved", moved), ("places", places)):
             # The same with one more at the end, for states that carry a constant 1 there.
             extended = torch.tensor([*chosen, width])
             self.register_buffer(f"{name}_one", extended, persistent=False)

@@ -23,17 +23,25 @@ def random_bytes(shape: tuple[int, ...], device: torch.device) -> Tensor:
     return words.view(torch.uint8)[:size].view(shape)
 
 
-def drop(x: Tensor, noise: Tensor, rate: float) -> Tensor:
+def drop(x: Tensor, noise: Tensor, rate: float, room: Tensor | None = None) -> Tensor:
     """Set the entries with a small byte to 0, in place; what is left is not scaled up.
+
+    Args:
+        x: what to change.
+        noise: a random byte for every entry.
+        rate: the share of bytes that are small.
+        room: shaped like `x`, may be overwritten; None takes new memory.
 
     Example:
         >>> drop(torch.ones(3), torch.tensor([10, 100, 200], dtype=torch.uint8), rate=0.25)
         tensor([0., 1., 1.])
     """
-    kept = torch.empty_like(x)
-    # Written as numbers at once: a detour by booleans takes several times as long.
-    torch.ge(noise, _dropped_levels(rate), out=kept)
-    return x.mul_(kept)
+    level = _dropped_levels(rate)
+    if x.device.type != "cpu":
+        return x.mul_(noise >= level)
+    # On a CPU products with booleans take several times as long as with numbers.
+    kept = torch.empty_like(x) if room is None else room
+    return x.mul_(torch.ge(noise, level, out=kept))
 
 
 def dropout_factor(rate: float) -> float:

@@ -2,23 +2,52 @@
 
 Inside a tile states are kept as `(edges, coordinates + 1, rows)`: with the rows last, splits and
 joins are copies of long rows, and a last coordinate that is always 1 makes the first bias a part of
-the first product. Hidden layers are `(edges, rows, hidden)`. They are not stored for the derivative
-but computed again: they are by far the largest tensors, and a tile of them fits into a cache.
+the first product. Hidden layers are `(edges, rows, hidden)`. They are by far the largest tensors:
+on a CPU a tile of them fits into a cache, and the derivative computes them again; a GPU keeps them
+if it has room.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from .dropout import drop
 
-TILE = 1 << 17
+TILE = 1 << 18
 """How many numbers of a hidden layer a tile has per thread, so that it stays in a core's cache."""
 ROWS = 512
 """How many rows a tile has at most; the same for any number of threads."""
+ROOM = 1 / 16
+"""The share of a GPU's memory that the hidden layers of one flow may take."""
+
+
+class Room:
+    """Memory for the large tensors of a tile, used again by the next one.
+
+    Taking it from the system anew for every tile would take longer than filling it.
+
+    Args:
+        reused: whether it is; else every tensor gets memory of its own.
+    """
+
+    def __init__(self, *, reused: bool) -> None:
+        self.reused = reused
+        self.known: dict[str, Tensor] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """A tensor whose content is undefined; one name, one piece of memory."""
+        if not self.reused:
+            return like.new_empty(shape)
+        size = math.prod(shape)
+        if name not in self.known or self.known[name].numel() < size:
+            self.known[name] = like.new_empty(size)
+        return self.known[name][:size].view(shape)
 
 
 class Noise(NamedTuple):
@@ -28,9 +57,18 @@ class Noise(NamedTuple):
     layers: list[Tensor]
 
 
+class Hidden(NamedTuple):
+    """A hidden layer, dropout included, and what its derivative looks at."""
+
+    value: Tensor
+    before: Tensor
+    """The layer before its activation; for ReLU the value itself, which tells the same."""
+
+
 class Block(NamedTuple):
     """The tensors of one coupling, arranged for tiles; every one begins with the edges."""
 
+    activation: str
     first: Tensor
     """Weights and, as the last row, bias of the first layer, `(edges, kept + 1, hidden)`."""
     inner: tuple[tuple[Tensor, Tensor], ...]
@@ -42,13 +80,16 @@ class Block(NamedTuple):
 
     def of(self, edges: slice) -> Block:
         """The tensors of some edges."""
+        if edges == slice(0, len(self.first)):
+            return self
         inner = tuple((weight[edges], bias[edges]) for weight, bias in self.inner)
-        return Block(self.first[edges], inner, self.last[edges], self.bias[edges])
+        return Block(self.activation, self.first[edges], inner, self.last[edges], self.bias[edges])
 
     def zeros(self) -> Block:
         """Room for the derivatives with respect to all of them."""
         inner = tuple((torch.zeros_like(w), torch.zeros_like(b)) for w, b in self.inner)
         return Block(
+            self.activation,
             torch.zeros_like(self.first),
             inner,
             torch.zeros_like(self.last),
@@ -65,6 +106,18 @@ class Moves(NamedTuple):
     """The moved coordinates where they are multiplied: before a scaling, after its inverse."""
     log_scale: Tensor
     noise: Noise
+    hidden: list[Hidden]
+    """The hidden layers if they were kept; else they are computed again."""
+
+
+def has_room(numbers: int, device: torch.device) -> bool:
+    """Whether hidden layers of so many numbers may be kept for the derivative.
+
+    On a CPU writing and reading them takes longer than computing them again.
+    """
+    if device.type != "cuda":
+        return False
+    return 4 * numbers < ROOM * torch.cuda.get_device_properties(device).total_memory
 
 
 def tiles(edges: int, rows: int, hidden: int, is_cpu: bool) -> list[tuple[slice, slice]]:
@@ -94,11 +147,19 @@ def with_one(x: Tensor) -> Tensor:
 
 
 def move(
-    kept: Tensor, moved: Tensor, block: Block, noise: Noise, bound: float, inverse: bool
+    kept: Tensor,
+    moved: Tensor,
+    block: Block,
+    noise: Noise,
+    bound: float,
+    room: Room,
+    *,
+    inverse: bool,
+    keeps: bool,
 ) -> tuple[Tensor, Moves]:
     """One coupling: the moved coordinates afterwards, and what its derivative needs."""
-    hidden = _hidden(kept, block, noise)[-1]
-    numbers = torch.bmm(block.last, hidden.mT).add_(block.bias)
+    hidden = _hidden(kept, block, noise, room)
+    numbers = torch.bmm(block.last, hidden[-1].value.mT).add_(block.bias)
     log_scale, shift = numbers.split(numbers.shape[1] // 2, dim=1)
     log_scale = log_scale.div_(bound).tanh_().mul_(bound)
     result = torch.empty_like(moved)
@@ -106,9 +167,9 @@ def move(
     x, y = moved[:, :-1], result[:, :-1]
     if inverse:
         torch.sub(x, shift, out=y).mul_(torch.neg(log_scale).exp_())
-        return result, Moves(kept, result, log_scale, noise)
+        return result, Moves(kept, result, log_scale, noise, hidden if keeps else [])
     torch.addcmul(shift, x, log_scale.exp(), out=y)
-    return result, Moves(kept, moved, log_scale, noise)
+    return result, Moves(kept, moved, log_scale, noise, hidden if keeps else [])
 
 
 def move_back(
@@ -119,6 +180,8 @@ def move_back(
     block: Block,
     found: Block,
     bound: float,
+    room: Room,
+    *,
     inverse: bool,
 ) -> Tensor:
     """The derivative of `move`.
@@ -132,6 +195,7 @@ def move_back(
         block: the coupling.
         found: derivatives with respect to its tensors, to which this tile's are added.
         bound: of the logarithms of the scales.
+        room: for hidden layers.
         inverse: whether the coupling was inverted.
 
     Returns:
@@ -151,43 +215,100 @@ def move_back(
     if gradient_log is not None:
         scale.add_(gradient_log, alpha=sign)
     scale.addcmul_(scale, log_scale.square(), value=-1.0 / bound**2)
-    _through_network(gradient_kept, numbers, moves, block, found)
+    _through_network(gradient_kept, numbers, moves, block, found, room)
     return before
 
 
-def _hidden(kept: Tensor, block: Block, noise: Noise) -> list[Tensor]:
+def _hidden(kept: Tensor, block: Block, noise: Noise, room: Room) -> list[Hidden]:
     """The hidden layers, from the first to the last."""
-    found = [_rectified(torch.bmm(kept.mT, block.first), noise, 0)]
+    edges, _, rows = kept.shape
+    out = room.take("hidden 0", (edges, rows, block.first.shape[-1]), kept)
+    before = torch.bmm(kept.mT, block.first, out=out)
+    found = [_activated(before, block.activation, noise, 0, room)]
     for number, (weight, bias) in enumerate(block.inner, start=1):
-        found.append(_rectified(torch.baddbmm(bias, found[-1], weight), noise, number))
+        out = room.take(f"hidden {number}", (edges, rows, weight.shape[-1]), kept)
+        before = torch.baddbmm(bias, found[-1].value, weight, out=out)
+        found.append(_activated(before, block.activation, noise, number, room))
     return found
 
 
-def _rectified(x: Tensor, noise: Noise, number: int) -> Tensor:
-    """ReLU and dropout, in place."""
-    x.relu_()
-    return drop(x, noise.layers[number], noise.rate) if noise.rate else x
+def _activated(x: Tensor, activation: str, noise: Noise, number: int, room: Room) -> Hidden:
+    """Activation and dropout; ReLU is applied in place."""
+    value = x.relu_() if activation == "relu" else FORWARD[activation](x)
+    return Hidden(_dropped(value, noise, number, room), x)
+
+
+def _dropped(x: Tensor, noise: Noise, number: int, room: Room) -> Tensor:
+    if not noise.rate:
+        return x
+    return drop(x, noise.layers[number], noise.rate, room.take("kept", tuple(x.shape), x))
 
 
 def _through_network(
-    gradient_kept: Tensor, numbers: Tensor, moves: Moves, block: Block, found: Block
+    gradient_kept: Tensor, numbers: Tensor, moves: Moves, block: Block, found: Block, room: Room
 ) -> None:
     """From the gradient of the conditioner's numbers to those of its input and its tensors."""
-    hidden = _hidden(moves.kept, block, moves.noise)
-    gradient = torch.bmm(numbers.mT, block.last)
-    found.last.baddbmm_(numbers, hidden[-1])
+    hidden = moves.hidden or _hidden(moves.kept, block, moves.noise, room)
+    shape = tuple(hidden[-1].value.shape)
+    gradient = torch.bmm(numbers.mT, block.last, out=room.take("gradient 0", shape, numbers))
+    found.last.add_(_over_rows(numbers, hidden[-1].value))
     found.bias.add_(numbers.sum(-1, keepdim=True))
     for number in reversed(range(len(block.inner))):
-        _unrectified(gradient, hidden[number + 1])
+        gradient = _inactivated(gradient, hidden[number + 1], block, moves.noise, number + 1, room)
         weight, _ = block.inner[number]
-        found.inner[number][0].baddbmm_(hidden[number].mT, gradient)
+        found.inner[number][0].add_(_over_rows(hidden[number].value.mT, gradient))
         found.inner[number][1].add_(gradient.sum(1, keepdim=True))
-        gradient = torch.bmm(gradient, weight.mT)
-    _unrectified(gradient, hidden[0])
-    found.first.baddbmm_(moves.kept, gradient)
+        name = f"gradient {len(block.inner) - number}"
+        out = room.take(name, tuple(hidden[number].value.shape), numbers)
+        gradient = torch.bmm(gradient, weight.mT, out=out)
+    gradient = _inactivated(gradient, hidden[0], block, moves.noise, 0, room)
+    found.first.add_(_over_rows(moves.kept, gradient))
     gradient_kept.baddbmm_(block.first[:, :-1], gradient.mT)
 
 
-def _unrectified(gradient: Tensor, hidden: Tensor) -> None:
-    # What was dropped is 0 like what was below 0, so one look tells both.
-    torch.ops.aten.threshold_backward.grad_input(gradient, hidden, 0.0, grad_input=gradient)
+def _over_rows(left: Tensor, right: Tensor) -> Tensor:
+    """`(edges, a, rows)` times `(edges, rows, b)`, on a GPU in parts that are added afterwards.
+
+    The result is small and the sum long: in one piece few of a GPU's processors would work on it.
+    """
+    edges, a, rows = left.shape
+    parts = _parts(edges, rows) if left.is_cuda else 1
+    if parts == 1:
+        return torch.bmm(left, right)
+    pieces = left.unflatten(2, (parts, -1)).transpose(1, 2).reshape(edges * parts, a, -1)
+    products = torch.bmm(pieces, right.reshape(edges * parts, -1, right.shape[2]))
+    return products.view(edges, parts, a, -1).sum(1)
+
+
+def _parts(edges: int, rows: int) -> int:
+    """How many equal parts a sum over rows is cut into: of 512 rows at least, 1,024 in all."""
+    parts = 1
+    while rows % (2 * parts) == 0 and rows >= 1024 * parts and edges * parts < 1024:
+        parts *= 2
+    return parts
+
+
+def _inactivated(
+    gradient: Tensor, hidden: Hidden, block: Block, noise: Noise, number: int, room: Room
+) -> Tensor:
+    """The gradient before dropout and activation; it is overwritten."""
+    if block.activation == "relu":
+        # What was dropped is 0 like what was below 0, so one look tells both.
+        torch.ops.aten.threshold_backward.grad_input(
+            gradient, hidden.value, 0.0, grad_input=gradient
+        )
+        return gradient
+    return BACKWARD[block.activation](_dropped(gradient, noise, number, room), hidden.before)
+
+
+FORWARD: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "tanh": torch.tanh,
+}
+BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "silu": torch.ops.aten.silu_backward,
+    "gelu": torch.ops.aten.gelu_backward,
+    "tanh": lambda gradient, before: torch.ops.aten.tanh_backward(gradient, before.tanh()),
+}
+"""Derivatives of activations other than ReLU, from a gradient and the layer before."""

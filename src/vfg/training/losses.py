@@ -29,7 +29,12 @@ class SurrogateLoss(nn.Module):
         self.model = model
 
     def forward(
-        self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
+        self,
+        cells: Tensor,
+        seen: Tensor,
+        scored: Tensor,
+        labels: Tensor | None,
+        beta: float | Tensor,
     ) -> Tensor:
         """Objective, reconstruction, kl, edge, root and constants."""
         found = self.model.objective(cells, seen, scored, labels, beta)

@@ -109,7 +109,8 @@ class Steps:
         own = slice(self.world.rank, None, self.world.size)
         rows = self.rows[own]
         labels = None if self.data.labels is None else self.data.labels[rows]
-        terms = self.loss(self.data.cells[rows], seen[own], scored[own], labels, self.beta)
+        beta = self.beta if self.settings.beta > 0.0 else 0.0
+        terms = self.loss(self.data.cells[rows], seen[own], scored[own], labels, beta)
         self.optimiser.clear()
         (-terms[0] / self.data.cells.shape[1]).backward()
         if self.layers:
