@@ -105,7 +105,7 @@ def main() -> None:
         "models": table,
         "surrogate": parts,
     }
-    print(write("likelihood", described, quick=given.quick))
+    print(write("likelihood_benchmark", described, quick=given.quick))
     for name, value in parts.items():
         print(f"surrogate, not a bound: {name:20} {value:8.2f}")
 

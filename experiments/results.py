@@ -1,13 +1,22 @@
-"""Where results go: a small JSON per experiment under docs/results, with its circumstances."""
+"""What every experiment shares: its options, where its results go, and who measured them.
+
+A script declares `def main()`, calls `arguments(__doc__)`, and hands its numbers to `write` and its
+figures to `save`. In a checkout full runs write `docs/results/NAME.json` and
+`docs/images/NAME.png`, quick ones write both into `outputs/`; outside a checkout both go to
+`outputs/` of the current folder, and `--output` names any other folder.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +26,45 @@ from rich.progress import track
 
 import vfg
 
-PROJECT = Path(__file__).parent.parent
+SCRIPTS = Path(__file__).parent
+PROJECT = SCRIPTS.parent
+IS_CHECKOUT = (PROJECT / "pyproject.toml").is_file()
 FOLDER = PROJECT / "docs" / "results"
 IMAGES = PROJECT / "docs" / "images"
-TRIALS = PROJECT / "outputs"
+TRIALS = (PROJECT if IS_CHECKOUT else Path.cwd()) / "outputs"
 """Where quick runs write, which are no results."""
 STARTED = time.time()
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the user asked for; `seeds` and `output` are None where the experiment decides."""
+
+    quick: bool
+    seeds: int | None
+    output: Path | None
+
+    def chosen(self, *, full: int, quick: int) -> list[int]:
+        """The seeds to run, 0 and up."""
+        return list(range(self.seeds or (quick if self.quick else full)))
+
+
+def arguments(description: str | None) -> Arguments:
+    """The options of an experiment, read from the command line."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="minutes on 2 cores, no download")
+    parser.add_argument("--seeds", type=_positive, help="how many seeds, from 0")
+    parser.add_argument("--output", type=Path, help="folder for the JSON file and the figures")
+    given = parser.parse_args()
+    return Arguments(given.quick, given.seeds, given.output)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, but got {text!r}")
+    return int(text)
 
 
 def machine() -> dict[str, Any]:
@@ -37,6 +79,17 @@ def machine() -> dict[str, Any]:
     }
 
 
+def versions(*packages: str) -> dict[str, str]:
+    """The installed versions of other packages; those that are not installed are left out."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
 def on_all_cores(function: Callable[..., Any], cases: list[tuple[Any, ...]]) -> list[Any]:
     """`function` of every case, one process and one thread per core, with a progress bar."""
     calls = (joblib.delayed(_on_one_thread)(function, case) for case in cases)
@@ -49,17 +102,41 @@ def _on_one_thread(function: Callable[..., Any], case: tuple[Any, ...]) -> Any:
     return function(*case)
 
 
-def write(name: str, results: dict[str, Any], *, quick: bool) -> Path:
-    """Write `docs/results/NAME.json`: the results, the command, the machine, the time taken."""
-    folder = TRIALS if quick else FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    script = Path(sys.argv[0]).resolve().relative_to(PROJECT.resolve()).as_posix()
+def write(
+    name: str, results: dict[str, Any], *, quick: bool = False, output: Path | None = None
+) -> Path:
+    """Write `NAME.json`: the results, the command, the machine, the time taken."""
     described = {
-        "command": " ".join(["python", script, *sys.argv[1:]]),
+        "command": _command(),
         "seconds": round(time.time() - STARTED, 1),
         "machine": machine(),
         **results,
     }
-    path = folder / f"{name}.json"
+    path = _folder(FOLDER, quick, output) / f"{name}.json"
     path.write_text(json.dumps(described, indent=1) + "\n")
     return path
+
+
+def save(figure: Any, name: str, *, quick: bool = False, output: Path | None = None) -> Path:
+    """Write a figure of matplotlib as `NAME.png`."""
+    path = _folder(IMAGES, quick, output) / f"{name}.png"
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _folder(full: Path, quick: bool, given: Path | None) -> Path:
+    folder = given or (TRIALS if quick or not IS_CHECKOUT else full)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _command() -> str:
+    """How the script was called, without folders of this machine; an output folder is left out."""
+    script, *given = sys.argv
+    path = Path(script).resolve()
+    if "--output" in given:
+        place = given.index("--output")
+        given = given[:place] + given[place + 2 :]
+    if IS_CHECKOUT and path.is_relative_to(PROJECT.resolve()):
+        return " ".join(["python", path.relative_to(PROJECT.resolve()).as_posix(), *given])
+    return " ".join(["vfg reproduce", path.stem, *given])

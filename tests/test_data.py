@@ -1,16 +1,60 @@
-"""Tables and masks against what they promise."""
+"""Tables, images and masks against what they promise."""
+
+import gzip
+import hashlib
+import io
+from types import SimpleNamespace
+from urllib.error import URLError
 
 import numpy as np
 import pytest
+import scipy.io
+import sklearn.datasets
 from scipy.special import expit
 
-from vfg.data import BUNDLED, california, mar, mcar, mnar_self, uci, uci_names
+from vfg.data import (
+    BUNDLED,
+    archives,
+    binarized_mnist,
+    california,
+    caltech,
+    digits,
+    images,
+    mar,
+    mcar,
+    mnar_self,
+    mnist,
+    omniglot,
+    uci,
+    uci_names,
+)
 
 MECHANISMS = {
     "mcar": lambda table, rate, seed: mcar(table.shape, rate, seed),
     "mar": mar,
     "mnar_self": mnar_self,
 }
+
+
+@pytest.fixture(autouse=True)
+def network(monkeypatch, tmp_path):
+    """A network that holds nothing but what a test puts there, by address; it counts requests."""
+    held = SimpleNamespace(files={}, requests=[])
+
+    def answer(request, timeout):
+        held.requests.append(request.full_url)
+        if request.full_url not in held.files:
+            raise URLError("no network")
+        return io.BytesIO(held.files[request.full_url])
+
+    def nothing(**options):
+        raise URLError("no network")
+
+    monkeypatch.setattr(archives.urllib.request, "urlopen", answer)
+    monkeypatch.setattr(sklearn.datasets, "fetch_california_housing", nothing)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("VFG_DATA", raising=False)
+    return held
 
 
 @pytest.fixture
@@ -137,7 +181,9 @@ def test_tables_of_scikit_learn_need_no_folder(name, monkeypatch):
     assert uci_names() == tuple(sorted(BUNDLED))
 
 
-@pytest.mark.parametrize("load", [lambda: uci("spambase"), california])
+@pytest.mark.parametrize(
+    "load", [lambda: uci("spambase"), california, mnist, binarized_mnist, caltech, omniglot]
+)
 def test_a_table_that_is_not_there_says_to_set_the_folder(load, monkeypatch):
     monkeypatch.delenv("VFG_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match="set the environment variable VFG_DATA"):
@@ -159,3 +205,160 @@ def test_a_folder_without_the_file_is_like_no_folder(tmp_path, monkeypatch):
     assert uci("iris")[0].shape == (150, 4)
     with pytest.raises(FileNotFoundError, match=r"california_housing\.npz"):
         california()
+
+
+def test_california_is_downloaded_by_scikit_learn_otherwise(monkeypatch):
+    made = SimpleNamespace(data=np.ones((3, 8)), feature_names=list("abcdefgh"))
+    monkeypatch.setattr(sklearn.datasets, "fetch_california_housing", lambda **options: made)
+    values, columns = california()
+    assert (values == made.data).all()
+    assert columns == tuple("abcdefgh")
+
+
+def sha256(content):
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def drawn(*shape, peak=1, seed=0):
+    """Random images, whatever is written of which should be read again."""
+    return np.random.default_rng(seed).integers(0, peak + 1, shape, dtype=np.uint8)
+
+
+def matlab(**arrays):
+    file = io.BytesIO()
+    scipy.io.savemat(file, arrays)
+    return file.getvalue()
+
+
+def test_digits_come_with_scikit_learn():
+    found = digits()
+    assert len(found.train) + len(found.validation) + len(found.test) == 1797
+    whole = sklearn.datasets.load_digits()
+    rows = {tuple(row): label for row, label in zip(whole.data, whole.target, strict=True)}
+    for part in images.PARTS:
+        pixels = getattr(found, part)
+        assert [rows[tuple(row)] for row in pixels] == found.labels[part].tolist()
+
+
+def test_a_download_is_checked_and_kept(network):
+    address, content = "https://example.org/file.bin.gz", b"some content"
+    network.files[address] = gzip.compress(content)
+    for _ in range(2):
+        assert archives.downloaded("it", address, sha256(content), instead="it.npz") == content
+    assert network.requests == [address]
+    (archives.cache() / "file.bin").write_bytes(b"some other content")
+    assert archives.downloaded("it", address, sha256(content), instead="it.npz") == content
+    assert len(network.requests) == 2
+
+
+@pytest.mark.parametrize("sent", [b"something else", gzip.compress(b"some content")[:-9]])
+def test_what_has_not_the_checksum_is_refused_and_not_kept(network, sent):
+    address = "https://example.org/file.gz"
+    network.files[address] = sent if sent.startswith(b"\x1f") else gzip.compress(sent)
+    with pytest.raises(
+        FileNotFoundError, match=r"VFG_DATA to a folder that holds it\.npz, because"
+    ):
+        archives.downloaded("it", address, sha256(b"some content"), instead="it.npz")
+    assert not (archives.cache() / "file").exists()
+
+
+def test_mnist_is_read_from_the_original_files(network, monkeypatch):
+    made = {
+        "train": drawn(50_007, 2, 2, peak=255),
+        "train_labels": drawn(50_007, peak=9),
+        "test": drawn(3, 2, 2, peak=255),
+        "test_labels": drawn(3, peak=9),
+    }
+    files = {}
+    for part, (file, _) in images.MNIST_FILES.items():
+        header = bytes([0, 0, 8, made[part].ndim]) + np.array(made[part].shape, ">i4").tobytes()
+        content = header + made[part].tobytes()
+        network.files[f"{images.MNIST}{file}.gz"] = gzip.compress(content, 1)
+        files[part] = (file, sha256(content))
+    monkeypatch.setattr(images, "MNIST_FILES", files)
+    found = mnist()
+    assert (np.concatenate([found.train, found.validation]) == made["train"].reshape(-1, 4)).all()
+    assert len(found.validation) == 7
+    assert (found.labels["validation"] == made["train_labels"][50_000:]).all()
+    assert (found.test == made["test"].reshape(-1, 4)).all()
+    assert (found.labels["test"] == made["test_labels"]).all()
+
+
+@pytest.fixture
+def packed(tmp_path, monkeypatch):
+    """A data folder with the three sets of images as bits or bytes."""
+    made = {
+        part: drawn(rows, 784, seed=rows)
+        for part, rows in (("train", 5), ("valid", 3), ("test", 2))
+    }
+    bits = {part: np.packbits(pixels, axis=1) for part, pixels in made.items()}
+    labels = {f"{part}_labels": np.arange(len(pixels)) for part, pixels in made.items()}
+    np.savez(tmp_path / "mnist_static_binarized.npz", **bits)
+    np.savez(tmp_path / "caltech101_silhouettes_28_split1.npz", **bits, **labels)
+    grey = drawn(6, 28, 28, peak=255)
+    np.savez(tmp_path / "omniglot_28_gray.npz", train=grey, test=grey[:2], valid_index=[4, 1])
+    monkeypatch.setenv("VFG_DATA", str(tmp_path))
+    return made, grey
+
+
+def test_images_are_read_from_the_folder(packed, network):
+    made, grey = packed
+    for load in (binarized_mnist, caltech):
+        found = load()
+        assert (found.train == made["train"]).all()
+        assert (found.validation == made["valid"]).all()
+        assert (found.test == made["test"]).all()
+        assert (found.shape, found.peak) == ((28, 28), 1)
+    assert caltech().labels["validation"].tolist() == [0, 1, 2]
+    rows = grey.reshape(6, -1)
+    found = omniglot()
+    assert (found.train == rows[[0, 2, 3, 5]]).all()
+    assert (found.validation == rows[[1, 4]]).all()
+    assert "not chardata.mat" in found.source
+    assert not network.requests
+
+
+def test_binarized_mnist_is_read_from_its_text(network, monkeypatch):
+    made, files = {}, {}
+    for rows, part in enumerate(images.BINARIZED_FILES, start=1):
+        made[part] = drawn(rows, 784, seed=rows)
+        text = "".join(" ".join(map(str, row)) + " \n" for row in made[part]).encode()
+        network.files[f"{images.BINARIZED}{part}.amat"] = text
+        files[part] = sha256(text)
+    monkeypatch.setattr(images, "BINARIZED_FILES", files)
+    found = binarized_mnist()
+    assert (found.train == made["train"]).all()
+    assert (found.validation == made["valid"]).all()
+    assert (found.test == made["test"]).all()
+
+
+def columns_first(pixels):
+    """Rows of pixels as MATLAB writes them."""
+    return pixels.reshape(-1, 28, 28).transpose(0, 2, 1).reshape(len(pixels), -1)
+
+
+def test_silhouettes_are_turned_upright_and_the_object_is_one(network, monkeypatch):
+    made = {
+        part: drawn(rows, 784, seed=rows) for rows, part in enumerate(("train", "val", "test"), 2)
+    }
+    arrays = {f"{part}_data": 1 - columns_first(pixels) for part, pixels in made.items()}
+    arrays |= {f"{part}_labels": np.arange(len(pixels))[:, None] for part, pixels in made.items()}
+    network.files[images.CALTECH] = matlab(**arrays)
+    monkeypatch.setattr(images, "CALTECH_DIGEST", sha256(network.files[images.CALTECH]))
+    found = caltech()
+    assert (found.train == made["train"]).all()
+    assert (found.validation == made["val"]).all()
+    assert (found.test == made["test"]).all()
+    assert found.labels["test"].tolist() == [0, 1, 2, 3]
+
+
+def test_omniglot_of_the_literature_is_read_from_its_matlab_file(network, monkeypatch):
+    made = {"data": drawn(1350, 784, peak=255), "testdata": drawn(2, 784, peak=255, seed=1)}
+    arrays = {name: columns_first(pixels).T / 255.0 for name, pixels in made.items()}
+    network.files[images.OMNIGLOT] = matlab(**arrays)
+    monkeypatch.setattr(images, "OMNIGLOT_DIGEST", sha256(network.files[images.OMNIGLOT]))
+    found = omniglot()
+    assert (found.train == made["data"][:5]).all()
+    assert (found.validation == made["data"][5:]).all()
+    assert (found.test == made["testdata"]).all()
+    assert found.source == "Omniglot, chardata.mat"

@@ -1,0 +1,1 @@
+"""Rivals of the experiments, trained as well as we can."""
