@@ -1,0 +1,60 @@
+"""The studio: ask a model on a web page.
+
+The pure part says what is asked, found and drawn, and needs nothing but the library: `variables`
+(columns and their values), `findings` (what is known of them), `subjects` (any model behind one
+interface; `table_subject`, `graph_subject`), `quick` (single rows, fast), `asking` (questions and
+answers), `drawing`, `pages` and `figures` (what they look like), `filling` and `exploring` (what
+is done with tables), `conversation` (the Ask page as a pure function). `layout`, `app` and the
+callbacks put it on a page and need the extra `studio`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vfg.extras import needs
+
+from .asking import Answered, ask
+
+if TYPE_CHECKING:
+    from dash import Dash
+
+__all__ = ["Answered", "ask", "make_app", "serve"]
+
+
+def serve(model: Any, table: Any = None, *, port: int = 8050, open_browser: bool = True) -> None:
+    """Show a model on a web page of this machine, until interrupted.
+
+    The page is served to 127.0.0.1 alone and loads nothing from elsewhere.
+
+    Args:
+        model: a path to a model file, a fitted `VFGImputer` or its model, a `vfg.VFG` or a
+            `vfg.GaussianVFG`.
+        table: a path to a CSV or Parquet file, a frame or an array to look at with it.
+        port: to serve on; 0 takes any that is free.
+        open_browser: whether to open a browser.
+
+    Raises:
+        ImportError: without the extra `studio`.
+        ValueError: for a model or a table that cannot be read.
+        OSError: if the port is taken.
+    """
+    with needs("studio"):
+        from .app import run
+    run(model, table, port, open_browser)
+
+
+def make_app(model: Any, table: Any = None) -> Dash:
+    """The same page as an app that is not served yet, for tests and other servers.
+
+    Args:
+        model: as for `serve`.
+        table: as for `serve`.
+
+    Raises:
+        ImportError: without the extra `studio`.
+        ValueError: for a model or a table that cannot be read.
+    """
+    with needs("studio"):
+        from .app import build_app
+    return build_app(model, table)

@@ -1,0 +1,71 @@
+"""The Ask and Graph pages: actions in, HTML out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dash import Dash, Input, Output, State, ctx, dcc, no_update
+
+from .asking import answered
+from .conversation import State as Standing
+from .conversation import act, view
+from .desk import Desk
+from .drawn_graph import elements
+from .layout import LARGE_ROW, SMALL_ROW
+
+
+def register(app: Dash, desk: Desk) -> None:
+    """Wire the pages to the desk."""
+    subject = desk.subject
+
+    def answer(action: Any, table: Any, state: Any) -> Any:
+        standing = Standing() if state is None else Standing.from_dict(state)
+        before, rows = standing, table["rows"] if table else 0
+        with desk.lock:
+            if action is not None and ctx.triggered_id == "action":
+                row_of = None if not table else lambda row: desk.row(table, row)
+                standing = act(subject, standing, action, row_of)
+            try:
+                shown = view(subject, standing, rows)
+            except ValueError as error:
+                # Evidence that a model cannot use, such as part of a section that it needs whole.
+                standing = replace(before, error=str(error))
+                shown = view(subject, standing, rows)
+        return standing.to_dict(), shown
+
+    app.callback(
+        Output("state", "data"),
+        Output("view", "data"),
+        Input("action", "data"),
+        Input("table", "data"),
+        State("state", "data"),
+    )(answer)
+
+    def export(clicks: int | None, state: Any) -> Any:
+        if not clicks:
+            return no_update
+        with desk.lock:
+            found = answered(subject, Standing.from_dict(state).question.given)
+        return dcc.send_string(found.to_html(), "answer.html", type="text/html")
+
+    app.callback(
+        Output("download-answer", "data"),
+        Input("export", "n_clicks"),
+        State("state", "data"),
+        prevent_initial_call=True,
+    )(export)
+
+    def draw(expanded: list[str], table: Any) -> Any:
+        distances = desk.consistency(table)
+        return [
+            elements(subject, per_row, expanded, distances) for per_row in (SMALL_ROW, LARGE_ROW)
+        ]
+
+    app.callback(
+        Output("ask-graph", "elements"),
+        Output("graph", "elements"),
+        Input("expanded", "data"),
+        Input("table", "data"),
+        prevent_initial_call=True,
+    )(draw)

@@ -1,0 +1,176 @@
+"""The Fill page: tables in, gaps shown, filled and looked at, tables out."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from pathlib import Path
+from typing import Any
+
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from . import figures
+from .desk import Desk
+from .filling import Cell, Table, cell, comparison, to_csv
+from .findings import LEVEL
+from .variables import percent
+
+NO_TABLE = "No table is open yet."
+
+
+def register(app: Dash, desk: Desk) -> None:
+    """Wire the page to the desk."""
+    _register_opening(app, desk)
+    _register_looking(app, desk)
+
+
+def _register_opening(app: Dash, desk: Desk) -> None:
+    def upload(contents: str | None, name: str | None) -> Any:
+        if not contents:
+            return no_update, no_update
+        return desk.read(name or "table", content_bytes(contents)), ""
+
+    app.callback(
+        Output("table", "data"),
+        Output("notice", "children"),
+        Input("upload", "contents"),
+        State("upload", "filename"),
+        prevent_initial_call=True,
+    )(upload)
+
+    def opened(table: Any) -> Any:
+        if not table:
+            return NO_TABLE, figures.empty(NO_TABLE)
+        found = desk.table(table)
+        return f"{found.name}: {found.summary}", figures.missingness(found)
+
+    app.callback(
+        Output("table-summary", "children"),
+        Output("missing-plot", "figure"),
+        Input("table", "data"),
+    )(opened)
+
+    def fill(clicks: int | None, table: Any) -> Any:
+        if ctx.triggered_id != "fill":
+            return None, "", True
+        begun = time.monotonic()
+        desk.fill(table)
+        cells = int(desk.table(table).gaps.sum())
+        words = f"{cells} gaps filled in {time.monotonic() - begun:.1f} s"
+        return {"token": table["token"]}, words, False
+
+    app.callback(
+        Output("filled", "data"),
+        Output("fill-summary", "children"),
+        Output("download", "disabled"),
+        Input("fill", "n_clicks"),
+        Input("table", "data"),
+        running=[(Output("fill", "disabled"), True, False)],
+    )(fill)
+
+    def download(clicks: int | None, table: Any) -> Any:
+        if not clicks:
+            return no_update
+        stem = Path(desk.table(table).name).stem
+        return dcc.send_string(to_csv(desk.fill(table)), f"{stem}-filled.csv", type="text/csv")
+
+    app.callback(
+        Output("download-table", "data"),
+        Input("download", "n_clicks"),
+        State("table", "data"),
+        prevent_initial_call=True,
+    )(download)
+
+
+def _register_looking(app: Dash, desk: Desk) -> None:
+    def compare(done: Any, column: str, table: Any) -> Any:
+        if not table:
+            return figures.empty(NO_TABLE)
+        variable, found = desk.subject.variable(column), desk.table(table)
+        if not done or done["token"] != table["token"]:
+            return figures.distributions(variable, observed_cells(found, column))
+        return figures.distributions(variable, comparison(found, desk.fill(table), column))
+
+    app.callback(
+        Output("compare-plot", "figure"),
+        Input("filled", "data"),
+        Input("compare-column", "value"),
+        Input("table", "data"),
+    )(compare)
+
+    def point(click: Any) -> Any:
+        if not click:
+            return no_update, no_update
+        chosen = click["points"][0]
+        return int(chosen["y"]), chosen["x"]
+
+    app.callback(
+        Output("cell-row", "value"),
+        Output("cell-column", "value"),
+        Input("missing-plot", "clickData"),
+        prevent_initial_call=True,
+    )(point)
+
+    def look(row: int | None, column: str, table: Any) -> Any:
+        if not table:
+            return NO_TABLE, figures.empty("")
+        if row is None:
+            return "Give the number of a row.", no_update
+        with desk.lock:
+            found = cell(desk.subject, desk.table(table), int(row), column)
+        return cell_text(found, int(row)), cell_figure(found)
+
+    app.callback(
+        Output("cell-text", "children"),
+        Output("cell-plot", "figure"),
+        Input("cell-row", "value"),
+        Input("cell-column", "value"),
+        Input("table", "data"),
+    )(look)
+
+
+def observed_cells(table: Table, column: str) -> dict[str, Any]:
+    """The known cells of a column, before anything is filled."""
+    place = table.columns.index(column)
+    return {"observed": table.frame.iloc[:, place].to_numpy()[~table.gaps[:, place]]}
+
+
+def content_bytes(contents: str) -> bytes:
+    """The bytes of an upload, which come as the address of data."""
+    try:
+        return base64.b64decode(contents.partition(",")[2], validate=True)
+    except binascii.Error as error:
+        raise ValueError("the upload was cut short; choose the file again") from error
+
+
+def cell_text(found: Cell, row: int) -> Any:
+    """A cell in words."""
+    finding, variable = found.finding, found.finding.variable
+    if variable.kind == "choice":
+        spread = f"with probability {percent(finding.probabilities.max(initial=0.0))}"
+    else:
+        ends = variable.show_number(finding.low), variable.show_number(finding.high)
+        spread = f"{percent(LEVEL)} between {ends[0]} and {ends[1]}"
+    stands = "a gap" if found.actual is None else variable.show(found.actual)
+    moved = ", ".join(name for name, by in found.influence[:3] if by > 0.0)
+    return html.Dl(
+        [
+            html.Dt("stands there"),
+            html.Dd(stands),
+            html.Dt("expected from the row"),
+            html.Dd([html.Strong(finding.text), f", {spread}"]),
+            html.Dt("moved most by"),
+            html.Dd(moved or "nothing"),
+        ],
+        **{"data-row": str(row), "data-mean": repr(finding.mean)},
+    )
+
+
+def cell_figure(found: Cell) -> Any:
+    """The draws behind a cell, or the probabilities of its categories."""
+    finding, variable = found.finding, found.finding.variable
+    if variable.kind == "choice":
+        return figures.shares(variable.categories, finding.probabilities)
+    actual = None if found.actual is None else variable.number_of(found.actual)
+    return figures.cell_draws(variable, finding.draws, actual, (finding.low, finding.high))

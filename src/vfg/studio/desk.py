@@ -1,0 +1,95 @@
+"""What the page's server keeps: the model, tables that were opened, and what was filled."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from vfg.training.history import History
+
+from .exploring import history_beside
+from .filling import Table, filled, open_table, read_frame, row_evidence
+from .subjects import Subject
+from .variables import Value
+
+MOST_TABLES = 4
+"""How many tables are kept; the oldest is forgotten first."""
+
+
+class Desk:
+    """The model and the tables of one server.
+
+    Args:
+        subject: the model.
+        table: a path, a frame or an array that is open from the start; None for none.
+
+    Raises:
+        ValueError: for a table that cannot be read, or does not fit the model.
+    """
+
+    def __init__(self, subject: Subject, table: Any = None) -> None:
+        self.subject = subject
+        self.lock = RLock()
+        """Questions take turns: a fast one would only slow down the other."""
+        self.tables: OrderedDict[str, Table] = OrderedDict()
+        self.filled: dict[str, Any] = {}
+        self.distances: dict[str, dict[str, float]] = {}
+        self.history: History | None = history_beside(subject.file)
+        self.first = None if table is None else self._opened(table)
+
+    def _opened(self, table: Any) -> dict[str, Any]:
+        if isinstance(table, str | Path):
+            path = Path(table)
+            if not path.is_file():
+                raise ValueError(f"there is no table {str(path)!r}; name a CSV or Parquet file")
+            return self.read(path.name, path.read_bytes())
+        return self._kept(open_table(self.subject, table))
+
+    def read(self, name: str, data: bytes) -> dict[str, Any]:
+        """Open a file; what the page needs to know of it."""
+        return self._kept(open_table(self.subject, read_frame(name, data), name))
+
+    def _kept(self, table: Table) -> dict[str, Any]:
+        token = secrets.token_urlsafe(8)
+        self.tables[token] = table
+        while len(self.tables) > MOST_TABLES:
+            oldest = next(iter(self.tables))
+            del self.tables[oldest]
+            self.filled.pop(oldest, None)
+        return {"token": token, "name": table.name, "rows": table.rows, "summary": table.summary}
+
+    def table(self, described: Any) -> Table:
+        """The table that the page speaks of.
+
+        Raises:
+            ValueError: if there is none, or none any more.
+        """
+        if not described:
+            raise ValueError("no table is open; drop one under Fill, or pick a file there")
+        if described["token"] not in self.tables:
+            raise ValueError("this table is not open any more; open its file again")
+        return self.tables[described["token"]]
+
+    def fill(self, described: Any) -> Any:
+        """The table with its gaps filled, computed once."""
+        table = self.table(described)
+        token = described["token"]
+        if token not in self.filled:
+            self.filled[token] = filled(self.subject, table)
+        return self.filled[token]
+
+    def consistency(self, described: Any) -> dict[str, float]:
+        """How consistent the nodes are on the open table, computed once; nothing without one."""
+        if not described:
+            return {}
+        token = described["token"]
+        if token not in self.distances:
+            self.distances = {token: self.subject.consistency(self.table(described).frame)}
+        return self.distances[token]
+
+    def row(self, described: Any, row: int) -> dict[str, Value]:
+        """A row of the table as evidence."""
+        return row_evidence(self.subject, self.table(described), row)

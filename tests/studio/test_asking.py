@@ -1,0 +1,190 @@
+"""Questions, and the pages that answer them."""
+
+import re
+import shlex
+from html.parser import HTMLParser
+
+import pytest
+
+from vfg.studio import ask
+from vfg.studio.asking import Question, answered, command_line
+from vfg.studio.conversation import State, act, view
+
+
+def test_undo_goes_back_step_by_step():
+    question = Question().give("a", 1).give("b", 2).take("a").clear()
+    steps = [question]
+    while steps[-1].past:
+        steps.append(steps[-1].undo())
+    assert [step.given for step in steps] == [{}, {"b": 2}, {"a": 1, "b": 2}, {"a": 1}, {}]
+    assert steps[-1].undo() == steps[-1]
+
+
+def test_dragging_a_slider_is_one_step():
+    question = Question().give("a", 1)
+    for value in range(50):
+        question = question.give("b", value)
+    assert question.undo().given == {"a": 1}
+
+
+def test_questions_travel_as_json():
+    question = Question().give("a", 1).give("b", "x").take("a")
+    assert Question.from_dict(question.to_dict()) == question
+    state = State(question, "a", "se", 3, "no")
+    assert State.from_dict(state.to_dict()) == state
+
+
+def test_the_command_line_has_every_piece_of_evidence(mixed_subject):
+    line = command_line(mixed_subject, {"city": "Bern", "height": 171.0}, "age")
+    words = shlex.split(line)
+    assert words[:3] == ["vfg", "query", "model.vfg"]
+    assert "city=Bern" in words
+    assert words[-2:] == ["--infer", "age"]
+
+
+def test_the_command_line_gives_what_the_page_shows(tmp_path, mixed_imputer):
+    typer_testing = pytest.importorskip("typer.testing")
+    cli = pytest.importorskip("vfg.cli.app", reason="the command line is not there yet")
+    import json
+
+    import vfg
+
+    vfg.save(mixed_imputer.model_, tmp_path / "m.vfg")
+    found = ask(tmp_path / "m.vfg", {"city": "Bern", "height": 171.0})
+    words = [*shlex.split(found.command("age"))[1:], "--json"]
+    result = typer_testing.CliRunner().invoke(cli.app, words)
+    assert result.exit_code == 0, result.output
+    (answer,) = json.loads(result.output)["answers"]
+    assert answer["value"] == pytest.approx(found["age"].mean, abs=1e-3)
+
+
+class Page(HTMLParser):
+    """What a page loads from elsewhere, and whether its elements close."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.loaded = [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        if tag != "meta":
+            self.open.append(tag)
+        self.loaded += [value for key, value in attributes if key in ("src", "href")]
+
+    def handle_startendtag(self, tag, attributes):
+        self.loaded += [value for key, value in attributes if key in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        if tag != "meta":
+            assert self.open.pop() == tag
+
+
+def test_the_exported_page_stands_alone(mixed_subject, tmp_path):
+    found = answered(mixed_subject, {"height": 171.0, "city": "Oslo"})
+    found.save(tmp_path / "answer.html")
+    text = (tmp_path / "answer.html").read_text()
+    page = Page(text)
+    assert page.open == []
+    assert page.loaded == []
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "<script" not in text
+    for name in mixed_subject.variables:
+        assert f">{name}</h3>" in text
+
+
+def test_names_are_escaped_everywhere(picture_model):
+    import numpy as np
+    import pandas as pd
+    from tabular.mixed_tables import linear
+
+    from vfg.studio.subjects import open_subject
+
+    nasty = "<img src=x onerror=alert(1)>"
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=[nasty, "b"])
+    frame["c"] = np.array(["<b>x</b>", "y"])[(frame["b"] > 0).astype(int)]
+    subject = open_subject(linear().fit(frame))
+    state = act(subject, State(), {"kind": "set", "name": nasty, "value": "0.5"})
+    shown = view(subject, state)
+    text = "".join(shown[part] for part in ("answers", "evidence", "editor", "code"))
+    text += answered(subject, {nasty: 1.0}).to_html()
+    assert "<img src=x" not in text
+    assert "<b>x" not in text
+
+
+def test_the_page_says_what_is_impossible_and_keeps_the_rest(mixed_subject):
+    state = act(mixed_subject, State(), {"kind": "set", "name": "age", "value": "30"})
+    bad = act(mixed_subject, state, {"kind": "set", "name": "age", "value": "old"})
+    assert bad.question == state.question
+    assert "whole number" in view(mixed_subject, bad)["error"]
+    again = act(mixed_subject, bad, {"kind": "set", "name": "age", "value": "31"})
+    assert again.error == ""
+    assert again.question.given == {"age": 31}
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"kind": "set", "name": "nobody", "value": "1"},
+        {"kind": "dance"},
+        {"kind": "row", "leaf": "age", "row": 1},
+        {"kind": "select", "name": "nobody"},
+    ],
+)
+def test_actions_that_cannot_be_leave_a_message(mixed_subject, action):
+    state = act(mixed_subject, State(), action)
+    assert state.error
+    assert state.question == Question()
+
+
+def test_a_conversation(mixed_subject):
+    state = State()
+    for action in (
+        {"kind": "leaf", "name": "city"},
+        {"kind": "set", "name": "city", "value": "1", "choice": True},
+        {"kind": "set", "name": "height", "value": "171.5"},
+        {"kind": "remove", "name": "city"},
+    ):
+        state = act(mixed_subject, state, action)
+        assert state.error == ""
+    assert state.question.given == {"height": 171.5}
+    undone = act(mixed_subject, state, {"kind": "undo"})
+    assert undone.question.given == {"city": "Oslo", "height": 171.5}
+    row = act(
+        mixed_subject, undone, {"kind": "row", "leaf": "age", "row": 2}, lambda row: {"age": row}
+    )
+    assert row.question.given["age"] == 2
+    found = act(mixed_subject, row, {"kind": "find", "text": "gra"})
+    shown = view(mixed_subject, found)
+    assert re.findall(r'data-select="(\w+)" data-mean', shown["answers"]) == ["grade"]
+    assert shown["given"] == ["city", "height", "age"]
+
+
+def test_cards_carry_the_numbers_and_say_them(mixed_subject):
+    shown = view(
+        mixed_subject, act(mixed_subject, State(), {"kind": "set", "name": "age", "value": 30})
+    )
+    finding = mixed_subject.answer({"age": 30}).variables["height"]
+    card = re.search(r"<article[^>]*data-select=\"height\"[^>]*>", shown["answers"])[0]
+    assert f'data-mean="{finding.mean!r}"' in card
+    assert 'role="button"' in card
+    assert f"height: {finding.text}" in card
+
+
+def test_the_editor_stays_while_a_slider_moves(mixed_subject):
+    state = act(mixed_subject, State(), {"kind": "select", "name": "height"})
+    keys = []
+    for value in (170, 171):
+        state = act(mixed_subject, state, {"kind": "set", "name": "height", "value": value})
+        keys.append(view(mixed_subject, state)["editor_key"])
+    assert keys[0] == keys[1]
+    undone = act(mixed_subject, state, {"kind": "undo"})
+    assert view(mixed_subject, undone)["editor_key"] != keys[1]
+
+
+def test_notebooks_show_cards(network_subject):
+    found = answered(network_subject, {"A": 1.0})
+    assert "<script" not in found._repr_html_()
+    assert found._repr_html_().count("<article") == 4 + len(found.findings.latent)
+    assert "given A = 1.0" in str(found)

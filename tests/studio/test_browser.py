@@ -1,0 +1,295 @@
+"""The studio in a real browser: Playwright drives Debian's Chromium, headless."""
+
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from threading import Thread
+
+import pandas as pd
+import pytest
+from tabular.mixed_tables import mixed
+
+pytestmark = pytest.mark.slow
+NOT_TESTED = "THE STUDIO IS NOT TESTED IN A BROWSER: "
+sync_api = pytest.importorskip("playwright.sync_api", reason=NOT_TESTED + "pip install playwright")
+pytest.importorskip("dash", reason=NOT_TESTED + "pip install 'vfg[studio]'")
+
+from vfg.studio import make_app  # noqa: E402
+from vfg.studio.app import start_server  # noqa: E402
+
+PATIENCE = 90_000
+"""Milliseconds, for machines that do other things besides."""
+
+
+def find_chromium():
+    """Where Chromium is; installed on machines of continuous integration, where that is allowed."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    allowed = os.environ.get("CI") or os.environ.get("VFG_INSTALL_BROWSER")
+    if found is None and allowed and shutil.which("apt-get") and os.geteuid() == 0:
+        for words in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
+            subprocess.run(["apt-get", "-qq", *words], check=False, timeout=600)
+        found = shutil.which("chromium")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = find_chromium()
+    if path is None:
+        pytest.skip(NOT_TESTED + "there is no Chromium; apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@contextmanager
+def served(model, table=None):
+    server = start_server(make_app(model, table), 0)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def network_address(network):
+    with served(network) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def table_address(mixed_imputer):
+    with served(mixed_imputer, mixed()) as address:
+        yield address
+
+
+@contextmanager
+def page_at(browser, address, **options):
+    page = browser.new_page(**options)
+    page.set_default_timeout(PATIENCE)
+    page.goto(address)
+    page.wait_for_selector("#answers .card")
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def network_page(browser, network_address):
+    with page_at(browser, network_address) as page:
+        yield page
+
+
+@pytest.fixture
+def table_page(browser, table_address):
+    with page_at(browser, table_address) as page:
+        yield page
+
+
+def card(page, name):
+    return page.locator(f'.card[data-select="{name}"]')
+
+
+def choose(page, name):
+    card(page, name).click()
+    page.wait_for_function(f"document.querySelector('#editor em')?.textContent === '{name}'")
+
+
+def give(page, name, value):
+    choose(page, name)
+    page.fill("#editor [data-type]", str(value))
+    page.press("#editor [data-type]", "Enter")
+    place = f".card.given[data-select={name}]"
+    script = f"Number(document.querySelector('{place}')?.dataset.mean) === {value}"
+    page.wait_for_function(script)
+
+
+def shown(page, name, what="mean"):
+    return float(card(page, name).get_attribute(f"data-{what}"))
+
+
+def test_the_page_loads_without_errors_and_from_this_machine_alone(browser, network_address):
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    errors, asked = [], []
+    page.on(
+        "console", lambda message: errors.append(message.text) if message.type == "error" else 0
+    )
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(network_address)
+    page.wait_for_selector("#answers .card")
+    page.wait_for_selector("#ask-graph canvas")
+    assert errors == []
+    assert all(url.startswith((network_address, "data:", "blob:")) for url in asked)
+    page.close()
+
+
+def test_clicking_a_leaf_of_the_graph_lets_its_value_be_set(network_page):
+    page = network_page
+    page.wait_for_selector("#ask-graph canvas")
+    page.wait_for_function("document.querySelector('#ask-graph')._cyreg?.cy.nodes().length > 0")
+    page.wait_for_timeout(500)
+    place = page.evaluate(
+        """() => {
+            const box = document.querySelector('#ask-graph');
+            const at = box._cyreg.cy.getElementById('B').renderedPosition();
+            const edge = box.getBoundingClientRect();
+            return [edge.left + at.x, edge.top + at.y];
+        }"""
+    )
+    page.mouse.click(*place)
+    page.wait_for_function("document.querySelector('#editor em')?.textContent === 'B'")
+
+
+def test_the_numbers_shown_are_those_of_infer(network, network_page):
+    page = network_page
+    before = network.infer({}, targets=["C"])
+    assert shown(page, "C") == pytest.approx(before.mean["C"].item())
+    give(page, "A", 1.5)
+    give(page, "D", -0.5)
+    answer = network.infer({"A": 1.5, "D": -0.5}, targets=["B", "C"])
+    for name in ("B", "C"):
+        assert shown(page, name) == pytest.approx(answer.mean[name].item())
+        assert shown(page, name, "low") == pytest.approx(answer.quantile(0.05)[name].item())
+        assert shown(page, name, "high") == pytest.approx(answer.quantile(0.95)[name].item())
+    assert "moved" in page.inner_text("#evidence")
+    page.click("#undo")
+    page.wait_for_selector('.card:not(.given)[data-select="D"]')
+    page.click("#clear")
+    page.wait_for_function("!document.querySelector('.card.given')")
+    assert shown(page, "C") == pytest.approx(before.mean["C"].item())
+
+
+def test_sliders_obey_the_keyboard(network_page):
+    page = network_page
+    card(page, "A").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#editor [data-slide='A']")
+    page.focus("#editor [data-slide]")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector('.card.given[data-select="A"]')
+    value = float(page.input_value("#editor [data-type]"))
+    assert shown(page, "A") == pytest.approx(value)
+
+
+def test_tabs_obey_the_keyboard(network_page):
+    page = network_page
+    page.focus("#tab-ask")
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#tab-graph", "aria-selected") == "true"
+    assert page.is_visible("#panel-graph")
+    assert not page.is_visible("#panel-ask")
+    page.keyboard.press("End")
+    assert page.is_visible("#panel-explore")
+
+
+def test_impossible_values_leave_a_message(network_page):
+    page = network_page
+    choose(page, "A")
+    page.fill("#editor [data-type]", "much")
+    page.press("#editor [data-type]", "Enter")
+    page.wait_for_selector("#notice:has-text('takes a number')")
+    give(page, "A", 0.5)
+    page.wait_for_function("document.querySelector('#notice').textContent === ''")
+
+
+def test_categories_are_a_list(mixed_subject, table_page):
+    page = table_page
+    choose(page, "city")
+    page.select_option("#editor [data-choice]", label="Rome")
+    page.wait_for_selector('.card.given[data-select="city"]')
+    finding = mixed_subject.answer({"city": "Rome"}).variables["height"]
+    assert shown(page, "height") == pytest.approx(finding.mean)
+
+
+def test_questions_are_copied_and_exported(browser, table_page, tmp_path):
+    page = table_page
+    give(page, "height", 171)
+    page.click("summary")
+    assert "ask(model, {'height': 171.0})" in page.inner_text("#code-python")
+    assert "--given height=171.0" in page.inner_text("#code-shell")
+    with page.expect_download() as caught:
+        page.click("#export")
+    path = tmp_path / "answer.html"
+    caught.value.save_as(path)
+    other = browser.new_page()
+    other.goto(path.as_uri())
+    assert other.locator(".card").count() == 7
+    other.close()
+
+
+def test_tables_are_filled_and_downloaded(mixed_imputer, table_page, tmp_path):
+    page = table_page
+    path = tmp_path / "gaps.csv"
+    mixed().to_csv(path, index=False)
+    page.click("#tab-fill")
+    page.set_input_files("#upload input[type=file]", path)
+    page.wait_for_selector("#table-summary:has-text('gaps.csv: 60 rows')")
+    page.wait_for_selector("#missing-plot .heatmaplayer")
+    page.click("#fill")
+    page.wait_for_selector("#fill-summary:has-text('gaps filled')")
+    with page.expect_download() as caught:
+        page.click("#download")
+    assert caught.value.suggested_filename == "gaps-filled.csv"
+    done = pd.read_csv(caught.value.path())
+    wanted = mixed_imputer.transform(mixed())
+    assert not done.isna().any().any()
+    assert done["height"].to_numpy() == pytest.approx(wanted["height"].to_numpy())
+    assert (done["city"].to_numpy() == wanted["city"].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("bad.csv", b"a,b\n1,2\n", "lacks the columns"),
+        ("photo.png", b"\x89PNG", "no table that can be read"),
+        ("empty.csv", b"", "cannot be read as a table"),
+    ],
+)
+def test_bad_uploads_leave_a_message(table_page, tmp_path, name, data, words):
+    page = table_page
+    (tmp_path / name).write_bytes(data)
+    page.click("#tab-fill")
+    page.set_input_files("#upload input[type=file]", tmp_path / name)
+    page.wait_for_selector(f"#notice:has-text('{words}')")
+    assert page.is_visible("#panel-fill")
+
+
+def test_exploring_draws_the_rows_and_samples(table_page):
+    page = table_page
+    page.click("#tab-explore")
+    page.wait_for_selector("#embedding-plot canvas, #embedding-plot .scatterlayer")
+    page.wait_for_selector("#samples table td")
+    page.wait_for_selector("#traversal-plot .scatterlayer")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_narrow_windows_need_no_scrolling_aside(browser, table_address, scheme):
+    size = {"width": 360, "height": 740}
+    with page_at(browser, table_address, viewport=size, color_scheme=scheme) as page:
+        for tab in ("ask", "graph", "fill", "explore"):
+            page.click(f"#tab-{tab}")
+            if tab == "explore":
+                page.wait_for_selector("#traversal-plot .main-svg")
+            page.wait_for_timeout(500)
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 360, tab
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (colour == "rgb(18, 20, 25)") == (scheme == "dark")
+
+
+def test_a_stopped_server_is_told(browser, network):
+    with served(network) as address:
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(address)
+        page.wait_for_selector("#answers .card")
+    page.wait_for_selector("#offline:has-text('has stopped')")
+    page.close()
