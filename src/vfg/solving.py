@@ -12,8 +12,8 @@ def positive_solve(matrix: Tensor, right: Tensor) -> Tensor:
     r"""$A^{-1} b$ for symmetric positive matrices, by one Cholesky factor each.
 
     The derivative $\bar b = A^{-1} \bar x$, $\bar A = -\bar b x^\top$ uses the same factor again;
-    deriving the factorisation itself would take several times as long. Nothing waits for a device to see
-    whether a matrix is positive: if it is not, the solution means nothing.
+    deriving the factorisation itself would take several times as long. Nothing waits for a device
+    to see whether a matrix is positive: if it is not, the solution means nothing.
 
     Args:
         matrix: A, `(..., width, width)`.
@@ -60,4 +60,5 @@ def _substitute(factor: Tensor, right: Tensor) -> Tensor:
     # There cholesky_solve allocates in a way that CUDA graphs do not allow.
     x = torch.linalg.solve_triangular(factor, right[..., None], upper=False)
     x = torch.linalg.solve_triangular(factor.mT, x, upper=True)
-    return x[..., 0]
+    solved: Tensor = x[..., 0]
+    return solved

@@ -95,7 +95,7 @@ def test_mixtures_get_weight_where_members_miss_the_clusters():
     found = combine(stack, mixtures, linears, values, observed, held)
     assert found.weights[1] > 0.5
     # What a mixture expects of its errors is about what they are.
-    assert bool(((0.5 < found.shrinkage[1]) & (found.shrinkage[1] < 2.0)).all())
+    assert bool(((found.shrinkage[1] > 0.5) & (found.shrinkage[1] < 2.0)).all())
 
 
 def test_the_plain_combination_is_the_members_mean():

@@ -202,7 +202,9 @@ class TableModel(nn.Module):
     def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """What the bent members expect on average."""
         if not self._has_broken_sections(observed):
-            return _average(list(member_means(self.stack, len(self.members), values, observed, ids)))
+            return _average(
+                list(member_means(self.stack, len(self.members), values, observed, ids))
+            )
         # Gaps inside sections are filled again until a whole model agrees: each member for itself.
         answers = [member.infer(values, observed=observed, row_ids=ids) for member in self.bent]
         return _average([torch.cat(list(a.mean.values()), dim=1).double() for a in answers])

@@ -26,7 +26,7 @@ SMALL, LARGE = 30_000, 150_000
 FULL_BATCH = 600
 """Tables with fewer rows learn in smaller batches."""
 WORK = 11_000_000
-"""How many rows of all edges a small table's members learn from together: about a minute's worth."""
+"""How many rows of all edges the members of a table that is not large learn from together."""
 WIDE = 300
 """Columns from which on one conditioner serves all of them, told apart by embeddings."""
 WIDE_WORK = 4_000_000
