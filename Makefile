@@ -29,7 +29,7 @@ test: $(INSTALLED) ## check format, lint and types; run the fast tests and every
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"
 
 # pytest leaves with status 5 when no test is marked slow.
 test-all: test $(EVERYTHING) ## the same, then the slow tests and the documentation

@@ -1,0 +1,220 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+COMMON, LEARNING, READING, GRAPHS = "Common", "Learning", "Reading and writing", "Graph"
+"""Panels that help is divided into."""
+
+
+def _set_debug(context: typer.Context, wanted: bool) -> None:
+    context.meta["vfg.debug"] = wanted
+
+
+def _set_threads(number: int | None) -> int | None:
+    """Limit the threads of everything that computes, imported already or not."""
+    if number is not None:
+        for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ[variable] = str(number)
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(number)
+    return number
+
+
+def share(value: float | None) -> float | None:
+    """Refuse what does not lie between 0 and 1, both excluded."""
+    if value is not None and not 0.0 < value < 1.0:
+        raise typer.BadParameter(f"it must lie between 0 and 1, but is {value:g}")
+    return value
+
+
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Answer in JSON, for scripts.", rich_help_panel=COMMON),
+]
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        callback=_set_debug,
+        is_eager=True,
+        help="Show where in the program an error arose.",
+        rich_help_panel=COMMON,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        callback=_set_threads,
+        help="How many threads compute; by default as many as there are cores.",
+        rich_help_panel=COMMON,
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Where to compute: cpu, cuda, cuda:1, mps; by default a GPU if there is one.",
+        rich_help_panel=COMMON,
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(min=0, help="Of everything that is drawn.", rich_help_panel=COMMON)
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show no progress.", rich_help_panel=COMMON)
+]
+
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A model file, as `vfg fit` writes it.")
+]
+TableFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TABLE",
+        help="CSV, TSV, Parquet, Feather or JSON lines, also compressed; several files, patterns, "
+        "folders of Parquet, or - for standard input.",
+    ),
+]
+Output = Annotated[
+    str,
+    typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is standard output."),
+]
+InputFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="FORMAT",
+        help="csv, tsv, parquet, feather or jsonl, where the name of the table does not say.",
+        rich_help_panel=READING,
+    ),
+]
+OutputFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="FORMAT",
+        help="The same for the output; standard output is csv if nothing else is said.",
+        rich_help_panel=READING,
+    ),
+]
+
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,...",
+        help="Learn and fill these columns only; the others pass through.",
+        rich_help_panel=READING,
+    ),
+]
+Exclude = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,...",
+        help="Leave these columns alone, such as identifiers; they pass through.",
+        rich_help_panel=READING,
+    ),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        metavar="COLUMN=KIND",
+        help="What a column holds, if the table does not say: continuous, integer, boolean, "
+        "categorical, ordinal or date. May be repeated.",
+        rich_help_panel=READING,
+    ),
+]
+Bounds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bounds",
+        metavar="COLUMN=LOW:HIGH",
+        help="The range that filled numbers of a column may have; either end may be left out. "
+        "May be repeated.",
+        rich_help_panel=READING,
+    ),
+]
+
+GraphFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--graph",
+        metavar="FILE",
+        help="A graph over the columns: .json, .graphml, .bif (structure only), or an edge list "
+        "in .txt, .edges, .csv, .tsv.",
+        rich_help_panel=GRAPHS,
+    ),
+]
+SectionList = Annotated[
+    str | None,
+    typer.Option(
+        "--sections",
+        metavar="A,B:C,D",
+        help="Columns that belong together, as sections under one root.",
+        rich_help_panel=GRAPHS,
+    ),
+]
+Width = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Of the latent nodes; by default chosen by the number of columns.",
+        rich_help_panel=GRAPHS,
+    ),
+]
+
+Bend = Annotated[
+    bool,
+    typer.Option(
+        "--bend/--linear",
+        help="Bend the exact linear model, or keep it as it is, which takes seconds.",
+        rich_help_panel=LEARNING,
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="How long learning may take; by default as long as its steps take.",
+        rich_help_panel=LEARNING,
+    ),
+]
+Members = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="How many models are averaged; by default chosen by the table's shape.",
+        rich_help_panel=LEARNING,
+    ),
+]
+Mixtures = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="How many exact mixtures are averaged with them; by default chosen by the table's "
+        "shape.",
+        rich_help_panel=LEARNING,
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Of learning; by default chosen by the table's shape.",
+        rich_help_panel=LEARNING,
+    ),
+]
+Level = Annotated[
+    float,
+    typer.Option(
+        metavar="SHARE", callback=share, help="How often an interval should hold the truth."
+    ),
+]

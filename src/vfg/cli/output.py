@@ -1,0 +1,154 @@
+"""What commands print: tables and bars for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+"""Eighths of a line's height."""
+BARS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+"""Eighths of a character's width."""
+
+
+def console() -> Console:
+    """Where people read results: standard output."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def notes() -> Console:
+    """Where people read everything else: standard error."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON; numbers that are not finite, which JSON lacks, become null."""
+    print(json.dumps(finite(value), indent=2, ensure_ascii=False))
+
+
+def finite(value: Any) -> Any:
+    """A nested value with None in place of numbers that are not finite.
+
+    Example:
+        >>> finite({"a": [1.0, float("nan")]})
+        {'a': [1.0, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_table(
+    heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
+) -> None:
+    """Print a table; numbers to the right, anything else to the left.
+
+    Args:
+        heads: of the columns.
+        rows: of cells, which are shown by `shown`.
+        title: above.
+    """
+    from rich.table import Table
+
+    numeric = [all(isinstance(row[k], int | float) for row in rows) for k in range(len(heads))]
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for head, is_number in zip(heads, numeric, strict=True):
+        table.add_column(head, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_escaped(shown(cell)) for cell in row))
+    console().print(table)
+
+
+def shown(value: Any) -> str:
+    """A value as people read it: four digits of a number, nothing for one that is not known.
+
+    Example:
+        >>> shown(3.14159), shown(1234567.0), shown(float("nan")), shown("text"), shown(12)
+        ('3.142', '1.235e+06', '', 'text', '12')
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def histogram(
+    values: Any, width: int = 48, height: int = 4, ends: tuple[str, str] | None = None
+) -> list[str]:
+    """A picture of numbers in lines of text, with the ends of the axis below.
+
+    Args:
+        values: the numbers; whole ones have a bar each if there is room.
+        width: in characters.
+        height: in lines.
+        ends: what to call the least and the greatest number; None shows them.
+
+    Returns:
+        The lines.
+
+    Example:
+        >>> for line in histogram([0, 1, 1, 2, 2, 2, 3, 3, 4], width=5, height=1):
+        ...     print(line)
+        ▃▅█▅▃
+        0   4
+    """
+    import numpy as np
+
+    numbers = np.asarray(values, dtype=float)
+    low, high = float(numbers.min()), float(numbers.max())
+    left, right = (shown(low), shown(high)) if ends is None else ends
+    if not low < high:
+        return [f"always {left}"]
+    kinds = int(high - low) + 1
+    broad = width // kinds if kinds <= width and (numbers % 1 == 0).all() else 0
+    margin = 0.5 if broad else 0.0
+    bins = kinds if broad else width
+    counts, _ = np.histogram(numbers, bins=bins, range=(low - margin, high + margin))
+    counts = np.repeat(counts, max(broad, 1))
+    heights = np.rint(counts / counts.max() * 8 * height).astype(int)
+    lines = [
+        "".join(_mark(int(tall) - 8 * line) for tall in heights) for line in reversed(range(height))
+    ]
+    return [*map(drawable, lines), left + right.rjust(len(heights) - len(left))]
+
+
+def bar(share: float, width: int = 24) -> str:
+    """A share between 0 and 1 as a bar.
+
+    Example:
+        >>> bar(0.5, width=4), bar(0.3, width=4)
+        ('██', '█▎')
+    """
+    eighths = max(0, min(8 * width, round(8 * width * share)))
+    return drawable("█" * (eighths // 8) + BARS[eighths % 8])
+
+
+def drawable(text: str) -> str:
+    """Blocks as the terminal can show them: as they are, or in ASCII."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return "".join("#" if mark in BLOCKS[4:] + BARS[4] else " " for mark in text)
+    return text
+
+
+def _mark(eighths: int) -> str:
+    return BLOCKS[max(0, min(8, eighths))]
+
+
+def _escaped(text: str) -> str:
+    """Text that stands for itself: names of columns may look like markup."""
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,60 @@
+"""Progress on standard error: how far, how fast, how long it will still take."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+def is_watched(quiet: bool = False) -> bool:
+    """Whether someone looks at standard error, and wants to."""
+    return not quiet and sys.stderr.isatty()
+
+
+@contextmanager
+def advancing(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
+    """A bar with rate and time left; silent if the total is None or nobody looks.
+
+    Args:
+        total: how much there is to do.
+        what: is counted, in the plural.
+
+    Yields:
+        A function to call with how much more is done.
+    """
+    if total is None or not is_watched():
+        yield lambda _: None
+        return
+    from rich.progress import Progress, TaskID
+
+    with Progress(*_columns(what), console=_console(), transient=True) as shown:
+        task: TaskID = shown.add_task(what, total=total)
+        yield lambda more: shown.advance(task, more)
+
+
+def watch_training() -> None:
+    """Let the bars of training go to standard error, so that standard output stays clean."""
+    import rich
+
+    rich.reconfigure(stderr=True)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _columns(what: str) -> list[Any]:
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """How many a second."""
+
+        def render(self, task: Any) -> Text:
+            return Text(f"{task.speed:,.0f} {what}/s" if task.speed else "")
+
+    return [MofNCompleteColumn(), BarColumn(bar_width=24), Rate(), TimeRemainingColumn()]

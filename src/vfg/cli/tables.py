@@ -1,0 +1,147 @@
+"""Tables between files and models: which columns a model knows, rows in batches, results out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .failing import suggested
+from .progress import advancing
+
+if TYPE_CHECKING:
+    from vfg.bigtable import Source
+
+ROWS = 16_384
+"""How many rows are worked on at once."""
+
+
+def opened(files: Sequence[str], format: str | None = None) -> Source:
+    """A table of one file or several.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it cannot be read, or has no columns.
+    """
+    from vfg.bigtable import open_table
+
+    return open_table(list(files), format=format)
+
+
+def known_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+    """The columns of a table that a model knows, in the order of the model.
+
+    Args:
+        names: of the table's columns.
+        columns: of the model; None takes all.
+
+    Raises:
+        ValueError: if the table lacks one.
+
+    Example:
+        >>> known_columns(["a", "b"], ["b", "aa"])
+        Traceback (most recent call last):
+        ValueError: the table lacks the column 'aa', which the model knows; did you mean 'a'?
+    """
+    if columns is None:
+        return list(names)
+    for column in columns:
+        if column not in names:
+            raise ValueError(
+                f"the table lacks the column {column!r}, which the model knows; "
+                f"{suggested(column, names)}"
+            )
+    return list(columns)
+
+
+def listed_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
+    """Columns that were typed with commas between them; none for nothing.
+
+    Args:
+        text: what was typed.
+        names: of the table's columns.
+        option: that it was typed after.
+
+    Raises:
+        ValueError: for a name that the table lacks.
+
+    Example:
+        >>> listed_columns("a, b", ["a", "b", "c"], "--columns")
+        ['a', 'b']
+    """
+    chosen = [] if text is None else [part.strip() for part in text.split(",") if part.strip()]
+    for name in chosen:
+        if name not in names:
+            raise ValueError(
+                f"{option} names {name!r}, which is no column of the table; "
+                f"{suggested(name, names)}"
+            )
+    return list(dict.fromkeys(chosen))
+
+
+def chosen_columns(columns: str | None, exclude: str | None, names: Sequence[str]) -> list[str]:
+    """The columns to learn: those named, or all but those excluded, in the table's order.
+
+    Raises:
+        ValueError: for unknown names, or if none is left.
+
+    Example:
+        >>> chosen_columns(None, "id", ["id", "a", "b"])
+        ['a', 'b']
+    """
+    wanted = listed_columns(columns, names, "--columns") or list(names)
+    left_out = listed_columns(exclude, names, "--exclude")
+    found = [name for name in names if name in wanted and name not in left_out]
+    if not found:
+        raise ValueError("no column is left to learn; name others in --columns or --exclude")
+    return found
+
+
+def frame_of(batch: Any, columns: Sequence[str]) -> Any:
+    """Some columns of a record batch as a `pyarrow.Table`."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches([batch.select(list(columns))])
+
+
+def row_results(
+    source: Source, columns: Sequence[str], work: Callable[[Any], Mapping[str, Any]], *, show: bool
+) -> Iterator[Any]:
+    """What some work finds for the rows of a table, batch after batch.
+
+    Args:
+        source: the table.
+        columns: that are handed to the work.
+        work: arrays by name from a `pyarrow.Table`.
+        show: whether to show progress.
+    """
+    import pyarrow as pa
+
+    with advancing(source.rows if show else None, "rows") as advance:
+        for batch in source.batches(ROWS):
+            found = work(frame_of(batch, columns))
+            yield pa.RecordBatch.from_pydict({name: pa.array(a) for name, a in found.items()})
+            advance(batch.num_rows)
+
+
+def write_batches(batches: Iterator[Any], output: str, format: str | None) -> int:
+    """Write record batches whose first one tells the columns; the number of rows.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    from vfg.bigtable import write_table
+
+    first = next(batches, None)
+    if first is None:
+        raise ValueError("the table has no rows")
+    return write_table(_with(first, batches), first.schema, output, format=format)
+
+
+def _with(first: Any, others: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from others
+
+
+def output_format(output: str, to: str | None, as_json: bool) -> str | None:
+    """The format to write in: on standard output, `--json` means JSON lines."""
+    return "jsonl" if as_json and output == "-" and to is None else to

@@ -1,0 +1,244 @@
+"""Graphs in files: JSON, GraphML, edge lists, and the structure of Bayesian networks in BIF."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vfg.files import write_atomically
+from vfg.graph import exchange
+from vfg.graph.graph import Graph
+
+if TYPE_CHECKING:
+    import networkx
+
+LATENT_WIDTH = 8
+"""Of latent nodes in files that say nothing about widths."""
+LARGEST = 2**26
+"""Bytes that a file may have."""
+
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+VARIABLE = re.compile(r'\bvariable\s+("[^"]*"|[^\s{]+)\s*\{')
+FAMILY = re.compile(r'\bprobability\s*\(((?:"[^"]*"|[^")])*)\)')
+
+
+def read_graph(path: str | Path, *, width: int | None = None) -> Graph:
+    r"""Read a graph from a file, in the format that its name ends in.
+
+    - `.json`: what `Graph.to_dict` returns.
+    - `.graphml`: edges lead from child to parent; nodes may have the attributes `width`, `columns`
+      (separated by commas) and `aggregation`, edges `kind` and `coordinates`.
+    - `.bif`: a Bayesian network, of which only the structure is read; see
+      `Graph.from_bayesian_network`.
+    - `.txt`, `.edges`, `.csv`, `.tsv`: one edge per line, child and parent, with a blank, a comma,
+      a tab or `->` between them; lines that begin with `#` are skipped.
+
+    Leaves without a width have 1, and are the columns of their names.
+
+    Args:
+        path: the file.
+        width: of latent nodes that the file gives none; None means 8, or, in BIF, twice the size of
+            the largest family.
+
+    Returns:
+        The graph.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: for another ending, or contents that are no graph.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "graph.txt").write_text("a -> h\nb -> h\n")
+        ...     read_graph(Path(folder, "graph.txt"), width=2)
+        Graph: 2 leaves, 1 latent node, 2 edges
+        h (2)
+        ├── a (1)
+        └── b (1)
+    """
+    file = Path(path)
+    reader = READERS.get(file.suffix.lower())
+    if reader is None:
+        raise ValueError(
+            f"graphs are read from files that end in {', '.join(READERS)}, but this one is called "
+            f"{file.name!r}; rename it"
+        )
+    text = _text(file)
+    try:
+        return reader(text, width)
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} is not the graph that is needed: {error}") from error
+
+
+def write_graph(graph: Graph, path: str | Path) -> None:
+    """Write a graph as JSON or GraphML, as the name of the file says, whole or not at all.
+
+    Args:
+        graph: the graph.
+        path: the file, which ends in `.json` or `.graphml`.
+
+    Raises:
+        ValueError: for another ending.
+
+    Example:
+        >>> import tempfile
+        >>> graph = Graph.star({"a": 1, "b": 2}, width=3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_graph(graph, Path(folder, "graph.graphml"))
+        ...     read_graph(Path(folder, "graph.graphml")) == graph
+        True
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".json", ".graphml"):
+        raise ValueError(f"graphs are written as .json or .graphml, but got {str(path)!r}")
+    text = _graphml(graph) if suffix == ".graphml" else json.dumps(graph.to_dict(), indent=2) + "\n"
+    write_atomically(path, text.encode())
+
+
+def edges_as_graph(edges: Sequence[tuple[str, str]], width: int | None = None) -> Graph:
+    """A graph from (child, parent) pairs alone: leaves of width 1, latent nodes of one width.
+
+    Args:
+        edges: the pairs.
+        width: of latent nodes; None means 8.
+
+    Raises:
+        ValueError: if there are no edges, or they are no graph.
+
+    Example:
+        >>> edges_as_graph([("a", "h"), ("b", "h")], width=2).sections
+        {'a': 1, 'b': 1}
+    """
+    if not edges:
+        raise ValueError("it has no edges; write one per line, as in 'child parent'")
+    parents = dict.fromkeys(parent for _, parent in edges)
+    names = dict.fromkeys(name for edge in edges for name in edge)
+    inner = LATENT_WIDTH if width is None else width
+    return Graph.from_edges(edges, {name: inner if name in parents else 1 for name in names})
+
+
+def _text(file: Path) -> str:
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no graph file {str(file)!r}")
+    if file.stat().st_size > LARGEST:
+        raise ValueError(f"the graph file {str(file)!r} is larger than {LARGEST // 2**20} MiB")
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the graph file {str(file)!r} is not text in UTF-8") from error
+
+
+def _from_json(text: str, width: int | None) -> Graph:
+    try:
+        return Graph.from_dict(json.loads(text))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"it is not JSON ({str(error) or 'nested too deeply'})") from error
+
+
+def _from_edge_list(text: str, width: int | None) -> Graph:
+    return edges_as_graph(list(_edge_lines(text)), width)
+
+
+def _edge_lines(text: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        names = _names(stripped)
+        if number == 1 and [name.lower() for name in names] == ["child", "parent"]:
+            continue
+        if len(names) != 2:
+            raise ValueError(
+                f"line {number} must be a child and a parent, as in 'a -> h', but is {stripped!r}"
+            )
+        yield names[0], names[1]
+
+
+def _names(line: str) -> list[str]:
+    """The parts of a line; names may contain blanks where something else divides them."""
+    for divider in ("->", "\t", ","):
+        if divider in line:
+            return [_unquoted(part) for part in line.split(divider)]
+    return [_unquoted(part) for part in line.split()]
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text
+
+
+def _from_bif(text: str, width: int | None) -> Graph:
+    plain = COMMENT.sub(" ", text)
+    variables = [_unquoted(name) for name in VARIABLE.findall(plain)]
+    if not variables:
+        raise ValueError("it declares no variable, as in 'variable A { ... }'")
+    edges = [edge for family in FAMILY.findall(plain) for edge in _arrows(family)]
+    for name in dict.fromkeys(name for edge in edges for name in edge):
+        if name not in variables:
+            raise ValueError(f"the variable {name!r} has a probability but no declaration")
+    return Graph.from_bayesian_network(edges, width, variables)
+
+
+def _arrows(family: str) -> list[tuple[str, str]]:
+    """(parent, child) pairs of `child | parent, parent`."""
+    child, _, parents = family.partition("|")
+    return [(_unquoted(p), _unquoted(child)) for p in parents.split(",") if p.strip()]
+
+
+def _from_graphml(text: str, width: int | None) -> Graph:
+    import networkx
+
+    try:
+        digraph = networkx.parse_graphml(text)
+    except Exception as error:  # the parsers of XML that networkx may use have errors of their own
+        raise ValueError(f"it is not GraphML ({error})") from error
+    if digraph.is_directed():
+        _complete(digraph, LATENT_WIDTH if width is None else width)
+    return Graph(*exchange.from_networkx(digraph))
+
+
+def _complete(digraph: networkx.DiGraph, width: int) -> None:
+    """Read lists, which GraphML cannot hold, and give widths where there are none."""
+    for name, attributes in digraph.nodes(data=True):
+        is_leaf = not digraph.in_degree(name)
+        if "columns" in attributes:
+            attributes["columns"] = _listed(attributes["columns"])
+        listed = attributes.get("columns", (None,))
+        attributes.setdefault("width", len(listed) if is_leaf else width)
+    for _, _, attributes in digraph.edges(data=True):
+        if "coordinates" in attributes:
+            attributes["coordinates"] = _listed(attributes["coordinates"])
+
+
+def _listed(text: Any) -> tuple[Any, ...]:
+    parts = [part.strip() for part in str(text).split(",")]
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
+
+
+def _graphml(graph: Graph) -> str:
+    import networkx
+
+    digraph = exchange.to_networkx(graph.nodes, graph.edges)
+    places = [attributes for _, attributes in digraph.nodes(data=True)]
+    for attributes in [*places, *(attributes for _, _, attributes in digraph.edges(data=True))]:
+        for key, value in attributes.items():
+            if isinstance(value, tuple):
+                attributes[key] = ",".join(map(str, value))
+    return "\n".join(networkx.generate_graphml(digraph)) + "\n"
+
+
+READERS: dict[str, Callable[[str, int | None], Graph]] = {
+    ".json": _from_json,
+    ".graphml": _from_graphml,
+    ".bif": _from_bif,
+    ".txt": _from_edge_list,
+    ".edges": _from_edge_list,
+    ".csv": _from_edge_list,
+    ".tsv": _from_edge_list,
+}
+"""How to read a graph, by the ending of a file's name."""

@@ -1,0 +1,56 @@
+"""Which type a column of text holds."""
+
+import itertools
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vfg.bigtable.types import GAPS, joined, text_type, without_gaps
+
+WRITTEN = {
+    "int64": ["1", "-20", "0", "9007199254740993"],
+    "double": ["1.5", "-1e-3", ".5", "3"],
+    "bool": ["true", "False", "TRUE"],
+    "date32[day]": ["2020-01-31", "1999-12-01"],
+    "timestamp[s]": ["2020-01-31 10:20:30", "2020-01-31T10:20"],
+    "timestamp[us]": ["2020-01-31 10:20:30.123"],
+    "timestamp[s, tz=UTC]": ["2020-01-31T10:20:30Z", "2020-01-31T10:20:30+02:00"],
+    "string": ["x", "007", "1,5", "12345678901234567890", "1 000"],
+}
+
+
+@pytest.mark.parametrize(("kind", "cells"), WRITTEN.items())
+def test_cells_are_what_they_look_like(kind, cells):
+    assert str(text_type(pa.array([*cells, None]), pa.null())) == kind
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.permutations(WRITTEN, 2)))
+def test_the_order_of_two_blocks_does_not_matter(one, other):
+    found = [
+        text_type(pa.array(WRITTEN[second]), text_type(pa.array(WRITTEN[first]), pa.null()))
+        for first, second in ((one, other), (other, one))
+    ]
+    assert found[0] == found[1]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
+def test_whole_numbers_of_64_bits_are_whole_numbers(numbers):
+    cells = pa.array([str(number) for number in numbers])
+    assert text_type(cells, pa.null()) == pa.int64()
+    assert cells.cast(pa.int64()).to_pylist() == numbers
+
+
+def test_gaps_say_nothing_about_a_type():
+    cells = without_gaps(pa.array([*GAPS, "5"]))
+    assert cells.to_pylist() == [None] * len(GAPS) + ["5"]
+    assert text_type(cells, pa.null()) == pa.int64()
+    assert text_type(cells.slice(0, 3), pa.bool_()) == pa.bool_()
+
+
+def test_types_are_joined_or_not():
+    assert joined(pa.int32(), pa.int64()) == pa.int64()
+    assert joined(pa.null(), pa.date32()) == pa.date32()
+    assert joined(pa.string(), pa.int64()) is None
+    assert joined(pa.bool_(), pa.int64()) is None

@@ -1,0 +1,127 @@
+"""`vfg evaluate`: hidden cells are hidden from everyone, and errors are what they say."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from vfg.cli.hiding import Trial, hidden_cells, without_cells
+from vfg.cli.rivals import chosen_rivals
+from vfg.sklearn import VFGImputer
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    generator = np.random.default_rng(0)
+    hidden = generator.normal(size=150)
+    return pa.table({f"x{k}": hidden + 0.3 * generator.normal(size=150) for k in range(4)})
+
+
+def test_hidden_cells_are_known_and_leave_something(numbers):
+    table = without_cells(numbers, np.random.default_rng(1).random((150, 4)) < 0.4)
+    known = ~table.to_pandas().isna().to_numpy()
+    hidden = hidden_cells(table, 0.5, seed=0)
+    assert hidden.any()
+    assert not (hidden & ~known).any()
+    assert ((known & ~hidden).any(1) == known.any(1)).all()
+
+
+def test_gaps_made_with_the_same_seed_are_not_the_cells_to_hide(numbers):
+    from vfg.data import mcar
+
+    table = without_cells(numbers, mcar((150, 4), 0.1, seed=0))
+    assert hidden_cells(table, 0.1, seed=0).sum() > 20
+
+
+def test_cells_are_hidden_and_the_others_stay(numbers):
+    hidden = hidden_cells(numbers, 0.2, seed=0)
+    left = without_cells(numbers, hidden).to_pandas()
+    assert (left.isna().to_numpy() == hidden).all()
+    assert (left.to_numpy()[~hidden] == numbers.to_pandas().to_numpy()[~hidden]).all()
+
+
+def test_a_table_too_small_to_hide_anything_is_refused():
+    with pytest.raises(ValueError, match="no cell can be hidden"):
+        hidden_cells(pa.table({"a": [1.0, 2.0]}), 0.5, seed=0)
+
+
+def test_errors_are_those_of_the_filled_cells(numbers):
+    hidden = hidden_cells(numbers, 0.2, seed=0)
+    imputer = VFGImputer(bend=False, random_state=0).fit(without_cells(numbers, hidden))
+    found = Trial(imputer.model_, numbers, hidden).evaluate(0.9, 0)
+    filled = imputer.transform(without_cells(numbers, hidden)).to_pandas().to_numpy()
+    truth = numbers.to_pandas().to_numpy()
+    for place, score in enumerate(found.columns):
+        rows = hidden[:, place]
+        deviation = np.std(truth[~rows, place])
+        error = np.sqrt(np.mean((filled[rows, place] - truth[rows, place]) ** 2)) / deviation
+        # Filled cells keep to the observed range, which scores do not look at.
+        assert score.rmse == pytest.approx(error, rel=0.01)
+        assert score.hidden == rows.sum()
+
+
+def test_rivals_fill_the_same_cells(numbers, here, commands):
+    numbers.to_pandas().to_csv("t.csv", index=False)
+    options = ["--linear", "--share", "0.2", "--rivals", "all", "--json"]
+    said = json.loads(commands.succeed("evaluate", "t.csv", *options))
+    methods = {entry["method"]: entry for entry in said["methods"]}
+    assert list(methods) == ["vfg", "mean", "knn", "iterative"]
+    counts = [[column["hidden"] for column in entry["columns"]] for entry in said["methods"]]
+    assert all(count == counts[0] for count in counts)
+    assert methods["mean"]["rmse"] == pytest.approx(methods["vfg"]["baseline"], rel=0.02)
+    assert methods["vfg"]["rmse"] < 0.6 * methods["mean"]["rmse"]
+    assert 0.75 < methods["vfg"]["coverage"] <= 1.0
+    assert methods["knn"]["coverage"] is None
+
+
+def test_a_given_model_is_not_learned_again(store, commands):
+    words = commands.succeed("evaluate", store.gaps, "--model", store.model, "--rivals", "mean")
+    lines = words.splitlines()
+    assert lines[0].split() == [
+        "column",
+        "hidden",
+        "error",
+        "of",
+        "the",
+        "mean",
+        "covered",
+        "right",
+    ]
+    assert [line.split()[0] for line in lines[1:7]] == [
+        "height", "visits", "shirt", "member", "since", "all",
+    ]  # fmt: skip
+    assert lines[-2].split()[0] == "vfg"
+
+
+@pytest.mark.parametrize("share", ["0", "1", "-3"])
+def test_shares_lie_between_0_and_1(share, store, commands):
+    assert "--share" in commands.fail("evaluate", store.gaps, "--share", share, code=2)
+
+
+def test_rivals_by_name():
+    assert chosen_rivals(" knn , mean") == ["knn", "mean"]
+
+
+def test_tables_come_with_gaps_on_request(here, commands):
+    commands.succeed("data", "iris", "-o", "whole.csv")
+    commands.succeed("data", "iris", "--missing", "0.3", "--seed", 5, "-o", "gaps.csv")
+    whole, gaps = pd.read_csv("whole.csv"), pd.read_csv("gaps.csv")
+    assert whole.shape == gaps.shape == (150, 4)
+    assert gaps.isna().to_numpy().mean() == pytest.approx(0.3, abs=0.05)
+    known = gaps.notna().to_numpy()
+    assert (whole.to_numpy()[known] == gaps.to_numpy()[known]).all()
+
+
+@pytest.mark.parametrize("mechanism", ["mar", "mnar"])
+def test_mechanisms_of_missing_cells(mechanism, commands):
+    arguments = ["synthetic", "-n", 50, "--missing", 0.4, "--mechanism", mechanism]
+    assert ",," in commands.succeed("data", *arguments)
+
+
+def test_tables_are_listed(commands):
+    names = commands.succeed("data").splitlines()
+    assert {"california", "gaussian_network", "iris", "synthetic"} <= set(names)
+    assert json.loads(commands.succeed("data", "--json")) == names
+    assert "--mechanism takes mcar, mar, mnar" in commands.fail("data", "--mechanism", "x", code=2)

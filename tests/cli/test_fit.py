@@ -1,0 +1,155 @@
+"""`vfg fit`, its options, and the graphs it takes."""
+
+import json
+import stat
+
+import pytest
+
+import vfg
+from vfg.cli.graphs import sections_graph
+from vfg.cli.learning import Learning, bounds_of, kinds_of
+from vfg.cli.tables import chosen_columns
+
+FIT = ["--linear", "--exclude", "id", "-o", "m.vfg"]
+
+
+def test_it_says_what_it_learned(store):
+    assert "the linear model of 5 columns, learned from 120 rows" in store.said
+
+
+def test_json_says_the_same(store, here, commands):
+    found = json.loads(commands.succeed("fit", store.gaps, *FIT, "--json", "--seed", 3))
+    assert {k: found[k] for k in ("output", "rows", "columns", "members", "seed")} == {
+        "output": "m.vfg",
+        "rows": 120,
+        "columns": 5,
+        "members": 0,
+        "seed": 3,
+    }
+    assert list(vfg.load("m.vfg").encoding.schema) == [
+        "height",
+        "visits",
+        "shirt",
+        "member",
+        "since",
+    ]
+
+
+def test_quiet_says_nothing(store, here, commands):
+    assert commands.succeed("fit", store.gaps, *FIT, "-q") == ""
+
+
+def test_the_same_seed_gives_the_same_file(store, here, commands):
+    for name in ("a.vfg", "b.vfg"):
+        commands.succeed("fit", store.gaps, "--linear", "--exclude", "id", "-o", name)
+    assert (here / "a.vfg").read_bytes() == (here / "b.vfg").read_bytes()
+
+
+@pytest.mark.slow
+def test_models_are_bent_unless_told_otherwise(store, here, commands):
+    options = ["--steps", 20, "--members", 1, "--exclude", "id", "-o", "m.vfg", "--json"]
+    assert json.loads(commands.succeed("fit", store.gaps, *options))["members"] == 1
+
+
+def test_kinds_and_bounds_reach_the_model(store, here, commands):
+    options = ["--kind", "visits=continuous", "--bounds", "height=:200", "--bounds", "visits=0:"]
+    commands.succeed("fit", store.gaps, *FIT, *options)
+    schema = vfg.load("m.vfg").encoding.schema
+    assert schema["visits"].name == "continuous"
+    assert schema["visits"].bounds == (0.0, None)
+    assert schema["height"].bounds == (None, 200.0)
+
+
+def test_a_graph_from_a_file_is_the_graph_of_the_model(store, here, commands):
+    (here / "graph.txt").write_text("height h\nvisits h\nshirt h\nmember k\nsince k\nh r\nk r\n")
+    commands.succeed("fit", store.gaps, *FIT, "--graph", "graph.txt", "--width", 4)
+    words = commands.succeed("show", "m.vfg")
+    assert "r (4)\n├── h (4)\n│   ├── height (1)" in words
+
+
+def test_sections_are_leaves(store, here, commands):
+    commands.succeed("fit", store.gaps, *FIT, "--sections", "height,visits:shirt,member")
+    assert "├── height+visits (2)" in commands.succeed("show", "m.vfg")
+
+
+def test_columns_that_no_section_names_are_sections_of_their_own():
+    graph = sections_graph("b,c", ["root", "b", "c"], width=3)
+    assert graph.sections == {"b+c": 2, "root": 1}
+    assert graph.roots == ("root_",)
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "code"),
+    [
+        (["--columns", "heigt"], "--columns names 'heigt', which is no column of the table", 1),
+        (["--columns", "height", "--exclude", "height"], "no column is left to learn", 1),
+        (["--sections", "height,nix"], "--sections names 'nix'", 1),
+        (["--sections", "height:height"], "--sections names 'height' twice", 1),
+        (["--sections", "height", "--graph", "g.txt"], "choose one", 2),
+        (["--graph", "none.json"], "there is no graph file 'none.json'", 1),
+        (["--graph", "g.txt"], "the leaves of the graph must hold the columns of the table", 1),
+        (["--kind", "height=odd"], "cannot be 'odd'", 1),
+        (["--kind", "height"], "--kind takes COLUMN=KIND", 2),
+        (["--kind", "weight=integer"], "--kind names 'weight'", 1),
+        (["--bounds", "height=3"], "--bounds takes COLUMN=LOW:HIGH", 2),
+        (["--device", "tpu9"], "the device 'tpu9' is not there", 1),
+        (["--budget", "0"], "budget must be a positive number", 1),
+    ],
+)
+def test_wrong_settings_are_told_in_one_sentence(options, words, code, store, here, commands):
+    (here / "g.txt").write_text("a h\nb h\n")
+    arguments = ["--linear", "-o", "m.vfg", *options]
+    assert words in commands.fail("fit", store.gaps, *arguments, code=code)
+    assert not (here / "m.vfg").exists()
+
+
+TABLES = {
+    "empty.csv": ("", "Empty CSV file"),
+    "header.csv": ("a,b\n", "no rows to learn from"),
+    "infinite.csv": ("a,b\n1,2\ninf,3\n", "infinity in column 'a'"),
+    "ragged.csv": ("a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
+    "twice.csv": ("a,a\n1,2\n", "repeats the column 'a'"),
+    "table.xls": ("a,b\n1,2\n", "the format of 'table.xls' is not known from its name"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_that_cannot_be_learned_from(name, here, commands):
+    content, words = TABLES[name]
+    (here / name).write_text(content)
+    assert words in commands.fail("fit", name, "-o", "m.vfg", "--linear")
+
+
+def test_missing_tables_and_targets(store, here, commands):
+    assert "there is no file none.csv" in commands.fail("fit", "none.csv", "-o", "m.vfg")
+    words = commands.fail("fit", store.gaps, "-o", "no/folder/m.vfg")
+    assert "the folder 'no/folder' does not exist" in words
+    assert "is a folder; name a file in it" in commands.fail("fit", store.gaps, "-o", here)
+
+
+def test_targets_that_cannot_be_written(store, here, commands, monkeypatch):
+    (here / "locked").mkdir()
+    (here / "locked").chmod(stat.S_IRUSR | stat.S_IXUSR)
+    monkeypatch.setattr("os.access", lambda path, mode: "locked" not in str(path))
+    words = commands.fail("fit", store.gaps, "-o", "locked/m.vfg")
+    assert "the folder 'locked' cannot be written to" in words
+
+
+def test_columns_in_the_order_of_the_table():
+    assert chosen_columns("c, a", None, ["a", "b", "c"]) == ["a", "c"]
+    assert chosen_columns(None, None, ["a", "b"]) == ["a", "b"]
+
+
+def test_ends_of_bounds_may_be_dates_or_nothing():
+    assert bounds_of(["t=2020-01-01:", "x==1:2"], ["t", "x="]) == {
+        "t": ("2020-01-01", None),
+        "x=": (1.0, 2.0),
+    }
+    assert kinds_of([], ["a"]) is None
+    assert bounds_of([], ["a"]) is None
+
+
+def test_choices_are_those_that_were_made():
+    assert Learning().choices() == {"seed": 0}
+    made = Learning(kinds=["a=integer", "b=date"], bend=False, seed=4).choices()
+    assert made == {"kinds": "a=integer, b=date", "bend": False, "seed": 4}

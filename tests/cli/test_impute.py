@@ -1,0 +1,181 @@
+"""`vfg impute`: what is filled, what stays, and what is said about it."""
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from vfg.cli.filling import gaps_in
+
+COLUMNS = ["id", "height", "visits", "shirt", "member", "since"]
+
+
+@pytest.fixture(scope="module")
+def gaps(store):
+    return pd.read_csv(store.gaps)
+
+
+def test_everything_is_filled_and_nothing_else_touched(store, gaps, here, commands):
+    said = commands.succeed("impute", store.gaps, "-m", store.model, "-o", "filled.csv")
+    filled = pd.read_csv("filled.csv")
+    missing = gaps.isna()
+    assert said == f"filled.csv: 120 rows, {int(missing.to_numpy().sum())} cells filled\n"
+    assert list(filled.columns) == COLUMNS
+    assert not filled.isna().to_numpy().any()
+    with open(store.gaps) as before, open("filled.csv") as after:
+        rows = [
+            (a.strip().split(","), b.strip().split(",")) for a, b in zip(before, after, strict=True)
+        ]
+    kept = [(a, b) for old, new in rows for a, b in zip(old, new, strict=True) if a]
+    assert [(a, b) for a, b in kept if a.lower() != b.lower() and float(a) != float(b)] == []
+
+
+def test_standard_streams_are_as_good_as_files(store, here, commands):
+    commands.succeed("impute", store.gaps, "-m", store.model, "-o", "filled.csv")
+    said = commands.succeed("impute", "-", "-m", store.model, stdin=store.gaps.read_text())
+    assert said == (here / "filled.csv").read_text()
+
+
+@pytest.mark.parametrize("name", ["f.tsv", "f.parquet", "f.feather", "f.jsonl", "f.csv.gz"])
+def test_every_format_holds_the_same_table(name, store, here, commands):
+    commands.succeed("impute", store.gaps, "-m", store.model, "-o", name)
+    commands.succeed("impute", name, "-m", store.model, "-o", "again.csv")
+    said = commands.succeed("impute", store.gaps, "-m", store.model)
+    first, again = (pd.read_csv(source) for source in (io.StringIO(said), "again.csv"))
+    pd.testing.assert_frame_equal(first, again)
+
+
+def test_flags_and_intervals_are_columns(store, gaps, here, commands):
+    options = ["--flag", "--intervals", "0.8", "-o", "f.csv"]
+    commands.succeed("impute", store.gaps, "-m", store.model, *options)
+    filled = pd.read_csv("f.csv")
+    missing = gaps["height"].isna()
+    assert (filled["height_filled"] == missing).all()
+    assert (filled["height_low"] <= filled["height"]).all()
+    assert (filled["height"] <= filled["height_high"]).all()
+    assert (filled["height_low"] == filled["height_high"])[~missing].all()
+    assert "shirt_low" not in filled
+
+
+def test_draws_repeat_rows_with_other_gaps(store, gaps, here, commands):
+    commands.succeed("impute", store.gaps, "-m", store.model, "--draws", 3, "-o", "f.parquet")
+    filled = pd.read_parquet("f.parquet")
+    assert filled["draw"].tolist() == [1, 2, 3] * 120
+    spread = filled.groupby("id")["height"].std()
+    missing = gaps.set_index("id")["height"].isna()
+    assert (spread[missing] > 0).all()
+    assert np.allclose(spread[~missing], 0.0)
+
+
+def test_seeds_decide_about_draws_alone(store, commands):
+    def drawn(seed, *options):
+        return commands.succeed("impute", store.gaps, "-m", store.model, "--seed", seed, *options)
+
+    assert drawn(1, "--draws", 1) == drawn(1, "--draws", 1) != drawn(2, "--draws", 1)
+    assert drawn(1) == drawn(2)
+
+
+def test_one_command_learns_fills_and_keeps_the_model(store, here, commands):
+    options = ["--linear", "--exclude", "id", "--save", "kept.vfg", "--json"]
+    said = json.loads(commands.succeed("impute", store.gaps, *options, "-o", "f.csv"))
+    assert (said["rows"], said["left"], said["output"]) == (120, 0, "f.csv")
+    assert (here / "kept.vfg").read_bytes() == store.model.read_bytes()
+    commands.succeed("impute", store.gaps, "-m", "kept.vfg", "-o", "g.csv")
+    assert (here / "f.csv").read_text() == (here / "g.csv").read_text()
+
+
+def test_json_on_standard_output_is_lines_of_rows(store, commands):
+    lines = commands.succeed("impute", store.gaps, "-m", store.model, "--json").splitlines()
+    assert len(lines) == 120
+    assert list(json.loads(lines[0])) == COLUMNS
+
+
+def test_shards_of_any_size_hold_the_same_rows(store, here, commands):
+    for rows in (50, 120):
+        options = ["-o", f"shards{rows}", "--shard-rows", rows]
+        commands.succeed("impute", store.gaps, "-m", store.model, *options)
+    parts = sorted((here / "shards50").glob("*.parquet"))
+    assert len(parts) == 3
+    whole = pq.read_table(here / "shards120" / parts[0].name)
+    assert pa.concat_tables(map(pq.read_table, parts)).equals(whole)
+    again = commands.succeed(
+        "impute", store.gaps, "-m", store.model, "-o", "shards50", "--shard-rows", 50
+    )
+    assert "120 rows were done before" in again
+
+
+def test_columns_without_a_single_cell_keep_their_gaps(here, commands):
+    (here / "t.csv").write_text("a,b,c\n1,2,\n2,,\n3,6,\n")
+    found = commands.invoke("impute", "t.csv", "--linear")
+    assert found.exit_code == 0
+    assert found.stderr == "vfg: 3 gaps are left, since nothing is known of c\n"
+    assert found.stdout.splitlines()[2] == "2,4,"
+
+
+def test_a_column_with_one_value_is_filled_with_it(here, commands):
+    (here / "t.csv").write_text("a,b\n1,5\n2,5\n3,\n4,5\n")
+    assert commands.succeed("impute", "t.csv", "--linear").splitlines()[3] == "3,5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "code"),
+    [
+        (["--draws", "2", "--intervals", "0.9"], "draws and level exclude each other", 1),
+        (["--intervals", "90"], "must lie between 0 and 1", 2),
+        (["--engine", "spark"], "engine must be one of local, ray", 1),
+        (["--exclude", "id"], "--model brings a model", 2),
+        (["-o", "no/where.csv"], "the folder 'no' does not exist", 1),
+        (["-o", "f.xls/f.csv"], "does not exist", 1),
+        (["--report", "no/r.html"], "the folder 'no' does not exist", 1),
+        (["--from", "odd"], "the format must be one of", 1),
+        (["--to", "odd"], "the format must be one of", 1),
+    ],
+)
+def test_wrong_wishes_are_told_in_one_sentence(arguments, words, code, store, here, commands):
+    arguments = ["impute", store.gaps, "-m", store.model, *arguments]
+    assert words in commands.fail(*arguments, code=code)
+
+
+def test_tables_that_do_not_fit_the_model(store, here, commands):
+    (here / "other.csv").write_text("a,b\n1,\n")
+    assert "lacks the column" in commands.fail("impute", "other.csv", "-m", store.model)
+    text = store.gaps.read_text().replace("p000,", "p000,tall", 1)
+    (here / "text.csv").write_text(text)
+    words = commands.fail("impute", "text.csv", "-m", store.model)
+    assert "the column 'height' was continuous in fitting, but now holds string" in words
+
+
+def test_models_without_a_table_cannot_fill(here, commands, store):
+    import vfg
+
+    vfg.save(vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1)), "g.vfg")
+    words = commands.fail("impute", store.gaps, "-m", "g.vfg")
+    assert "needs a model of a table" in words
+
+
+def test_nan_counts_as_a_gap():
+    batch = pa.record_batch({"a": [1.0, float("nan"), None], "b": ["x", None, "y"]})
+    assert gaps_in(batch, ["a", "b"]) == 3
+    assert gaps_in(batch, []) == 0
+
+
+@pytest.mark.slow
+def test_the_report_is_one_page_that_needs_nothing_else(store, here, commands):
+    pytest.importorskip("matplotlib")
+    options = ["--linear", "--exclude", "id", "-o", "f.csv", "--report", "r.html"]
+    commands.succeed("impute", store.gaps, *options)
+    page = (here / "r.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert page.count("<img ") == 3
+    for heading in ("What was missing where", "How well hidden cells were recovered", "The graph"):
+        assert f"<h2>{heading}</h2>" in page
+    for column in COLUMNS[1:]:
+        assert f"<td>{column}</td>" in page
+    assert '<tr><td>seed</td><td class="text">0</td></tr>' in page
+    commands.succeed("impute", store.gaps, *options)
+    assert (here / "r.html").read_text() == page
