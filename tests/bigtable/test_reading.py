@@ -179,7 +179,11 @@ REFUSED = [
     ("table.csv", "a,b\n1,ü\n".encode("utf-16"), "NUL bytes"),
     ("table.csv", "a,b\n1,é\n".encode() + "2,é\n".encode("latin-1"), "no text in UTF-8"),
     ("table.csv.gz", b"a,b\n1,2\n", "cannot be read as csv"),
-    ("table.csv.gz", gzip.compress(b"a,b\n" + b"1,2\n" * 9999)[:-20], "cannot be read as csv"),
+    (
+        "table.csv.gz",
+        gzip.compress(b"a,b\n" + b"1,2\n" * 9999, mtime=0)[:-20],
+        "cannot be read as csv",
+    ),
     ("table.parquet", b"a,b\n1,2\n", "cannot be read as Parquet"),
     ("table.parquet", b"PAR1" + b"\xff" * 60 + b"PAR1", "cannot be read as Parquet"),
     ("table.feather", b"ARROW1" + b"\xff" * 100, "cannot be read as Arrow"),

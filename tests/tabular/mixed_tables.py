@@ -10,6 +10,7 @@ from vfg.sklearn import VFGImputer
 
 LIGHT = {
     "members": 2,
+    "mixtures": 1,
     "steps": 2,
     "width": 4,
     "flow": vfg.Coupling(blocks=1, hidden=4, layers=1),

@@ -13,6 +13,7 @@ from vfg.sklearn import VFGImputer
 
 LIGHT = {
     "members": 1,
+    "mixtures": 1,
     "steps": 1,
     "width": 4,
     "flow": vfg.Coupling(blocks=1, hidden=4, layers=1),

@@ -1,0 +1,1 @@
+"""What `speed.py` measures."""

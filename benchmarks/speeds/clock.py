@@ -1,0 +1,125 @@
+"""Time and memory of functions, and what the machine can do at best."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor
+
+Work = Callable[[], object]
+
+
+def settle(device: torch.device) -> None:
+    """Wait until a device has done what it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds(work: Work, device: torch.device) -> float:
+    """How long one call takes."""
+    settle(device)
+    begun = time.perf_counter()
+    work()
+    settle(device)
+    return time.perf_counter() - begun
+
+
+def side_by_side(
+    works: Mapping[str, Work], device: torch.device, budget: float
+) -> dict[str, float]:
+    """Median seconds of every function, called in turns so that all meet the same machine.
+
+    Args:
+        works: by name; each is called twice beforehand.
+        device: where they run.
+        budget: seconds for all calls together; there are three rounds at least.
+    """
+    for work in works.values():
+        work()
+        work()
+    times: dict[str, list[float]] = {name: [] for name in works}
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < budget or len(next(iter(times.values()))) < 3:
+        for name, work in works.items():
+            times[name].append(seconds(work, device))
+    return {name: median(found) for name, found in times.items()}
+
+
+def matrix_rate(device: torch.device, *, quick: bool = False) -> float:
+    """Float32 operations per second of a large matrix product."""
+    size = 512 if quick else 8192 if device.type == "cuda" else 1536
+    a, b = torch.randn(2, size, size, device=device)
+    best = min(seconds(lambda: a @ b, device) for _ in range(8))
+    return 2.0 * size**3 / best
+
+
+def bandwidth(device: torch.device, *, quick: bool = False) -> float:
+    """Bytes per second of a large copy, read and written."""
+    size = 2**22 if quick else 2**29 if device.type == "cuda" else 2**26
+    source = torch.zeros(size, device=device)
+    target = torch.empty_like(source)
+    best = min(seconds(lambda: target.copy_(source), device) for _ in range(8))
+    return 8.0 * size / best
+
+
+def load() -> float:
+    """How many processes want to run, averaged over a minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+class PeakMemory:
+    """The largest memory in use inside a `with` block beyond what was in use before, in MiB."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.mebibytes = device, 0.0
+        self._done = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+            self._before = torch.cuda.memory_allocated(self.device) / 2**20
+        else:
+            # What was freed before goes back to the system, so that it cannot be taken unnoticed.
+            ctypes.CDLL(None).malloc_trim(0)
+            self._before = _resident()
+            self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.device.type == "cuda":
+            most = torch.cuda.max_memory_allocated(self.device) / 2**20
+            self.mebibytes = most - self._before
+            return
+        self._done.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.002):
+            self.mebibytes = max(self.mebibytes, _resident() - self._before)
+
+
+def _resident() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def slope(sizes: list[float], values: list[float]) -> float:
+    """Of the straight line through the last points of a log-log plot, those of larger sizes.
+
+    Example:
+        >>> round(slope([1, 10, 100, 1000], [5.0, 20.0, 200.0, 2000.0]), 2)
+        1.0
+    """
+    chosen = slice(len(sizes) // 2 - (len(sizes) < 4), None)
+    x = torch.tensor(sizes[chosen], dtype=torch.float64).log()
+    y = torch.tensor(values[chosen], dtype=torch.float64).log()
+    centred: Tensor = x - x.mean()
+    return float((centred * y).sum() / centred.square().sum())

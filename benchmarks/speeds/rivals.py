@@ -1,0 +1,164 @@
+"""Four affine couplings as other libraries have them: one model per edge, in a loop over edges."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+BLOCKS, HIDDEN = 4, 64
+"""Couplings per flow; width of the two hidden layers of every conditioner."""
+
+Mapped = Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]
+"""A model and `(batch, width)` to the result and its log-determinant."""
+
+
+def network(inputs: int, outputs: int) -> nn.Sequential:
+    """The conditioner of every library."""
+    return nn.Sequential(
+        nn.Linear(inputs, HIDDEN),
+        nn.ReLU(),
+        nn.Linear(HIDDEN, HIDDEN),
+        nn.ReLU(),
+        nn.Linear(HIDDEN, outputs),
+    )
+
+
+class _WithContext(nn.Module):
+    """A conditioner that is also told a context, which is none."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.network = network(inputs, outputs)
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        result: Tensor = self.network(x)
+        return result
+
+
+def freia(width: int) -> nn.Module:
+    """FrEIA's fastest coupling block, which moves one half."""
+    from FrEIA.framework import SequenceINN
+    from FrEIA.modules import AllInOneBlock
+
+    flow = SequenceINN(width)
+    for _ in range(BLOCKS):
+        flow.append(AllInOneBlock, subnet_constructor=network)
+    return flow  # type: ignore[no-any-return]
+
+
+def zuko_flow(width: int) -> nn.Module:
+    """zuko's affine couplings."""
+    from zuko.flows import NICE
+
+    return NICE(width, transforms=BLOCKS, hidden_features=(HIDDEN, HIDDEN))
+
+
+def normflows_flow(width: int) -> nn.Module:
+    """normflows' affine couplings, halves swapped in between."""
+    from normflows.flows import AffineCouplingBlock, Permute
+    from normflows.nets import MLP
+
+    flow = nn.ModuleList()
+    for _ in range(BLOCKS):
+        flow.append(AffineCouplingBlock(MLP([width // 2, HIDDEN, HIDDEN, 2 * (width // 2)])))
+        flow.append(Permute(width, mode="swap"))
+    return flow
+
+
+def nflows_flow(width: int) -> nn.Module:
+    """nflows' affine couplings, alternating masks."""
+    from nflows.transforms import AffineCouplingTransform, CompositeTransform
+    from nflows.utils import create_alternating_binary_mask
+
+    masks = [create_alternating_binary_mask(width, even=k % 2 == 0) for k in range(BLOCKS)]
+    return CompositeTransform([AffineCouplingTransform(mask, _WithContext) for mask in masks])  # type: ignore[no-any-return]
+
+
+def _freia(flow: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    return flow(x)  # type: ignore[no-any-return]
+
+
+def _freia_back(flow: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+    return flow(y, rev=True)  # type: ignore[no-any-return]
+
+
+def _zuko(flow: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    return flow().transform.call_and_ladj(x)  # type: ignore[no-any-return]
+
+
+def _zuko_back(flow: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+    return flow().transform.inv.call_and_ladj(y)  # type: ignore[no-any-return]
+
+
+def _normflows(flow: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    total: Tensor = x.new_zeros(len(x))
+    for layer in flow:
+        x, term = layer(x)
+        total = total + term
+    return x, total
+
+
+def _normflows_back(flow: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+    total: Tensor = y.new_zeros(len(y))
+    for layer in reversed(flow):
+        y, term = layer.inverse(y)
+        total = total + term
+    return y, total
+
+
+def _nflows(flow: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    return flow(x)  # type: ignore[no-any-return]
+
+
+def _nflows_back(flow: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+    return flow.inverse(y)  # type: ignore[no-any-return]
+
+
+RIVALS: dict[str, tuple[Callable[[int], nn.Module], Mapped, Mapped]] = {
+    "FrEIA": (freia, _freia, _freia_back),
+    "zuko": (zuko_flow, _zuko, _zuko_back),
+    "normflows": (normflows_flow, _normflows, _normflows_back),
+    "nflows": (nflows_flow, _nflows, _nflows_back),
+}
+"""How to build one, to map with it, and to map back."""
+
+
+def installed() -> list[str]:
+    """The libraries that can be imported here."""
+    return [name for name in RIVALS if find_spec(name) is not None]
+
+
+class Looped(nn.Module):
+    """A flow per edge of one library, evaluated one after the other.
+
+    Args:
+        library: its name.
+        edges: how many flows.
+        width: of each.
+    """
+
+    def __init__(self, library: str, edges: int, width: int) -> None:
+        super().__init__()
+        build, self.map, self.map_back = RIVALS[library]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.flows = nn.ModuleList([build(width) for _ in range(edges)])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`(edges, batch, width)` to the results and log-determinants, stacked."""
+        return _stacked([self.map(flow, part) for flow, part in zip(self.flows, x, strict=True)])
+
+    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The way back."""
+        pairs = zip(self.flows, y, strict=True)
+        return _stacked([self.map_back(flow, part) for flow, part in pairs])
+
+
+def _stacked(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    values, terms = zip(*parts, strict=True)
+    return torch.stack(values), torch.stack(terms)

@@ -1,0 +1,139 @@
+"""Part 2: one whole training step of three models, next to the least that it could take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+import vfg
+from vfg.data import NETWORK, gaussian_network
+from vfg.flows.conditioners import StackedLinear
+from vfg.tabular.ensemble import MASKING, fit_linear, star
+from vfg.tabular.forest import stacked, tiled
+from vfg.tabular.plan import planned
+from vfg.training.data import Table
+from vfg.training.distributed import World
+from vfg.training.loop import Run
+from vfg.training.settings import Settings
+
+from .clock import bandwidth, matrix_rate, side_by_side
+
+BATCHES = (2048, 65536)
+
+
+def measured(device: torch.device, *, quick: bool) -> dict[str, Any]:
+    """The machine's rates, and milliseconds by model and batch."""
+    rates = {
+        "operations per second": matrix_rate(device, quick=quick),
+        "bytes per second": bandwidth(device, quick=quick),
+    }
+    batches = (64,) if quick else BATCHES if device.type == "cuda" else (256, 2048)
+    cases = [_case(name, batch, device, rates, quick) for name in MODELS for batch in batches]
+    return {"rates": rates, "cases": cases}
+
+
+def letter(rows: int) -> tuple[vfg.VFG, Tensor]:
+    """The members of an imputer of a table like letter: 16 columns."""
+    plan = planned(20_000, 16)
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(rows, 6, generator=generator)
+    table = (hidden @ torch.randn(6, 16, generator=generator)).tanh()
+    table += 0.2 * torch.randn(rows, 16, generator=generator)
+    shown = torch.ones(2000, 16, dtype=torch.bool)
+    linear = fit_linear(
+        star([1] * 16, plan.width), table[:2000].double(), shown, 0, inner_noise=False
+    )
+    members = [
+        vfg.VFG.from_gaussian(linear, flow=plan.flow, seed=k).float() for k in range(plan.members)
+    ]
+    return stacked(members), tiled(table, plan.members)
+
+
+def mnist(rows: int) -> tuple[vfg.VFG, Tensor]:
+    """The paper's tree over the four quarters of an image."""
+    graph = vfg.Graph.blocks(28, 28, rows=2, columns=2, arity=2)
+    flow = vfg.Coupling(blocks=4, hidden=64)
+    model = vfg.VFG(graph, flow=flow, likelihood="bernoulli", prior="laplace")
+    generator = torch.Generator().manual_seed(0)
+    return model, (torch.rand(rows, 784, generator=generator) < 0.15).float()
+
+
+def network(rows: int) -> tuple[vfg.VFG, Tensor]:
+    """The paper's model of a Bayesian network over six variables."""
+    table, names = gaussian_network(rows)
+    graph = vfg.Graph.from_bayesian_network(NETWORK, variables=names, width=8)
+    model = vfg.VFG(graph, flow=vfg.Coupling(blocks=4, hidden=64), aggregation="mean")
+    return model, table.float()
+
+
+MODELS = {"letter imputer": letter, "MNIST tree": mnist, "gaussian network": network}
+
+
+def _case(
+    name: str, batch: int, device: torch.device, rates: dict[str, float], quick: bool
+) -> dict[str, Any]:
+    model, table = MODELS[name](max(batch, 2000))
+    run = run_of(model, table, batch, device, beta=0.0 if name == "letter imputer" else 1.0)
+    run.steps._begin(0, run.settings.beta)
+    model.train()
+    work = run.steps._kind(0)
+    for _ in range(3):
+        work()
+    works = {"step": work}
+    if device.type == "cpu":
+        works["products"] = _products(model, batch)
+    times = side_by_side(works, device, 0.3 if quick else 3.0 if device.type == "cpu" else 1.0)
+    arithmetic = 3.0 * _forward_operations(run, batch)
+    moved = 16.0 * sum(p.numel() for p in model.parameters()) + 5.0 * batch * table.shape[1]
+    least = max(arithmetic / rates["operations per second"], moved / rates["bytes per second"])
+    return {
+        "model": name,
+        "batch": batch,
+        "operations": arithmetic,
+        "bytes": moved,
+        "floor": least,
+        **times,
+        "over floor": times["step"] / least,
+    }
+
+
+def run_of(model: vfg.VFG, table: Tensor, batch: int, device: torch.device, *, beta: float) -> Run:
+    """A training run that is about to begin."""
+    settings = Settings(
+        masking=MASKING, layerwise=False, beta=beta, warmup=0, free_bits=0.0, epochs=1, steps=1,
+        budget=None, batch=batch, rate=1e-4, weight_decay=1e-2, clip=1.0, validation=0.0,
+        patience=None, scale=False, compile=False, seed=0,
+    )  # fmt: skip
+    cells = table.to(device)
+    seen = torch.ones_like(cells, dtype=torch.bool)
+    return Run(model.to(device), Table(cells, seen, None), settings, World(), None)
+
+
+@torch.no_grad()
+def _forward_operations(run: Run, batch: int) -> float:
+    """Of the matrix products of both passes."""
+    cells, seen = run.data.cells[:batch], run.data.seen[:batch]
+    with FlopCounterMode(display=False) as counter:
+        run.model(cells, seen)
+    return float(counter.get_total_flops())
+
+
+def _products(model: vfg.VFG, batch: int) -> Any:
+    """The products of all conditioners, there and back, as a plain chain."""
+    layers = [
+        layer.weight.detach() for layer in model.modules() if isinstance(layer, StackedLinear)
+    ]
+    inputs = [torch.randn(len(w), batch, w.shape[1]) for w in layers]
+    outputs = [torch.randn(len(w), batch, w.shape[2]) for w in layers]
+
+    def work() -> None:
+        for _ in range(2):
+            for weight, x, y in zip(layers, inputs, outputs, strict=True):
+                torch.bmm(x, weight)
+                torch.bmm(y, weight.mT)
+                torch.bmm(x.mT, y)
+
+    return work

@@ -1,0 +1,144 @@
+"""Kinds of table files, told by their names or their first bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vfg.config import check_choice
+from vfg.extras import needs
+
+with needs("table"):
+    import pyarrow as pa
+
+FORMATS = ("csv", "tsv", "parquet", "arrow", "jsonl")
+"""The formats by name; `feather`, `ipc`, `ndjson` and `json` are other names of the last two."""
+ALIASES = {"feather": "arrow", "ipc": "arrow", "ndjson": "jsonl", "json": "jsonl", "pq": "parquet"}
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".feather": "arrow",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bz2",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+"""How compressed files begin."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a file holds, and how it is compressed.
+
+    Args:
+        format: one of `FORMATS`.
+        compression: `"gzip"`, `"zstd"`, `"bz2"`, `"lz4"`, or None.
+    """
+
+    format: str
+    compression: str | None = None
+
+
+def kind_of(name: str | os.PathLike[str], format: str | None = None) -> Kind:
+    """The kind of a file by the suffixes of its name.
+
+    Args:
+        name: of the file.
+        format: what it holds, if the name does not say.
+
+    Raises:
+        ValueError: for a name that does not say, or an unknown format.
+
+    Example:
+        >>> kind_of("table.csv.gz")
+        Kind(format='csv', compression='gzip')
+    """
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
+    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    inner = suffixes[:-1] if compression else suffixes
+    found = SUFFIXES.get(inner[-1]) if inner else None
+    if format is not None:
+        return Kind(known_format(format), compression)
+    if found is None:
+        raise ValueError(
+            f"the format of {str(name)!r} is not known from its name; use one of "
+            f"{', '.join(SUFFIXES)} (also with {', '.join(COMPRESSIONS)}), or give the format"
+        )
+    return Kind(found, compression)
+
+
+def known_format(format: str) -> str:
+    """A format under its own name.
+
+    Example:
+        >>> known_format("feather")
+        'arrow'
+    """
+    found = ALIASES.get(format.lower(), format.lower())
+    check_choice("the format", found, FORMATS)
+    return found
+
+
+def kind_of_bytes(start: bytes, format: str | None = None) -> Kind:
+    """The kind of something without a name, by its first bytes; comma-separated if nothing tells.
+
+    Args:
+        start: the first bytes.
+        format: what it holds, if known.
+
+    Example:
+        >>> kind_of_bytes(b"PAR1"), kind_of_bytes(b'{"a": 1}').format
+        (Kind(format='parquet', compression=None), 'jsonl')
+    """
+    compression = next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
+    if format is not None:
+        return Kind(known_format(format), compression)
+    if start.startswith(b"PAR1"):
+        return Kind("parquet")
+    if start.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+        return Kind("arrow")
+    return Kind("jsonl" if start.lstrip()[:1] == b"{" else "csv", compression)
+
+
+@contextmanager
+def reading(name: str, format: str) -> Iterator[None]:
+    """Around whatever reads a file: what the file does wrong becomes one sentence.
+
+    Args:
+        name: of the file.
+        format: what it should hold.
+
+    Raises:
+        ValueError: in place of errors that come from the content of the file.
+    """
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name} cannot be read as {format}: {one_line(error)}") from error
+
+
+def one_line(error: Any) -> str:
+    r"""What an error says, on one line of bounded length.
+
+    Example:
+        >>> one_line(ValueError("first\nsecond"))
+        'first second'
+    """
+    words = " ".join(str(error).split())
+    return words if len(words) <= 300 else words[:300] + "…"

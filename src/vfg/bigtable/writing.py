@@ -1,0 +1,214 @@
+"""Tables into files, such that a file is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+from vfg.extras import needs
+from vfg.files import sync_folder
+
+from .formats import Kind, kind_of, known_format
+from .texts import csv_lines, header_line, json_lines
+
+with needs("table"):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+UNFINISHED = ".vfg-"
+"""How the names of files begin that are still being written."""
+
+
+class Sink:
+    r"""A file that a table is written to, batch after batch; use it in a `with` statement.
+
+    The rows go to a temporary name beside the target. At the end of the block the file is synced
+    and renamed; if the block fails it is removed, and whatever had the target's name is untouched.
+
+    Args:
+        target: a path, whose suffix tells format and compression, or `"-"` for standard output.
+        schema: names and types of the columns.
+        format: as in `open_table`; None reads it off the suffix, standard output getting `"csv"`.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist.
+        ValueError: for an unknown format, or a column that it cannot hold.
+
+    Example:
+        >>> import tempfile
+        >>> batch = pa.record_batch({"a": [1, None], "b": ["x", "y, z"]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Sink(Path(folder, "table.csv"), batch.schema) as sink:
+        ...         sink.write(batch)
+        ...     Path(folder, "table.csv").read_text()
+        'a,b\n1,x\n,"y, z"\n'
+    """
+
+    def __init__(
+        self, target: str | os.PathLike[str], schema: Any, *, format: str | None = None
+    ) -> None:
+        self.target = target
+        self.schema = schema
+        self.kind = (
+            Kind(known_format(format or "csv")) if target == "-" else kind_of(target, format)
+        )
+        self._files = _standard_output() if target == "-" else replacing(Path(target))
+
+    def write(self, batch: Any) -> None:
+        """Append the rows of a record batch."""
+        self._writer.write(batch)
+
+    def __enter__(self) -> Self:
+        file = self._files.__enter__()
+        try:
+            self._stream = _compressed(file, self.kind.compression)
+            self._writer = _writer(self._stream, self.schema, self.kind.format)
+        except BaseException:
+            self._files.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._writer.close()
+            if self.kind.compression is not None:
+                self._stream.close()
+        except BaseException as failure:
+            if error is None:
+                self._files.__exit__(type(failure), failure, failure.__traceback__)
+                raise
+        self._files.__exit__(kind, error, trace)
+
+
+def write_table(
+    batches: Iterable[Any],
+    schema: Any,
+    target: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+) -> int:
+    """Write a table to one file; on failure nothing is left behind.
+
+    Args:
+        batches: record batches.
+        schema: names and types of the columns.
+        target: a path, or `"-"` for standard output.
+        format: as in `open_table`; None reads it off the suffix.
+
+    Returns:
+        The number of rows.
+    """
+    rows = 0
+    with Sink(target, schema, format=format) as sink:
+        for batch in batches:
+            sink.write(batch)
+            rows += batch.num_rows
+    return rows
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[BinaryIO]:
+    """A file that takes the target's name when the block ends well, synced, and else vanishes.
+
+    Args:
+        target: the file to create or replace.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist.
+    """
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; name a file")
+    temporary = target.parent / f"{UNFINISHED}{secrets.token_hex(6)}"
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+        # Whoever wrote may have closed it, so that it is opened once more to be synced.
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)
+
+
+@contextmanager
+def _standard_output() -> Iterator[BinaryIO]:
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()
+
+
+def _compressed(file: BinaryIO, compression: str | None) -> Any:
+    return file if compression is None else pa.CompressedOutputStream(file, compression)
+
+
+class _TextWriter:
+    """Lines of text, the first of which names the columns if there is a separator."""
+
+    def __init__(self, stream: Any, schema: Any, separator: str | None) -> None:
+        self.stream = stream
+        self.separator = separator
+        if separator is not None:
+            stream.write(header_line(schema.names, separator))
+
+    def write(self, batch: Any) -> None:
+        if self.separator is None:
+            self.stream.write(json_lines(batch))
+        else:
+            self.stream.write(csv_lines(batch, self.separator))
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+
+class _ArrowWriter:
+    """Arrow's own file format, where columns of categories become what their cells are."""
+
+    def __init__(self, stream: Any, schema: Any) -> None:
+        # Batches may have different categories, which this format cannot hold in one column.
+        self.schema = pa.schema([_plain(field) for field in schema], schema.metadata)
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self.writer = pa.ipc.new_file(stream, self.schema, options=options)
+
+    def write(self, batch: Any) -> None:
+        self.writer.write_batch(batch.cast(self.schema) if batch.schema != self.schema else batch)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class _ParquetWriter:
+    def __init__(self, stream: Any, schema: Any) -> None:
+        self.writer = pq.ParquetWriter(stream, schema, write_page_checksum=True)
+
+    def write(self, batch: Any) -> None:
+        self.writer.write_batch(batch)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def _writer(stream: Any, schema: Any, format: str) -> Any:
+    if format == "parquet":
+        return _ParquetWriter(stream, schema)
+    if format == "arrow":
+        return _ArrowWriter(stream, schema)
+    return _TextWriter(stream, schema, {"csv": ",", "tsv": "\t", "jsonl": None}[format])
+
+
+def _plain(field: Any) -> Any:
+    is_dictionary = pa.types.is_dictionary(field.type)
+    return field.with_type(field.type.value_type) if is_dictionary else field

@@ -1,0 +1,127 @@
+"""Ray: actors that hold the model, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from vfg.extras import needs
+from vfg.tabular.checks import check_count
+
+from .base import Part, Work, batch_from_bytes, batch_to_bytes
+
+AHEAD = 2
+"""How many parts every actor has at once: one to work on, one waiting."""
+RETRIES = 3
+"""How often an actor that died is started again, and its part with it."""
+
+
+@dataclass(frozen=True)
+class Ray:
+    """Parts are filled by actors of Ray, which read the model once.
+
+    A cluster that this process is connected to already is used and left alone; otherwise one is
+    started, or connected to, and left again. On a cluster, every machine needs vfg in the same
+    version; the files are read and written by this process alone.
+
+    Args:
+        processes: how many actors, each with one processor.
+        address: of a cluster, such as `"auto"` or `"ray://host:10001"`; None takes the one that the
+            environment variable `RAY_ADDRESS` names, or else starts one here.
+
+    Raises:
+        ValueError: for a number of processes below 1.
+    """
+
+    processes: int = 1
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        check_count("processes", self.processes)
+
+    def run(self, work: Work, parts: Iterable[Part]) -> Iterator[Any]:
+        """The filled record batches of the parts, in their order.
+
+        Args:
+            work: what to do with every part.
+            parts: the table in pieces.
+
+        Raises:
+            ImportError: if Ray is not installed.
+            RuntimeError: if an actor died again and again.
+        """
+        with needs("ray"):
+            import ray
+        with _connected(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
+            actors = _actors(self.processes)
+            held = [ray.put(work.to_bytes())]
+            waiting: deque[Any] = deque()
+            try:
+                for turn, (first_row, batch) in enumerate(parts):
+                    actor = actors[turn % len(actors)]
+                    waiting.append(actor.fill.remote(held, first_row, batch_to_bytes(batch)))
+                    if len(waiting) >= AHEAD * len(actors):
+                        yield batch_from_bytes(ray.get(waiting.popleft()))
+                while waiting:
+                    yield batch_from_bytes(ray.get(waiting.popleft()))
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+            except ray.exceptions.RayError as error:
+                raise RuntimeError(
+                    f"Ray gave up on a part ({type(error).__name__}); run again to go on"
+                ) from error
+
+
+class Filler:
+    """What an actor does: it reads the model once and fills parts."""
+
+    def __init__(self) -> None:
+        self.work: Work | None = None
+
+    def fill(self, held: list[Any], first_row: int, batch: bytes) -> bytes:
+        """The filled batch of a part.
+
+        Args:
+            held: where the work is kept; an actor that was started again finds it there too.
+            first_row: the position of the part in the whole table.
+            batch: the bytes of the part.
+        """
+        if self.work is None:
+            import ray
+
+            self.work = Work.from_bytes(*ray.get(held[0]))
+        return batch_to_bytes(self.work((first_row, batch_from_bytes(batch))))
+
+
+def _actors(number: int) -> list[Any]:
+    import ray
+
+    kind = ray.remote(num_cpus=1, max_restarts=RETRIES, max_task_retries=RETRIES)(Filler)
+    return [kind.remote() for _ in range(number)]
+
+
+@contextmanager
+def _connected(address: str | None, processes: int) -> Iterator[None]:
+    """A connection to a cluster: the one there is, or our own for as long as it is needed."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    # Ray counts processors by itself; where it counts fewer than asked for, actors would wait.
+    ray.init(
+        address=address,
+        num_cpus=processes if address is None else None,
+        include_dashboard=False if address is None else None,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
