@@ -40,10 +40,10 @@ format: $(INSTALLED) ## format the code and mend what the linter can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(INSTALLED) ## run every script of benchmarks/
+bench: $(INSTALLED) ## run every script of benchmarks/ at small sizes; without --quick they take hours
 	@for script in benchmarks/*.py; do \
 		test -e "$$script" || { echo "there are no benchmarks yet"; exit 0; }; \
-		echo "$$script"; $(BIN)/python "$$script" || exit 1; \
+		echo "$$script"; $(BIN)/python "$$script" --quick || exit 1; \
 	done; echo "results: docs/results/"
 
 docs: $(INSTALLED) ## build the documentation into docs/_build/html

@@ -34,7 +34,7 @@ def test_shards_together_are_the_filled_table(tmp_path, table, model, shard_rows
     expected = pa.Table.from_batches([filled_batch(model, one_batch(mixed(ROWS, seed=1)))])
     assert found.equals(expected)
     assert len(contents(tmp_path / "filled")) == -(-ROWS // shard_rows)
-    manifest = json.loads((tmp_path / "filled" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "filled" / "_manifest.json").read_text())
     assert manifest["rows"] == sum(manifest["shards"].values()) == ROWS
 
 

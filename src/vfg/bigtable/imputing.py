@@ -71,7 +71,7 @@ def impute(
 
     A target whose name has a suffix of a table file, and `"-"`, is one file, which appears as a
     whole or not at all. Any other target is a folder of shards `part-00000.parquet`, …, with a
-    `manifest.json`: each shard appears as a whole, and a job that was interrupted goes on where it
+    `_manifest.json`: each shard appears as a whole, and a job that was interrupted goes on where it
     was if it is started again. What is in a shard depends on the rows, the model and `filling`
     alone, whatever the engine and the number of processes.
 

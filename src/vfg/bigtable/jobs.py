@@ -14,7 +14,8 @@ from vfg.files import write_atomically
 
 from .writing import UNFINISHED
 
-MANIFEST = "manifest.json"
+MANIFEST = "_manifest.json"
+"""Names that begin so are no data to those who read a folder of Parquet files."""
 LOCK = ".lock"
 VERSION = 1
 """The layout of manifests."""
