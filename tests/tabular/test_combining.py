@@ -6,8 +6,9 @@ import torch
 
 import vfg
 from vfg.tabular.combining import PRIOR, Combination, Sums, _weights, combine
-from vfg.tabular.ensemble import _held_out, fit_linear, fit_mixture, star
+from vfg.tabular.ensemble import _held_out, fit_linear, star
 from vfg.tabular.forest import stacked
+from vfg.tabular.mixtures import fit_mixture
 
 
 def sums(x, *guesses):
@@ -90,7 +91,7 @@ def test_mixtures_get_weight_where_members_miss_the_clusters():
     stack, linears, held = models(values * observed, observed)
     graph = linears[0].graph
     mixtures = [
-        fit_mixture(graph, values, observed & ~own, 6, 1.0, seed) for seed, own in enumerate(held)
+        fit_mixture(graph, values, observed & ~own, 6, seed, seed) for seed, own in enumerate(held)
     ]
     found = combine(stack, mixtures, linears, values, observed, held)
     assert found.weights[1] > 0.5

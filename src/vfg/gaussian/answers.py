@@ -92,7 +92,7 @@ class GaussianAnswer(Answer):
     @cached_property
     def mean(self) -> ByName:
         """Expected values `(rows, width)`, of a column `(rows,)`; for categories the likeliest."""
-        return self._with_evidence(self._collected(lambda tile: self._first_two(tile)[0]))
+        return self._with_evidence(self._collected(self._first))
 
     @cached_property
     def std(self) -> ByName:
@@ -267,6 +267,15 @@ class GaussianAnswer(Answer):
 
     def _decoded(self, found: Tensor) -> Tensor:
         return self._gaussian.decode(found[..., : self._gaussian.structure.columns])
+
+    def _first(self, tile: CodedTile) -> Picture:
+        """Means; where they follow from those of the components nothing else is computed."""
+        if not self._gaussian.leaves.is_identity:
+            return self._first_two(tile)[0]
+        table = self._decoded(tile.means)
+        for column, chances in self._discrete(tile):
+            table[:, column] = self._discrete_moments(column, chances)[0]
+        return self._picture(tile.means, table)
 
     def _first_two(self, tile: CodedTile) -> tuple[Picture, Picture]:
         """Means and deviations."""

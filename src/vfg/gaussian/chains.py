@@ -31,8 +31,8 @@ def no_evidence(factors: Factors) -> Belief:
     """The innovations before anything is observed, one row."""
     components, _, innovations = factors.loadings.shape
     zeros = factors.loadings.new_zeros(1, components, innovations)
-    covariance = torch.ones_like(zeros).diag_embed()
-    return Belief(zeros[..., 0], zeros, covariance, torch.zeros_like(zeros[:, 0, 0]).long())
+    groups = torch.zeros_like(zeros[:, 0, 0]).long()
+    return Belief(zeros[..., 0], zeros, lambda: torch.ones_like(zeros).diag_embed(), groups)
 
 
 def predict(factors: Factors, belief: Belief, places: slice) -> Predictive:
@@ -101,11 +101,14 @@ def observe(belief: Belief, found: Predictive, values: Tensor, seen: Tensor) -> 
     gain = found.crossed @ found.precision
     distance = (by_group(found.precision, left, belief.groups) * left).sum(-1)
     constants = (found.log_volume * seen[:, None])[belief.groups]
-    shrunk = gain @ found.crossed.mT * seen[:, None, None, None]
+
+    def spread() -> Tensor:
+        return belief.covariance - gain @ found.crossed.mT * seen[:, None, None, None]
+
     return Belief(
         belief.log_probs - 0.5 * distance - constants,
         belief.mean + by_group(gain, left, belief.groups),
-        belief.covariance - shrunk,
+        spread,
         belief.groups,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -90,7 +90,7 @@ def chunks_of(structure: Structure, components: int, values: Tensor, seen: Tenso
 
 def e_step(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Expected:
     """Expected moments of all families given the observed cells of all rows."""
-    return _total(part.expected for part in _parts(structure, values, chunks))
+    return total(part.expected for part in _parts(structure, values, chunks))
 
 
 def e_step_with_pulls(
@@ -103,7 +103,7 @@ def e_step_with_pulls(
         _pulls(values, chunk, part.shares, cliques, part.leaves)
         for chunk, part in zip(chunks, parts, strict=True)
     ]
-    return _total(part.expected for part in parts), torch.cat(pulls)
+    return total(part.expected for part in parts), torch.cat(pulls)
 
 
 def m_step(
@@ -127,6 +127,11 @@ def m_step(
     return _rescaled(parameters.structure, values, expected)
 
 
+def total(parts: Iterable[Expected]) -> Expected:
+    """What several chunks give together."""
+    return functools.reduce(operator.add, parts)
+
+
 class _Part(NamedTuple):
     """What is expected of one chunk."""
 
@@ -136,32 +141,43 @@ class _Part(NamedTuple):
     """Moments of the cliques of leaves."""
 
 
-def _total(parts: Iterable[Expected]) -> Expected:
-    return functools.reduce(operator.add, parts)
-
-
 def _parts(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Iterator[_Part]:
-    leaf_cliques, node_cliques = structure.leaf_cliques(), structure.node_cliques()
-    root_clique = Clique(tuple(range(structure.root_width)), (), (), structure.nodes[0])
-    cliques = [*leaf_cliques, *node_cliques, root_clique]
+    cliques = needed_cliques(structure)
     for chunk in chunks:
         log_probs, moments = family_moments(structure, values, chunk.values, chunk.masks, cliques)
         scores = log_probs + values.log_weights
         shares = scores.softmax(-1)
-        groups = chunk.masks.groups
-        leaves = [
-            _leaf_moments(chunk, shares, mean, covariance, clique)
-            for clique, (mean, covariance) in zip(leaf_cliques, moments, strict=False)
-        ]
-        others = [_squares(shares, groups, *pair) for pair in moments[len(leaf_cliques) :]]
-        expected = Expected(
-            scores.logsumexp(-1).sum(),
-            shares.sum(0),
-            leaves,
-            [other.sum(0) for other in others[:-1]],
-            others[-1],
-        )
-        yield _Part(expected, shares, moments[: len(leaf_cliques)])
+        expected = expected_moments(structure, chunk, shares, moments)
+        expected = replace(expected, log_likelihood=scores.logsumexp(-1).sum())
+        yield _Part(expected, shares, moments[: len(structure.leaf_cliques())])
+
+
+def needed_cliques(structure: Structure) -> list[Clique]:
+    """Coordinates whose moments EM needs: those of leaves, of latent nodes, and of the roots."""
+    root_clique = Clique(tuple(range(structure.root_width)), (), (), structure.nodes[0])
+    return [*structure.leaf_cliques(), *structure.node_cliques(), root_clique]
+
+
+def expected_moments(
+    structure: Structure, chunk: Chunk, shares: Tensor, moments: Sequence[tuple[Tensor, Tensor]]
+) -> Expected:
+    """Sums over the rows of a chunk, all but the log-likelihood, which is 0.
+
+    Args:
+        structure: of the model.
+        chunk: the rows.
+        shares: probabilities of the components, `(rows, components)`.
+        moments: of the cliques in `needed_cliques`.
+    """
+    leaf_cliques = structure.leaf_cliques()
+    leaves = [
+        _leaf_moments(chunk, shares, mean, covariance, clique)
+        for clique, (mean, covariance) in zip(leaf_cliques, moments, strict=False)
+    ]
+    groups = chunk.masks.groups
+    others = [_squares(shares, groups, *pair) for pair in moments[len(leaf_cliques) :]]
+    nodes = [other.sum(0) for other in others[:-1]]
+    return Expected(shares.new_zeros(()), shares.sum(0), leaves, nodes, others[-1])
 
 
 def family_moments(
@@ -232,14 +248,19 @@ def _leaf_moments(
     values = chunk.values[:, columns]
     z = _with_one(mean).movedim(1, 0)
     size = z.shape[-1]
-    outer = (z[..., :, None] * z[..., None, :]).reshape(components, rows, size * size)
-    squares = (weights.mT @ outer).unflatten(-1, (size, size))
-    by_group = _by_group(weights.movedim(0, 1), chunk.masks.groups, len(covariance)).movedim(0, 1)
-    flat = covariance.expand(-1, components, -1, -1).movedim(1, 0).flatten(2)
-    spread = (by_group.mT @ flat).unflatten(-1, (size - 1, size - 1))
+    outer = z[..., :, None] * z[..., None, :]
+    spread = covariance.expand(-1, components, -1, -1).movedim(1, 0)
+    if len(covariance) == rows:
+        outer[..., :-1, :-1] += spread
+        squares = (weights.mT @ outer.flatten(2)).unflatten(-1, (size, size))
+    else:
+        by_group = _by_group(weights.movedim(0, 1), chunk.masks.groups, len(covariance))
+        extra = (by_group.movedim(0, 1).mT @ spread.flatten(2)).unflatten(-1, (size - 1, size - 1))
+        squares = (weights.mT @ outer.flatten(2)).unflatten(-1, (size, size))
+        squares = squares + F.pad(extra, (0, 1, 0, 1))
     weighted = weights * values
     return Moments(
-        squares + F.pad(spread, (0, 1, 0, 1)),
+        squares,
         weighted.mT @ z,
         (weighted * values).sum(1),
         weights.sum(1),

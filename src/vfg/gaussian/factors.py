@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -25,17 +28,23 @@ class Factors(NamedTuple):
     """`(components, columns)`, standard deviations."""
 
 
-class Belief(NamedTuple):
+@dataclass(frozen=True)
+class Belief:
     """The innovations given the observed columns, component by component."""
 
     log_probs: Tensor
     """log p(observed | component), `(rows, components)`."""
     mean: Tensor
     """`(rows, components, innovations)`."""
-    covariance: Tensor
-    """`(groups, components, innovations, innovations)`; rows with equal masks share one."""
+    spread: Callable[[], Tensor]
+    """Computes the covariances, which take longer than all else and are not always needed."""
     groups: Tensor
     """The group of every row, `(rows,)`."""
+
+    @cached_property
+    def covariance(self) -> Tensor:
+        """`(groups, components, innovations, innovations)`; rows with equal masks share one."""
+        return self.spread()
 
 
 class Masks(NamedTuple):
@@ -98,9 +107,9 @@ def condition(factors: Factors, values: Tensor, masks: Masks, side: Side | None 
     observed = masks.distinct.to(values)
     residual = (values[:, None] - factors.offsets) * observed[masks.groups][:, None]
     solve = _on_latent_side if (side or cheaper_side(factors)) == "latent" else _on_leaf_side
-    mean, covariance, log_volume, distance = solve(factors, residual, observed, masks.groups)
+    mean, spread, log_volume, distance = solve(factors, residual, observed, masks.groups)
     constants = 0.5 * LOG_TWO_PI * observed.sum(-1, keepdim=True) + log_volume
-    return Belief(-0.5 * distance - constants[masks.groups], mean, covariance, masks.groups)
+    return Belief(-0.5 * distance - constants[masks.groups], mean, spread, masks.groups)
 
 
 def log_mixture(factors: Factors, belief: Belief) -> Tensor:
@@ -129,11 +138,16 @@ def image_moments(belief: Belief, maps: Tensor, offsets: Tensor) -> tuple[Tensor
     return mean, maps @ belief.covariance @ maps.mT
 
 
+def column_means(belief: Belief, factors: Factors) -> Tensor:
+    """Conditional means of all columns, `(rows, components, columns)`."""
+    return torch.einsum("nci,cki->nck", belief.mean, factors.loadings) + factors.offsets
+
+
 def column_moments(belief: Belief, factors: Factors) -> tuple[Tensor, Tensor]:
     """Conditional means and variances of all columns, `(rows, components, columns)` each."""
-    mean = torch.einsum("nci,cki->nck", belief.mean, factors.loadings) + factors.offsets
     spread = ((factors.loadings @ belief.covariance) * factors.loadings).sum(-1)
-    return mean, (spread.clamp(min=0.0) + factors.scales.square())[belief.groups]
+    variance = (spread.clamp(min=0.0) + factors.scales.square())[belief.groups]
+    return column_means(belief, factors), variance
 
 
 def mixed_moments(weights: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,7 +163,7 @@ def mixed_moments(weights: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tens
     return centre, (weights * (variance + (mean - centre[:, None]).square())).sum(1)
 
 
-Solution = tuple[Tensor, Tensor, Tensor, Tensor]
+Solution = tuple[Tensor, Callable[[], Tensor], Tensor, Tensor]
 
 
 def _on_latent_side(
@@ -159,15 +173,15 @@ def _on_latent_side(
     weights = observed[:, None] / factors.scales.square()
     identity = torch.eye(innovations, dtype=residual.dtype, device=residual.device)
     factor = torch.linalg.cholesky(identity + _weighted_squares(loadings, weights))
-    covariance = torch.cholesky_inverse(factor)
     weighted = residual * weights[groups]
     information = torch.einsum("nck,cki->nci", weighted, loadings)
-    mean = by_group(covariance, information, groups)
+    mean = _solved(factor, information, groups)
     # The residual form has no cancellation, however small the noises are.
     left = residual - torch.einsum("nci,cki->nck", mean, loadings) * (weights[groups] != 0.0)
     distance = (left.square() * weights[groups]).sum(-1) + mean.square().sum(-1)
     log_volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return mean, covariance, log_volume + _log_scales(factors, observed), distance
+    log_volume = log_volume + _log_scales(factors, observed)
+    return mean, lambda: torch.cholesky_inverse(factor), log_volume, distance
 
 
 def _on_leaf_side(factors: Factors, residual: Tensor, observed: Tensor, groups: Tensor) -> Solution:
@@ -176,13 +190,24 @@ def _on_leaf_side(factors: Factors, residual: Tensor, observed: Tensor, groups: 
     whole = loadings @ loadings.mT + factors.scales.square().diag_embed()
     factor = torch.linalg.cholesky(pairs * whole + (1.0 - observed).diag_embed()[:, None])
     seen = loadings * observed[:, None, :, None]
-    half = torch.linalg.solve_triangular(factor, seen, upper=False)
-    identity = torch.eye(innovations, dtype=residual.dtype, device=residual.device)
-    inverse = torch.cholesky_inverse(factor)
-    solved = by_group(inverse, residual, groups)
+    solved = _solved(factor, residual, groups)
     mean = torch.einsum("nck,cki->nci", solved, loadings)
     log_volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return mean, identity - half.mT @ half, log_volume, (solved * residual).sum(-1)
+
+    def spread() -> Tensor:
+        half = torch.linalg.solve_triangular(factor, seen, upper=False)
+        identity = torch.eye(innovations, dtype=residual.dtype, device=residual.device)
+        found: Tensor = identity - half.mT @ half
+        return found
+
+    return mean, spread, log_volume, (solved * residual).sum(-1)
+
+
+def _solved(factor: Tensor, vectors: Tensor, groups: Tensor) -> Tensor:
+    """The inverse of L L' times the vector of each row, `(rows, components, n)`."""
+    if len(factor) == len(vectors):
+        return torch.cholesky_solve(vectors[..., None], factor)[..., 0]
+    return by_group(torch.cholesky_inverse(factor), vectors, groups)
 
 
 def _weighted_squares(loadings: Tensor, weights: Tensor) -> Tensor:

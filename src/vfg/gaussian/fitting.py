@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vfg.gaussian.active import ActiveSteps
 from vfg.gaussian.bending import Adam, bend, make_normal
-from vfg.gaussian.em import Chunk, chunks_of, e_step, m_step
+from vfg.gaussian.em import Chunk, Expected, chunks_of, e_step, m_step
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.gaussian.starting import start_values
 from vfg.inference.propagation import evaluating
@@ -69,6 +70,7 @@ class Plan:
     restarts: int
     steps: int
     shrinkage: float
+    negligible: float
     seed: int
     progress: bool
 
@@ -156,6 +158,7 @@ def ascend(
     iterations: int,
     tolerance: float,
     shrinkage: float = 0.0,
+    negligible: float = 0.0,
     score: Callable[[Values], float] | None = None,
 ) -> tuple[Values, list[float], bool]:
     """EM until an iteration gains less than `tolerance` per row, or until scores fall.
@@ -167,6 +170,7 @@ def ascend(
         iterations: at the most.
         tolerance: gain per row below which it ends; with shrinkage, change of either sign.
         shrinkage: as in `m_step`.
+        negligible: as in `GaussianVFG.fit`.
         score: what to choose the values by; None takes the last ones.
 
     Returns:
@@ -174,20 +178,29 @@ def ascend(
         end, and whether it converged.
     """
     rows = sum(len(chunk.values) for chunk in chunks)
+    expect = _expectation(parameters, chunks, negligible)
     trace: list[float] = []
     chosen = _Chosen(score, values)
     for iteration in range(iterations):
         if iteration % SCORED == 0 and not chosen.improves(values):
             return chosen.values, trace, True
-        expected = e_step(parameters.structure, values, chunks)
+        expected = expect(values)
         trace.append(float(expected.log_likelihood) / rows)
         if len(trace) > 1:
             gain = trace[-1] - trace[-2]
             if (abs(gain) if shrinkage else gain) < tolerance:
                 return chosen.among(values), trace, True
         values = m_step(parameters, values, expected, shrinkage)
-    final = e_step(parameters.structure, values, chunks)
-    return chosen.among(values), [*trace, float(final.log_likelihood) / rows], False
+    return chosen.among(values), [*trace, float(expect(values).log_likelihood) / rows], False
+
+
+def _expectation(
+    parameters: Parameters, chunks: list[Chunk], negligible: float
+) -> Callable[[Values], Expected]:
+    """The E-step over these rows."""
+    if negligible > 0.0 and len(parameters.log_weights) > 1:
+        return ActiveSteps(parameters.structure, chunks, negligible)
+    return lambda values: e_step(parameters.structure, values, chunks)
 
 
 @dataclass
@@ -250,6 +263,7 @@ def _ascend(
         iterations=plan.iterations,
         tolerance=plan.tolerance,
         shrinkage=plan.shrinkage,
+        negligible=plan.negligible,
         score=score if data.has_judges else None,
     )
 

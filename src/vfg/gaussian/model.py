@@ -135,6 +135,7 @@ class GaussianVFG(nn.Module):
         finish: Finish = "auto",
         steps: int = 500,
         shrinkage: float = 0.0,
+        negligible: float = 0.0,
         validation: float | ArrayLike = 0.0,
         seed: int = 0,
         progress: bool = False,
@@ -156,6 +157,8 @@ class GaussianVFG(nn.Module):
             steps: how many.
             shrinkage: pseudo-rows that pull loadings to 0, noises to 1 and the covariances of
                 mixed roots to their average; 0 is maximum likelihood.
+            negligible: EM passes over components whose probability given a row is below this,
+                and looks at all of them every fifth iteration: much faster with many components.
             validation: what chooses between runs, iterations and steps: a share of the cells,
                 which are held out, or a table of other rows.
             seed: of starts, held-out cells and batches.
@@ -174,6 +177,8 @@ class GaussianVFG(nn.Module):
         """
         check_choice("finish", finish, ("auto", "gradient", "none"))
         _check_counts(iterations, restarts, steps)
+        if not 0.0 <= negligible < 1.0:
+            raise ValueError(f"negligible is a probability below 1, but got {negligible}")
         cells, seen = as_cells(self, table, observed)
         self._rescale(cells, seen)
         cells, seen = scaled(self, cells, seen)
@@ -181,7 +186,7 @@ class GaussianVFG(nn.Module):
         self.codes.start(cells, training.seen)
         runs = restarts or (1 if self.components == 1 else 3)
         steps = steps if self._needs_gradients(finish) else 0
-        plan = Plan(iterations, tolerance, runs, steps, shrinkage, seed, progress)
+        plan = Plan(iterations, tolerance, runs, steps, shrinkage, negligible, seed, progress)
         return fit_exact(self, training, plan)
 
     @torch.no_grad()

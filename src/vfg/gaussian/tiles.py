@@ -14,6 +14,7 @@ from torch import Tensor
 from vfg.gaussian.factors import (
     Belief,
     Factors,
+    column_means,
     column_moments,
     image_moments,
     responsibilities,
@@ -29,6 +30,8 @@ FIXED = (-8.0, -3.0, 0.0, 3.0, 8.0)
 POINTS_AT_ONCE = 2**20
 """How many points of the quadrature are mapped together, about."""
 BISECTIONS = 80
+GATHERED = 1024
+"""Up to how many numbers the loadings of a component are copied for every draw."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class Tile:
         return responsibilities(self.readout, self.belief)
 
     @cached_property
+    def means(self) -> Tensor:
+        """Means of all columns and latent coordinates, `(rows, columns + coordinates)`."""
+        return (self.shares[..., None] * column_means(self.belief, self.readout)).sum(1)
+
+    @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
         """Means and variances of all columns and latent coordinates, by component."""
         return column_moments(self.belief, self.readout)
@@ -62,18 +70,20 @@ class Tile:
         chosen = self._components(numbers)
         innovations = self._innovations(chosen, noise(0, count))
         errors = noise(1, self.readout.offsets.shape[-1])
-        found = torch.zeros_like(errors)
-        for component in range(self.shares.shape[1]):
-            _, loadings, offsets, scales = (part[component] for part in self.readout)
-            here = innovations @ loadings.mT + offsets + scales * errors
-            found = torch.where((chosen == component)[..., None], here, found)
-        return found
+        return self._read_out(chosen, innovations, errors)
 
-    @cached_property
-    def _roots(self) -> Tensor:
-        """Symmetric square roots of the covariances, which may be singular."""
-        values, vectors = torch.linalg.eigh(self.belief.covariance)
-        found: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
+    def _read_out(self, chosen: Tensor, innovations: Tensor, errors: Tensor) -> Tensor:
+        """Columns and coordinates as the chosen components make them."""
+        _, loadings, offsets, scales = self.readout
+        if loadings[0].numel() <= GATHERED:
+            found = (loadings[chosen] @ innovations[..., None])[..., 0]
+            return found + offsets[chosen] + scales[chosen] * errors
+        # Never by the rows of a component: what a row gets must not depend on other rows.
+        found = torch.zeros_like(errors)
+        for component in range(len(loadings)):
+            here = innovations @ loadings[component].mT + offsets[component]
+            here = here + scales[component] * errors
+            found = torch.where((chosen == component)[..., None], here, found)
         return found
 
     def _components(self, numbers: Tensor) -> Tensor:
@@ -82,12 +92,21 @@ class Tile:
         return (level > below).sum(-1)
 
     def _innovations(self, chosen: Tensor, noise: Tensor) -> Tensor:
-        found = torch.zeros_like(noise)
-        for component in range(self.shares.shape[1]):
-            spread = torch.einsum("nij,dnj->dni", self._roots[:, component], noise)
-            here = self.belief.mean[:, component] + spread
-            found = torch.where((chosen == component)[..., None], here, found)
-        return found
+        """Drawn from the chosen components `(DRAWS, rows)`, of which rows have few."""
+        rows, components = self.shares.shape
+        every = torch.arange(rows, device=chosen.device)
+        pairs, places = (every * components + chosen).unique(return_inverse=True)
+        row, component = pairs // components, pairs % components
+        roots = _square_roots(self.belief.covariance[row, component])
+        spread = (roots[places] @ noise[..., None])[..., 0]
+        return self.belief.mean[row, component][places] + spread
+
+
+def _square_roots(covariance: Tensor) -> Tensor:
+    """Symmetric square roots of covariances, which may be singular."""
+    values, vectors = torch.linalg.eigh(covariance)
+    found: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
+    return found
 
 
 def mixture_covariance(tile: Tile, chosen: list[int]) -> Tensor:

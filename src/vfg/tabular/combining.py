@@ -21,6 +21,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.model import VFG
 
 from .forest import tiled
+from .mixtures import side_by_side
 
 ROWS = 2048
 """How many rows with kept cells are looked at, about; of every member equally many."""
@@ -157,7 +158,7 @@ def _sums(
     single, mean = [bent[place], nothing, line], [bent.mean(0), nothing, line]
     expected = nothing
     if mixtures:
-        mixed = torch.stack([exact_means(mixture, x, shown) for mixture in mixtures])
+        mixed = torch.stack(side_by_side(lambda mixture: exact_means(mixture, x, shown), mixtures))
         single[1], mean[1] = mixed[place], mixed.mean(0)
         spread = mixtures[place].infer(x, observed=shown).std
         expected = torch.cat(list(spread.values()), dim=1).double().square()

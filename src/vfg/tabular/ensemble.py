@@ -23,7 +23,8 @@ from vfg.training.settings import Settings
 
 from .combining import Combination, combine
 from .forest import stacked, tiled, unstack
-from .plan import EPOCH, HURRIED, MIXTURE_ITERATIONS, START_ROWS, Plan
+from .mixtures import fit_mixtures, with_all_columns
+from .plan import EPOCH, HURRIED, START_ROWS, Plan
 
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
 """Every step hides cells: filling them is all that members are for."""
@@ -31,11 +32,6 @@ CALIBRATION_CELLS = 16_384
 """How many cells the spread of draws is fitted to, about, in `CALIBRATION_ROWS` rows."""
 CALIBRATION_ROWS = (24, 256)
 """The fewest and the most rows for that."""
-
-
-MIXTURE_SHRINKAGE = (10.0, 4.0)
-"""Pseudo-rows that draw the components of mixtures to each other: of one, of the next, and again.
-Which is better depends on the table."""
 
 
 def fit_linear(
@@ -58,7 +54,7 @@ def fit_linear(
     model = GaussianVFG(graph, noise_floor=0.03, inner_noise=inner_noise, seed=seed)
     model.fit(
         values,
-        observed=_with_all_columns(observed),
+        observed=with_all_columns(observed),
         finish="none",
         iterations=30,
         tolerance=1e-5,
@@ -66,49 +62,6 @@ def fit_linear(
         seed=seed,
     )
     return model
-
-
-def fit_mixture(
-    graph: Graph,
-    values: Tensor,
-    observed: Tensor,
-    components: int,
-    shrinkage: float,
-    seed: int,
-    device: torch.device | None = None,
-) -> GaussianVFG:
-    """An exact model whose root is a mixture: linear parts side by side.
-
-    Args:
-        graph: over the sections of the matrix.
-        values: the matrix, `(rows, columns)`.
-        observed: which of its entries may be used.
-        components: of the mixture.
-        shrinkage: pseudo-rows that draw its components to each other.
-        seed: of the start.
-        device: where to fit; the model comes back to the CPU.
-    """
-    model = GaussianVFG(graph, components, noise_floor=0.03, seed=seed).to(device)
-    model.fit(
-        values,
-        observed=_with_all_columns(observed),
-        finish="none",
-        iterations=MIXTURE_ITERATIONS,
-        restarts=1,
-        shrinkage=shrinkage,
-        seed=seed,
-    )
-    return model.cpu()
-
-
-def _with_all_columns(observed: Tensor) -> Tensor:
-    """The mask, where a column without known entries shows one, which is 0: the mean."""
-    empty = ~observed.any(0)
-    if not bool(empty.any()):
-        return observed
-    shown = observed.clone()
-    shown[0, empty] = True
-    return shown
 
 
 def bent(
@@ -143,7 +96,7 @@ def bent(
         The members, the mixtures, and how they join in one answer.
     """
     clock = Clock(budget)
-    number = max(plan.members, plan.mixtures)
+    number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
     kept = [_held_out(graph, observed, plan.held_out, seed * 1009 + k) for k in range(number)]
     held = kept[: plan.members]
     linears = None
@@ -155,7 +108,7 @@ def bent(
             members.append(_started(linear, values, observed, own, plan.flow, seed * 1009 + k))
             if clock.is_past(0.15):
                 break
-    mixtures = _mixtures(graph, values, observed, kept[: plan.mixtures], plan, seed, clock, device)
+    mixtures = _mixtures(graph, values, observed, kept, plan, seed, clock, device)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
     model = stacked(members)
@@ -180,16 +133,15 @@ def _mixtures(
     clock: Clock,
     device: torch.device,
 ) -> list[GaussianVFG]:
-    found: list[GaussianVFG] = []
-    for k, own in enumerate(held):
-        if clock.is_past(0.4):
-            break
-        shrinkage, own_seed = MIXTURE_SHRINKAGE[k % len(MIXTURE_SHRINKAGE)], seed * 1009 + k
-        generator = torch.Generator().manual_seed(own_seed)
-        rows = torch.randperm(len(values), generator=generator)[: plan.mixture_rows].sort().values
-        part = values[rows], (observed & ~own)[rows]
-        found.append(fit_mixture(graph, *part, plan.components, shrinkage, own_seed, device))
-    return found
+    sizes, left = plan.mixtures, clock.left(0.4)
+    if sizes is None or not sizes.number:
+        return []
+    deadline = None
+    if left is not None:
+        sizes, deadline = sizes.within(0.75 * left), time.monotonic() + 0.5 * left
+    return fit_mixtures(
+        graph, values, observed, held, sizes, seed=seed, deadline=deadline, device=device
+    )
 
 
 class Clock:

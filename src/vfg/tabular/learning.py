@@ -108,6 +108,7 @@ def _bent(
 ) -> tuple[list[VFG], list[GaussianVFG], Combination]:
     plan = planned(
         *values.shape,
+        known=float(observed.double().mean()),
         members=wishes.members if members is None else len(members),
         mixtures=wishes.mixtures,
         width=wishes.width,

@@ -16,11 +16,14 @@ from torch import Tensor, nn
 from vfg.gaussian import GaussianVFG
 from vfg.model import VFG
 from vfg.modelfile.kinds import register
+from vfg.training.history import History
 
 from .cells import Array, Mask
-from .combining import Combination, exact_means, member_means
+from .combining import Combination, member_means
 from .encoding import Encoding
 from .forest import stacked
+from .mixtures import side_by_side
+from .rowwise import Asked, ExactMeans, asked
 from .scales import Scale
 
 ROWS_AT_ONCE = 8192
@@ -91,8 +94,12 @@ class TableModel(nn.Module):
         members: models that started linear and were bent; none for the linear model alone.
         mixtures: exact models whose roots are mixtures.
         combination: how members, mixtures and linear model join in one answer.
+
+    Attributes:
+        history: of the training of the members, if it was in this process; files do not keep it.
     """
 
+    history: History | None = None
     factors: Tensor
     shrinkage: Tensor
 
@@ -192,12 +199,16 @@ class TableModel(nn.Module):
         return torch.where(observed, values, found)
 
     def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        assert self.linear is not None
-        return exact_means(self.linear, values, observed, ids)
+        return self._exact[-1](values, observed, ids)
 
     def _mixture_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """What the mixtures expect on average."""
-        return _average([exact_means(mixture, values, observed, ids) for mixture in self.mixed])
+        return _average(side_by_side(lambda ask: ask(values, observed, ids), self._exact[:-1]))
+
+    @cached_property
+    def _exact(self) -> list[Asked]:
+        """Who answers for the mixtures and, last, for the linear model."""
+        return [asked(model) for model in (*self.mixed, self.linear) if model is not None]
 
     def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """What the bent members expect on average."""
@@ -287,6 +298,9 @@ class TableModel(nn.Module):
             ids: of the rows; None means their positions.
         """
         ids = torch.arange(len(values)) if ids is None else ids
+        normal = self._exact[-1] if self._exact and not len(self.members) else None
+        if isinstance(normal, ExactMeans):
+            return normal.quantiles(values, observed, levels, self.unordered)
         found = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
@@ -337,7 +351,7 @@ class TableModel(nn.Module):
         for member in self.bent:
             # Tensors that are no part of the state follow the parameters.
             member.to(next(member.parameters()).dtype)
-        for name in ("encoding", "stack", "unordered"):
+        for name in ("encoding", "stack", "unordered", "_exact"):
             self.__dict__.pop(name, None)
         return result
 

@@ -22,9 +22,13 @@ class NarwhalsTable(Table):
     def __init__(self, frame: Any, marker: Any) -> None:
         self.frame: nw.DataFrame[Any] = nw.from_native(frame, eager_only=True)
         super().__init__(self.frame.columns, len(self.frame), marker)
+        self._read: dict[int, Column] = {}
 
     def column(self, position: int) -> Column:
-        return read_series(self.labels[position], self._series(position), self.marker)
+        if position not in self._read:  # a table is encoded, looked through for gaps, and filled
+            series = self._series(position)
+            self._read[position] = read_series(self.labels[position], series, self.marker)
+        return self._read[position]
 
     def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         changed = []

@@ -6,17 +6,12 @@ from dataclasses import dataclass, replace
 
 from vfg.flows import Coupling
 
+from .mixtures import MixturePlan, planned_mixtures
+
 MOST_ROWS = 200_000
 """How many rows are learned from, at most, drawn at random."""
 START_ROWS = 20_000
 """How many rows a linear start is fitted to, at most."""
-MIXTURE_ROWS = (2_500, 5_000)
-"""How many rows a mixture is fitted to, at most, of tables that are not large and that are; every
-mixture to others."""
-MIXTURE_ITERATIONS = 20
-"""How often its expectations are taken, at most."""
-MIXTURE_WORK = 2_000_000
-"""How often all mixtures together look at a row through one of their components."""
 EPOCH = 25
 """Steps between two looks at the held-out cells."""
 HURRIED = 5
@@ -25,7 +20,7 @@ SMALL, LARGE = 30_000, 150_000
 """Numbers of cells up to which a table counts as small, and from which on as large."""
 FULL_BATCH = 600
 """Tables with fewer rows learn in smaller batches."""
-WORK = 11_000_000
+WORK = 8_000_000
 """How many rows of all edges the members of a table that is not large learn from together."""
 WIDE = 300
 """Columns from which on one conditioner serves all of them, told apart by embeddings."""
@@ -49,9 +44,7 @@ class Plan:
         batch: rows per step.
         rate: the highest learning rate.
         held_out: share of the observed cells that each member keeps aside to know when to stop.
-        mixtures: how many exact mixtures are averaged with them.
-        components: of a mixture.
-        mixture_rows: how many rows a mixture is fitted to, at most.
+        mixtures: exact mixtures that are averaged with them; None means no plan for any.
     """
 
     members: int
@@ -61,15 +54,14 @@ class Plan:
     batch: int
     rate: float = 3e-3
     held_out: float = 0.1
-    mixtures: int = 0
-    components: int = 1
-    mixture_rows: int = 1
+    mixtures: MixturePlan | None = None
 
 
 def planned(
     rows: int,
     columns: int,
     *,
+    known: float = 1.0,
     members: int | None = None,
     mixtures: int | None = None,
     width: int | None = None,
@@ -86,6 +78,7 @@ def planned(
     Args:
         rows: of the table.
         columns: of its matrix.
+        known: share of its entries that are known.
         members: how many models are averaged.
         mixtures: how many exact mixtures are averaged with them.
         width: of their roots.
@@ -98,16 +91,19 @@ def planned(
     """
     made = _wide(columns) if columns > WIDE else _usual(rows, columns)
     flow = flow or (made.flow if members in (None, 1) else replace(made.flow, shared=0))
+    width = width or made.width
+    number = 0 if mixtures is None and columns > WIDE else mixtures
+    large = rows * columns > LARGE
     return replace(
         made,
         members=members or made.members,
-        width=width or made.width,
+        width=width,
         flow=flow,
         steps=steps or made.steps,
         batch=min(made.batch, rows),
-        mixtures=_mixtures(rows, columns) if mixtures is None else mixtures,
-        components=_components(rows, columns),
-        mixture_rows=_mixture_rows(rows, columns),
+        mixtures=planned_mixtures(
+            rows, columns, known=known, width=width, large=large, number=number
+        ),
     )
 
 
@@ -115,32 +111,18 @@ def _usual(rows: int, columns: int) -> Plan:
     cells, width = rows * columns, _width(columns)
     batch = 256 if rows >= FULL_BATCH else 128
     if cells <= SMALL:
-        members = _between(2, WORK // (columns * batch * 1000), 8)
+        members = _between(2, round(WORK / (columns * batch * 1000)), 8)
         return Plan(members, width, _flow(64, 0.2), 1000, batch)
     if cells <= LARGE:
-        members = _between(2, WORK // (columns * batch * 800), 4)
+        members = _between(2, round(WORK / (columns * batch * 800)), 4)
         return Plan(members, width, _flow(64, 0.2), 800, batch)
     hidden, members = 128 if columns <= 32 else 64, _between(1, 48 // columns, 2)
-    return Plan(members, width, _flow(hidden, 0.1), 2000, 512)
+    return Plan(members, width, _flow(hidden, 0.1), 1200, 512)
 
 
 def _wide(columns: int) -> Plan:
     steps = _between(20, WIDE_WORK // (columns * 64), 400)
     return Plan(1, _width(columns), replace(_flow(64, 0.1), shared=16), steps, 64)
-
-
-def _components(rows: int, columns: int) -> int:
-    most = 16 if rows <= MIXTURE_ROWS[0] else 24 if rows * columns <= LARGE else 48
-    return _between(2, int(1.1 * rows**0.5), most)
-
-
-def _mixture_rows(rows: int, columns: int) -> int:
-    return min(rows, MIXTURE_ROWS[rows * columns > LARGE])
-
-
-def _mixtures(rows: int, columns: int) -> int:
-    work = _mixture_rows(rows, columns) * _components(rows, columns) * MIXTURE_ITERATIONS
-    return _between(1, MIXTURE_WORK // work, 8) if columns <= WIDE else 0
 
 
 def _flow(hidden: int, dropout: float) -> Coupling:

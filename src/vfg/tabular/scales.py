@@ -13,7 +13,7 @@ from .columns import ColumnEncoding
 from .specs import Continuous, Date, Integer
 
 FURTHEST = 10.0
-"""Standard deviations from the mean at which a model sees the furthest evidence."""
+"""Standard deviations from the mean up to which a model sees evidence as it is in any case."""
 OUTLYING = 100.0
 """Interquartile ranges from the median beyond which cells do not count for mean and deviation."""
 STEPS = ("D", "h", "m", "s", "ms", "us", "ns")
@@ -77,9 +77,10 @@ def _resolution(ticks: Array, unit: str) -> int:
 class Scale(ColumnEncoding):
     """A column of numbers or dates, standardised by the mean and deviation of its observed cells.
 
-    The map is affine, z = (x − centre) / deviation. A model sees evidence beyond ten deviations as
-    if it lay at ten. Cells further than a hundred interquartile ranges from the median, if they are
-    at most one in twenty, do not count for centre and deviation; for the limits they do. A constant
+    The map is affine, z = (x − centre) / deviation. A model sees evidence beyond ten deviations, or
+    beyond the observed cells if they lie further, as if it lay there. Cells further than a hundred
+    interquartile ranges from the median, if they are at most one in twenty, do not count for
+    centre, deviation and what a model sees; for the limits of filled cells they do. A constant
     column is encoded as zeros, whatever comes later, and its gaps are filled with its value.
     A column without observed cells is no evidence, and its gaps stay.
 
@@ -93,6 +94,7 @@ class Scale(ColumnEncoding):
         empty: whether no cell was observed.
         whole: whether filled cells are rounded to integers.
         clock: how dates are counted; None for numbers.
+        furthest: deviations from the centre beyond which evidence is not seen as it is.
     """
 
     name: ClassVar[str] = "scale"
@@ -107,6 +109,7 @@ class Scale(ColumnEncoding):
     empty: bool = False
     whole: bool = False
     clock: Clock | None = None
+    furthest: float = FURTHEST
 
     @classmethod
     def fit(
@@ -125,10 +128,13 @@ class Scale(ColumnEncoding):
         if not len(numbers):
             return cls(empty=True, whole=isinstance(spec, Integer), clock=clock)
         lowest, highest = float(numbers.min()), float(numbers.max())
-        centre, deviation = (lowest, 1.0) if lowest == highest else _moments(numbers)
+        centre, deviation, furthest = lowest, 1.0, FURTHEST
+        if lowest < highest:
+            centre, deviation, furthest = _moments(numbers)
         floor, ceiling = _limits(_bounds(spec, clock), lowest, highest, margin)
         whole = isinstance(spec, Integer)
-        return cls(centre, deviation, lowest, highest, floor, ceiling, False, whole, clock)
+        limits = lowest, highest, floor, ceiling
+        return cls(centre, deviation, *limits, False, whole, clock, furthest)
 
     @property
     def constant(self) -> bool:
@@ -144,7 +150,7 @@ class Scale(ColumnEncoding):
         numbers = _numbers(column, self.clock)
         with np.errstate(over="ignore", invalid="ignore"):
             standard = (numbers - self.centre) / self.deviation
-        np.clip(standard, -FURTHEST, FURTHEST, out=standard)
+        np.clip(standard, -self.furthest, self.furthest, out=standard)
         standard[column.missing] = 0.0
         return standard[None], observed
 
@@ -197,8 +203,8 @@ def _numbers(column: Column, clock: Clock | None) -> Array:
     return column.values.astype(np.float64, copy=False)
 
 
-def _moments(numbers: Array) -> tuple[float, float]:
-    """Mean and standard deviation, far outliers aside, without overflow."""
+def _moments(numbers: Array) -> tuple[float, float, float]:
+    """Mean, standard deviation, and how far cells are seen: far outliers aside, no overflow."""
     peak = float(np.abs(numbers).max())
     unit = 1.0 if 1e-100 < peak < 1e100 else 2.0 ** math.floor(math.log2(peak))
     scaled = numbers / unit if unit != 1.0 else numbers
@@ -206,7 +212,9 @@ def _moments(numbers: Array) -> tuple[float, float]:
     centre = float(kept.mean())
     deviation = float(np.sqrt(np.mean((kept - centre) ** 2)))
     # A range below the resolution of floats at that distance rounds to no deviation at all.
-    return centre * unit, (deviation or float(np.ptp(scaled))) * unit or math.ulp(0.0)
+    deviation = deviation or float(np.ptp(scaled))
+    far = float(np.abs(kept - centre).max()) / deviation if deviation > 0.0 else 0.0
+    return centre * unit, deviation * unit or math.ulp(0.0), max(FURTHEST, far)
 
 
 def _without_outliers(numbers: Array) -> Array:
