@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pages import provenance, rows
+from pages import rows
 
 Found = dict[str, Any]
 
 TEXT = """## Speed
 
-Medians; libraries take turns, so that all meet the same machine. {devices}
+Medians of five calls at least; what is compared takes turns, so that all meet the same machine.
+Every part says where it was measured, and how many processes wanted to run there just before.
 
-{parts}"""
+{parts}
+"""
 
 EDGES = """### Sibling edges, {name}
 
@@ -36,6 +38,51 @@ FILLING = """### Rows filled per second, {name}
 {table}
 """
 
+PRECISION = """### Rounded conditioners, {name}
+
+Held-out loss per cell, in float32, after the same training with conditioners in each precision,
+mean and spread over {seeds} seeds; and milliseconds of one step.
+
+{table}
+"""
+
+FUSED = """### Conditioners as one kernel, {name}
+
+Milliseconds of a training step, layer by layer and with kernels that keep hidden layers in
+registers; the difference is that of gradients, relative to the largest.
+
+{table}
+"""
+
+COMPILE = """### Compiled steps, {name}
+
+A training step of a star over 16 leaves, batch 256, as it is and compiled by `torch.compile`.
+
+{table}
+"""
+
+MASKS = """### Rows grouped by equal masks, {name}
+
+Milliseconds of a Gaussian model's conditioning for {rows:,} rows, covariances included, by the
+share of masks that are distinct: every distinct mask once, or every row by itself.
+
+{table}
+"""
+
+KERNELS = """### Where a step's time goes, {name}
+
+The largest shares of {model}, batch {batch:,}, by kernel.
+
+{table}
+"""
+
+STARTING = """### Starting, {name}
+
+Seconds until a process of its own has ended, medians of {starts} starts.
+
+{table}
+"""
+
 GROWTH = """### Growth, {name}
 
 Slopes of straight lines through the larger half of the sizes in log-log plots: 1 is proportional.
@@ -45,16 +92,21 @@ Slopes of straight lines through the larger half of the sizes in log-log plots: 
 
 
 def speed(found: Found) -> str:
-    """Tables of every device and part."""
-    parts = []
-    loads = []
-    for device in found["devices"].values():
-        for part, write in PARTS.items():
-            if part in device:
-                parts.append(write(device, device[part]["found"]))
-                loads.append(f"{device['name']}, {part}: {device[part]['load']}")
-    devices = f"Load average before each part: {'; '.join(loads)}."
-    return TEXT.format(devices=devices, parts="\n".join(parts)) + "\n" + provenance(found)
+    """Tables of every part and device."""
+    parts = [
+        f"{PARTS[part['part']](part, part['found'])}\n{_origin(part)}" for part in found["parts"]
+    ]
+    return TEXT.format(parts="\n".join(parts))
+
+
+def _origin(part: Found) -> str:
+    """Command and circumstances of a part."""
+    threads = f"{part['threads']} thread{'s' if part['threads'] > 1 else ''}"
+    took = "" if part["seconds"] is None else f", {part['seconds']:.0f} s"
+    return (
+        f"`python benchmarks/speed.py --only {part['part']}`: {threads}, load {part['load']}, "
+        f"torch {part['machine']['torch']}, {part['measured'][:10]}{took}.\n"
+    )
 
 
 def _edges(device: Found, cases: list[Found]) -> str:
@@ -123,4 +175,86 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.3g}"
 
 
-PARTS = {"edges": _edges, "steps": _steps, "filling": _filling, "growth": _growth}
+def _precision(device: Found, found: list[Found]) -> str:
+    body = []
+    for case in found:
+        losses = case["losses"]
+        spread = (max(losses) - min(losses)) / 2
+        steps = "; ".join(f"{_ms(t)} ({int(batch):,})" for batch, t in case["step"].items())
+        loss = f"{sum(losses) / len(losses):.4f} ± {spread:.4f}"
+        body.append([case["model"], case["precision"], loss, steps])
+    header = ["model", "precision", "held-out loss", "step, ms (batch)"]
+    seeds = len(found[0]["losses"])
+    return PRECISION.format(name=device["name"], seeds=seeds, table=rows(header, body))
+
+
+def _fused(device: Found, found: list[Found]) -> str:
+    body = []
+    for case in found:
+        line = [case["model"], f"{case['batch']:,}", case["precision"]]
+        if "error" in case:
+            body.append([*line, "", "", case["error"]])
+            continue
+        times = [_ms(case[manner]) for manner in ("layer by layer", "one kernel")]
+        body.append([*line, *times, f"{case['difference']:.1g}"])
+    header = ["model", "batch", "precision", "layer by layer", "one kernel", "difference"]
+    return FUSED.format(name=device["name"], table=rows(header, body))
+
+
+def _compile(device: Found, found: list[Found]) -> str:
+    body = []
+    for case in found:
+        pays = case["steps until it pays"]
+        times = [_ms(case[manner]) for manner in ("as it is", "compiled")]
+        compiling = f"{case['seconds to compile']:.0f}"
+        body.append([case["flow"], *times, compiling, "never" if pays is None else f"{pays:,}"])
+    header = ["flow", "as it is, ms", "compiled, ms", "compiling, s", "pays after steps"]
+    return COMPILE.format(name=device["name"], table=rows(header, body))
+
+
+def _masks(device: Found, found: list[Found]) -> str:
+    body = [
+        [
+            *[str(case[key]) for key in ("columns", "innovations", "components")],
+            f"{case['share']:.2f}",
+            _ms(case["grouped"]),
+            _ms(case["row by row"]),
+        ]
+        for case in found
+    ]
+    header = ["columns", "width", "components", "distinct", "grouped, ms", "row by row, ms"]
+    return MASKS.format(name=device["name"], rows=found[0]["rows"], table=rows(header, body))
+
+
+def _kernels(device: Found, found: list[Found]) -> str:
+    parts = []
+    for case in found:
+        model = f"{case['model']} ({case['precision']})"
+        body = [[f"`{k['name']}`", str(k["calls"]), f"{k['share']:.2f}"] for k in case["kernels"]]
+        table = rows(["kernel", "calls", "share"], body)
+        text = {"name": device["name"], "model": model, "batch": case["batch"], "table": table}
+        parts.append(KERNELS.format(**text))
+    return "\n".join(parts)
+
+
+def _starting(device: Found, found: Found) -> str:
+    body = [
+        [f"`{name}`", *[f"{times[key]:.2f}" for key in ("wall", "processor", "fastest")]]
+        for name, times in found["seconds"].items()
+    ]
+    table = rows(["what", "wall", "processor", "fastest"], body)
+    return STARTING.format(name=device["name"], starts=found["starts"], table=table)
+
+
+PARTS = {
+    "edges": _edges,
+    "steps": _steps,
+    "filling": _filling,
+    "growth": _growth,
+    "precision": _precision,
+    "fused": _fused,
+    "compile": _compile,
+    "masks": _masks,
+    "kernels": _kernels,
+    "starting": _starting,
+}

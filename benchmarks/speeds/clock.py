@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import torch
 from torch import Tensor
 
+from .cells import Cells
+
 Work = Callable[[], object]
+LEAST = 5
+"""How often everything is repeated at least."""
+MOST = 500
+"""How often at most."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """What a part is told: the device, whether small sizes will do, and what is known already."""
+
+    device: torch.device
+    quick: bool
+    cells: Cells
+    until: float = math.inf
+    """When to begin no further cells, on the clock of `time.monotonic`."""
+
+    @property
+    def has_time(self) -> bool:
+        """Whether further cells may begin."""
+        return time.monotonic() < self.until
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it is a GPU."""
+        return self.device.type == "cuda"
 
 
 def settle(device: torch.device) -> None:
@@ -31,25 +60,33 @@ def seconds(work: Work, device: torch.device) -> float:
     return time.perf_counter() - begun
 
 
-def side_by_side(
-    works: Mapping[str, Work], device: torch.device, budget: float
-) -> dict[str, float]:
-    """Median seconds of every function, called in turns so that all meet the same machine.
+def in_turns(works: Mapping[str, Work], device: torch.device, cap: float) -> dict[str, list[float]]:
+    """Seconds of the calls of every function, called in turns so that all meet the same machine.
 
     Args:
-        works: by name; each is called twice beforehand.
+        works: by name; each is called beforehand, those that are fast twice.
         device: where they run.
-        budget: seconds for all calls together; there are three rounds at least.
+        cap: seconds for the calls of one function; there are five all the same.
     """
     for work in works.values():
-        work()
-        work()
+        if seconds(work, device) < cap / LEAST:
+            work()
     times: dict[str, list[float]] = {name: [] for name in works}
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < budget or len(next(iter(times.values()))) < 3:
-        for name, work in works.items():
-            times[name].append(seconds(work, device))
-    return {name: median(found) for name, found in times.items()}
+    going = list(works)
+    while going:
+        for name in going:
+            times[name].append(seconds(works[name], device))
+        going = [name for name in going if _goes_on(times[name], cap)]
+    return times
+
+
+def _goes_on(times: list[float], cap: float) -> bool:
+    return len(times) < LEAST or (sum(times) < cap and len(times) < MOST)
+
+
+def medians(works: Mapping[str, Work], device: torch.device, cap: float) -> dict[str, float]:
+    """The median of what `in_turns` finds for every function."""
+    return {name: median(times) for name, times in in_turns(works, device, cap).items()}
 
 
 def matrix_rate(device: torch.device, *, quick: bool = False) -> float:

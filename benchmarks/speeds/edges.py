@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 import torch
@@ -12,42 +13,97 @@ from torch import Tensor, nn
 from vfg.flows import Composition, Coupling
 from vfg.training.capture import Recorder, Replayed
 
-from .clock import Work, side_by_side
-from .rivals import BLOCKS, HIDDEN, Looped, installed
+from .clock import Where, Work, in_turns, load
+from .rivals import BLOCKS, HIDDEN, Compiled, Looped, installed
 
+Case = tuple[int, int, int]
+"""Edges, width, batch."""
 EDGES, WIDTHS, BATCHES = (4, 16, 64), (8, 32), (128, 4096)
-MANY = (256, 8, 128)
-"""One case with more edges, which loops take seconds for."""
+CASES: list[Case] = [(k, w, b) for b in BATCHES for w in WIDTHS for k in EDGES] + [(256, 8, 128)]
+COMPILED: list[Case] = [(16, 8, 128), (64, 8, 128)]
+"""Where other libraries are also compiled, once all else is done: it takes minutes."""
 
 
-def measured(device: torch.device, *, quick: bool) -> list[dict[str, Any]]:
+def measured(where: Where) -> list[dict[str, Any]]:
     """Seconds by number of edges, width, batch and library."""
-    cases = [(k, w, b) for w in WIDTHS for b in BATCHES for k in EDGES]
-    cases = [(4, 8, 128), (16, 8, 128)] if quick else [*cases, MANY]
-    return [_case(*case, device, quick) for case in cases]
+    cases = [(4, 8, 128), (16, 8, 128)] if where.quick else CASES
+    names = ["vfg", *installed()]
+    for case in cases:
+        _measure(case, names, where)
+    compiled = [] if where.is_cuda or where.quick else [f"{name}, compiled" for name in installed()]
+    for case in COMPILED if compiled else []:
+        _measure(case, compiled, where)
+    found = [_case(case, [*names, *compiled], where) for case in cases]
+    return [case for case in found if all(case[kind] for kind in KINDS)]
 
 
-def _case(edges: int, width: int, batch: int, device: torch.device, quick: bool) -> dict[str, Any]:
-    torch.manual_seed(0)
-    x = torch.randn(edges, batch, width, device=device)
-    flows: dict[str, Any] = {"vfg": _ours(edges, width).to(device)}
-    flows |= {name: Looped(name, edges, width).to(device) for name in installed()}
-    budget = 0.5 if quick else 3.0 if device.type == "cpu" else 0.5
-    found: dict[str, Any] = {"edges": edges, "width": width, "batch": batch}
-    for kind, make in (("forward and backward", _training), ("inverse", _inverse)):
-        works: dict[str, Work] = {name: make(flow, x) for name, flow in flows.items()}
-        if device.type == "cuda":
-            works = _recorded(works, device)
-        found[kind] = side_by_side(works, device, budget)
+def _measure(case: Case, names: list[str], where: Where) -> None:
+    """Some libraries in turns, without those that were measured before."""
+    for kind, make in KINDS.items():
+        missing = [name for name in names if where.cells.get(_key(case, name, kind)) is None]
+        for name, cell in _cells(missing if where.has_time else [], case, make, where).items():
+            where.cells.add(_key(case, name, kind), cell)
+            print(*case, kind, name, cell, flush=True)
+
+
+def _case(case: Case, names: list[str], where: Where) -> dict[str, Any]:
+    """What is known about a case."""
+    found: dict[str, Any] = {**_sizes(case), "repeats": {}}
+    for kind in KINDS:
+        cells = {name: where.cells.get(_key(case, name, kind)) or {} for name in names}
+        fine = {_label(n, cell): cell for n, cell in cells.items() if "seconds" in cell}
+        found[kind] = {name: cell["seconds"] for name, cell in fine.items()}
+        found["repeats"][kind] = {name: cell["repeats"] for name, cell in fine.items()}
     return found
 
 
-def _ours(edges: int, width: int) -> Composition:
-    coupling = Coupling(blocks=BLOCKS, hidden=HIDDEN, layers=3)
-    return Composition(coupling.layers_of(edges, width, torch.Generator().manual_seed(0)))
+def _key(case: Case, library: str, kind: str) -> dict[str, Any]:
+    return {"library": library, "kind": kind, **_sizes(case)}
 
 
-def _training(flow: nn.Module, x: Tensor) -> Callable[[], None]:
+def _sizes(case: Case) -> dict[str, int]:
+    return dict(zip(("edges", "width", "batch"), case, strict=True))
+
+
+def _label(name: str, cell: dict[str, Any]) -> str:
+    return f"{name}, recorded" if cell["recorded"] else name
+
+
+def _cells(
+    names: list[str], case: Case, make: Callable[..., Work], where: Where
+) -> dict[str, dict[str, Any]]:
+    """What the libraries take for one kind of work."""
+    torch.manual_seed(0)
+    edges, width, batch = case
+    x = torch.randn(edges, batch, width, device=where.device)
+    found: dict[str, dict[str, Any]] = {}
+    works: dict[str, Work] = {}
+    for name in names:
+        try:
+            works[name] = _warm(make(_flow(name, edges, width).to(where.device), x), where)
+        except Exception as error:  # compilers fail in many ways, and that is a result too
+            found[name] = {"error": f"{type(error).__name__}: {error}"[:200]}
+    cap = 0.2 if where.quick else 0.25 if where.is_cuda else 2.0
+    for name, times in in_turns(works, where.device, cap).items():
+        found[name] = {
+            "seconds": median(times),
+            "fastest": min(times),
+            "repeats": len(times),
+            "recorded": _is_recorded(works[name]),
+            "load": load(),
+        }
+    return found
+
+
+def _flow(name: str, edges: int, width: int) -> nn.Module:
+    library, _, manner = name.partition(", ")
+    if library == "vfg":
+        coupling = Coupling(blocks=BLOCKS, hidden=HIDDEN, layers=3)
+        return Composition(coupling.layers_of(edges, width, torch.Generator().manual_seed(0)))
+    return Compiled(library, edges, width) if manner else Looped(library, edges, width)
+
+
+def _training(flow: nn.Module, x: Tensor) -> Work:
     def work() -> None:
         y, log_det = flow(x)
         flow.zero_grad(set_to_none=True)
@@ -56,7 +112,7 @@ def _training(flow: nn.Module, x: Tensor) -> Callable[[], None]:
     return work
 
 
-def _inverse(flow: Any, x: Tensor) -> Callable[[], None]:
+def _inverse(flow: Any, x: Tensor) -> Work:
     @torch.no_grad()
     def work() -> None:
         flow.inverse(x)
@@ -64,15 +120,21 @@ def _inverse(flow: Any, x: Tensor) -> Callable[[], None]:
     return work
 
 
-def _recorded(works: dict[str, Work], device: torch.device) -> dict[str, Work]:
-    """Every library's work as one CUDA graph, which is its best setting; as it is if it cannot."""
-    found: dict[str, Work] = {}
-    for name, work in works.items():
-        replayed = Replayed(work, Recorder(device, []))
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            for _ in range(3):
-                replayed()
-        fails = any("not recorded" in str(warning.message) for warning in said)
-        found[name if fails else f"{name}, recorded"] = replayed
-    return found
+KINDS: dict[str, Callable[..., Work]] = {"forward and backward": _training, "inverse": _inverse}
+
+
+def _warm(work: Work, where: Where) -> Work:
+    """The work, on a GPU as one CUDA graph, which is every library's best setting."""
+    if not where.is_cuda:
+        work()
+        return work
+    replayed = Replayed(work, Recorder(where.device, []))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what cannot be recorded runs as it is
+        for _ in range(3):
+            replayed()
+    return replayed
+
+
+def _is_recorded(work: Work) -> bool:
+    return isinstance(work, Replayed) and work.replay != work._run

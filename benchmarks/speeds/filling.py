@@ -15,28 +15,29 @@ from vfg.data import mcar, uci
 from vfg.sklearn import VFGImputer
 from vfg.training.capture import Recorder, Replayed
 
-from .clock import seconds, side_by_side
+from .clock import Where, medians, seconds
 from .steps import letter
 
 Array = NDArray[np.float64]
 MISSING = 0.3
 
 
-def measured(device: torch.device, *, quick: bool) -> dict[str, Any]:
+def measured(where: Where) -> dict[str, Any]:
     """Rows per second by imputer."""
+    device, quick = where.device, where.quick
     if device.type == "cuda":
         return {"device": _on_device(device)}
-    table = _letter_table(400 if quick else 20_000)
+    table = letter_table(400 if quick else 20_000)
     rows = 100 if quick else 2000
     train, test = _gaps(table[rows:], 0), _gaps(table[:rows], 1)
     found: dict[str, Any] = {"rows": rows, "columns": table.shape[1]}
     works = _scikit(train, test, quick) | _ours(train, test, quick)
-    times = side_by_side(works, device, 0.5 if quick else 40.0)
+    times = medians(works, device, 0.1 if quick else 8.0)
     found["rows per second"] = {name: rows / value for name, value in times.items()}
     return found
 
 
-def _letter_table(rows: int) -> Array:
+def letter_table(rows: int) -> Array:
     """The letters, or a table of their shape where they are not at hand."""
     try:
         values, _ = uci("letter")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 BLOCKS, HIDDEN = 4, 64
 """Couplings per flow; width of the two hidden layers of every conditioner."""
@@ -157,6 +159,58 @@ class Looped(nn.Module):
         """The way back."""
         pairs = zip(self.flows, y, strict=True)
         return _stacked([self.map_back(flow, part) for flow, part in pairs])
+
+
+class Compiled(Looped):
+    """The same with one flow compiled, which serves every edge with the edge's own parameters.
+
+    A loop over compiled flows would be compiled once per edge, which takes minutes.
+    """
+
+    def __init__(self, library: str, edges: int, width: int) -> None:
+        super().__init__(library, edges, width)
+        self.call = _compiled(library, width)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`(edges, batch, width)` to the results and log-determinants, stacked."""
+        return self._each(x, back=False)
+
+    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The way back."""
+        return self._each(y, back=True)
+
+    def _each(self, x: Tensor, *, back: bool) -> tuple[Tensor, Tensor]:
+        pairs = zip(self.flows, x, strict=True)
+        return _stacked([self.call(_tensors(flow), part, back) for flow, part in pairs])
+
+
+@cache
+def _compiled(library: str, width: int) -> Callable[..., tuple[Tensor, Tensor]]:
+    """A flow of a library as a compiled function of its parameters, for any number of edges."""
+    build, there, back = RIVALS[library]
+    one = _Both(build(width), there, back)
+
+    def call(values: dict[str, Tensor], x: Tensor, back: bool) -> tuple[Tensor, Tensor]:
+        return functional_call(one, values, (x, back))  # type: ignore[no-any-return]
+
+    torch._dynamo.config.recompile_limit = 64  # all libraries and directions count together
+    return torch.compile(call, dynamic=False)
+
+
+class _Both(nn.Module):
+    """A flow with both directions in one function."""
+
+    def __init__(self, flow: nn.Module, there: Mapped, back: Mapped) -> None:
+        super().__init__()
+        self.flow, self.ways = flow, (there, back)
+
+    def forward(self, x: Tensor, back: bool) -> tuple[Tensor, Tensor]:
+        return self.ways[back](self.flow, x)
+
+
+def _tensors(flow: nn.Module) -> dict[str, Tensor]:
+    named = [*flow.named_parameters(), *flow.named_buffers()]
+    return {f"flow.{name}": value for name, value in named}
 
 
 def _stacked(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,18 +15,20 @@ from vfg.flows.conditioners import StackedLinear
 from vfg.tabular.ensemble import MASKING, fit_linear, star
 from vfg.tabular.forest import stacked, tiled
 from vfg.tabular.plan import planned
+from vfg.training.capture import Replayed
 from vfg.training.data import Table
 from vfg.training.distributed import World
 from vfg.training.loop import Run
 from vfg.training.settings import Settings
 
-from .clock import bandwidth, matrix_rate, side_by_side
+from .clock import Where, Work, bandwidth, matrix_rate, medians
 
 BATCHES = (2048, 65536)
 
 
-def measured(device: torch.device, *, quick: bool) -> dict[str, Any]:
+def measured(where: Where) -> dict[str, Any]:
     """The machine's rates, and milliseconds by model and batch."""
+    device, quick = where.device, where.quick
     rates = {
         "operations per second": matrix_rate(device, quick=quick),
         "bytes per second": bandwidth(device, quick=quick),
@@ -37,28 +40,38 @@ def measured(device: torch.device, *, quick: bool) -> dict[str, Any]:
 
 def letter(rows: int) -> tuple[vfg.VFG, Tensor]:
     """The members of an imputer of a table like letter: 16 columns."""
-    plan = planned(20_000, 16)
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(rows, 6, generator=generator)
     table = (hidden @ torch.randn(6, 16, generator=generator)).tanh()
     table += 0.2 * torch.randn(rows, 16, generator=generator)
+    return letter_members(table)
+
+
+def letter_members(table: Tensor, seed: int = 0) -> tuple[vfg.VFG, Tensor]:
+    """The members of an imputer of a table of 16 columns, and what they are trained on."""
+    plan = planned(20_000, 16)
     shown = torch.ones(2000, 16, dtype=torch.bool)
     linear = fit_linear(
         star([1] * 16, plan.width), table[:2000].double(), shown, 0, inner_noise=False
     )
     members = [
-        vfg.VFG.from_gaussian(linear, flow=plan.flow, seed=k).float() for k in range(plan.members)
+        vfg.VFG.from_gaussian(linear, flow=plan.flow, seed=seed + k).float()
+        for k in range(plan.members)
     ]
     return stacked(members), tiled(table, plan.members)
 
 
 def mnist(rows: int) -> tuple[vfg.VFG, Tensor]:
     """The paper's tree over the four quarters of an image."""
+    generator = torch.Generator().manual_seed(0)
+    return tree_of_quarters(), (torch.rand(rows, 784, generator=generator) < 0.15).float()
+
+
+def tree_of_quarters(seed: int = 0) -> vfg.VFG:
+    """The paper's model of an image."""
     graph = vfg.Graph.blocks(28, 28, rows=2, columns=2, arity=2)
     flow = vfg.Coupling(blocks=4, hidden=64)
-    model = vfg.VFG(graph, flow=flow, likelihood="bernoulli", prior="laplace")
-    generator = torch.Generator().manual_seed(0)
-    return model, (torch.rand(rows, 784, generator=generator) < 0.15).float()
+    return vfg.VFG(graph, flow=flow, likelihood="bernoulli", prior="laplace", seed=seed)
 
 
 def network(rows: int) -> tuple[vfg.VFG, Tensor]:
@@ -77,15 +90,10 @@ def _case(
 ) -> dict[str, Any]:
     model, table = MODELS[name](max(batch, 2000))
     run = run_of(model, table, batch, device, beta=0.0 if name == "letter imputer" else 1.0)
-    run.steps._begin(0, run.settings.beta)
-    model.train()
-    work = run.steps._kind(0)
-    for _ in range(3):
-        work()
-    works = {"step": work}
+    works: dict[str, Work] = {"step": step_of(run)}
     if device.type == "cpu":
         works["products"] = _products(model, batch)
-    times = side_by_side(works, device, 0.3 if quick else 3.0 if device.type == "cpu" else 1.0)
+    times = medians(works, device, 0.3 if quick else 3.0 if device.type == "cpu" else 1.0)
     arithmetic = 3.0 * _forward_operations(run, batch)
     moved = 16.0 * sum(p.numel() for p in model.parameters()) + 5.0 * batch * table.shape[1]
     least = max(arithmetic / rates["operations per second"], moved / rates["bytes per second"])
@@ -100,16 +108,29 @@ def _case(
     }
 
 
-def run_of(model: vfg.VFG, table: Tensor, batch: int, device: torch.device, *, beta: float) -> Run:
-    """A training run that is about to begin."""
-    settings = Settings(
+def run_of(
+    model: vfg.VFG, table: Tensor, batch: int, device: torch.device, *, beta: float, **others: Any
+) -> Run:
+    """A training run that is about to begin; `others` are settings that differ from the usual."""
+    usual = Settings(
         masking=MASKING, layerwise=False, beta=beta, warmup=0, free_bits=0.0, epochs=1, steps=1,
         budget=None, batch=batch, rate=1e-4, weight_decay=1e-2, clip=1.0, validation=0.0,
         patience=None, scale=False, compile=False, seed=0,
     )  # fmt: skip
     cells = table.to(device)
     seen = torch.ones_like(cells, dtype=torch.bool)
+    settings = replace(usual, **others)
     return Run(model.to(device), Table(cells, seen, None), settings, World(), None)
+
+
+def step_of(run: Run) -> Replayed:
+    """The first kind of step of a run, after three of them."""
+    run.steps._begin(0, run.settings.beta)
+    run.model.train()
+    work = run.steps._kind(0)
+    for _ in range(3):
+        work()
+    return work
 
 
 @torch.no_grad()

@@ -16,7 +16,9 @@ from .couplings import (
 )
 from .elementwise import ActivationNormalisation, ElementwiseAffine
 from .framed import Framed, LinearStart
+from .keeping import keeping
 from .linear import Householder, LULinear, Permutation
+from .precision import conditioners_in
 from .specs import Coupling, FlowSpec, Linear, Spline
 from .splines import (
     MonotoneSpline,
@@ -51,7 +53,9 @@ __all__ = [
     "StackedLinear",
     "bounded_bins",
     "bounded_derivatives",
+    "conditioners_in",
     "coupling_split",
     "inverse_rational_quadratic",
+    "keeping",
     "rational_quadratic",
 ]

@@ -32,6 +32,9 @@ class Flow(nn.Module, ABC):
         width: dimension of the space that each flow acts on, at least 1.
     """
 
+    memory: str = "store"
+    """What is kept for the derivative; see `keeping`. Not saved."""
+
     def __init__(self, edges: int, width: int) -> None:
         super().__init__()
         if edges < 1 or width < 1:

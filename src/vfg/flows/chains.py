@@ -7,7 +7,7 @@ cache, and nothing but states as narrow as the flow is stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -20,41 +20,43 @@ from .base import Flow
 from .conditioners import StackedLinear
 from .couplings import AffineCoupling, coupling_split
 from .dropout import dropout_factor, random_bytes
+from .keeping import differentiable, is_ordinary, sparing
+from .precision import rounded, tensor_cores
 from .tiles import Block, Moves, Noise, Room, has_room, move, move_back, tiles, with_one
 
 LEAST = 1 << 15
 """Smaller hidden layers stay in a CPU's cache by themselves, and tiles would only take time."""
 
 
-def through(flows: Sequence[Flow], x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
+def through(
+    flows: Sequence[Flow], x: Tensor, *, inverse: bool, memory: str = "store"
+) -> tuple[Tensor, Tensor]:
     """One flow after the other, affine couplings in a row as one function.
 
     Args:
         flows: in the order in which data pass them forwards.
         x: `(edges, batch, width)`.
         inverse: whether to go backwards.
+        memory: what to keep for the derivative; see `keeping`.
 
     Returns:
         The result and the logarithm of the determinant of the direction computed.
     """
     ordered = list(reversed(flows)) if inverse else list(flows)
     log_det: Tensor | None = None
-    for is_chain, members in groupby(ordered, key=lambda flow: _fits(flow, x)):
+    for is_chain, members in groupby(ordered, key=lambda flow: _fits(flow, x, memory)):
         if is_chain:
-            x, term = _chained(
-                [flow for flow in members if isinstance(flow, AffineCoupling)], x, inverse
-            )
-            log_det = term if log_det is None else log_det + term
-            continue
-        for flow in members:
-            x, term = flow.inverse(x) if inverse else flow.forward(x)
-            log_det = term if log_det is None else log_det + term
+            couplings = [flow for flow in members if isinstance(flow, AffineCoupling)]
+            x, term = _chained(couplings, x, inverse, memory)
+        else:
+            x, term = sparing(list(members), x, memory, inverse=inverse)
+        log_det = term if log_det is None else log_det + term
     if log_det is None:
         raise ValueError("there is no flow to go through")
     return x, log_det
 
 
-def _fits(flow: Flow, x: Tensor) -> bool:
+def _fits(flow: Flow, x: Tensor, memory: str) -> bool:
     """Whether a flow is a coupling whose derivative is known here."""
     return (
         type(flow) is AffineCoupling
@@ -63,18 +65,8 @@ def _fits(flow: Flow, x: Tensor) -> bool:
         and len(flow.conditioner.hidden_layers) > 0
         and all(type(layer) is StackedLinear for layer in _layers(flow))
         and flow.conditioner.last.weight.dtype == x.dtype
-        and (x.is_cuda or _hidden_numbers([flow], x) >= LEAST)
-        and _is_ordinary(x)
-    )
-
-
-def _is_ordinary(x: Tensor) -> bool:
-    """Whether reverse differentiation is all that may happen to a tensor."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch.is_autocast_enabled(x.device.type)
-        or torch._C._functorch.is_functorch_wrapped_tensor(x)
-        or torch.autograd.forward_ad._current_level >= 0
+        and (x.is_cuda or memory != "store" or _hidden_numbers([flow], x) >= LEAST)
+        and is_ordinary(x)
     )
 
 
@@ -91,19 +83,26 @@ class _Call:
     inverse: bool
     learns: bool
     keeps: bool
+    """Whether hidden layers are kept for the derivative."""
+    inverts: bool
+    """Whether the derivative goes back from the result rather than along states that were kept."""
     noise: list[Noise]
     """What decides about the dropout of every coupling, for all edges and rows."""
+    precision: str
 
     def noise_at(self, number: int, edges: slice, rows: slice) -> Noise:
         rate, layers = self.noise[number]
         return Noise(rate, [layer[edges, rows] for layer in layers])
 
 
-def _chained(flows: list[AffineCoupling], x: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
+def _chained(
+    flows: list[AffineCoupling], x: Tensor, inverse: bool, memory: str
+) -> tuple[Tensor, Tensor]:
     noise = [_noise(flow, x) for flow in flows]
     learns = torch.is_grad_enabled()
-    keeps = learns and has_room(_hidden_numbers(flows, x), x.device)
-    call = _Call(flows, inverse, learns, keeps, noise)
+    keeps = learns and memory == "store" and has_room(_hidden_numbers(flows, x), x.device)
+    precision = flows[0].conditioner.precision
+    call = _Call(flows, inverse, learns, keeps, learns and memory == "invert", noise, precision)
     parameters = [
         p for flow in flows for layer in _layers(flow) for p in (layer.weight, layer.bias)
     ]
@@ -139,28 +138,36 @@ class _Chain(torch.autograd.Function):
         blocks = [_arranged(flow) for flow in call.flows]
         y, log_det = x.new_empty(x.shape), x.new_empty(x.shape[:2])
         moves, room = [], Room(reused=not call.keeps)
-        for edges, rows in _tiles(call.flows[0], x):
-            part, logarithm, steps = _forwards(call, blocks, x[edges, rows], edges, rows, room)
-            y[edges, rows], log_det[edges, rows] = part, logarithm
-            if call.learns:
-                moves.append(steps)
+        with tensor_cores(call.precision, x.device):
+            for edges, rows in _tiles(call.flows[0], x):
+                part, logarithm, steps = _forwards(call, blocks, x[edges, rows], edges, rows, room)
+                y[edges, rows], log_det[edges, rows] = part, logarithm
+                if call.learns:
+                    moves.append(steps)
         if call.learns:
-            ctx.save_for_backward(x, *parameters)
+            ctx.save_for_backward(x, y if call.inverts else x, *parameters)
             ctx.call, ctx.blocks, ctx.moves = call, blocks, moves
             ctx.set_materialize_grads(False)
         return y, log_det
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, *parameters = ctx.saved_tensors
+        x, y, *parameters = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return None, *_differentiable(ctx.call, x, parameters, gradients)
+            return None, *_derived_again(ctx.call, x, parameters, gradients)
+        gradient = torch.zeros_like(x) if gradients[0] is None else gradients[0]
         found = [block.zeros() for block in ctx.blocks]
         back, room = x.new_empty(x.shape), Room(reused=True)
-        for (edges, rows), steps in zip(_tiles(ctx.call.flows[0], x), ctx.moves, strict=True):
-            parts = [None if g is None else g[edges, rows] for g in gradients]
-            own = [block.of(edges) for block in ctx.blocks], [block.of(edges) for block in found]
-            back[edges, rows] = _backwards(ctx.call, *own, steps, room, *parts)
+        with tensor_cores(ctx.call.precision, x.device):
+            for (edges, rows), steps in zip(_tiles(ctx.call.flows[0], x), ctx.moves, strict=True):
+                logarithm = None if gradients[1] is None else gradients[1][edges, rows]
+                part = gradient[edges, rows], logarithm
+                blocks, own = ([b.of(edges) for b in each] for each in (ctx.blocks, found))
+                if ctx.call.inverts:
+                    undoing = _undoing(ctx.call, blocks, y[edges, rows], edges, rows, room)
+                else:
+                    undoing = reversed(steps)
+                back[edges, rows] = _backwards(ctx.call, blocks, own, undoing, room, *part)
         return (
             None,
             back,
@@ -183,7 +190,8 @@ def _forwards(
             kept, moved, block, noise, flow.bound, room, inverse=call.inverse, keeps=call.keeps
         )
         logarithm.add_(step.log_scale.sum(1), alpha=-1.0 if call.inverse else 1.0)
-        steps.append(step)
+        if not call.inverts:
+            steps.append(step)
     state = torch.cat([kept[:, :-1], moved[:, :-1]], dim=1)
     return state.index_select(1, call.flows[-1].places).mT, logarithm, steps
 
@@ -192,26 +200,50 @@ def _backwards(
     call: _Call,
     blocks: list[Block],
     found: list[Block],
-    steps: list[Moves],
+    steps: Iterator[Moves],
     room: Room,
-    gradient: Tensor | None,
+    gradient: Tensor,
     logarithm: Tensor | None,
 ) -> Tensor:
-    """The gradient of a tile's input; those of the couplings' tensors are added to `found`."""
+    """The gradient of a tile's input; those of the couplings' tensors are added to `found`.
+
+    The steps come from the last to the first.
+    """
     flows = call.flows
-    if gradient is None:
-        gradient = steps[0].kept.new_zeros(*steps[0].kept.shape[::2], flows[0].width)
     state = gradient.mT
     kept, moved = (state.index_select(1, i) for i in (flows[-1].kept, flows[-1].moved))
     row = None if logarithm is None else logarithm[:, None]
     for number in reversed(range(len(flows))):
         flow, one = flows[number], (blocks[number], found[number])
         moved = move_back(
-            kept, moved, row, steps[number], *one, flow.bound, room, inverse=call.inverse
+            kept, moved, row, next(steps), *one, flow.bound, room, inverse=call.inverse
         )
         kept, moved = _unsplit(flows, number, kept, moved)
     state = torch.cat([kept, moved], dim=1)
     return state.index_select(1, flows[0].places).mT
+
+
+def _undoing(
+    call: _Call, blocks: list[Block], y: Tensor, edges: slice, rows: slice, room: Room
+) -> Iterator[Moves]:
+    """What the derivative of every coupling of a tile needs, found on the way back from `y`."""
+    flows, state = call.flows, with_one(y)
+    kept, moved = (state.index_select(1, i) for i in (flows[-1].kept_one, flows[-1].moved_one))
+    for number in reversed(range(len(flows))):
+        noise, bound = call.noise_at(number, edges, rows), flows[number].bound
+        moved, step = move(
+            kept, moved, blocks[number], noise, bound, room, inverse=not call.inverse, keeps=True
+        )
+        yield step
+        kept, moved = _left(flows, number, kept, moved)
+
+
+def _derived_again(
+    call: _Call, x: Tensor, parameters: list[Tensor], gradients: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, ...]:
+    if any(noise.rate for noise in call.noise):
+        raise RuntimeError("flows with dropout in training mode can be differentiated only once")
+    return differentiable(call.flows, x, parameters, gradients, call.inverse)
 
 
 @cache
@@ -239,6 +271,22 @@ def _split(
     return state.index_select(1, flow.kept_one), state.index_select(1, flow.moved_one)
 
 
+def _left(
+    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The halves that the coupling before left, from those that a coupling got."""
+    if number == 0:
+        return kept, moved
+    flow, before = flows[number], flows[number - 1]
+    turn = _turn(before.block, flow.block, flow.width)
+    if turn == "same":
+        return kept, moved
+    if turn == "swapped":
+        return moved, kept
+    state = torch.cat([kept[:, :-1], moved], dim=1).index_select(1, flow.places_one)
+    return state.index_select(1, before.kept_one), state.index_select(1, before.moved_one)
+
+
 def _unsplit(
     flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -258,13 +306,16 @@ def _unsplit(
 def _arranged(flow: AffineCoupling) -> Block:
     """A coupling's tensors as tiles want them, with the factor that dropout asks for."""
     first, *inner, last = _layers(flow)
-    factor = dropout_factor(_rate(flow))
+    factor, precision = dropout_factor(_rate(flow)), flow.conditioner.precision
     edges, hidden, numbers = last.weight.shape
-    weight = (last.weight * factor).view(edges, hidden, numbers // 2, 2)
+    weight = rounded(last.weight * factor, precision).view(edges, hidden, numbers // 2, 2)
     return Block(
         flow.conditioner.activation,
-        torch.cat([first.weight, first.bias], dim=1),
-        tuple((layer.weight * factor, layer.bias) for layer in inner),
+        rounded(torch.cat([first.weight, first.bias], dim=1), precision),
+        tuple(
+            (rounded(layer.weight * factor, precision), rounded(layer.bias, precision))
+            for layer in inner
+        ),
         weight.permute(0, 3, 2, 1).reshape(edges, numbers, hidden),
         last.bias.view(edges, numbers // 2, 2).mT.reshape(edges, numbers, 1),
     )
@@ -284,27 +335,3 @@ def _given(flow: AffineCoupling, found: Block) -> list[Tensor]:
         weight.reshape(edges, hidden, numbers) * factor,
         bias.reshape(edges, 1, numbers),
     ]
-
-
-def _differentiable(
-    call: _Call, x: Tensor, parameters: list[Tensor], gradients: tuple[Tensor | None, ...]
-) -> tuple[Tensor | None, ...]:
-    """The derivative layer by layer, for derivatives of the derivative."""
-    if any(noise.rate for noise in call.noise):
-        raise RuntimeError("flows with dropout in training mode can be differentiated only once")
-    y, log_det = x, x.new_zeros(x.shape[:2])
-    for flow in call.flows:
-        y, term = flow.inverse(y) if call.inverse else flow.forward(y)
-        log_det = log_det + term
-    pairs = [(out, g) for out, g in zip((y, log_det), gradients, strict=True) if g is not None]
-    wanted = [t for t in (x, *parameters) if t.requires_grad]
-    found = iter(
-        torch.autograd.grad(
-            [out for out, _ in pairs],
-            wanted,
-            [g for _, g in pairs],
-            create_graph=True,
-            allow_unused=True,
-        )
-    )
-    return tuple(next(found) if t.requires_grad else None for t in (x, *parameters))

@@ -15,6 +15,7 @@ from torch.nn import functional
 from ._checks import check_choice, check_count, check_image, check_positive, check_rate
 from ._numerics import private_generator, uniform
 from .dropout import drop, dropout_factor, random_bytes
+from .precision import Rounding, product, rounded
 from .shared import SharedLinear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -144,16 +145,19 @@ class StackedLinear(nn.Module):
         self.weight = nn.Parameter(uniform((edges, inputs, outputs), bound, generator))
         self.bias = nn.Parameter(uniform((edges, 1, outputs), bound, generator))
 
-    def forward(self, x: Tensor, factor: float = 1.0) -> Tensor:
+    def forward(self, x: Tensor, factor: float = 1.0, precision: str = "float32") -> Tensor:
         """Map `(edges, batch, inputs)`, times a factor, to `(edges, batch, outputs)`."""
-        return torch.baddbmm(self.bias, x, self.weight, alpha=factor)
+        if precision == "tf32":
+            return self.bias + factor * product(x, self.weight, precision)
+        bias, x, weight = (rounded(t, precision) for t in (self.bias, x, self.weight))
+        return torch.baddbmm(bias, x, weight, alpha=factor)
 
     def extra_repr(self) -> str:
         edges, inputs, outputs = self.weight.shape
         return f"edges={edges}, inputs={inputs}, outputs={outputs}"
 
 
-class Conditioner(nn.Module):
+class Conditioner(Rounding):
     """A stack of fully connected networks whose last layer starts at zero.
 
     A zero last layer makes every coupling that reads the network start as the identity.
@@ -209,8 +213,8 @@ class Conditioner(nn.Module):
         """Map `(edges, batch, inputs)` to `(edges, batch, outputs)`."""
         x, factor = x.to(self.last.weight.dtype), 1.0
         for layer in self.hidden_layers:
-            x, factor = self._activated(layer(x, factor))
-        y: Tensor = self.last(x, factor)
+            x, factor = self._activated(layer(x, factor, self.precision))
+        y: Tensor = self.last(x, factor, self.precision)
         return y
 
     def _activated(self, x: Tensor) -> tuple[Tensor, float]:

@@ -36,7 +36,7 @@ def drop(x: Tensor, noise: Tensor, rate: float, room: Tensor | None = None) -> T
         >>> drop(torch.ones(3), torch.tensor([10, 100, 200], dtype=torch.uint8), rate=0.25)
         tensor([0., 1., 1.])
     """
-    level = _dropped_levels(rate)
+    level = dropped_levels(rate)
     if x.device.type != "cpu":
         return x.mul_(noise >= level)
     # On a CPU products with booleans take several times as long as with numbers.
@@ -51,8 +51,9 @@ def dropout_factor(rate: float) -> float:
         >>> dropout_factor(0.5)
         2.0
     """
-    return LEVELS / (LEVELS - _dropped_levels(rate)) if rate else 1.0
+    return LEVELS / (LEVELS - dropped_levels(rate)) if rate else 1.0
 
 
-def _dropped_levels(rate: float) -> int:
+def dropped_levels(rate: float) -> int:
+    """How many of a byte's values mean that an entry is dropped."""
     return min(max(round(rate * LEVELS), 1), LEVELS - 1)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ._numerics import private_generator, uniform
+from .precision import product
 
 
 class SharedLinear(nn.Module):
@@ -48,12 +49,12 @@ class SharedLinear(nn.Module):
         spread = 1 / math.sqrt(max(embedding, 1))
         self.mixing = nn.Parameter(uniform((1, embedding, outputs), spread, generator))
 
-    def forward(self, x: Tensor, factor: float = 1.0) -> Tensor:
+    def forward(self, x: Tensor, factor: float = 1.0, precision: str = "float32") -> Tensor:
         """Map `(edges, batch, inputs)`, times a factor, to `(edges, batch, outputs)`."""
         edges, batch, inputs = x.shape
-        mapped = x.reshape(edges * batch, inputs) @ (factor * self.weight[0])
+        mapped = product(x.reshape(1, edges * batch, inputs), factor * self.weight, precision)
         shift = self.bias + self.embedding @ self.mixing
-        return mapped.view(edges, batch, shift.shape[-1]) + shift
+        return mapped.view(edges, batch, shift.shape[-1]) + shift.to(mapped.dtype)
 
     def extra_repr(self) -> str:
         edges, _, outputs = self.bias.shape

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from . import fused
 from .dropout import drop
 
 TILE = 1 << 18
@@ -76,7 +77,7 @@ class Block(NamedTuple):
     last: Tensor
     """Weights of the last layer, `(edges, 2 moved, hidden)`: of the scales, then of the shifts."""
     bias: Tensor
-    """Its bias, `(edges, 2 moved, 1)`."""
+    """Its bias, `(edges, 2 moved, 1)`, as precise as states are; the others may be rounded."""
 
     def of(self, edges: slice) -> Block:
         """The tensors of some edges."""
@@ -87,12 +88,16 @@ class Block(NamedTuple):
 
     def zeros(self) -> Block:
         """Room for the derivatives with respect to all of them."""
-        inner = tuple((torch.zeros_like(w), torch.zeros_like(b)) for w, b in self.inner)
+        dtype = self.bias.dtype
+        inner = tuple(
+            (torch.zeros_like(w, dtype=dtype), torch.zeros_like(b, dtype=dtype))
+            for w, b in self.inner
+        )
         return Block(
             self.activation,
-            torch.zeros_like(self.first),
+            torch.zeros_like(self.first, dtype=dtype),
             inner,
-            torch.zeros_like(self.last),
+            torch.zeros_like(self.last, dtype=dtype),
             torch.zeros_like(self.bias),
         )
 
@@ -158,8 +163,12 @@ def move(
     keeps: bool,
 ) -> tuple[Tensor, Moves]:
     """One coupling: the moved coordinates afterwards, and what its derivative needs."""
-    hidden = _hidden(kept, block, noise, room)
-    numbers = torch.bmm(block.last, hidden[-1].value.mT).add_(block.bias)
+    layers, hidden = _fused(kept, block, noise), []
+    if layers is not None:
+        numbers = fused.forward(kept, layers)
+    else:
+        hidden = _hidden(kept, block, noise, room)
+        numbers = torch.bmm(block.last, hidden[-1].value.mT).to(kept.dtype).add_(block.bias)
     log_scale, shift = numbers.split(numbers.shape[1] // 2, dim=1)
     log_scale = log_scale.div_(bound).tanh_().mul_(bound)
     result = torch.empty_like(moved)
@@ -219,14 +228,23 @@ def move_back(
     return before
 
 
+def _fused(kept: Tensor, block: Block, noise: Noise) -> fused.Layers | None:
+    """The conditioner for a kernel; None if there is none."""
+    if not fused.USED or len(block.inner) > 1:
+        return None
+    inner, shift = block.inner[0] if block.inner else (None, None)
+    layers = fused.Layers(block.first, inner, shift, block.last, block.bias, *noise)
+    return layers if fused.fits(kept, layers, block.activation) else None
+
+
 def _hidden(kept: Tensor, block: Block, noise: Noise, room: Room) -> list[Hidden]:
     """The hidden layers, from the first to the last."""
     edges, _, rows = kept.shape
-    out = room.take("hidden 0", (edges, rows, block.first.shape[-1]), kept)
-    before = torch.bmm(kept.mT, block.first, out=out)
+    out = room.take("hidden 0", (edges, rows, block.first.shape[-1]), block.first)
+    before = torch.bmm(kept.mT.to(block.first.dtype), block.first, out=out)
     found = [_activated(before, block.activation, noise, 0, room)]
     for number, (weight, bias) in enumerate(block.inner, start=1):
-        out = room.take(f"hidden {number}", (edges, rows, weight.shape[-1]), kept)
+        out = room.take(f"hidden {number}", (edges, rows, weight.shape[-1]), weight)
         before = torch.baddbmm(bias, found[-1].value, weight, out=out)
         found.append(_activated(before, block.activation, noise, number, room))
     return found
@@ -248,22 +266,36 @@ def _through_network(
     gradient_kept: Tensor, numbers: Tensor, moves: Moves, block: Block, found: Block, room: Room
 ) -> None:
     """From the gradient of the conditioner's numbers to those of its input and its tensors."""
+    found.bias.add_(numbers.sum(-1, keepdim=True))
+    layers = _fused(moves.kept, block, moves.noise)
+    if layers is not None:
+        by_inputs, by_first, by_last, *rest = fused.backward(moves.kept, numbers, layers)
+        gradient_kept.add_(by_inputs[:, :-1])
+        found.first.add_(by_first)
+        found.last.add_(by_last)
+        for mine, other in zip(found.inner[0] if rest else (), rest, strict=True):
+            mine.add_(other)
+        return
     hidden = moves.hidden or _hidden(moves.kept, block, moves.noise, room)
     shape = tuple(hidden[-1].value.shape)
+    numbers = numbers.to(block.last.dtype)
     gradient = torch.bmm(numbers.mT, block.last, out=room.take("gradient 0", shape, numbers))
     found.last.add_(_over_rows(numbers, hidden[-1].value))
-    found.bias.add_(numbers.sum(-1, keepdim=True))
     for number in reversed(range(len(block.inner))):
         gradient = _inactivated(gradient, hidden[number + 1], block, moves.noise, number + 1, room)
         weight, _ = block.inner[number]
         found.inner[number][0].add_(_over_rows(hidden[number].value.mT, gradient))
-        found.inner[number][1].add_(gradient.sum(1, keepdim=True))
+        found.inner[number][1].add_(gradient.sum(1, keepdim=True, dtype=found.bias.dtype))
         name = f"gradient {len(block.inner) - number}"
         out = room.take(name, tuple(hidden[number].value.shape), numbers)
         gradient = torch.bmm(gradient, weight.mT, out=out)
     gradient = _inactivated(gradient, hidden[0], block, moves.noise, 0, room)
-    found.first.add_(_over_rows(moves.kept, gradient))
-    gradient_kept.baddbmm_(block.first[:, :-1], gradient.mT)
+    kept = moves.kept.to(gradient.dtype)
+    found.first.add_(_over_rows(kept, gradient))
+    if gradient.dtype == gradient_kept.dtype:
+        gradient_kept.baddbmm_(block.first[:, :-1], gradient.mT)
+    else:
+        gradient_kept.add_(torch.bmm(block.first[:, :-1], gradient.mT))
 
 
 def _over_rows(left: Tensor, right: Tensor) -> Tensor:

@@ -49,9 +49,9 @@ class History:
     best: int | None = None
     """The epoch whose state the model has: the best on held-out cells, else the last."""
     stopped: str = "running"
-    """Why training ended: epochs, patience, budget or interrupted."""
+    """Why training ended: epochs, patience, budget, interrupted, or diverged at every rate."""
     restarts: int = 0
-    """How often a non-finite loss was met by going back and lowering the rate."""
+    """How often a non-finite loss or a blow-up was met by going back and lowering the rate."""
 
     def add(self, epoch: Epoch) -> bool:
         """Append an epoch; whether it is the best so far."""

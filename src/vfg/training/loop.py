@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from vfg.model import VFG
 from vfg.training.checkpoint import Checkpoint, fingerprint
 from vfg.training.data import Table, collected, fit_scaling, held_out, initialise
 from vfg.training.distributed import World, chosen_device, joined_world
+from vfg.training.divergence import has_blown_up
 from vfg.training.history import Epoch, History
 from vfg.training.losses import HeldOutLoss
 from vfg.training.masking import Masking
@@ -28,7 +30,7 @@ from vfg.training.steps import Steps
 BOTH_ALGORITHMS = Masking()
 """Algorithms 1 and 2 in turns."""
 RESTARTS = 5
-"""How often a non-finite loss is answered by going back and lowering the rate."""
+"""How often a non-finite loss or a blow-up is answered by going back and lowering the rate."""
 SLOWDOWN = 0.3
 """By how much the rate is lowered then."""
 
@@ -50,12 +52,14 @@ def fit(
     batch: int = 256,
     rate: float = 2e-3,
     weight_decay: float = 1e-2,
-    clip: float = 1.0,
+    clip: float | str = 1.0,
     validation: float = 0.1,
     patience: int | None = None,
     scale: bool = True,
     device: str | torch.device | None = None,
-    compile: bool = False,
+    compile: bool | str = "auto",
+    precision: str = "float32",
+    memory: str = "store",
     checkpoint: str | Path | None = None,
     progress: bool = True,
     seed: int = 0,
@@ -68,6 +72,10 @@ def fit(
     `masking` hides some, of those that are left, so that q learns to work from any of them; every
     such step is a bound on log p of what it sees, and `Masking.visible` has no say. Only observed
     cells ever enter a loss. Training a model that was trained before continues from where it is.
+
+    A non-finite loss is answered by going back and lowering the rate. So is a blow-up of sampled
+    states, an epoch after which held-out cells are predicted far worse than before: training goes
+    on from the best state, and a warning says so once.
 
     Args:
         model: the model; on return it has the best state found, in evaluation mode.
@@ -87,13 +95,23 @@ def fit(
         batch: rows per step.
         rate: the highest learning rate of the one-cycle schedule.
         weight_decay: of the conditioners.
-        clip: largest norm of a gradient.
+        clip: largest norm of a gradient; `"running"` shortens gradients to twice their usual norm,
+            whatever that is.
         validation: share of the observed sections that is held out to choose the best state; 0
             keeps the last state.
         patience: stop after this many epochs without a better held-out loss.
         scale: whether a new model learns location and scale of real-valued columns.
         device: where to train; the GPU if there is one.
-        compile: compile the step with `torch.compile`.
+        compile: whether to compile the step with `torch.compile`; `"auto"` does on a CPU for spline
+            couplings, after the first epoch, if minutes of work are left. Compiled steps are the
+            same up to rounding.
+        precision: of the products inside conditioners while training: `"float32"`, the model's own;
+            `"tf32"`, on a GPU's tensor cores; `"bf16"`, hidden layers included. States,
+            log-determinants, sums and solves keep the model's own, and so does the held-out loss.
+        memory: what flows keep for the derivative: `"store"`, all that it needs; `"recompute"`, the
+            states between their layers, from which the rest is computed again; `"invert"`, only
+            what comes out, which is inverted layer by layer, so that deep flows need hardly more
+            memory than shallow ones.
         checkpoint: folder that keeps the run, so that calling again after a crash resumes it.
         progress: show a progress bar.
         seed: decides everything that is drawn; global generators are left alone.
@@ -116,7 +134,7 @@ def fit(
     """
     settings = Settings(
         masking, layerwise, beta, warmup, free_bits, epochs, steps, budget, batch, rate,
-        weight_decay, clip, validation, patience, scale, compile, seed,
+        weight_decay, clip, validation, patience, scale, compile, seed, precision, memory,
     )  # fmt: skip
     cells, seen = as_cells(model, collected(table), observed)
     if not len(cells):
@@ -161,6 +179,7 @@ class Run:
         self.data = Table(data.cells, data.seen & ~self.held, data.labels)
         self.history = History()
         self.slowdown = 1.0
+        self.is_warned = False
         self.elapsed = 0.0
         initialise(model, self.data, min(settings.batch, len(data.cells)))
         self.optimiser = AdamW(model, settings.rate, settings.weight_decay)
@@ -187,30 +206,35 @@ class Run:
         return self.history
 
     def _epoch(self, begun: float) -> None:
-        """One pass over the rows; repeated at a lower rate for as long as it is not finite."""
+        """One pass over the rows; repeated at a lower rate for as long as it goes astray."""
         number = len(self.history)
         start, memory = _copy(self.model), self.optimiser.copy()
         while True:
             means, finite = self.steps.epoch(
                 number, self._seed(number), self._beta(number), partial(self._rate, begun=begun)
             )
-            if finite:
-                break
-            broken = self._broken_node()
+            self.elapsed = self.world.agree(time.monotonic() - begun, self.device)
+            if not finite:
+                self._refuse_another()
+            else:
+                epoch = self._measured(number, means)
+                if not self._is_blow_up(epoch):
+                    break
+                start, memory = self.best, {}
+                if self.history.restarts >= RESTARTS:
+                    self.history.stopped = "diverged"
+                    return
             _restore(self.model, start)
             self.optimiser.restore(memory)
             self.history.restarts += 1
             self.slowdown *= SLOWDOWN
-            if self.history.restarts > RESTARTS:
-                _restore(self.model, self.best)
-                raise FloatingPointError(
-                    f"the loss became non-finite {RESTARTS + 1} times, at ever lower rates, first "
-                    f"at node {broken!r}; look for extreme values beneath it, or lower rate="
-                    f"{self.settings.rate:g}; the model is back at its best state"
-                )
-        self.elapsed = self.world.agree(time.monotonic() - begun, self.device)
+            start, memory = self.best, {}  # where the epoch began may be astray already
+        if self.history.add(epoch):
+            self.best = _copy(self.model)
+
+    def _measured(self, number: int, means: list[float]) -> Epoch:
         objective, reconstruction, kl, edge, root, constants = means
-        epoch = Epoch(
+        return Epoch(
             number,
             objective,
             reconstruction,
@@ -223,13 +247,40 @@ class Run:
             beta=self._beta(number),
             seconds=self.elapsed,
         )
-        if self.history.add(epoch):
-            self.best = _copy(self.model)
+
+    def _refuse_another(self) -> None:
+        """Give up if the loss was not finite too often."""
+        if self.history.restarts < RESTARTS:
+            return
+        broken = self._broken_node()
+        _restore(self.model, self.best)
+        raise FloatingPointError(
+            f"the loss became non-finite {RESTARTS + 1} times, at ever lower rates, first "
+            f"at node {broken!r}; look for extreme values beneath it, or lower rate="
+            f"{self.settings.rate:g}; the model is back at its best state"
+        )
+
+    def _is_blow_up(self, epoch: Epoch) -> bool:
+        """Whether sampled states have lost what they had learned; the first time a warning."""
+        if self.model.sampling is None or not has_blown_up(self.history.epochs, epoch):
+            return False
+        if not self.is_warned:
+            self.is_warned = True
+            best = self.history[self.history.best or 0].validation
+            warnings.warn(
+                f"training blew up in epoch {epoch.number}, where the held-out loss rose from "
+                f"{best:.4g} to {epoch.validation:.4g}, and goes on from its best state at "
+                f"{SLOWDOWN:g} times the rate; rate= below {self.settings.rate:g} may avoid this",
+                stacklevel=5,
+            )
+        return True
 
     def _decide(self) -> None:
         """Whether to stop, and why."""
         history, settings = self.history, self.settings
         best = history.best or 0
+        if history.stopped != "running":
+            return
         if len(history) >= settings.epochs:
             history.stopped = "epochs"
         elif settings.budget is not None and self.elapsed >= settings.budget:

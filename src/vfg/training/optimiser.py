@@ -8,6 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Conditioner
+from vfg.training.divergence import UsualNorm
+
+USUAL = "usual norm"
+"""What the usual norm is called in a copy of the memory, where all else has a slash."""
 
 
 class AdamW:
@@ -34,6 +38,7 @@ class AdamW:
             {"params": other, "weight_decay": 0.0},
         ]
         device = next(iter(self.named.values())).device
+        self.usual = UsualNorm(device)
         # On a GPU the rate lies on the device, where a recorded step reads it.
         self._tensor = torch.tensor(rate, device=device) if device.type == "cuda" else None
         self._rate = rate
@@ -61,9 +66,18 @@ class AdamW:
         for group in self.inner.param_groups:
             group["lr"] = value
 
-    def clip(self, largest: float) -> Tensor:
-        """Shorten the gradient to the norm `largest` if it is longer; its norm before that."""
-        return nn.utils.clip_grad_norm_(list(self.named.values()), largest)
+    def clip(self, largest: float | str) -> Tensor:
+        """Shorten the gradient if it is longer than `largest`, a norm, or `"running"`: than usual.
+
+        Returns:
+            Its norm before that.
+        """
+        if not isinstance(largest, str):
+            return nn.utils.clip_grad_norm_(list(self.named.values()), largest)
+        gradients = [p.grad for p in self.named.values() if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        torch._foreach_mul_(gradients, self.usual.factor(norm))
+        return norm
 
     def clear(self) -> None:
         """Forget the gradients."""
@@ -74,12 +88,13 @@ class AdamW:
         self.inner.step()
 
     def copy(self) -> dict[str, Tensor]:
-        """The moments and step counts, by parameter."""
-        return {
+        """The moments and step counts, by parameter, and the usual norm of a gradient."""
+        moments = {
             f"{name}/{key}": value.detach().clone()
             for name, parameter in self.named.items()
             for key, value in self.inner.state[parameter].items()
         }
+        return {**moments, USUAL: self.usual.value.clone()}
 
     def restore(self, memory: dict[str, Tensor]) -> None:
         """Go back to what `copy` returned; tensors stay where they are."""
@@ -87,7 +102,10 @@ class AdamW:
             for key, value in self.inner.state[parameter].items():
                 # A parameter without memory starts from zeros.
                 value.copy_(memory.get(f"{name}/{key}", torch.zeros_like(value)))
+        self.usual.value.copy_(memory.get(USUAL, torch.zeros_like(self.usual.value)))
         for name, value in memory.items():
+            if name == USUAL:
+                continue
             owner, _, key = name.rpartition("/")
             self.inner.state[self.named[owner]].setdefault(key, value.clone())
 

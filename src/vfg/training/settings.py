@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vfg.flows.keeping import check_memory
+from vfg.flows.precision import check_precision
+from vfg.training.compiling import check_compile
 from vfg.training.masking import Masking
 
 
@@ -22,12 +25,14 @@ class Settings:
     batch: int
     rate: float
     weight_decay: float
-    clip: float
+    clip: float | str
     validation: float
     patience: int | None
     scale: bool
-    compile: bool
+    compile: bool | str
     seed: int
+    precision: str = "float32"
+    memory: str = "store"
 
     def __post_init__(self) -> None:
         _at_least("epochs", self.epochs, 1)
@@ -37,13 +42,20 @@ class Settings:
         _at_least("beta", self.beta, 0.0)
         _at_least("free_bits", self.free_bits, 0.0)
         _at_least("patience", 1 if self.patience is None else self.patience, 1)
+        check_compile(self.compile)
+        check_precision(self.precision)
+        check_memory(self.memory)
         if not 0.0 <= self.validation < 1.0:
             raise ValueError(
                 f"validation is the share of cells held out, from 0 to below 1, but got "
                 f"{self.validation}"
             )
+        if isinstance(self.clip, str) and self.clip != "running":
+            raise ValueError(f"clip is a positive norm or 'running', but got {self.clip!r}")
         for name in ("rate", "clip", "budget"):
             value = getattr(self, name)
+            if isinstance(value, str):
+                continue
             if value is not None and not value > 0.0:
                 raise ValueError(f"{name} must be positive, but got {value}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -9,8 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from vfg.aggregation import FramedPrecision
+from vfg.flows.keeping import keeping
+from vfg.flows.precision import conditioners_in
 from vfg.model import VFG
 from vfg.training.capture import Recorder, Replayed
+from vfg.training.compiling import compiled, expected_gain, pays
 from vfg.training.data import Table
 from vfg.training.distributed import World
 from vfg.training.losses import BoundLoss, SurrogateLoss
@@ -51,6 +55,8 @@ class Steps:
         self.finite = torch.ones((), dtype=torch.bool, device=device)
         is_recorded = device.type == "cuda" and world.size == 1
         self.recorder = Recorder(device, [self.generator]) if is_recorded else None
+        is_alone = device.type == "cpu" and world.size == 1
+        self.may_compile = settings.compile == "auto" and is_alone
         self.kinds: dict[tuple[bool, int], Replayed] = {}
 
     def epoch(
@@ -70,12 +76,23 @@ class Steps:
         self._begin(seed, beta)
         self.model.train()
         first = number * self.number
+        begun = time.monotonic()
         for step, rows in enumerate(self._order().split(self.batch)[: self.number], start=first):
             self.rows.copy_(rows)
             self.optimiser.rate = rate(step)
             self._kind(step)()
+        if self.may_compile:
+            self._decide(number + 1, (time.monotonic() - begun) / self.number)
         self.model.eval()
         return (self.total / self.number).tolist(), bool(self.finite)
+
+    def _decide(self, done: int, seconds: float) -> None:
+        """Compile the loss if that pays, which the first epoch tells."""
+        self.may_compile = False
+        left = (self.settings.epochs - done) * self.number
+        budget = self.settings.budget
+        if pays(left, seconds, expected_gain(self.model), budget):
+            self.loss = compiled(self.loss)
 
     def _begin(self, seed: int, beta: float) -> None:
         torch.manual_seed(seed * 1009 + self.world.rank)  # dropout, inside a forked generator
@@ -105,6 +122,13 @@ class Steps:
         return self.kinds[masked, layer]
 
     def _step(self, masked: bool, layer: int) -> None:
+        with (
+            conditioners_in(self.model, self.settings.precision),
+            keeping(self.model, self.settings.memory),
+        ):
+            self._learn(masked, layer)
+
+    def _learn(self, masked: bool, layer: int) -> None:
         seen, scored = self._masks(masked)
         own = slice(self.world.rank, None, self.world.size)
         rows = self.rows[own]
@@ -154,7 +178,7 @@ def _loss_function(model: VFG, settings: Settings, world: World) -> Callable[...
         loss = nn.parallel.DistributedDataParallel(
             loss, broadcast_buffers=False, find_unused_parameters=True
         )
-    return torch.compile(loss) if settings.compile else loss
+    return torch.compile(loss) if settings.compile is True else loss
 
 
 def _edges_by_layer(model: VFG) -> list[list[nn.Parameter]]:

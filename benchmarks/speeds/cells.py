@@ -1,0 +1,47 @@
+"""Measured cells as lines of a file, so that a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+Cell = dict[str, Any]
+
+
+class Cells:
+    """Results by key, written as soon as they are there.
+
+    Args:
+        file: what holds them, a JSON object per line; None keeps them in memory.
+
+    Example:
+        >>> cells = Cells(None)
+        >>> cells.add({"edges": 4}, {"seconds": 0.5})
+        >>> cells.get({"edges": 4})["seconds"], cells.get({"edges": 8})
+        (0.5, None)
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        lines = file.read_text().splitlines() if file is not None and file.is_file() else []
+        self.known: dict[str, Cell] = {}
+        for line in lines:
+            cell = json.loads(line)
+            self.known[_name(cell["key"])] = cell
+
+    def get(self, key: Cell) -> Cell | None:
+        """What was found under a key; None if nothing was."""
+        return self.known.get(_name(key))
+
+    def add(self, key: Cell, found: Cell) -> None:
+        """Keep a result."""
+        cell = {"key": key, **found}
+        self.known[_name(key)] = cell
+        if self.file is not None:
+            with self.file.open("a") as out:
+                out.write(json.dumps(cell) + "\n")
+
+
+def _name(key: Cell) -> str:
+    return json.dumps(key, sort_keys=True)

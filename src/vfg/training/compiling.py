@@ -1,0 +1,76 @@
+"""Whether compiling a step on a CPU pays, and compiling it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from vfg.flows import SplineCoupling
+
+Loss = Callable[..., Tensor]
+COST = 120.0
+"""Seconds that compiling takes on two cores; see the part `compile` of benchmarks/speed.py."""
+GAIN = 2.0
+"""By how much steps of spline couplings are faster then; those of others gain nothing or little."""
+MARGIN = 2.0
+"""How many times the cost has to be saved: a guess that is wrong must not cost much."""
+
+
+def check_compile(compile: bool | str) -> None:
+    """Refuse what is neither a decision nor `"auto"`."""
+    if compile not in (True, False, "auto"):
+        raise ValueError(f'compile is True, False or "auto", but got {compile!r}')
+
+
+def expected_gain(model: nn.Module) -> float:
+    """By how much compiled steps of a model on a CPU are expected to be faster.
+
+    Example:
+        >>> import vfg
+        >>> expected_gain(vfg.Coupling(kind="spline").build(edges=1, width=4))
+        2.0
+        >>> expected_gain(vfg.Coupling().build(edges=1, width=4))
+        1.0
+    """
+    return GAIN if any(isinstance(part, SplineCoupling) for part in model.modules()) else 1.0
+
+
+def pays(steps: int, seconds: float, gain: float, budget: float | None = None) -> bool:
+    """Whether compiling the steps that are left saves clearly more time than it takes.
+
+    Args:
+        steps: how many are left.
+        seconds: what one takes as it is.
+        gain: by how much compiled ones are expected to be faster.
+        budget: seconds that are left, if they are limited.
+
+    Example:
+        >>> pays(1000, 0.1, gain=2.0), pays(10_000, 0.1, gain=2.0), pays(10_000, 0.1, gain=1.0)
+        (False, True, False)
+    """
+    work = steps * seconds
+    if budget is not None:
+        work = min(work, budget)
+    return work * (1.0 - 1.0 / gain) > MARGIN * COST
+
+
+def compiled(loss: Loss) -> Loss:
+    """A compiled loss; as it is, with a warning, if it cannot be compiled here."""
+    fast: Loss = torch.compile(loss)
+
+    def call(*arguments: Tensor | float | None) -> Tensor:
+        nonlocal fast
+        try:
+            return fast(*arguments)
+        except (RuntimeError, OSError) as error:  # no compiler here, or one that fails
+            if fast is loss:
+                raise
+            reason = str(error).strip().partition("\n")[0]
+            warnings.warn(f"steps are not compiled and run slower: {reason}", stacklevel=2)
+            fast = loss
+            return fast(*arguments)
+
+    return call

@@ -1,0 +1,125 @@
+"""The speed benchmark: parts that can be measured one at a time, resumed and put together."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+PROJECT = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _paths(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(PROJECT / "experiments"))
+
+
+def speed(folder, *options):
+    command = [sys.executable, PROJECT / "benchmarks" / "speed.py", *options]
+    subprocess.run([*command, "--output", folder], cwd=PROJECT, check=True, capture_output=True)
+    file = folder / "speed.json"
+    return json.loads(file.read_text()) if file.is_file() else None
+
+
+def part_of(name="edges", device="CPU", day="2026-01-01", found=None):
+    return {"part": name, "name": device, "measured": day, "found": found}
+
+
+def test_cells_are_found_again_by_the_next_run(tmp_path):
+    from speeds.cells import Cells
+
+    file = tmp_path / "cells.jsonl"
+    Cells(file).add({"edges": 4, "library": "vfg"}, {"seconds": 0.25})
+    again = Cells(file)
+    assert again.get({"library": "vfg", "edges": 4})["seconds"] == 0.25
+    assert again.get({"library": "vfg", "edges": 8}) is None
+
+
+def test_the_last_measurement_of_every_part_and_device_is_kept():
+    from speeds.parts import merged
+
+    older = [part_of(found=1), part_of(device="GPU", found=2), part_of("steps", found=3)]
+    newer = [part_of(day="2026-01-02", found=4), part_of(device="GPU", day="2025-12-31", found=5)]
+    found = merged(older, newer, ["steps", "edges"])
+    assert [part["found"] for part in found] == [3, 4, 2]
+
+
+def test_everything_is_repeated_five_times_however_slow():
+    from speeds.clock import in_turns
+
+    calls = {"a": 0, "b": 0}
+
+    def work(name):
+        calls[name] += 1
+
+    works = {name: lambda name=name: work(name) for name in calls}
+    found = in_turns(works, torch.device("cpu"), cap=0.0)
+    assert {name: len(times) for name, times in found.items()} == {"a": 5, "b": 5}
+    assert min(calls.values()) >= 6
+
+
+def test_edges_that_were_measured_are_not_measured_again(monkeypatch):
+    from speeds import edges
+    from speeds.cells import Cells
+    from speeds.clock import Where
+
+    monkeypatch.setattr(edges, "installed", list)
+    where = Where(torch.device("cpu"), True, Cells(None))
+    first = edges.measured(where)
+    assert [set(case["inverse"]) for case in first] == [{"vfg"}, {"vfg"}]
+    assert edges.measured(where) == first
+    late = Where(torch.device("cpu"), True, Cells(None), until=0.0)
+    assert edges.measured(late) == []
+
+
+def test_grouped_and_separate_masks_give_the_same_beliefs():
+    from speeds.masks import _apart, _factors, _grouped
+
+    from vfg.gaussian.factors import condition
+
+    generator = torch.Generator().manual_seed(0)
+    for columns in (5, 70):
+        factors = _factors(columns, 3, 2, generator)
+        values = torch.randn(40, columns, generator=generator, dtype=torch.float64)
+        seen = (torch.rand(4, columns, generator=generator) > 0.3).repeat(10, 1)
+        one, two = (condition(factors, values, masks(seen)) for masks in (_grouped, _apart))
+        assert len(one.covariance) == len(seen.unique(dim=0)) < 5
+        torch.testing.assert_close(one.mean, two.mean)
+        torch.testing.assert_close(one.covariance[one.groups], two.covariance)
+
+
+@pytest.mark.slow
+def test_parts_are_measured_one_at_a_time_and_reported_together(tmp_path):
+    from speed_report import speed as section
+
+    assert len(speed(tmp_path, "--quick", "--only", "masks")["parts"]) == 1
+    speed(tmp_path, "--quick", "--only", "edges", "starting")
+    found = speed(tmp_path, "--quick", "--collect")
+    assert [part["part"] for part in found["parts"]] == ["edges", "masks", "starting"]
+    for part in found["parts"]:
+        assert part["threads"] >= 1
+        assert part["machine"]["torch"] == torch.__version__
+    text = section(found)
+    for heading in ("Sibling edges", "Rows grouped", "Starting"):
+        assert text.count(f"### {heading}") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["steps", "precision"])
+def test_training_parts_run_at_small_sizes(part, tmp_path):
+    from speed_report import speed as section
+
+    found = speed(tmp_path, "--quick", "--only", part)
+    assert "letter imputer" in section(found)
+
+
+def test_every_published_part_is_reported():
+    from speed_report import PARTS
+    from speed_report import speed as section
+
+    found = json.loads((PROJECT / "docs" / "results" / "speed.json").read_text())
+    assert {part["part"] for part in found["parts"]} <= set(PARTS)
+    assert section(found).count("### ") == len(found["parts"])
