@@ -117,10 +117,14 @@ def draw(found: dict[str, dict[str, dict[str, float]]], given: Arguments) -> Non
         axis.scatter(places, ratios, label=name, s=32, marker="oDs^v"[place % 5])
     axis.axhline(1.0, color="0.4", lw=0.8)
     axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    ticks = [tick for tick in (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if low < tick < high]
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
     axis.set_xticks(range(len(asked)), asked)
     axis.set_ylabel("squared error,\nleast squares = 1")
     axis.grid(axis="y", alpha=0.3)
-    axis.legend(fontsize=8)
+    figure.legend(loc="outside upper center", ncols=len(shown), fontsize=8)
     print(save(figure, "gaussian", quick=given.quick, output=given.output))
     plt.close(figure)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 import vfg
 from vfg.bound import lower_bound
 from vfg.sampling import fresh_noise
+from vfg.tabular.forest import stacked, unstack
 
 ROWS_AT_ONCE = 2000
 
@@ -38,6 +41,10 @@ class Bounded(nn.Module):
     def sample(self, rows: int) -> Tensor:
         """Draws."""
         return self.model.sample(rows)
+
+    def around(self, model: vfg.VFG) -> Bounded:
+        """The same questions to another model."""
+        return Bounded(model)
 
 
 class Unbounded(nn.Module):
@@ -70,6 +77,38 @@ class Unbounded(nn.Module):
             "sum": -found.total,
         }
         return {name: term.mean().item() for name, term in terms.items()}
+
+    def around(self, model: vfg.VFG) -> Unbounded:
+        """The same questions to another model."""
+        return Unbounded(model, self.beta)
+
+
+class Forest(nn.Module):
+    """Models that differ in their seed as one model of trees that are not joined.
+
+    A step of all of them takes as many launches as a step of one. Every tree has rows, draws and
+    gradients of its own.
+
+    Args:
+        members: what to train together; they are left behind until `apart` brings them up to date.
+    """
+
+    def __init__(self, members: Sequence[Bounded] | Sequence[Unbounded]) -> None:
+        super().__init__()
+        self.copies = len(members)
+        self._members = tuple(members)  # a tuple, so that their parameters are not trained too
+        self.whole = members[0].around(stacked([member.model for member in members]))
+
+    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
+        """The sum of the members' objectives, each on its own share of the rows."""
+        return self.whole.objective(rows.reshape(len(rows) // self.copies, -1), beta)
+
+    def apart(self) -> tuple[Bounded | Unbounded, ...]:
+        """The members with the parameters that the forest has now."""
+        unstack(self.whole.model, [member.model for member in self._members])
+        for member in self._members:
+            member.to(next(self.parameters()).device).eval()
+        return self._members
 
 
 def tree(side: int) -> vfg.Graph:

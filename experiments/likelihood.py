@@ -6,13 +6,14 @@ apart. With sampled states the same graph has a bound that holds, and so have it
 three VAEs whose posterior is bent by 16 flows (planar, inverse autoregressive, orthogonal Sylvester
 with a bottleneck of 32), with 64 latent variables and the gated convolutions of that protocol.
 
-Every model has the same rows and optimiser, and the seconds on the GPU that `SECONDS` says; the
-state with the best bound on the validation rows is tested. -ELBO is the mean of 8 draws over all
-test rows. NLL is -ELBO less the gap to the importance-weighted likelihood on 2,000 test rows spread
-over the file (on all of them if there are fewer than 4,000).
+Every model has the same rows and optimiser, and the seconds on the GPU that `SECONDS` says, for all
+of its seeds together; the state with the best bound on the validation rows is tested. -ELBO is the
+mean of 8 draws over all test rows. NLL is -ELBO less the gap to the importance-weighted likelihood
+on 2,000 test rows spread over the file (on all of them if there are fewer than 4,000).
 
-    python experiments/likelihood.py            9 minutes on one H200
-    python experiments/likelihood.py --quick    scikit-learn's digits, 2 minutes on a CPU
+    python experiments/likelihood.py             9 minutes on one H200
+    python experiments/likelihood.py --resume    goes on after the last model that was finished
+    python experiments/likelihood.py --quick     scikit-learn's digits, 2 minutes on a CPU
 
 Images are read from the folder that VFG_DATA names. Omniglot is not the file that others use, but
 a reduction and split of our own: its numbers compare methods here, and nothing else.
@@ -23,31 +24,33 @@ from __future__ import annotations
 import argparse
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from binary_images import Binary, binary
-from image_models import Unbounded, ours, papers, papers_sampled
-from results import write
+from image_models import Bounded, Forest, Unbounded, ours, papers, papers_sampled
+from parts import Clock, Parts
+from results import TRIALS, positive, write
 from rivals.images import POSTERIORS, FlowAutoencoder
-from side_by_side import Budget, Run, train
+from side_by_side import DEVICE, Budget, Run, is_shared, train
 
 Make = Callable[[int], Any]
 """A seed to a model."""
 BETAS = (0.1, 1.0)
+PAPERS, OURS, CONVOLUTIONS = "VFG, the paper's tree", "VFG", "VFG, convolutions"
 SECONDS = {
-    "mnist": {"VFG, the paper's tree": 20, "VFG": 42, "VFG, convolutions": 42, "VAE": 32}
-    | {"planar flow": 32, "IAF": 36, "orthogonal Sylvester": 42, "surrogate": 6},
-    "caltech": {"VFG": 6, "VFG, convolutions": 6, "VAE": 6}
-    | {"planar flow": 6, "IAF": 6, "orthogonal Sylvester": 6, "surrogate": 2},
-    "omniglot": {"VFG": 9, "VFG, convolutions": 9, "VAE": 9}
-    | {"planar flow": 9, "IAF": 9, "orthogonal Sylvester": 9, "surrogate": 2},
+    "mnist": {"models": 54, PAPERS: 16, "surrogate": 8},
+    "caltech": {"models": 9, "surrogate": 3},
+    "omniglot": {"models": 11, "surrogate": 3},
 }
-"""Of training, for all seeds of a model together; what is not named is not trained."""
+"""Of training, for all seeds of a model together: the rivals and our tree alike, and others."""
 SEEDS = {"mnist": 3, "caltech": 3, "omniglot": 1, "digits": 1}
+BROKEN = 75
+"""The exit status after an error on the GPU, from which only a new process recovers."""
 
 
 def sampled_models(side: int) -> dict[str, Make]:
@@ -56,9 +59,9 @@ def sampled_models(side: int) -> dict[str, Make]:
     narrow, wide = (32, 48) if is_small else (64, 288)
     sizes = {"width": 16, "flows": 4, "channels": 8, "features": 64} if is_small else {}
     models: dict[str, Make] = {
-        "VFG, the paper's tree": lambda seed: papers_sampled(side, narrow, seed),
-        "VFG": lambda seed: ours(side, wide, seed),
-        "VFG, convolutions": lambda seed: ours(side, wide, seed, convolutions=True),
+        PAPERS: lambda seed: papers_sampled(side, narrow, seed),
+        OURS: lambda seed: ours(side, wide, seed),
+        CONVOLUTIONS: lambda seed: ours(side, wide, seed, convolutions=True),
     }
     for name in POSTERIORS:
         models[name] = partial(_rival, name, {"side": side, **sizes})
@@ -70,32 +73,42 @@ def _rival(name: str, sizes: dict[str, int], seed: int) -> FlowAutoencoder:
     return FlowAutoencoder(name, **sizes)
 
 
+def runs_of(members: Sequence[Any], images: Binary, budget: Budget) -> list[Run]:
+    """VFGs of several seeds as one forest, other models one by one."""
+
+    def run(model: Any, apart: Callable[[], Sequence[Any]]) -> Run:
+        def score() -> list[float]:
+            return [member.bound(images.valid).mean().item() for member in apart()]
+
+        return Run(model, (images.train,), score, budget, unit=images.train.shape[1])
+
+    if isinstance(members[0], Bounded | Unbounded):
+        forest = Forest(members)
+        return [run(forest, forest.apart)]
+    return [run(member, lambda member=member: [member]) for member in members]
+
+
 def trained(
     name: str, make: Make, images: Binary, seeds: int, budget: Budget
 ) -> tuple[list[Any], dict[str, Any]]:
     """Models with seeds 0, 1, ..., trained side by side, and how that went."""
-    runs = []
-    for seed in range(seeds):
-        model = make(seed)
-        torch.manual_seed(seed)
-        runs.append(
-            Run(
-                model,
-                (images.train,),
-                lambda model=model: model.bound(images.valid).mean().item(),
-                budget,
-                unit=images.train.shape[1],
-            )
-        )
+    is_alone = not is_shared()
+    members = [make(seed) for seed in range(seeds)]
+    torch.manual_seed(0)
+    runs = runs_of(members, images, budget)
     taken = train(runs, budget, name)
-    size = sum(parameter.numel() for parameter in runs[0].model.parameters())
+    if isinstance(runs[0].model, Forest):
+        members = list(runs[0].model.apart())
     about = {
-        "parameters": size,
+        "parameters": sum(parameter.numel() for parameter in members[0].parameters()),
         "steps": runs[0].steps,
+        "batch": budget.batch,
         "train_seconds": round(taken, 1),
+        "setbacks": sum(run.setbacks for run in runs),
         "captured": all(run.is_captured for run in runs),
+        "alone": is_alone,
     }
-    return [run.model for run in runs], about
+    return members, about
 
 
 def tested(model: Any, images: Binary, draws: int) -> dict[str, float]:
@@ -112,107 +125,158 @@ def tested(model: Any, images: Binary, draws: int) -> dict[str, float]:
     }
 
 
-def measured(
-    name: str, make: Make, images: Binary, seeds: int, budget: Budget, draws: int
-) -> dict[str, Any]:
-    """One row of the table, with a list over seeds for every number."""
-    models, about = trained(name, make, images, seeds, budget)
-    found = [tested(model, images, draws) for model in models]
-    return about | {what: [one[what] for one in found] for what in found[0]}
+def by_measure(found: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    """A list over seeds for every number."""
+    return {what: [one[what] for one in found] for what in found[0]}
 
 
-def surrogate(images: Binary, beta: float, seeds: int, budget: Budget) -> dict[str, Any]:
-    """The parts of the paper's objective, trained at a β."""
+@dataclass(frozen=True)
+class Job:
+    """One model on one data set: a row of a table."""
 
-    def make(seed: int) -> Unbounded:
-        return papers(images.side, beta, 64 if images.side == 28 else 32, seed)
+    data: str
+    name: str
+    seconds: float
+    beta: float | None = None
+    """Of the surrogate; None for models that have a bound."""
 
-    models, about = trained(f"surrogate, beta {beta}", make, images, seeds, budget)
-    found = [model.parts(images.test) for model in models]
-    return about | {what: [one[what] for one in found] for what in found[0]}
-
-
-class Clock:
-    """Says whether there is time for one more model; without minutes there always is."""
-
-    def __init__(self, minutes: float | None) -> None:
-        self.ends = float("inf") if minutes is None else time.monotonic() + 60.0 * minutes
-
-    def has(self, seconds: float) -> bool:
-        """Whether that many seconds, and a few for testing, are left."""
-        return time.monotonic() + 1.1 * seconds + 6.0 < self.ends
-
-
-def measure(
-    name: str, given: argparse.Namespace, clock: Clock, keep: Callable[[dict[str, Any]], None]
-) -> None:
-    """All models of one data set; `keep` gets what is known after each."""
-    images = binary(name)
-    seeds = given.seeds or SEEDS[name]
-    found: dict[str, Any] = {
-        "source": images.source,
-        "rows": [len(part) for part in (images.train, images.valid, images.test)],
-        "seeds": list(range(seeds)),
-        "models": {},
-        "surrogate": {},
-        "skipped": [],
-    }
-    models = sampled_models(images.side)
-    seconds = SECONDS.get(name, dict.fromkeys([*models, "surrogate"], 0))
-
-    def budget(key: str) -> Budget:
+    def measure(self, given: argparse.Namespace, images: Binary) -> dict[str, Any]:
+        """Train and test all seeds."""
         # The steps of VFGs are many small kernels: more rows at a time cost them next to nothing.
-        rows = 512 if key.startswith("VFG") and name == "mnist" else 256
-        steps, batch = (given.steps or 100, 64) if given.quick else (given.steps, rows)
-        return Budget(given.pace * seconds[key], steps, batch)
+        is_tree = self.name.startswith(OURS) and self.data == "mnist"
+        batch = 64 if given.quick else 512 if is_tree else 256
+        steps = given.steps or (100 if given.quick else None)
+        budget = Budget(given.pace * self.seconds, steps, batch)
+        make = self._make(images.side)
+        seeds = given.seeds or SEEDS[self.data]
+        models, about = trained(self.name, make, images, seeds, budget)
+        begun = time.monotonic()
+        if self.beta is None:
+            found = [tested(model, images, given.draws) for model in models]
+        else:
+            found = [model.parts(images.test) for model in models]
+        about["test_seconds"] = round(time.monotonic() - begun, 1)
+        return about | by_measure(found)
 
-    for model, make in models.items():
-        if model not in seconds or not clock.has(given.pace * seconds[model]):
-            found["skipped"].append(model)
-            continue
-        print(f"{name}: {model}", flush=True)
-        try:
-            row = measured(model, make, images, seeds, budget(model), given.draws)
-        except RuntimeError:  # the others still have their minutes
-            traceback.print_exc()
-            found["skipped"].append(f"{model} (failed)")
-            continue
-        found["models"][model] = row
-        print("  " + ", ".join(f"{k} {v}" for k, v in row.items()), flush=True)
-        keep(found)
+    def _make(self, side: int) -> Make:
+        if self.beta is None:
+            return sampled_models(side)[self.name]
+        return partial(_surrogate, side, self.beta)
+
+
+def _surrogate(side: int, beta: float, seed: int) -> Unbounded:
+    return papers(side, beta, 64 if side == 28 else 32, seed)
+
+
+def jobs(name: str) -> Iterator[Job]:
+    """What is measured on a data set, the most telling first."""
+    seconds = SECONDS.get(name, {"models": 0, PAPERS: 0, CONVOLUTIONS: 0, "surrogate": 0})
+    for model in (OURS, *reversed(POSTERIORS)):
+        yield Job(name, model, seconds["models"])
     for beta in BETAS:
-        if not clock.has(given.pace * seconds["surrogate"]):
-            found["skipped"].append(f"surrogate, beta {beta}")
+        yield Job(name, f"surrogate, beta {beta}", seconds["surrogate"], beta)
+    for model in (PAPERS, CONVOLUTIONS):
+        if model in seconds:
+            yield Job(name, model, seconds[model])
+
+
+def collected(names: Sequence[str], given: argparse.Namespace, parts: Parts) -> dict[str, Any]:
+    """The results so far, as one file has them."""
+    sets: dict[str, Any] = {}
+    for name in names:
+        about = parts.done(name, "data")
+        if about is None:
             continue
-        found["surrogate"][str(beta)] = surrogate(images, beta, seeds, budget("surrogate"))
-        print(f"  surrogate, beta {beta}: {found['surrogate'][str(beta)]}", flush=True)
-        keep(found)
+        found = {job: parts.done(name, job.name) for job in jobs(name)}
+        order = list(sampled_models(28))
+        models = {job.name: row for job, row in found.items() if row and job.beta is None}
+        sets[name] = about | {
+            "models": {model: models[model] for model in order if model in models},
+            "surrogate": {str(job.beta): row for job, row in found.items() if row and job.beta},
+            "skipped": [job.name for job, row in found.items() if row is None],
+        }
+    seeds = max((one["seeds"] for one in sets.values()), key=len, default=[])
+    described = {"seconds": _seconds(sets), "seeds": seeds, "draws": given.draws}
+    return described | {"note": noted(sets, parts), "data": sets}
+
+
+def _seconds(sets: dict[str, Any]) -> float:
+    """Of training and testing, in however many runs."""
+    rows = [row for one in sets.values() for row in (one["models"] | one["surrogate"]).values()]
+    return round(sum(row["train_seconds"] + row["test_seconds"] for row in rows), 1)
+
+
+def noted(sets: dict[str, Any], parts: Parts) -> str:
+    """What a reader of the numbers must know of how they came about, in sentences."""
+    rows = {
+        f"{name}: {model}": (parts.failures(name, model), row)
+        for name, one in sets.items()
+        for model, row in (one["models"] | dict.fromkeys(one["skipped"])).items()
+    }
+    on_gpu = {name: row for name, (_, row) in rows.items() if row and DEVICE.type == "cuda"}
+    reasons = {
+        "Other work was on the GPU, so that fewer steps fitted into the seconds of": [
+            name for name, row in on_gpu.items() if not row["alone"]
+        ],
+        "Steps could not be recorded, and were slow, for": [
+            name for name, row in on_gpu.items() if not row["captured"]
+        ],
+        "An error ended": [name for name, (failed, row) in rows.items() if failed and not row],
+    }
+    return " ".join(f"{text} {'; '.join(who)}." for text, who in reasons.items() if who)
+
+
+def measure_all(names: Sequence[str], given: argparse.Namespace, parts: Parts) -> None:
+    """All parts that are not done yet; those that failed before come last."""
+    clock, images = Clock(given.minutes), {name: binary(name) for name in names}
+    for name, one in images.items():
+        seeds = list(range(given.seeds or SEEDS[name]))
+        sizes = [len(part) for part in (one.train, one.valid, one.test)]
+        parts.keep(name, "data", row={"source": one.source, "rows": sizes, "seeds": seeds})
+    todo = [job for name in names for job in jobs(name) if parts.is_open(name, job.name)]
+    for job in sorted(todo, key=lambda job: len(parts.failures(job.data, job.name))):
+        if not clock.has(given.pace * job.seconds):
+            continue
+        print(f"{job.data}: {job.name}", flush=True)
+        try:
+            row = job.measure(given, images[job.data])
+        except RuntimeError as error:
+            traceback.print_exc()
+            parts.fail(job.data, job.name, message=str(error).partition("\n")[0])
+            if DEVICE.type == "cuda":
+                raise SystemExit(BROKEN) from error
+            continue
+        parts.keep(job.data, job.name, row=row)
+        print("  " + ", ".join(f"{k} {_short(v)}" for k, v in row.items()), flush=True)
+        write("likelihood", collected(names, given, parts), quick=given.quick, output=given.output)
+
+
+def _short(value: Any) -> str:
+    return "/".join(f"{one:.2f}" for one in value) if isinstance(value, list) else str(value)
 
 
 def main() -> None:
     """Train, test, and write after every model."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="small digits, few steps")
     parser.add_argument("--data", nargs="*", choices=list(SECONDS), default=list(SECONDS))
-    parser.add_argument("--seeds", type=int, help="per model, in place of 3, 3 and 1")
-    parser.add_argument("--draws", type=int, help="per row, for the likelihood; 500, quick 100")
-    parser.add_argument("--steps", type=int, help="of training per model, in place of seconds")
+    parser.add_argument("--seeds", type=positive, help="per model, in place of 3, 3 and 1")
+    parser.add_argument("--draws", type=positive, help="per row, for NLL; 500, or 100 if quick")
+    parser.add_argument("--steps", type=positive, help="of training per model, in place of seconds")
     parser.add_argument("--pace", type=float, default=1.0, help="what seconds are multiplied by")
     parser.add_argument("--minutes", type=float, help="after which no further model is begun")
+    parser.add_argument("--resume", action="store_true", help="keep what an earlier run finished")
     parser.add_argument("--output", type=Path, help="folder for the results")
     given = parser.parse_args()
     given.draws = given.draws or (100 if given.quick else 500)
-    clock = Clock(given.minutes)
-    sets: dict[str, Any] = {}
-
-    def keep(name: str, found: dict[str, Any]) -> None:
-        sets[name] = found
-        seeds = max((one["seeds"] for one in sets.values()), key=len)
-        described = {"seeds": seeds, "draws": given.draws, "data": sets}
-        write("likelihood", described, quick=given.quick, output=given.output)
-
-    for name in ["digits"] if given.quick else given.data:
-        measure(name, given, clock, partial(keep, name))
+    names = ["digits"] if given.quick else given.data
+    folder = (given.output or TRIALS) / ("likelihood_quick" if given.quick else "likelihood_parts")
+    parts = Parts(folder, resume=given.resume)
+    measure_all(names, given, parts)
+    results = collected(names, given, parts)
+    print(write("likelihood", results, quick=given.quick, output=given.output))
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ TEXT = """## Bounds and likelihoods of images (7.2){short}
 In nats per image; mean and standard deviation over seeds. -ELBO is a bound that holds, of 8 draws
 per row, on all test rows. NLL is importance-weighted with {draws} draws, on 2,000 test rows or
 more, and carried over to all of them by its distance from -ELBO. All models of a data set have the
-same rows and optimiser and a similar time on one GPU, all seeds side by side, which is short:
-published numbers are of rivals trained for many hours. The state with the best bound on the
-validation rows is the one shown.{note}
+same rows and optimiser and, but for the paper's tree, the same seconds on one GPU for all seeds
+together, which is short: published numbers are of rivals trained for many hours. The state with
+the best bound on the validation rows is the one shown.{note}
 
 {sections}{surrogates}
 """
@@ -70,7 +70,7 @@ def likelihood(found: dict[str, Any]) -> str:
         arithmetic="\n".join(_arithmetic(name, one) for name, one in sets.items()),
     )
     text = TEXT.format(
-        note=f" {found['note']}" if "note" in found else "",
+        note=f" {found['note']}" if found.get("note") else "",
         surrogates=surrogates if any(one["surrogate"] for one in sets.values()) else "",
         short=", short budget" if vae and mean(vae["elbo"]) > GOOD_RIVAL else "",
         draws=found["draws"],
@@ -171,10 +171,13 @@ def _arithmetic(name: str, found: dict[str, Any]) -> str:
     each = 0.1 * 196 * math.log(2.0)
     without = mean(row["reconstruction"]) + 0.1 * mean(row["distances"])
     count = min(range(TERMS + 1), key=lambda k: abs(without + k * each - printed))
+    said = (
+        f"nearest with {count} of them ({without + count * each:.1f}): what is counted decides"
+        if count
+        else "below even that, so it counts none of them"
+    )
     return (
         f"- {found['source']}: with all {TERMS} constants the sum is "
         f"{without + TERMS * each:.1f} at β = 0.1, without any {without:.1f}. The printed "
-        f"{printed:.2f} is nearest with {count} of them ({without + count * each:.1f}): it depends "
-        f"on what is counted, and so does the printed NLL of {likelihood:.2f}, which no "
-        "likelihood stands behind."
+        f"{printed:.2f} is {said}. No likelihood stands behind the printed NLL of {likelihood:.2f}."
     )

@@ -28,7 +28,7 @@ import torch
 from labelled_models import Labelled, Plain, drawn_tree, papers_tree
 from probes import linear_accuracy, nearest_accuracy, prior_accuracy, silhouette
 from representation_figures import draw
-from results import write
+from results import positive, write
 from side_by_side import DEVICE, Budget, Run, train
 from torch import Tensor
 
@@ -84,13 +84,13 @@ def models(images: Digits, quick: bool, seed: int) -> dict[str, Labelled]:
     return {OURS: ours, PAPERS: papers, FLOW: flow}
 
 
-def score(model: Labelled, images: Digits) -> Callable[[], float]:
+def score(model: Labelled, images: Digits) -> Callable[[], list[float]]:
     """What states are chosen by: the objective on the validation rows."""
     whole = torch.ones((), device=DEVICE)
 
     @torch.no_grad()
-    def scored() -> float:
-        return model.objective(images.valid, images.valid_labels, whole).item()
+    def scored() -> list[float]:
+        return [model.objective(images.valid, images.valid_labels, whole).item()]
 
     return scored
 
@@ -137,9 +137,9 @@ def main() -> None:
     """Train, measure, write, draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small digits, few steps")
-    parser.add_argument("--seeds", type=int, help="in place of 3, or 1 with --quick")
+    parser.add_argument("--seeds", type=positive, help="in place of 3, or 1 with --quick")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of training")
-    parser.add_argument("--steps", type=int, help="of training, in place of seconds")
+    parser.add_argument("--steps", type=positive, help="of training, in place of seconds")
     parser.add_argument("--output", type=Path, help="folder for results and figures")
     given = parser.parse_args()
     seeds = given.seeds or (1 if given.quick else 3)
@@ -148,17 +148,18 @@ def main() -> None:
     images = digits(given.quick)
     found = trained(images, seeds, budget, given.quick)
     table: dict[str, Any] = {"pixels": {k: [v] for k, v in pixels(images).items()}}
-    for name in found[0]:
-        rows = [measured(by_name[name], images) for by_name in found]
-        table[name] = {what: [row[what] for row in rows] for what in rows[0]}
-        print(name, table[name], flush=True)
     described = {
         "seeds": list(range(seeds)),
         "rows": [len(part) for part in (images.train, images.valid, images.test)],
         "budget": f"{steps} steps" if steps else f"{given.seconds:g} seconds, all side by side",
         "models": table,
     }
-    print(write("representation", described, quick=given.quick, output=given.output))
+    for name in found[0]:
+        rows = [measured(by_name[name], images) for by_name in found]
+        table[name] = {what: [row[what] for row in rows] for what in rows[0]}
+        print(name, table[name], flush=True)
+        path = write("representation", described, quick=given.quick, output=given.output)
+    print(path)
     draw(found[0], images, quick=given.quick, output=given.output)
 
 

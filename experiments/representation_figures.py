@@ -20,12 +20,12 @@ def draw(models: dict[str, Any], images: Any, *, quick: bool, output: Path | Non
 
     matplotlib.use("Agg")
     tree = next(iter(models.values()))
-    for name, figure in {
-        "representation_reconstructions": reconstructions(models, images),
-        "representation_tsne": neighbourhoods(models, images, 20 if quick else 200),
-        "representation_traversals": traversals(tree, images),
+    for name, drawn in {
+        "representation_reconstructions": lambda: reconstructions(models, images),
+        "representation_traversals": lambda: traversals(tree, images),
+        "representation_tsne": lambda: neighbourhoods(models, images, 20 if quick else 200),
     }.items():
-        print(save(figure, name, quick=quick, output=output))
+        print(save(drawn(), name, quick=quick, output=output), flush=True)
 
 
 def reconstructions(models: dict[str, Any], images: Any) -> Any:

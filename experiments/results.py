@@ -28,12 +28,16 @@ import vfg
 
 SCRIPTS = Path(__file__).parent
 PROJECT = SCRIPTS.parent
+CARRIED = "_experiments"
+"""The folder of the scripts in an installed package."""
 IS_CHECKOUT = (PROJECT / "pyproject.toml").is_file()
 FOLDER = PROJECT / "docs" / "results"
 IMAGES = PROJECT / "docs" / "images"
 TRIALS = (PROJECT if IS_CHECKOUT else Path.cwd()) / "outputs"
 """Where quick runs write, which are no results."""
 STARTED = time.time()
+CIRCUMSTANTIAL = {"--output": 1, "--minutes": 1, "--resume": 0}
+"""Options that do not change what is measured, and how many values they take."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,14 @@ def arguments(description: str | None) -> Arguments:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="minutes on 2 cores, no download")
-    parser.add_argument("--seeds", type=_positive, help="how many seeds, from 0")
+    parser.add_argument("--seeds", type=positive, help="how many seeds, from 0")
     parser.add_argument("--output", type=Path, help="folder for the JSON file and the figures")
     given = parser.parse_args()
     return Arguments(given.quick, given.seeds, given.output)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A number of seeds or steps, of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a number of at least 1, but got {text!r}")
     return int(text)
@@ -113,7 +118,9 @@ def write(
         **results,
     }
     path = _folder(FOLDER, quick, output) / f"{name}.json"
-    path.write_text(json.dumps(described, indent=1) + "\n")
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(described, indent=1) + "\n")
+    os.replace(beside, path)  # a run that is cut off leaves a whole file behind
     return path
 
 
@@ -131,12 +138,13 @@ def _folder(full: Path, quick: bool, given: Path | None) -> Path:
 
 
 def _command() -> str:
-    """How the script was called, without folders of this machine; an output folder is left out."""
+    """How the script was called, but for what says where and how long it may run."""
     script, *given = sys.argv
     path = Path(script).resolve()
-    if "--output" in given:
-        place = given.index("--output")
-        given = given[:place] + given[place + 2 :]
-    if IS_CHECKOUT and path.is_relative_to(PROJECT.resolve()):
-        return " ".join(["python", path.relative_to(PROJECT.resolve()).as_posix(), *given])
-    return " ".join(["vfg reproduce", path.stem, *given])
+    for option, values in CIRCUMSTANTIAL.items():
+        if option in given:
+            place = given.index(option)
+            given = given[:place] + given[place + 1 + values :]
+    if SCRIPTS.name == CARRIED:
+        return " ".join(["vfg reproduce", path.stem, *given])
+    return " ".join(["python", f"{path.parent.name}/{path.name}", *given])

@@ -1,16 +1,18 @@
 """Training that is the same for all models of an experiment, several of them at a time on one GPU.
 
 A step is captured once as a CUDA graph and replayed, so that it costs its arithmetic and not its
-launches; runs that differ in their seed have a stream each and share the GPU. On a CPU they take
-turns. All data are on the device.
+launches; every run has a stream and a random state of its own, and shares the GPU with the others.
+On a CPU they take turns. A model may itself be several copies side by side, with all parameters
+joined along their first axis: each copy then has its own best state. All data are on the device.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +20,25 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Conditioner
+from vfg.training.divergence import UsualNorm
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROUND = 10
 """How many steps follow each other before schedules and averages move on."""
 CHECKS = 20
 """How often a run is validated."""
-STEEPEST = 2.0
-"""How many times the usual norm a gradient may have; steeper ones are shortened."""
+FOREIGN = 4 * 2**30
+"""More bytes of the GPU than this beside our own tensors are somebody else's."""
 LOST = 1.15
 """How many times worse than its best a run may be before it goes back there at half its rate."""
+
+
+def is_shared() -> bool:
+    """Whether other processes hold memory of the GPU."""
+    if DEVICE.type == "cpu":
+        return False
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved() > FOREIGN
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,25 @@ class Budget:
 
 
 @contextlib.contextmanager
+def _own_random_state() -> Iterator[None]:
+    """Draw on the GPU from a state that nothing else draws from.
+
+    A captured graph reads where its state stands from a place on the device that all graphs of that
+    state share, so graphs that run at the same time would draw the same numbers. A capture that
+    fails leaves its state believing that it is captured: it is left behind with it.
+    """
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    before = generator.graphsafe_get_state()
+    own = generator.clone_state()
+    own.manual_seed(int(torch.randint(2**62, ())))
+    generator.graphsafe_set_state(own)
+    try:
+        yield
+    finally:
+        generator.graphsafe_set_state(before)
+
+
+@contextlib.contextmanager
 def fast_products() -> Iterator[None]:
     """Matrix products in TF32, good enough for training and not for densities."""
     before = torch.backends.cuda.matmul.allow_tf32
@@ -60,9 +90,11 @@ class Run:
     """One model in training: AdamW with a warm-up and a cosine; the average of late states.
 
     Args:
-        model: has `objective(*parts, beta)`, a number to maximise.
+        model: has `objective(*parts, beta)`, a number to maximise; `copies` says how many there
+            are of it side by side, if it is not one.
         parts: tensors on the device with a row per example.
-        score: what to choose states by, on rows that are not trained on; larger is better.
+        score: what to choose states by, one number per copy, on rows that are not trained on;
+            larger is better.
         budget: how long, and how.
         unit: by what the objective is divided, so that clipping means the same for all data.
     """
@@ -71,12 +103,12 @@ class Run:
         self,
         model: nn.Module,
         parts: tuple[Tensor, ...],
-        score: Callable[[], float],
+        score: Callable[[], Sequence[float]],
         budget: Budget,
         unit: float,
     ) -> None:
         self.model, self.parts, self.score = model.to(DEVICE), parts, score
-        self.budget, self.unit = budget, unit
+        self.budget, self.unit, self.copies = budget, unit, int(getattr(model, "copies", 1))
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         is_gpu = DEVICE.type == "cuda"
         rate = torch.tensor(budget.rate, device=DEVICE) if is_gpu else budget.rate
@@ -87,15 +119,22 @@ class Run:
             fused=True,
             capturable=is_gpu,
         )
-        self.beta, self.loss, self.norm = torch.zeros(3, device=DEVICE).unbind()
+        self.beta, self.loss = torch.zeros(2, device=DEVICE).unbind()
+        self.usual = UsualNorm(DEVICE)
         self.average = [parameter.detach().clone() for parameter in self.parameters]
         self.chosen = [parameter.detach().clone() for parameter in self.parameters]
-        self.best, self.steps, self.slowed, self.is_captured = -math.inf, 0, 1.0, False
+        self.best = [-math.inf] * self.copies
+        self.steps, self.slowed, self.is_captured = 0, 1.0, False
         self.stream = torch.cuda.Stream() if is_gpu else None
         self.model.train()
         self._schedule(0.0)
         with fast_products():  # what is captured stays as it is
             self.step = self._captured() if is_gpu else self._step
+
+    @property
+    def setbacks(self) -> int:
+        """How often a copy went back to its best state."""
+        return round(-math.log2(self.slowed))
 
     def advance(self, done: float) -> None:
         """A round of steps, queued on the run's own stream."""
@@ -110,29 +149,43 @@ class Run:
                 torch._foreach_lerp_(self.average, self.parameters, weight)
 
     def check(self) -> None:
-        """Keep the averaged state if it is the best so far; go back there if this one is lost."""
+        """Keep the averaged states that are the best so far; go back there from lost ones."""
         with self._own_stream():
             own = [parameter.detach().clone() for parameter in self.parameters]
             assign(self.parameters, self.average)
             self.model.eval()
-            value = self.score()
-            if value > self.best:
-                self.best = value
-                assign(self.chosen, self.average)
-            is_lost = not value >= self.best - (LOST - 1.0) * abs(self.best)
-            assign(self.parameters, self.chosen if is_lost else own)
-            if is_lost:
-                self._start_over()
+            lost = [copy for copy, value in enumerate(self.score()) if self._judge(copy, value)]
+            assign(self.parameters, own)
+            for copy in lost:
+                self._start_over(copy)
             self.model.train()
 
-    def _start_over(self) -> None:
+    def _judge(self, copy: int, value: float) -> bool:
+        """Keep the averaged state of a copy if it is its best; whether the copy is lost."""
+        best = self.best[copy]
+        if value > best:
+            self.best[copy] = value
+            assign(self._of(self.chosen, copy), self._of(self.average, copy))
+        return not value >= best - (LOST - 1.0) * abs(best)
+
+    def _start_over(self, copy: int) -> None:
         """From the best state, at half the rate, with an optimiser that remembers nothing."""
         self.slowed *= 0.5
-        assign(self.average, self.chosen)
-        for state in self.optimiser.state.values():
-            for memory in state.values():
-                memory.zero_()
-        self.norm.zero_()
+        for states in (self.average, self.parameters):
+            assign(self._of(states, copy), self._of(self.chosen, copy))
+        memories = [m for state in self.optimiser.state.values() for m in state.values()]
+        for memory in self._of([m for m in memories if m.ndim], copy):
+            memory.zero_()
+        if self.copies == 1:
+            for count in (m for m in memories if not m.ndim):
+                count.zero_()
+        self.usual.value.zero_()
+
+    def _of(self, tensors: Sequence[Tensor], copy: int) -> list[Tensor]:
+        """The parts of tensors that belong to one copy."""
+        if self.copies == 1:
+            return list(tensors)
+        return [tensor.detach().chunk(self.copies)[copy] for tensor in tensors]
 
     def finish(self) -> None:
         """Give the model the best state."""
@@ -143,7 +196,8 @@ class Run:
             torch.cuda.synchronize()
 
     def _step(self) -> None:
-        rows = torch.randint(len(self.parts[0]), (self.budget.batch,), device=DEVICE)
+        count = self.budget.batch * self.copies
+        rows = torch.randint(len(self.parts[0]), (count,), device=DEVICE)
         loss = -self.model.objective(*(part[rows] for part in self.parts), self.beta)
         self.optimiser.zero_grad(set_to_none=True)
         (loss / self.unit).backward()
@@ -152,40 +206,31 @@ class Run:
         self.loss.copy_(loss.detach())
 
     def _shorten(self, gradients: list[Tensor]) -> None:
-        """Have very steep gradients shortened, and steps left out whose gradient is not finite.
-
-        If a gradient were clipped at a fixed norm, the optimiser would remember it for long.
-        """
+        """Have very steep gradients shortened, and steps left out whose gradient is not finite."""
         norm = nn.utils.get_total_norm(gradients)
-        usual = torch.where(self.norm > 0.0, self.norm, norm)
-        limited = torch.minimum(norm, STEEPEST * usual)
-        is_bad = ~norm.isfinite()
-        self.norm.copy_(torch.where(is_bad, self.norm, torch.lerp(usual, limited, 0.02)))
         # The fused optimiser divides by one and obeys the other without a kernel more.
-        self.optimiser.grad_scale = (norm / limited).nan_to_num(1.0).clamp(min=1.0)
-        self.optimiser.found_inf = is_bad.float()
+        self.optimiser.grad_scale = self.usual.factor(norm).reciprocal().nan_to_num(1.0)
+        self.optimiser.found_inf = (~norm.isfinite()).float()
 
     def _captured(self) -> Callable[[], None]:
         # Workspaces of matrix products belong to streams: graphs that are captured on one stream
         # share them and must not run at the same time.
         assert self.stream is not None
+        gc.collect()  # a graph that dies later would take the workspaces of its stream with it
         self.stream.wait_stream(torch.cuda.current_stream())
         torch.backends.cudnn.benchmark = True  # sizes never change in training
-        with torch.cuda.stream(self.stream):
-            for _ in range(3):
-                self._step()
-        torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        self.optimiser.zero_grad(set_to_none=True)
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        before = generator.clone_state()
         try:
-            with torch.cuda.graph(graph, stream=self.stream):
-                self._step()
+            with _own_random_state():
+                with torch.cuda.stream(self.stream):
+                    for _ in range(3):
+                        self._step()
+                torch.cuda.synchronize()
+                self.optimiser.zero_grad(set_to_none=True)
+                with torch.cuda.graph(graph, stream=self.stream):
+                    self._step()
         except RuntimeError as error:
             print(f"  steps run one by one, because they cannot be captured: {error}", flush=True)
-            # A capture that fails leaves the generator believing that it is captured.
-            generator.graphsafe_set_state(before)
             torch.cuda.synchronize()
             return self._step
         finally:
@@ -222,7 +267,7 @@ def train(runs: list[Run], budget: Budget, name: str = "") -> float:
                 for run in runs:
                     run.check()
                 if checked % (CHECKS // 4) == 0 or done >= 1.0:
-                    shown = ", ".join(f"{-run.best:.2f}" for run in runs)
+                    shown = ", ".join(f"{-best:.2f}" for run in runs for best in run.best)
                     print(
                         f"  {name} {100 * done:.0f} %, {runs[0].steps} steps: {shown}", flush=True
                     )

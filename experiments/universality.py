@@ -171,8 +171,9 @@ def draw(found: list[dict[str, object]]) -> None:
                 low, high = errors.min(1).values, errors.max(1).values
                 axis.fill_between(where, low, high, alpha=0.2, color=line.get_color())
             axis.set_xscale("log", base=2)
+            axis.set_xticks(where, [str(value) for value in where])
             axis.set_yscale("log")
-            axis.set_title(f"R^{m} into R^{4 if m == 2 else 7}")
+            axis.set_title(f"$\\mathbb{{R}}^{m}$ into $\\mathbb{{R}}^{4 if m == 2 else 7}$")
             axis.set_xlabel("coupling blocks" if varied == "blocks" else "hidden units")
             axis.grid(alpha=0.3)
         row[0].set_ylabel("relative error")

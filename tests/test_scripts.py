@@ -90,6 +90,71 @@ def test_the_quick_network_run_finds_the_noise_of_the_network(tmp_path):
     assert found["methods"]["VFG (the paper's)"]["F missing"]["mse, raw"] < mean["mse, raw"]
 
 
+MODELS = {"VFG", "VFG, the paper's tree", "VAE", "planar flow", "IAF", "orthogonal Sylvester"}
+
+
+@pytest.mark.slow
+def test_the_quick_likelihood_run_beats_pixels_without_a_model(tmp_path):
+    options = ("--quick", "--steps", "60", "--draws", "20", "--seeds", "2")
+    run("experiments/likelihood.py", *options, "--output", str(tmp_path))
+    found = json.loads((tmp_path / "likelihood.json").read_text())
+    assert set(found) == CIRCUMSTANCES | {"draws", "note", "data"}
+    assert found["note"] == ""
+    (digits,) = found["data"].values()
+    assert set(digits) == {"source", "rows", "seeds", "models", "surrogate", "skipped"}
+    assert digits["skipped"] == []
+    assert set(digits["models"]) >= MODELS
+    assert set(digits["surrogate"]) == {"0.1", "1.0"}
+    assert all(math.isfinite(number) for number in numbers(found))
+    for name, row in digits["models"].items():
+        assert len(row["elbo"]) == len(row["nll"]) == len(row["train"]) == 2, name
+        assert all(nll < elbo for nll, elbo in zip(row["nll"], row["elbo"], strict=True)), name
+        # A fair coin per pixel.
+        assert max(row["elbo"]) < 64 * math.log(2), name
+    for row in digits["surrogate"].values():
+        assert set(row) >= {"reconstruction", "distances", "constants", "sum"}
+    before = (tmp_path / "likelihood_quick" / "digits__VFG.json").stat().st_mtime_ns
+    again = run("experiments/likelihood.py", *options, "--resume", "--output", str(tmp_path))
+    assert "digits: VFG" not in again
+    assert (tmp_path / "likelihood_quick" / "digits__VFG.json").stat().st_mtime_ns == before
+    assert json.loads((tmp_path / "likelihood.json").read_text())["data"] == found["data"]
+
+
+@pytest.mark.slow
+def test_the_quick_representation_run_beats_guessing(tmp_path):
+    run(
+        *("experiments/representation.py", "--quick", "--steps", "150", "--seeds", "1"),
+        *("--output", str(tmp_path)),
+    )
+    found = json.loads((tmp_path / "representation.json").read_text())
+    assert set(found) == CIRCUMSTANCES | {"rows", "budget", "models"}
+    assert all(math.isfinite(number) for number in numbers(found))
+    assert len(found["models"]) == 4
+    for name, row in found["models"].items():
+        assert row["nearest"][0] > 0.8, name
+        assert row["linear"][0] > 0.7, name
+    assert found["models"]["VFG"]["prior"][0] > 0.5  # of ten digits
+    for name in ("reconstructions", "tsne", "traversals"):
+        picture = tmp_path / f"representation_{name}.png"
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size > 5_000
+
+
+@pytest.mark.slow
+def test_the_quick_benchmark_of_likelihoods_says_what_options_bring(tmp_path):
+    chosen = ["VFG, tree", "VFG, tree, ladder", "VAE"]
+    run(
+        *("benchmarks/likelihood.py", "--quick", "--steps", "120", "--draws", "50"),
+        *("--models", *chosen, "--output", str(tmp_path)),
+    )
+    found = json.loads((tmp_path / "likelihood_benchmark.json").read_text())
+    assert set(found) == CIRCUMSTANCES | {"data", "draws", "budget", "models", "surrogate"}
+    assert list(found["models"]) == chosen
+    assert all(math.isfinite(number) for number in numbers(found))
+    for name, row in found["models"].items():
+        assert row["nll"] < row["elbo"] < 64 * math.log(2), name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["universality", "layerwise"])
 def test_other_quick_experiments_write_finite_numbers_and_their_circumstances(name):

@@ -1,4 +1,4 @@
-"""The models by name: ours, a VAE, and the paper's deterministic one."""
+"""The models by name: trees and stars with sampled states, a VAE, the paper's own."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from image_models import Bounded, Unbounded, papers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import vfg
-from vfg.bound import lower_bound
-from vfg.sampling import fresh_noise
 
 
 class Rival(nn.Module):
@@ -49,8 +48,9 @@ class Rival(nn.Module):
         return (explained - beta * kl).mean()
 
     @torch.no_grad()
-    def bound(self, rows: Tensor) -> Tensor:
-        return torch.cat([_difference(self.parts(part, 1))[0] for part in rows.split(2000)])
+    def bound(self, rows: Tensor, samples: int = 1) -> Tensor:
+        parts = [_difference(self.parts(part, samples)).mean(0) for part in rows.split(2000)]
+        return torch.cat(parts)
 
     @torch.no_grad()
     def log_likelihood(self, rows: Tensor, samples: int) -> Tensor:
@@ -67,46 +67,6 @@ def _difference(parts: tuple[Tensor, Tensor]) -> Tensor:
     return parts[0] - parts[1]
 
 
-class Ours(nn.Module):
-    """A VFG with sampled states, behind the same two questions."""
-
-    def __init__(self, model: vfg.VFG) -> None:
-        super().__init__()
-        self.model = model
-
-    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
-        seen = torch.ones_like(rows, dtype=torch.bool)
-        found = lower_bound(self.model, rows, seen, None, fresh_noise)
-        return found.objective(beta, 0.0)
-
-    @torch.no_grad()
-    def bound(self, rows: Tensor) -> Tensor:
-        return torch.cat([self.model.bound(part).total for part in rows.split(2000)])
-
-    def log_likelihood(self, rows: Tensor, samples: int) -> Tensor:
-        return self.model.log_likelihood(rows, samples=samples)
-
-
-class Surrogate(nn.Module):
-    """The paper's deterministic model and its training objective."""
-
-    beta = 0.1
-
-    def __init__(self, model: vfg.VFG) -> None:
-        super().__init__()
-        self.model = model
-
-    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
-        seen = torch.ones_like(rows, dtype=torch.bool)
-        return self.model.objective(rows, seen, seen, None, self.beta).total.mean()
-
-    @torch.no_grad()
-    def bound(self, rows: Tensor) -> Tensor:
-        """What it ascends, to choose among its states; not a bound."""
-        parts = [self.model.surrogate(part, beta=self.beta).total for part in rows.split(2000)]
-        return torch.cat(parts)
-
-
 def sampled(
     side: int,
     *,
@@ -118,28 +78,27 @@ def sampled(
     ladder: bool = False,
     dropout: float = 0.0,
     activation: str = "relu",
-    width: int | None = None,
-    steepness: float = 1.0,
-) -> Ours:
+    convolutions: bool = False,
+) -> Bounded:
     """A tree (or, with arity 4, a star) over four square blocks of the image."""
-    graph = vfg.Graph.blocks(side, side, rows=2, columns=2, arity=arity, latent=width)
-    return Ours(
+    graph = vfg.Graph.blocks(side, side, rows=2, columns=2, arity=arity)
+    image = (side // 2, side // 2) if convolutions else None
+    flow = vfg.Coupling(blocks, hidden, dropout=dropout, activation=activation, image=image)
+    return Bounded(
         vfg.VFG(
             graph,
-            flow=vfg.Coupling(blocks, hidden, dropout=dropout, activation=activation),
+            flow=flow,
             states=vfg.Sampled(amortised=amortised, ladder=ladder),
             latent="normal",
-            likelihood=vfg.Bernoulli(steepness),
+            likelihood=vfg.Bernoulli(steepness=1.0),
             prior=prior,
         )
     )
 
 
-def paper(side: int, hidden: int) -> Surrogate:
-    """The deterministic tree with Laplace states."""
-    graph = vfg.Graph.blocks(side, side, rows=2, columns=2, arity=2)
-    flow = vfg.Coupling(4, hidden)
-    return Surrogate(vfg.VFG(graph, flow=flow, likelihood="bernoulli", prior="laplace"))
+def surrogate(side: int, beta: float) -> Unbounded:
+    """The paper's deterministic tree with Laplace states."""
+    return papers(side, beta, 64 if side == 28 else 32, seed=0)
 
 
 def numbers(model: nn.Module) -> int:
@@ -158,13 +117,15 @@ def rival(side: int, width: int, dropout: float, size: int) -> Rival:
 
 
 OURS = "VFG, tree, ladder, flow prior"
-"""The model that the VAE is as large as, and trained for as many steps in its second run."""
-SHORT = [
+"""The model that the VAE is as large as."""
+MAIN = [
     "VFG, the paper's tree",
+    "VFG, tree",
     "VFG, tree, ladder",
+    "VFG, tree, ladder, mixture prior",
     OURS,
-    "VAE, as many minutes",
-    "VAE, as many steps",
+    f"{OURS}, convolutions",
+    "VAE",
 ]
 """What is measured on MNIST; the quick run measures every option."""
 
@@ -173,13 +134,13 @@ def candidates(side: int, wide: int) -> dict[str, Callable[[], Any]]:
     """All models by name."""
     narrow = 64 if side == 28 else 32
 
-    def ours(**options: Any) -> Callable[[], Ours]:
+    def ours(**options: Any) -> Callable[[], Bounded]:
         common = {"hidden": wide, "amortised": 4 * wide // 3, "activation": "silu"}
         return lambda: sampled(
             side, **{"arity": 2, "blocks": 4, "dropout": 0.1, **common, **options}
         )
 
-    def ladder(**options: Any) -> Callable[[], Ours]:
+    def ladder(**options: Any) -> Callable[[], Bounded]:
         return ours(ladder=True, **options)
 
     def vae() -> Rival:
@@ -197,7 +158,7 @@ def candidates(side: int, wide: int) -> dict[str, Callable[[], Any]]:
         "VFG, tree, ladder": ladder(),
         "VFG, tree, ladder, mixture prior": ladder(prior=vfg.Mixture(128)),
         OURS: ladder(prior=flow),
-        "VAE, as many minutes": vae,
-        "VAE, as many steps": vae,
+        f"{OURS}, convolutions": ladder(prior=flow, convolutions=True),
+        "VAE": vae,
     }
     return models

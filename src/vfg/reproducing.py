@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ def reproduce(
     name: str,
     *,
     quick: bool = False,
-    seeds: int | Sequence[int] | None = None,
+    seeds: int | None = None,
     output: str | Path | None = None,
 ) -> dict[str, Any]:
     """Run an experiment of the paper, with its progress and its numbers on the screen.
@@ -48,8 +47,7 @@ def reproduce(
     Args:
         name: one of `names()`.
         quick: a small run of minutes on two cores, on data that need no download.
-        seeds: how many seeds to run, from 0; or the seeds themselves, 0, 1, 2 and so on. None
-            leaves it to the experiment.
+        seeds: how many seeds to run, which are 0, 1, 2 and so on; None leaves it to the experiment.
         output: folder for the JSON file and the figures; None means `docs/` in a checkout
             (`outputs/` for quick runs), and `outputs/` of the current folder otherwise.
 
@@ -57,16 +55,18 @@ def reproduce(
         The results, as the script wrote them to the file `NAME.json`.
 
     Raises:
-        ValueError: for a name or seeds that cannot be.
+        ValueError: for a name or a number of seeds that cannot be.
         FileNotFoundError: if the scripts are neither in the package nor beside it.
         ImportError: if a package for figures or frames is missing; it names the extra.
         RuntimeError: if the script fails; what went wrong stands in its own output.
     """
     script = _script(name)
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"reproduce expects at least 1 seed, but got {seeds}")
     _check_extras()
     folder = _default_folder(script, quick) if output is None else Path(output).absolute()
     options = ["--quick"] * quick
-    options += [] if seeds is None else ["--seeds", str(_count(seeds))]
+    options += [] if seeds is None else ["--seeds", str(seeds)]
     options += [] if output is None else ["--output", str(folder)]
     # The script runs in a process of its own, which knows no folder that only this one was told.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -83,17 +83,6 @@ def _check_extras() -> None:
         import_module("matplotlib")
     with needs("table"):
         import_module("pandas")
-
-
-def _count(seeds: int | Sequence[int]) -> int:
-    if isinstance(seeds, int):
-        if seeds < 1:
-            raise ValueError(f"reproduce expects at least 1 seed, but got {seeds}")
-        return seeds
-    if not seeds or list(seeds) != list(range(len(seeds))):
-        shown = ", ".join(map(str, seeds)) or "none"
-        raise ValueError(f"experiments run the seeds 0, 1, 2 and so on, but were asked for {shown}")
-    return len(seeds)
 
 
 def _script(name: str) -> Path:

@@ -13,6 +13,8 @@ from .posteriors import POSTERIORS
 
 ROWS_AT_ONCE = {"cpu": 2**11}
 OTHER_ROWS_AT_ONCE = 2**14
+MOST_ROWS = 2**11
+"""So that no product of matrices, one per row and flow, has 65,536 of them or more."""
 
 
 class FlowAutoencoder(nn.Module):
@@ -71,13 +73,13 @@ class FlowAutoencoder(nn.Module):
     @torch.no_grad()
     def bound(self, rows: Tensor, samples: int = 1) -> Tensor:
         """The mean over draws of log p(x, z) - log q(z), per row."""
-        chunks = rows.split(max(1, _at_once(rows) // samples))
+        chunks = rows.split(_at_once(rows, samples))
         return torch.cat([self._weights(part, samples).mean(0) for part in chunks])
 
     @torch.no_grad()
     def log_likelihood(self, rows: Tensor, samples: int) -> Tensor:
         """log of the mean of the importance weights, per row."""
-        chunks = rows.split(max(1, _at_once(rows) // samples))
+        chunks = rows.split(_at_once(rows, samples))
         total = [self._weights(part, samples).double().logsumexp(0) for part in chunks]
         return torch.cat(total) - math.log(samples)
 
@@ -100,5 +102,6 @@ class FlowAutoencoder(nn.Module):
         )
 
 
-def _at_once(rows: Tensor) -> int:
-    return ROWS_AT_ONCE.get(rows.device.type, OTHER_ROWS_AT_ONCE)
+def _at_once(rows: Tensor, samples: int) -> int:
+    draws = ROWS_AT_ONCE.get(rows.device.type, OTHER_ROWS_AT_ONCE)
+    return min(max(1, draws // samples), MOST_ROWS)
