@@ -1,27 +1,32 @@
 """How fast a table larger than memory is filled, and how much memory that takes.
 
-python benchmarks/bigtable.py                       2 million rows, minutes on 2 cores
-python benchmarks/bigtable.py --rows 100000000      as many as you like
-python benchmarks/bigtable.py --quick               20,000 rows
+python benchmarks/bigtable.py                        100 million rows; goes on when started again
+python benchmarks/bigtable.py --minutes 8            as many of them as 8 minutes allow
+python benchmarks/bigtable.py --quick                20,000 rows
 
 The table has 16 columns of correlated numbers, a fifth of its cells are missing, and its rows are
 made while they are read. They pass through `vfg.bigtable.impute` to a folder of Parquet files,
 once with the linear model and once, for fewer rows, with an ensemble of the size that large tables
-get; how long that was trained makes no difference to its speed. Memory is what all processes of
-the job hold together, looked at after every shard. A machine that is busy with other things, which
-its load tells, gives fewer rows per second, but hardly fewer per second of computing.
+get; how long that was trained makes no difference to its speed. After every shard a line with the
+rows, the time and the memory is appended to a file beside the shards, so that a run that was
+interrupted, by hand or by `--minutes`, goes on and keeps what was measured. Memory is what all
+processes of the job hold together, pages that they share counted once for each. A machine that is
+busy with other things, which its load tells, gives fewer rows per second, but hardly fewer per
+second of computing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +34,9 @@ import numpy as np
 import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
-from results import versions, write
+from results import TRIALS, versions, write
 
+import vfg
 from vfg.bigtable import Source, impute
 from vfg.sklearn import VFGImputer
 from vfg.tabular.plan import planned
@@ -100,41 +106,102 @@ def processor_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def measure(model: VFGImputer, rows: int, shard_rows: int, processes: int) -> dict[str, Any]:
-    """Rows per second, and the memory from the first shard to the last."""
-    memory: list[int] = []
-    folder = Path(tempfile.mkdtemp(prefix="vfg-bigtable-"))
-    begun, computed = time.perf_counter(), processor_seconds()
-    try:
-        impute(
-            Generated(rows),
-            model,
-            folder / "filled",
-            shard_rows=shard_rows,
-            processes=processes,
-            progress=lambda done, of: memory.append(resident()) if done else None,
-        )
-        seconds = time.perf_counter() - begun
-        computed = processor_seconds() - computed
-        written = sum(path.stat().st_size for path in (folder / "filled").iterdir())
-    finally:
-        shutil.rmtree(folder)
-    return {
-        "rows": rows,
-        "shards": len(memory),
-        "seconds": round(seconds, 1),
-        "rows_per_second": round(rows / seconds),
-        "processor_seconds": round(computed, 1),
-        "rows_per_processor_second": round(rows / computed),
-        "load": round(os.getloadavg()[1], 1),
-        "megabytes_written": round(written / 1e6),
-        "resident_megabytes": {
-            "first": round(memory[0] / 1e6),
-            "middle": round(memory[len(memory) // 2] / 1e6),
-            "last": round(memory[-1] / 1e6),
-            "most": round(max(memory) / 1e6),
-        },
-    }
+class OutOfTimeError(Exception):
+    """The minutes that were given are over."""
+
+
+@dataclass
+class Job:
+    """A table that is being filled, with what was measured so far.
+
+    Args:
+        folder: of the shards, the model and the measurements.
+        rows: of the table.
+        shard_rows: of a shard.
+        processes: how many work at once.
+    """
+
+    folder: Path
+    rows: int
+    shard_rows: int
+    processes: int
+
+    @property
+    def lines(self) -> Path:
+        """Where the measurements are."""
+        return self.folder / "measured.jsonl"
+
+    def run(self, deadline: float | None) -> None:
+        """Fill what is not filled yet, until there is no time left."""
+        begun, computed = time.perf_counter(), processor_seconds()
+
+        def progress(done: int, _: int) -> None:
+            now = time.perf_counter() - begun
+            self._append({"rows": done, "seconds": round(now, 3), "resident": resident()})
+            if deadline is not None and time.monotonic() > deadline:
+                raise OutOfTimeError
+
+        with suppress(OutOfTimeError):
+            impute(
+                Generated(self.rows),
+                self.folder / "model.vfg",
+                self.folder / "filled",
+                shard_rows=self.shard_rows,
+                processes=self.processes,
+                progress=progress,
+            )
+        self._append({"computed": processor_seconds() - computed, "load": os.getloadavg()[1]})
+
+    def found(self) -> dict[str, Any]:
+        """The measurements of all runs, summed up."""
+        lines = [json.loads(line) for line in self.lines.read_text().splitlines()]
+        shards, seconds = _steps([line for line in lines if "rows" in line])
+        ends = [line for line in lines if "computed" in line]
+        computed = sum(end["computed"] for end in ends)
+        rows = sum(size for size, _, _ in shards)
+        speeds = np.array([size / taken for size, taken, _ in shards])
+        memory = [held / 1e6 for _, _, held in shards]
+        written = sum(path.stat().st_size for path in (self.folder / "filled").iterdir())
+        return {
+            "rows": rows,
+            "rows_of_the_table": self.rows,
+            "shards": len(shards),
+            "runs": len(ends),
+            "seconds": round(seconds, 1),
+            "rows_per_second": round(rows / seconds),
+            "rows_per_second_of_shards": {
+                "slowest": round(speeds.min()),
+                "median": round(float(np.median(speeds))),
+                "fastest": round(speeds.max()),
+            },
+            "processor_seconds": round(computed, 1),
+            "rows_per_processor_second": round(rows / computed),
+            "load": round(ends[-1]["load"], 1),
+            "megabytes_written": round(written / 1e6),
+            "resident_megabytes": {
+                "first": round(memory[0]),
+                "by_tenths": [round(memory[len(memory) * k // 10]) for k in range(1, 10)],
+                "last": round(memory[-1]),
+                "most": round(max(memory)),
+            },
+        }
+
+    def _append(self, line: dict[str, Any]) -> None:
+        with open(self.lines, "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _steps(lines: list[dict[str, Any]]) -> tuple[list[tuple[int, float, int]], float]:
+    """Rows, seconds and memory of every shard; a run's first line tells where it began."""
+    found: list[tuple[int, float, int]] = []
+    total, before = 0.0, lines[0]
+    for line in lines[1:]:
+        if line["seconds"] > before["seconds"] and line["rows"] > before["rows"]:
+            taken = line["seconds"] - before["seconds"]
+            total += taken
+            found.append((line["rows"] - before["rows"], taken, line["resident"]))
+        before = line
+    return found, total
 
 
 def models() -> Iterator[tuple[str, VFGImputer]]:
@@ -148,35 +215,35 @@ def models() -> Iterator[tuple[str, VFGImputer]]:
     yield "bent", bent.fit(sample)
 
 
+def prepared(folder: Path, name: str) -> Path:
+    """A folder with the model in it, made or found."""
+    made = folder / name
+    made.mkdir(parents=True, exist_ok=True)
+    if not (made / "model.vfg").exists():
+        model = next(model for known, model in models() if known == name)
+        vfg.save(model.model_, made / "model.vfg")
+    return made
+
+
 def main() -> None:
     """Measure, write, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="20,000 rows")
-    parser.add_argument("--rows", type=int, default=2_000_000, help="for the linear model")
-    parser.add_argument("--bent-rows", type=int, default=20_000, help="for the bent one")
-    parser.add_argument("--shard-rows", type=int, default=65_536)
-    parser.add_argument("--processes", type=int, default=2)
-    given = parser.parse_args()
+    given = arguments()
     sizes = {"linear": given.rows, "bent": given.bent_rows}
     if given.quick:
         sizes = {"linear": 20_000, "bent": 2_000}
-    found = {
-        name: measure(
-            model,
-            sizes[name],
-            min(given.shard_rows, max(sizes[name] // 8, 1)),
-            given.processes,
-        )
-        for name, model in models()
-    }
-    results = {
-        "columns": COLUMNS,
-        "missing": GAPS,
-        "processes": given.processes,
-        "versions": versions("pyarrow"),
-        "models": found,
-    }
-    print(write("bigtable", results, quick=given.quick))
+        given.folder = given.folder / "quick"  # beside what a full run may go on from
+        shutil.rmtree(given.folder, ignore_errors=True)
+    minutes = {"linear": given.minutes, "bent": given.bent_minutes}
+    found = {}
+    for name, rows in sizes.items():
+        if not rows:
+            continue
+        shard_rows = min(given.shard_rows[name], max(rows // 8, 1))
+        job = Job(prepared(given.folder, name), rows, shard_rows, given.processes)
+        limit = minutes[name]
+        job.run(None if limit is None else time.monotonic() + 60 * limit)
+        found[name] = job.found()
+        print(written(found, given))  # also if what follows is cut off
     for name, numbers in found.items():
         memory = numbers["resident_megabytes"]
         print(
@@ -184,6 +251,37 @@ def main() -> None:
             f"({numbers['rows_per_processor_second']:,} per second of computing), memory "
             f"{memory['first']} MB at first, {memory['last']} MB at last, {memory['most']} at most"
         )
+    if given.quick or not given.keep:
+        shutil.rmtree(given.folder)
+
+
+def written(found: dict[str, Any], given: argparse.Namespace) -> Path:
+    """The file of what was found so far."""
+    results = {
+        "columns": COLUMNS,
+        "missing": GAPS,
+        "processes": given.processes,
+        "versions": versions("pyarrow"),
+        "models": found,
+    }
+    return write("bigtable", results, quick=given.quick, output=given.output)
+
+
+def arguments() -> argparse.Namespace:
+    """What the user asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="20,000 rows")
+    parser.add_argument("--rows", type=int, default=100_000_000, help="for the linear model")
+    parser.add_argument("--bent-rows", type=int, default=1_000_000, help="for the bent one")
+    parser.add_argument("--minutes", type=float, help="for the linear model, at the most")
+    parser.add_argument("--bent-minutes", type=float, help="for the bent one, at the most")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--keep", action="store_true", help="the shards, to go on another time")
+    parser.add_argument("--folder", type=Path, default=TRIALS / "bigtable", help="of the shards")
+    parser.add_argument("--output", type=Path, help="folder for the JSON file")
+    given = parser.parse_args()
+    given.shard_rows = {"linear": 65_536, "bent": 8_192}
+    return given
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """The bound against quadrature, closed forms and itself; importance weighting; float32 and bf16."""
 
 import math
+import warnings
 
+import numpy as np
 import pytest
 import quadrature
 import torch
@@ -404,6 +406,44 @@ def test_wide_models_train_at_a_high_rate_without_breaking(ladder):
         optimiser.step()
         assert loss.isfinite()
     assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("options", [{}, {"prior": vfg.Flowed(2, 64)}, {"prior": vfg.Mixture(8)}])
+def test_wide_models_learn_at_a_high_rate_in_every_precision(precision, options):
+    model = wide(states=vfg.Sampled(amortised=64, ladder=True), **options)
+    generator = torch.Generator().manual_seed(0)
+    ink = torch.rand(4, 784, generator=generator) ** 4
+    images = ink[torch.arange(64) % 4].bernoulli(generator=generator)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    losses = []
+    for seed in range(30):
+        optimiser.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+            loss = -model.bound(images, seed=seed).total.mean()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
+    assert model.log_likelihood(images, samples=5).isfinite().all()
+
+
+@pytest.mark.slow
+def test_a_wide_model_is_fitted_at_a_high_rate():
+    model = wide(states=vfg.Sampled(amortised=64, ladder=True), prior=vfg.Flowed(2, 64))
+    generator = torch.Generator().manual_seed(0)
+    ink = torch.rand(4, 784, generator=generator) ** 4
+    images = ink[torch.arange(128) % 4].bernoulli(generator=generator)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "training blew up")
+        history = vfg.fit(model, images, epochs=6, batch=32, rate=2e-2, progress=False)
+    assert history.stopped == "epochs"
+    assert np.isfinite([epoch.objective for epoch in history]).all()
+    assert history[history.best].validation < history[0].validation
+    assert all(value.isfinite().all() for value in model.state_dict().values())
 
 
 def test_scales_are_bounded_and_zero_stays_zero():

@@ -53,6 +53,21 @@ def test_the_errors_quoted_by_the_method_are_those_of_the_experiment():
     assert all(f"{fmean(errors[name]):.3g}" in page for name in quoted)
 
 
+def test_the_gains_quoted_for_options_are_those_of_the_benchmark():
+    models = json.loads((DOCS / "results" / "likelihood_benchmark.json").read_text())["models"]
+    ladder, flow = "VFG, tree, ladder", "VFG, tree, ladder, flow prior"
+    options = {
+        "ladder=True": ("VFG, tree", ladder),
+        "Flowed": (ladder, flow),
+        "Mixture": (ladder, f"{ladder}, mixture prior"),
+        "image=": (flow, f"{flow}, convolutions"),
+    }
+    lines = (DOCS / "images.md").read_text().splitlines()
+    for option, (without, with_) in options.items():
+        changes = [f"{models[with_][k] - models[without][k]:+.2f}" for k in ("elbo", "nll")]
+        assert any(option in line and " / ".join(changes) in line for line in lines), option
+
+
 def test_the_answers_of_other_libraries_are_those_that_were_found():
     found = json.loads((DOCS / "results" / "one_question.json").read_text())
     page = (DOCS / "coming-from.md").read_text()

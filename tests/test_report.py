@@ -67,6 +67,7 @@ def test_without_hidden_cells_nothing_is_said_about_them():
     assert _recovered(report(evaluation=nothing)) == ""
 
 
-def test_cells_that_were_learned_from_are_called_so():
-    assert "learned from these cells" not in _recovered(report())
-    assert "learned from these cells" in _recovered(report(is_learned_from=True))
+def test_the_page_says_what_the_model_knew_of_hidden_cells():
+    assert "Another &lt;model&gt; filled them." in _recovered(
+        report(hiding="Another <model> filled them.")
+    )

@@ -55,7 +55,7 @@ class Report:
         graph: of the model; None leaves it out.
         rows: of the whole table.
         settings: names and values of everything that was chosen, the seed among them.
-        is_learned_from: whether the hidden cells were learned from before they were hidden.
+        hiding: who filled the hidden cells, and what it knew of them, in a sentence.
     """
 
     source: str
@@ -65,7 +65,7 @@ class Report:
     graph: Graph | None
     rows: int
     settings: Mapping[str, Any] = field(default_factory=dict)
-    is_learned_from: bool = False
+    hiding: str = ""
 
 
 def write_report(report: Report, path: str | Path) -> None:
@@ -158,12 +158,7 @@ def _recovered(report: Report) -> str:
         f"<td>{_number(found.baseline)}</td><td></td><td>{_share(found.coverage)}</td>"
         "<td></td></tr>"
     )
-    caution = (
-        " The model had learned from these cells before they were hidden, so new ones will be "
-        "filled a little less well: <code>vfg evaluate</code> hides them before learning."
-        if report.is_learned_from
-        else ""
-    )
+    caution = f" {escape(report.hiding)}" if report.hiding else ""
     return (
         "<h2>How well hidden cells were recovered</h2>"
         f"<p>{hidden:,} cells that are known were hidden, filled and compared. Errors are root "

@@ -102,7 +102,7 @@ def test_progress_is_told(tmp_path, table, model):
             progress=lambda done, rows: seen.append((done, rows)),
         )
     steps = [(40, ROWS), (80, ROWS), (ROWS, ROWS)]
-    assert seen == [(0, ROWS), *steps, *steps]
+    assert seen == [(0, ROWS), *steps, (0, ROWS), *steps]
 
 
 def test_models_may_be_imputers_or_files(tmp_path, table, model):
@@ -142,3 +142,58 @@ def test_another_input_or_model_is_refused_in_the_same_folder(tmp_path, table, m
     write_table(changed.to_batches(), changed.schema, table)
     with pytest.raises(ValueError, match="input has changed"):
         impute(table, model, tmp_path / "filled", shard_rows=50)
+
+
+# One file, whose pieces wait in a hidden folder.
+
+
+class Failing:
+    """An engine that works on so many parts and then fails, counting what it worked on."""
+
+    def __init__(self, after):
+        self.after, self.done = after, 0
+
+    def run(self, work, parts):
+        for part in parts:
+            if self.done == self.after:
+                raise RuntimeError("enough")
+            self.done += 1
+            yield work(part)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather", "jsonl.gz"])
+def test_one_file_goes_on_from_its_pieces_and_ends_the_same(tmp_path, table, model, suffix):
+    target = tmp_path / f"one.{suffix}"
+    with pytest.raises(RuntimeError, match="enough"):
+        impute(table, model, target, shard_rows=30, engine=Failing(2))
+    pieces = tmp_path / f".one.{suffix}.pieces"
+    assert not target.exists()
+    assert sorted(path.name for path in pieces.glob("piece-*")) == ["piece-00000", "piece-00001"]
+    rest = Failing(100)
+    done = impute(table, model, target, shard_rows=30, engine=rest)
+    assert (done.rows, done.found, rest.done) == (ROWS, 60, 2)
+    assert not pieces.exists()
+    impute(table, model, tmp_path / f"undisturbed.{suffix}", shard_rows=30)
+    assert target.read_bytes() == (tmp_path / f"undisturbed.{suffix}").read_bytes()
+
+
+def test_pieces_of_another_job_are_refused_and_left_alone(tmp_path, table, model):
+    target = tmp_path / "one.csv"
+    with pytest.raises(RuntimeError, match="enough"):
+        impute(table, model, target, shard_rows=30, engine=Failing(1))
+    other = VFGImputer(bend=False, random_state=1).fit(mixed(80).drop_columns(["id", "note"]))
+    with pytest.raises(ValueError, match=r"the model is another one; .* remove it"):
+        impute(table, other, target, shard_rows=30)
+    changed = mixed(ROWS, seed=2)
+    write_table(changed.to_batches(), changed.schema, table)
+    with pytest.raises(ValueError, match="the input has changed"):
+        impute(table, model, target, shard_rows=30)
+    assert (tmp_path / ".one.csv.pieces" / "piece-00000").exists()
+    assert not target.exists()
+
+
+def test_a_file_that_fails_at_once_leaves_nothing(tmp_path, table, model):
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(RuntimeError, match="enough"):
+        impute(table, model, tmp_path / "one.csv", shard_rows=30, engine=Failing(0))
+    assert sorted(tmp_path.iterdir()) == before

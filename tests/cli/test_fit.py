@@ -153,3 +153,32 @@ def test_choices_are_those_that_were_made():
     assert Learning().choices() == {"seed": 0}
     made = Learning(kinds=["a=integer", "b=date"], bend=False, seed=4).choices()
     assert made == {"kinds": "a=integer, b=date", "bend": False, "seed": 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--workers", "2"], "--processes 2 needs --engine ray, or: torchrun --nproc-per-node 2"),
+        (["--engine", "ray", "--workers", "2", "--budget", "5"], "--budget is for one process"),
+    ],
+)
+def test_processes_that_could_not_agree_are_refused(store, here, commands, options, words):
+    assert words in commands.fail("fit", store.gaps, "-o", "m.vfg", *options, code=2)
+    assert not (here / "m.vfg").exists()
+
+
+def test_unknown_engines_are_refused(store, here, commands):
+    words = commands.fail("fit", store.gaps, "-o", "m.vfg", "--engine", "spark")
+    assert "--engine must be one of local, ray" in words
+
+
+def test_a_pipe_is_for_one_process(store, here, commands):
+    options = ["-o", "m.vfg", "--engine", "ray", "--workers", "2"]
+    words = commands.fail("fit", "-", *options, code=2, stdin=store.gaps.read_bytes())
+    assert "a table from a pipe can be read by one process only" in words
+
+
+def test_every_row_can_be_learned_from(store, here, commands):
+    commands.succeed("fit", store.gaps, "-o", "m.vfg", "--linear", "--exclude", "id")
+    commands.succeed("fit", store.gaps, "-o", "n.vfg", "--linear", "--exclude", "id", "--every-row")
+    assert (here / "m.vfg").read_bytes() != (here / "n.vfg").read_bytes()

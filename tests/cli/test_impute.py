@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from vfg.bigtable import Filling, open_table
+from vfg.cli.asking import load_model
 from vfg.cli.filling import gaps_in
+from vfg.cli.hiding import hidden_cells
+from vfg.cli.learning import Learning
+from vfg.cli.reporting import Subject, recovered
 
 COLUMNS = ["id", "height", "visits", "shirt", "member", "since"]
 
@@ -177,5 +183,55 @@ def test_the_report_is_one_page_that_needs_nothing_else(store, here, commands):
     for column in COLUMNS[1:]:
         assert f"<td>{column}</td>" in page
     assert '<tr><td>seed</td><td class="text">0</td></tr>' in page
+    assert "a second one was learned with them hidden" in page
     commands.succeed("impute", store.gaps, *options)
     assert (here / "r.html").read_text() == page
+
+
+class Watched:
+    """An imputer that remembers what it learned from."""
+
+    def __init__(self, inner):
+        self.inner, self.table, self.settings = inner, None, {}
+
+    def set_params(self, **settings):
+        self.settings = settings
+        self.inner.set_params(**settings)
+
+    def fit(self, table):
+        self.table = table
+        return self.inner.fit(table)
+
+
+@pytest.mark.parametrize(("bend", "budget"), [(False, None), (True, 5.0)])
+def test_reported_scores_are_of_cells_that_were_not_learned(monkeypatch, bend, budget):
+    generator = np.random.default_rng(0)
+    cause = generator.normal(size=(60, 1))
+    values = cause + 0.3 * generator.normal(size=(60, 3))
+    table = pa.table({name: values[:, k] for k, name in enumerate("abc")})
+    wishes = Learning(bend=bend, members=1, mixtures=0, steps=1)
+    watched = Watched(wishes.imputer(["a", "b", "c"]))
+    monkeypatch.setattr(Learning, "imputer", lambda self, columns: watched)
+    subject = Subject(None, None, None, wishes, 2.0, Filling())
+    found, words = recovered(subject, table)
+    hidden = hidden_cells(table, 0.1, 0)
+    known = [~column.is_null().to_numpy() for column in watched.table.columns]
+    np.testing.assert_array_equal(np.stack(known, 1), ~hidden)
+    assert sum(score.hidden for score in found.columns) == hidden.sum()
+    assert found.rmse < 0.8 * found.baseline
+    assert watched.settings["budget"] == budget
+    assert "second one was learned with them hidden, from 60 rows" in words
+
+
+def test_a_model_from_a_file_is_asked_itself_and_said_to_be(store):
+    model = load_model(store.model)
+    table = open_table(store.gaps).read().select([str(name) for name in model.encoding.schema])
+    subject = Subject(None, model, Path("m.vfg"), Learning(), 0.0, Filling())
+    found, words = recovered(subject, table)
+    assert sum(score.hidden for score in found.columns) > 0
+    assert words.startswith("The model came from a file. If it learned from these very cells")
+
+
+def test_a_table_with_nothing_to_hide_has_no_scores():
+    subject = Subject(None, None, None, Learning(), 0.0, Filling())
+    assert recovered(subject, pa.table({"a": [1.0, None]})) == (None, "")

@@ -51,6 +51,27 @@ def test_a_job_for_one_file_killed_while_it_writes_leaves_no_file(bench):
     assert open_table(bench.folder / "one.csv").rows == 400
 
 
+@pytest.mark.parametrize("pause", [("--pause-after", "150"), ("--pause-writing", "2")])
+def test_a_killed_job_for_one_file_goes_on_from_its_pieces(bench, pause):
+    target = f"go-on-{pause[1]}.csv"
+    with bench.job(target, *pause) as process:
+        wait_for(process, "pausing")
+        process.kill()
+        process.wait()
+    pieces = bench.folder / f".{target}.pieces"
+    assert not (bench.folder / target).exists()
+    kept = {path.name: path.stat().st_mtime_ns for path in pieces.glob("piece-*")}
+    assert len(kept) == (3 if pause[0] == "--pause-after" else 8)
+    with bench.job(target, "--pause-after", "400") as process:
+        wait_for(process, "pausing")
+        again = {path.name: path.stat().st_mtime_ns for path in pieces.glob("piece-*")}
+        assert kept.items() <= again.items()
+    assert bench.run(target)[0] == 0
+    assert not pieces.exists()
+    assert bench.run("whole.csv", "--shard-rows", "400")[0] == 0
+    assert (bench.folder / target).read_bytes() == (bench.folder / "whole.csv").read_bytes()
+
+
 def test_an_interrupt_leaves_nothing_unfinished(bench):
     with bench.job("interrupted", "--processes", "2", "--pause-writing", "2") as process:
         wait_for(process, "pausing in writing")

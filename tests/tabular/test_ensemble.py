@@ -27,7 +27,7 @@ def plan(**changes):
 
 
 def trained(values, observed, graph=None, seed=3, budget=None, **changes):
-    return bent(
+    members, mixtures, combination, _ = bent(
         star([1] * values.shape[1], 4) if graph is None else graph,
         values,
         observed,
@@ -37,6 +37,7 @@ def trained(values, observed, graph=None, seed=3, budget=None, **changes):
         progress=False,
         device=torch.device("cpu"),
     )
+    return members, mixtures, combination
 
 
 def test_the_linear_model_finds_the_correlations():

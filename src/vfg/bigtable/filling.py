@@ -105,7 +105,7 @@ def filled_batch(
     schema = filled_schema(model, batch.schema, chosen)
     if not batch.num_rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
-    part = _Part(model, batch, first_row)
+    part = _Part(model, batch, first_row, schema)
     columns = part.drawn(chosen) if chosen.draws is not None else part.expected(chosen)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -172,13 +172,13 @@ def known_names(model: TableModel, names: Sequence[str]) -> list[str]:
 class _Part:
     """A part of a table, encoded once."""
 
-    def __init__(self, model: TableModel, batch: Any, first_row: int) -> None:
+    def __init__(self, model: TableModel, batch: Any, first_row: int, schema: Any) -> None:
         self.model, self.batch = model, batch
         self.names = known_names(model, batch.schema.names)
-        whole = filled_schema(model, batch.schema)
-        arrays = [batch.column(name).cast(whole.field(name).type) for name in self.names]
-        self.types = {name: whole.field(name).type for name in self.names}
-        self.table = pa.table(arrays, names=self.names)
+        self.types = {name: schema.field(name).type for name in self.names}
+        arrays = [_typed_column(batch.column(name), self.types[name]) for name in self.names]
+        # Opened once, so that every column is read once.
+        self.table = opened(pa.table(arrays, names=self.names), model.encoding.missing_values)
         self.gaps: Mask = model.gaps(self.table)
         self.rows = np.flatnonzero(self.gaps.any(1))
         self.ids = torch.from_numpy(self.rows + first_row)
@@ -255,7 +255,7 @@ class _Part:
         whole[self.rows] = self.model.spread_out(matrix)
         table = self.model.encoding.decode(whole, self.table)
         return {
-            name: _one_piece(table.column(place).cast(self.types[name]))
+            name: _one_piece(_typed_column(table.column(place), self.types[name]))
             for place, name in enumerate(self.names)
         }
 
@@ -269,6 +269,10 @@ class _Part:
 
     def _names(self) -> list[str]:
         return list(self.batch.schema.names)
+
+
+def _typed_column(column: Any, kind: Any) -> Any:
+    return column if column.type == kind else column.cast(kind)
 
 
 def _one_piece(column: Any) -> Any:

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from vfg.engines.together import process_group
 from vfg.extras import needs
+from vfg.modelfile import dumps
 from vfg.tabular.cells import Array
 from vfg.tabular.checks import as_seed, check_count
 from vfg.tabular.imputer import VFGImputer
@@ -17,6 +19,8 @@ from vfg.tabular.schema import Schema
 from vfg.tabular.specs import Categorical, ColumnSpec
 from vfg.tabular.tables import listed
 
+from .every_row import Rows, fit_linear_to_all
+from .filling import known_names
 from .reading import Place, Source, open_table
 from .statistics import Statistics
 
@@ -35,6 +39,7 @@ def fit(
     *,
     columns: Sequence[str] | None = None,
     rows: int = MOST_ROWS,
+    every_row: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> VFGImputer:
     r"""Fit an imputer to a table of any size, in memory that does not grow with it.
@@ -46,11 +51,16 @@ def fit(
     categories of text (of columns with at most 10,000); from the drawn rows alone come means,
     deviations and code points, so categories that no drawn row has are known but never filled in.
 
+    Processes that torchrun or `vfg.engines.ray.Ray.together` started share the work of `every_row`;
+    all else happens in each of them, with the same result.
+
     Args:
         source: a table, or what `open_table` takes.
         imputer: the settings; it stays unfitted. None for the usual ones.
         columns: what to learn, by name; None for all columns.
         rows: how many rows to keep, at most; fewer are kept of tables with very many columns.
+        every_row: whether the linear model then learns from all rows of the table, in further
+            passes over it.
         progress: is told how many rows were read.
 
     Returns:
@@ -87,8 +97,33 @@ def fit(
     if sample.seen > sample.size:
         learner.set_params(**_settings(learner, sample.table, statistics))
     learner.fit(sample.table)
+    if every_row:
+        with process_group() as world:
+            known = known_names(learner.model_, names)
+            fit_linear_to_all(Rows(table, known, learner.model_, world))
     learner.set_params(**settings)
     return learner
+
+
+def fit_files(
+    files: Sequence[tuple[str, str]],
+    imputer: VFGImputer,
+    columns: Sequence[str] | None,
+    every_row: bool,
+) -> tuple[bytes, dict[str, Any] | None]:
+    """The bytes and history of a model fitted to files, for processes that work together.
+
+    Args:
+        files: their paths and formats.
+        imputer: the settings.
+        columns: what to learn, by name; None for all columns.
+        every_row: as in `fit`.
+    """
+    parts = [open_table(path, format=format) for path, format in files]
+    source = Source([file for part in parts for file in part.files])
+    model = fit(source, imputer, columns=columns, every_row=every_row).model_
+    history = None if model.history is None else model.history.to_dict()
+    return dumps(model), history  # type: ignore[arg-type]
 
 
 def chosen_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:

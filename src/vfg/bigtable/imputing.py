@@ -23,7 +23,7 @@ from vfg.training.checkpoint import fingerprint
 
 from .filling import Filling, filled_schema, known_names
 from .formats import SUFFIXES, kind_of, known_format
-from .jobs import JobFolder, job_folder
+from .jobs import JobFolder, job_folder, pieces_of
 from .reading import Place, Source, open_table
 from .writing import Sink, write_table
 
@@ -71,9 +71,10 @@ def impute(
 
     A target whose name has a suffix of a table file, and `"-"`, is one file, which appears as a
     whole or not at all. Any other target is a folder of shards `part-00000.parquet`, …, with a
-    `_manifest.json`: each shard appears as a whole, and a job that was interrupted goes on where it
-    was if it is started again. What is in a shard depends on the rows, the model and `filling`
-    alone, whatever the engine and the number of processes.
+    `_manifest.json`: each shard appears as a whole. A job that was interrupted goes on where it was
+    if it is started again; a file of more than one shard has its pieces in a hidden folder beside
+    it until it is whole. What is in a shard depends on the rows, the model and `filling` alone,
+    whatever the engine and the number of processes.
 
     Args:
         source: a table, or what `open_table` takes.
@@ -107,8 +108,7 @@ def impute(
     )
     begun = time.monotonic()
     if is_one_file(target):
-        job.into_file(target, format)
-        found = 0
+        found = job.into_file(target, format)
     else:
         found = job.into_folder(Path(target), known_format(format or "parquet"))
     return Imputed(table.rows, found, time.monotonic() - begun)
@@ -155,9 +155,17 @@ class _Job:
     engine: Engine
     progress: Progress
 
-    def into_file(self, target: str | os.PathLike[str], format: str | None) -> None:
-        with _closing(self._all()) as batches:
-            write_table(batches, self._schema, target, format=format)
+    def into_file(self, target: str | os.PathLike[str], format: str | None) -> int:
+        """The number of rows that were done already."""
+        if str(target) == "-" or len(self._sizes) < 2:
+            with _closing(self._all()) as batches:
+                write_table(batches, self._schema, target, format=format)
+            return 0
+        with pieces_of(Path(target), self._described(kind_of(target, format).format)) as place:
+            names = [f"piece-{shard:05d}" for shard in range(len(self._sizes))]
+            found = self._finished(place, names, lambda name, batch: place.keep_piece(name, batch))
+            write_table(place.pieces(names), self._schema, target, format=format)
+        return found
 
     def _all(self) -> Iterator[Any]:
         done = 0
@@ -170,17 +178,30 @@ class _Job:
     def into_folder(self, folder: Path, format: str) -> int:
         """The number of rows that were done already."""
         schema = self._schema
+
+        def write(name: str, batch: Any) -> None:
+            with Sink(folder / name, schema) as sink:
+                sink.write(batch)
+
         with job_folder(folder, self._described(format)) as place:
             names = [self._name(shard, format) for shard in range(len(self._sizes))]
-            known = {shard: None for shard, name in enumerate(names) if place.has(name)}
-            done = found = sum(self._sizes[shard] for shard in known)
-            self.progress(done, self.source.rows)
-            with _closing(self.filled(known)) as results:
-                for shard, batch in results:
-                    self._write_shard(place, names[shard], batch, schema)
-                    done += self._sizes[shard]
-                    self.progress(done, self.source.rows)
+            found = self._finished(place, names, write)
             place.finish(self.source.rows)
+        return found
+
+    def _finished(
+        self, place: JobFolder, names: list[str], write: Callable[[str, Any], None]
+    ) -> int:
+        """Fill and write all shards that are not done yet; the number of rows of the others."""
+        known = {shard: None for shard, name in enumerate(names) if place.has(name)}
+        done = found = sum(self._sizes[shard] for shard in known)
+        self.progress(done, self.source.rows)
+        with _closing(self.filled(known)) as results:
+            for shard, batch in results:
+                write(names[shard], batch)
+                place.finish_shard(names[shard], batch.num_rows)
+                done += self._sizes[shard]
+                self.progress(done, self.source.rows)
         return found
 
     def filled(self, known: Container[int]) -> Iterator[tuple[int, Any]]:
@@ -196,11 +217,6 @@ class _Job:
         with _closing(self.engine.run(self.work, parts())) as results:
             for batch in results:
                 yield shards.pop(0), batch
-
-    def _write_shard(self, place: JobFolder, name: str, batch: Any, schema: Any) -> None:
-        with Sink(place.folder / name, schema) as sink:
-            sink.write(batch)
-        place.finish_shard(name, batch.num_rows)
 
     @property
     def _schema(self) -> Any:

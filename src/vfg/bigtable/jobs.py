@@ -1,15 +1,17 @@
-"""A folder that a job writes a table to, shard after shard, and from which it can go on."""
+"""A folder that a job writes a table to, piece after piece, and from which it can go on."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vfg.engines.base import batch_from_bytes, batch_to_bytes
 from vfg.files import write_atomically
 
 from .writing import UNFINISHED
@@ -96,6 +98,15 @@ class JobFolder:
         self.manifest.rows = rows
         self._write()
 
+    def keep_piece(self, name: str, batch: Any) -> None:
+        """Write a record batch to a piece, whole or not at all."""
+        write_atomically(self.folder / name, batch_to_bytes(batch))
+
+    def pieces(self, names: Iterable[str]) -> Iterator[Any]:
+        """The record batches of pieces, bit for bit."""
+        for name in names:
+            yield batch_from_bytes((self.folder / name).read_bytes())
+
     def _write(self) -> None:
         write_atomically(self.folder / MANIFEST, self.manifest.to_json())
 
@@ -124,6 +135,45 @@ def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
         opened = JobFolder(folder, _manifest(folder, job))
         opened._write()
         yield opened
+
+
+@contextmanager
+def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
+    """A hidden folder for the pieces of one file, made or gone on with, and removed at the end.
+
+    If the block fails, the folder stays as soon as it has a piece, for the job to go on from.
+
+    Args:
+        target: the file.
+        job: what identifies the job.
+
+    Raises:
+        ValueError: if the folder holds the pieces of another job.
+        BlockingIOError: if another process works there.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as name:
+        ...     with pieces_of(Path(name, "table.csv"), {}) as place:
+        ...         print(place.folder.name)
+        ...     os.listdir(name)
+        .table.csv.pieces
+        []
+    """
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; name a file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
+    folder = target.parent / f".{target.name}.pieces"
+    made: JobFolder | None = None
+    try:
+        with job_folder(folder, job) as made:
+            yield made
+    except BaseException:
+        if made is not None and not made.manifest.shards:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder)
 
 
 @contextmanager

@@ -43,6 +43,11 @@ class TableFile(ABC):
         self._copy = copy
 
     @property
+    def is_piped(self) -> bool:
+        """Whether it came through a pipe, and can be read by this process alone."""
+        return self._copy is not None
+
+    @property
     @abstractmethod
     def schema(self) -> Any:
         """Names and types of the columns; text files are looked through for it."""

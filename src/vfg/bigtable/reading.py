@@ -67,6 +67,11 @@ class Source:
         """The names of the columns, in order; nothing is looked through for them."""
         return self.files[0].names
 
+    @property
+    def is_piped(self) -> bool:
+        """Whether a part came through a pipe, and can be read by this process alone."""
+        return any(file.is_piped for file in self.files)
+
     def leaving(self, names: Sequence[str]) -> Source:
         """The same table with some columns of text files left as the text that they are.
 

@@ -192,7 +192,12 @@ class _ArrowWriter:
 
 class _ParquetWriter:
     def __init__(self, stream: Any, schema: Any) -> None:
-        self.writer = pq.ParquetWriter(stream, schema, write_page_checksum=True)
+        # Dictionaries of measurements are as large as the cells, and take most of the time.
+        kinds = {field.name: field.type for field in schema}
+        repeated = [name for name, kind in kinds.items() if not pa.types.is_floating(kind)]
+        self.writer = pq.ParquetWriter(
+            stream, schema, use_dictionary=repeated or False, write_page_checksum=True
+        )
 
     def write(self, batch: Any) -> None:
         self.writer.write_batch(batch)

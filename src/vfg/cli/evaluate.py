@@ -8,42 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .groups import with_groups
 from .learning import Learning
-from .options import (
-    AsJson,
-    Bend,
-    Bounds,
-    Budget,
-    Columns,
-    Debug,
-    Device,
-    Exclude,
-    GraphFile,
-    InputFormat,
-    Kinds,
-    Level,
-    Members,
-    Mixtures,
-    Quiet,
-    SectionList,
-    Seed,
-    Steps,
-    TableFiles,
-    Threads,
-    Width,
-)
+from .options import AsJson, Debug, InputFormat, Level, TableFiles, Threads
 from .options import share as between
 from .output import console, print_json, print_table
 from .rivals import Entry, chosen_rivals, compete
-from .tables import chosen_columns, known_columns, opened
+from .tables import known_columns, opened
 
 if TYPE_CHECKING:
     from vfg.tabular.evaluation import Evaluation
     from vfg.tabular.model import TableModel
 
 
+@with_groups
 def evaluate(
     table: TableFiles,
+    wishes: Learning,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -64,22 +45,7 @@ def evaluate(
         typer.Option(metavar="NAMES", help="mean, knn, iterative (with commas between), or all."),
     ] = None,
     from_: InputFormat = None,
-    columns: Columns = None,
-    exclude: Exclude = None,
-    kind: Kinds = None,
-    bounds: Bounds = None,
-    graph: GraphFile = None,
-    sections: SectionList = None,
-    width: Width = None,
-    bend: Bend = True,
-    members: Members = None,
-    mixtures: Mixtures = None,
-    steps: Steps = None,
-    budget: Budget = None,
-    device: Device = None,
-    seed: Seed = 0,
     threads: Threads = None,
-    quiet: Quiet = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -89,41 +55,26 @@ def evaluate(
     """
     names = chosen_rivals(rivals)
     source = opened(table, from_)
-    wishes = Learning(
-        graph=graph,
-        sections=sections,
-        width=width,
-        kinds=kind or (),
-        bounds=bounds or (),
-        bend=bend,
-        members=members,
-        mixtures=mixtures,
-        steps=steps,
-        budget=budget,
-        device=device,
-        seed=seed,
-        quiet=quiet,
-    )
     from .asking import load_model
     from .hiding import Trial, hidden_cells, without_cells
 
     known = None if model is None else as_table_model(load_model(model))
     chosen = (
-        chosen_columns(columns, exclude, source.names)
+        wishes.chosen(source.names)
         if known is None
         else known_columns(source.names, [str(label) for label in known.encoding.schema])
     )
     whole = source.read().select(chosen)
-    hidden = hidden_cells(whole, share, seed)
+    hidden = hidden_cells(whole, share, wishes.seed)
     begun = time.monotonic()
     if known is None:
         known = wishes.imputer(chosen).fit(without_cells(whole, hidden)).model_
     trial = Trial(known, whole, hidden)
-    entries = [Entry("vfg", trial.evaluate(level, seed), time.monotonic() - begun)]
-    entries += compete(names, known, trial.values, trial.shown, trial.hidden, level, seed)
+    entries = [Entry("vfg", trial.evaluate(level, wishes.seed), time.monotonic() - begun)]
+    entries += compete(names, known, trial.values, trial.shown, trial.hidden, level, wishes.seed)
     if as_json:
         methods = [entry.to_dict() for entry in entries]
-        print_json({"share": share, "level": level, "seed": seed, "methods": methods})
+        print_json({"share": share, "level": level, "seed": wishes.seed, "methods": methods})
         return
     print_scores(entries[0].evaluation)
     if names:

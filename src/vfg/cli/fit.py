@@ -9,90 +9,60 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .groups import with_groups
+from .histories import keep_history
 from .learning import Learning
 from .options import (
     AsJson,
-    Bend,
-    Bounds,
-    Budget,
-    Columns,
     Debug,
-    Device,
-    Exclude,
-    GraphFile,
+    EngineName,
+    EveryRow,
     InputFormat,
-    Kinds,
-    Members,
-    Mixtures,
-    Quiet,
-    SectionList,
-    Seed,
-    Steps,
+    Processes,
     TableFiles,
     Threads,
-    Width,
 )
 from .output import console, print_json
-from .tables import chosen_columns, opened
+from .tables import opened
+from .together import learned_together
 
 if TYPE_CHECKING:
-    from vfg.bigtable import Source
     from vfg.tabular.model import TableModel
 
 
+@with_groups
 def fit(
     table: TableFiles,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model.")
     ],
+    wishes: Learning,
     from_: InputFormat = None,
-    columns: Columns = None,
-    exclude: Exclude = None,
-    kind: Kinds = None,
-    bounds: Bounds = None,
-    graph: GraphFile = None,
-    sections: SectionList = None,
-    width: Width = None,
-    bend: Bend = True,
-    members: Members = None,
-    mixtures: Mixtures = None,
-    steps: Steps = None,
-    budget: Budget = None,
-    device: Device = None,
-    seed: Seed = 0,
+    engine: EngineName = "local",
+    processes: Processes = 1,
+    every_row: EveryRow = False,
     threads: Threads = None,
-    quiet: Quiet = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Learn a model from a table, gaps and all.
 
     vfg fit table.csv -o model.vfg
+
+    torchrun --nproc-per-node 8 -m vfg fit table.parquet -o model.vfg
     """
     import vfg
 
     check_target(output)
     source = opened(table, from_)
-    chosen = chosen_columns(columns, exclude, source.names)
-    wishes = Learning(
-        graph=graph,
-        sections=sections,
-        width=width,
-        kinds=kind or (),
-        bounds=bounds or (),
-        bend=bend,
-        members=members,
-        mixtures=mixtures,
-        steps=steps,
-        budget=budget,
-        device=device,
-        seed=seed,
-        quiet=quiet,
-    )
+    chosen = wishes.chosen(source.names)
     begun = time.monotonic()
-    model = learned(source, chosen, wishes)
+    model = learned_together(source, chosen, wishes, engine, processes, every_row)
+    if model is None:  # another process of torchrun's writes it
+        return
     seconds = time.monotonic() - begun
     vfg.save(model, output)  # type: ignore[arg-type]
+    keep_history(output, model.history)
     found = {
         "output": str(output),
         "rows": source.rows,
@@ -100,24 +70,15 @@ def fit(
         "members": len(model.members),
         "mixtures": len(model.mixtures),
         "seconds": round(seconds, 2),
-        "seed": seed,
+        "seed": wishes.seed,
     }
     if as_json:
         print_json(found)
-    elif not quiet:
+    elif not wishes.quiet:
         console().print(
             f"{output}: {described(model)}, learned from {source.rows:,} rows in {seconds:.1f} s",
             markup=False,
         )
-
-
-def learned(source: Source, columns: list[str], wishes: Learning) -> TableModel:
-    """The model that an imputer learns from some columns of a table."""
-    from vfg.bigtable.fitting import fit as fit_table
-
-    imputer = wishes.imputer(columns)
-    model: TableModel = fit_table(source, imputer, columns=columns).model_
-    return model
 
 
 def described(model: TableModel) -> str:

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from .failing import suggested
 from .graphs import chosen_graph
+from .options import (
+    Bend,
+    Bounds,
+    Budget,
+    Columns,
+    Device,
+    Exclude,
+    GraphFile,
+    Kinds,
+    Members,
+    Mixtures,
+    Quiet,
+    SectionList,
+    Seed,
+    Steps,
+    Width,
+)
 from .progress import is_watched, watch_training
+from .tables import chosen_columns
 
 if TYPE_CHECKING:
     from vfg.sklearn import VFGImputer
@@ -21,19 +38,25 @@ if TYPE_CHECKING:
 class Learning:
     """What a user asks for; None leaves a choice to the table."""
 
-    graph: Path | None = None
-    sections: str | None = None
-    width: int | None = None
-    kinds: Sequence[str] = ()
-    bounds: Sequence[str] = ()
-    bend: bool = True
-    members: int | None = None
-    mixtures: int | None = None
-    steps: int | None = None
-    budget: float | None = None
-    device: str | None = None
-    seed: int = 0
-    quiet: bool = False
+    columns: Columns = None
+    exclude: Exclude = None
+    kinds: Kinds = None
+    bounds: Bounds = None
+    graph: GraphFile = None
+    sections: SectionList = None
+    width: Width = None
+    bend: Bend = True
+    members: Members = None
+    mixtures: Mixtures = None
+    steps: Steps = None
+    budget: Budget = None
+    device: Device = None
+    seed: Seed = 0
+    quiet: Quiet = False
+
+    def chosen(self, names: Sequence[str]) -> list[str]:
+        """The columns to learn, among those of a table."""
+        return chosen_columns(self.columns, self.exclude, names)
 
     def choices(self) -> dict[str, Any]:
         """What was chosen rather than left to the table, by name, for people; and the seed."""
@@ -64,8 +87,8 @@ class Learning:
         graph = chosen_graph(self.graph, self.sections, self.width, columns)
         return VFGImputer(
             graph,
-            schema=kinds_of(self.kinds, columns),
-            bounds=bounds_of(self.bounds, columns),
+            schema=kinds_of(self.kinds or (), columns),
+            bounds=bounds_of(self.bounds or (), columns),
             bend=self.bend,
             members=self.members,
             mixtures=self.mixtures,

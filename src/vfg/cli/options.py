@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 COMMON, LEARNING, READING, GRAPHS = "Common", "Learning", "Reading and writing", "Graph"
+SPREADING = "Large tables"
 """Panels that help is divided into."""
 
 
@@ -216,5 +217,50 @@ Level = Annotated[
     float,
     typer.Option(
         metavar="SHARE", callback=share, help="How often an interval should hold the truth."
+    ),
+]
+
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="Who works: local, or ray (processes of this machine, or of the cluster that "
+        "RAY_ADDRESS names).",
+        rich_help_panel=SPREADING,
+    ),
+]
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        "--workers",
+        min=1,
+        help="How many work at once, with one thread each.",
+        rich_help_panel=SPREADING,
+    ),
+]
+ShardRows = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="How many rows are filled at once, and written to one shard if the output is a "
+        "folder.",
+        rich_help_panel=SPREADING,
+    ),
+]
+EveryRow = Annotated[
+    bool,
+    typer.Option(
+        "--every-row",
+        help="Let the linear model learn from all rows, however many; by default from a sample of "
+        "at most 200,000.",
+        rich_help_panel=SPREADING,
+    ),
+]
+KnownModel = Annotated[
+    Path | None,
+    typer.Option(
+        "--model", "-m", metavar="MODEL", help="By default one is learned from the table."
     ),
 ]

@@ -123,6 +123,23 @@ def histogram(
     return [*map(drawable, lines), left + right.rjust(len(heights) - len(left))]
 
 
+def bars(values: Sequence[float]) -> str:
+    """Numbers as bars side by side, the least one the lowest.
+
+    Example:
+        >>> bars([1.0, 2.0, 3.0])
+        '▁▅█'
+    """
+    known = [value for value in values if math.isfinite(value)]
+    low, high = (min(known), max(known)) if known else (0.0, 0.0)
+    span = (high - low) or 1.0
+    marks = [
+        _mark(1 + round(7 * (value - low) / span)) if math.isfinite(value) else " "
+        for value in values
+    ]
+    return drawable("".join(marks))
+
+
 def bar(share: float, width: int = 24) -> str:
     """A share between 0 and 1 as a bar.
 

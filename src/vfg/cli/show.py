@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .histories import drawn_history, known_history
 from .options import AsJson, Debug
 from .output import console, print_json, print_table
 
@@ -27,7 +28,7 @@ def show(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a model knows: kind, columns, sizes and graph."""
+    """Show what a model knows: kind, columns, sizes and graph, and how its training went."""
     from vfg.graph.graphfiles import READERS, read_graph, write_graph
 
     if file.suffix.lower() in READERS:
@@ -38,6 +39,7 @@ def show(
 
         asked = respondent(file)
         graph, found = asked.graph, asked.describe()
+        found["history"] = known_history(file)
     if graph_to is not None:
         if graph is None:
             raise ValueError("the model has no graph, since no column tells anything")
@@ -48,13 +50,17 @@ def show(
     _print_model(found)
     if graph is not None:
         console().print(repr(graph), markup=False)
+    if found.get("history") is not None:
+        console().print()
+        for line in drawn_history(found["history"]):
+            console().print(line, markup=False)
 
 
 def _print_model(found: dict[str, Any]) -> None:
     facts = [
         f"{key} {_fact(value)}"
         for key, value in found.items()
-        if key not in ("kind", "columns", "graph")
+        if key not in ("kind", "columns", "graph", "history")
     ]
     if found["kind"] != "Graph":
         console().print(f"{found['kind']}: {', '.join(facts)}\n", markup=False)

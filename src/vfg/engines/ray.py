@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from vfg.extras import needs
 from vfg.tabular.checks import check_count
 
 from .base import Part, Work, batch_from_bytes, batch_to_bytes
+
+T = TypeVar("T")
 
 AHEAD = 2
 """How many parts every actor has at once: one to work on, one waiting."""
@@ -55,8 +57,7 @@ class Ray:
             ImportError: if Ray is not installed.
             RuntimeError: if an actor died again and again.
         """
-        with needs("ray"):
-            import ray
+        ray = _imported()
         with _connected(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
             actors = _actors(self.processes)
             held = [ray.put(work.to_bytes())]
@@ -75,6 +76,36 @@ class Ray:
                 raise RuntimeError(
                     f"Ray gave up on a part ({type(error).__name__}); run again to go on"
                 ) from error
+
+    def together(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in all processes at once, joined by `torch.distributed`.
+
+        Inside, `vfg.fit` and the fit of tables share their work as they do under torchrun. If a
+        process dies, all begin again; a function that keeps a checkpoint on a common disk, as
+        `vfg.fit(checkpoint=)` does, then goes on from there.
+
+        Args:
+            function: to call; what it raises first is raised here.
+            arguments: of it; anything that can be pickled.
+
+        Returns:
+            What the first process returned.
+
+        Raises:
+            ImportError: if Ray is not installed.
+            RuntimeError: if processes died again and again.
+        """
+        _imported()
+        from .together import WorkerDiedError, run_once
+
+        with _connected(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
+            for _ in range(RETRIES + 1):
+                with suppress(WorkerDiedError):
+                    return run_once(self.processes, function, arguments)
+        raise RuntimeError(
+            f"a worker of Ray died {RETRIES + 1} times, perhaps for want of memory; nothing was "
+            "written; use fewer workers on a machine, or look at Ray's logs"
+        )
 
 
 class Filler:
@@ -98,6 +129,14 @@ class Filler:
         return batch_to_bytes(self.work((first_row, batch_from_bytes(batch))))
 
 
+def _imported() -> Any:
+    """Ray, with more patience than its own for a machine that is busy."""
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
+    with needs("ray"):
+        import ray
+    return ray
+
+
 def _actors(number: int) -> list[Any]:
     import ray
 
@@ -113,14 +152,22 @@ def _connected(address: str | None, processes: int) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    # Ray counts processors by itself; where it counts fewer than asked for, actors would wait.
-    ray.init(
-        address=address,
-        num_cpus=processes if address is None else None,
-        include_dashboard=False if address is None else None,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    try:
+        # Ray counts processors by itself; where it counts fewer than asked for, actors would wait.
+        ray.init(
+            address=address,
+            num_cpus=processes if address is None else None,
+            include_dashboard=False if address is None else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ImportError, ValueError, OSError):
+        raise
+    except Exception as error:  # Ray raises bare ones
+        reason = " ".join(str(error).split())
+        raise RuntimeError(
+            f"Ray did not start ({reason}); try again, or start a cluster"
+        ) from error
     try:
         yield
     finally:

@@ -15,7 +15,8 @@ from vfg.inference import fit_spread
 from vfg.likelihoods import GaussianLikelihood
 from vfg.model import VFG
 from vfg.training.data import Table
-from vfg.training.distributed import World
+from vfg.training.distributed import joined_world
+from vfg.training.history import History
 from vfg.training.loop import Run
 from vfg.training.masking import Masking
 from vfg.training.progress import Progress
@@ -75,7 +76,7 @@ def bent(
     progress: bool,
     device: torch.device,
     members: list[VFG] | None = None,
-) -> tuple[list[VFG], list[GaussianVFG], Combination]:
+) -> tuple[list[VFG], list[GaussianVFG], Combination, History]:
     """Members that start linear and learn, all at once, to fill what is hidden from them.
 
     Every member keeps its own random cells aside, from its linear start on, and so does every
@@ -93,7 +94,7 @@ def bent(
         members: members to go on with, in place of new ones.
 
     Returns:
-        The members, the mixtures, and how they join in one answer.
+        The members, the mixtures, how they join in one answer, and how training went.
     """
     clock = Clock(budget)
     number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
@@ -113,14 +114,16 @@ def bent(
     plan = replace(plan, members=len(members))
     model = stacked(members)
     left = clock.left(0.75)
-    _train(model, values, observed, torch.cat(held, dim=1), plan, seed, left, progress, device)
+    kept_aside = torch.cat(held, dim=1)
+    history = _train(model, values, observed, kept_aside, plan, seed, left, progress, device)
     unstack(model, members)
     for k, (member, own) in enumerate(zip(members, held, strict=True)):
         if k and clock.is_past(0.9):
             member.spread.load_state_dict(members[0].spread.state_dict())
         else:
             _calibrate(member, values, observed, own, seed + k)
-    return members, mixtures, combine(model, mixtures, linears, values, observed, held)
+    joint = combine(model, mixtures, linears, values, observed, held)
+    return members, mixtures, joint, history
 
 
 def _mixtures(
@@ -217,7 +220,7 @@ def _train(
     budget: float | None,
     progress: bool,
     device: torch.device,
-) -> None:
+) -> History:
     scaling = model.scaling
     cells = ((tiled(values, plan.members) - scaling.location) / scaling.scale).float().to(device)
     seen = tiled(observed, plan.members).to(device)
@@ -231,10 +234,11 @@ def _train(
     )  # fmt: skip
     data = Table(torch.where(seen, cells, 0.0), seen, None)
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        run = Run(model, data, settings, World(), None, held.to(device))
-        run.train(Progress(settings.epochs, visible=progress))
+    with joined_world(device) as world, torch.random.fork_rng(devices=devices):
+        run = Run(model, data, settings, world, None, held.to(device))
+        history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
     model.eval().cpu()
+    return history
 
 
 def _calibrate(member: VFG, values: Tensor, observed: Tensor, held: Tensor, seed: int) -> None:

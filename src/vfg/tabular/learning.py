@@ -15,6 +15,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.graph import Graph
 from vfg.model import VFG
 from vfg.training.distributed import chosen_device
+from vfg.training.history import History
 
 from .cells import Label
 from .combining import Combination
@@ -94,8 +95,10 @@ def _learned(
     if not can_bend(graph, len(values), wishes.bend) or _is_late(spent, wishes.budget):
         return TableModel(encoding, columns, linear, [], [], plain)
     left = None if wishes.budget is None else wishes.budget - spent
-    members, mixtures, combination = _bent(graph, values, observed, wishes, left, members)
-    return TableModel(encoding, columns, linear, members, mixtures, combination)
+    members, mixtures, combination, history = _bent(graph, values, observed, wishes, left, members)
+    model = TableModel(encoding, columns, linear, members, mixtures, combination)
+    model.history = history
+    return model
 
 
 def _bent(
@@ -105,7 +108,7 @@ def _bent(
     wishes: Wishes,
     budget: float | None,
     members: list[VFG] | None,
-) -> tuple[list[VFG], list[GaussianVFG], Combination]:
+) -> tuple[list[VFG], list[GaussianVFG], Combination, History]:
     plan = planned(
         *values.shape,
         known=float(observed.double().mean()),

@@ -1,0 +1,56 @@
+"""Groups of options: one dataclass, many options, the same help and the same errors."""
+
+import dataclasses
+import inspect
+from typing import Annotated
+
+import typer
+from typer.testing import CliRunner
+
+from vfg.cli.evaluate import evaluate
+from vfg.cli.fit import fit
+from vfg.cli.groups import with_groups
+from vfg.cli.impute import impute
+from vfg.cli.learning import Learning
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    width: Annotated[int, typer.Option(min=1, help="How wide.")] = 3
+    is_round: Annotated[bool, typer.Option("--round", help="Whether round.")] = False
+
+
+@with_groups
+def draw(
+    name: Annotated[str, typer.Argument()],
+    shape: Shape,
+    loud: Annotated[bool, typer.Option("--loud")] = False,
+) -> None:
+    """Draw something."""
+    print(name, shape, loud)
+
+
+def run(*words):
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(draw)
+    return CliRunner().invoke(app, words)
+
+
+def test_options_of_a_group_reach_the_command():
+    assert run("box").stdout == "box Shape(width=3, is_round=False) False\n"
+    found = run("ball", "--width", "5", "--round", "--loud")
+    assert found.stdout == "ball Shape(width=5, is_round=True) True\n"
+
+
+def test_options_of_a_group_are_checked_and_explained():
+    assert run("box", "--width", "0").exit_code == 2
+    page = run("--help").stdout
+    assert "How wide." in page
+    assert "--round" in page
+    assert "Draw something." in page
+
+
+def test_all_commands_that_learn_have_the_same_options():
+    wanted = {field.name for field in dataclasses.fields(Learning)}
+    for command in (fit, impute, evaluate):
+        assert wanted <= set(inspect.signature(command).parameters)
