@@ -192,7 +192,7 @@ def spreads(found: Found) -> str:
     everywhere = [m for m in present if sum(m in group for group in groups) == most]
     choices = [everywhere] if everywhere == present else [everywhere, present]
     lists = [spread_table(groups, methods) for methods in choices if methods]
-    shown = "\n\n".join(filter(None, lists))
+    shown = "\n\n".join(filter(None, [*lists, draws_table(found)]))
     return SPREADS.format(tables=shown, where=named(*FIRST)) if shown else ""
 
 
@@ -209,6 +209,20 @@ def spread_table(groups: list[dict[str, Found]], methods: list[str]) -> str:
     ]
     header = [f"{len(shared)} table{'s' * (len(shared) > 1)}", "CRPS", "energy score", "coverage"]
     return rows([*header, "narrowest third", "middle", "widest", "width"], body)
+
+
+def draws_table(found: Found) -> str:
+    """Our draws and each rival's on the same tables, masks and seeds."""
+    pairs = found.get("draws", {})
+    if not pairs:
+        return ""
+    body = [
+        [label(rival), str(pair["cells"]), *[f"{x:.3f}" for x in (*pair["crps"], *pair["energy"])]]
+        for rival, pair in pairs.items()
+    ]
+    ours = label("vfg")
+    header = ["same masks and seeds", "cells", f"CRPS {ours}", "CRPS rival"]
+    return rows([*header, f"energy score {ours}", "energy score rival"], body)
 
 
 def times(found: Found) -> str:

@@ -39,6 +39,7 @@ def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: boo
         "failures": failures(cells),
         "measures": {" ".join(group): measures(groups[group], taken) for group in sorted(groups)},
         "contests": {" ".join(group): contests(groups[group]) for group in sorted(groups)},
+        "draws": draws_side_by_side(groups),
     }
     path = write("imputation", found, quick=quick)
     path.write_text(on_single_lines(path.read_text()))
@@ -129,6 +130,27 @@ def outcome(differences: list[float], level: float) -> str:
     bound = MARGIN * level + 2.0 * stdev(differences) / len(differences) ** 0.5
     average = mean(differences)
     return "win" if average < -bound else "loss" if average > bound else "draw"
+
+
+def draws_side_by_side(groups: dict[Group, Measured]) -> dict[str, dict[str, Any]]:
+    """Scores of our draws and of each rival's, means over tables, masks and seeds of both."""
+    pairs: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
+    for measured in groups.values():
+        ours = measured.get("vfg", {})
+        for rival, cells in measured.items():
+            shared = [s for s in cells if s in ours and "energy" in cells[s]]
+            pairs[rival] += [] if is_ours(rival) else [(ours[s], cells[s]) for s in shared]
+    return {
+        rival: {
+            "cells": len(found),
+            **{
+                name: [rounded(mean(pair[side][name] for pair in found)) for side in (0, 1)]
+                for name in ("crps", "energy")
+            },
+        }
+        for rival, found in sorted(pairs.items())
+        if found
+    }
 
 
 def circumstances(cell: dict[str, Any]) -> Circumstances:

@@ -17,7 +17,7 @@ from vfg.graph import Graph
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 CPU = torch.device("cpu")
-ROWS = (5_000, 10_000)
+ROWS = (3_000, 10_000)
 """How many rows a mixture is fitted to, at most, of tables that are not large and that are; every
 mixture to others."""
 COMPONENTS = (64, 96)
@@ -31,7 +31,7 @@ SHRINKAGE = (4.0, 2.0)
 Which is better depends on the table."""
 NEGLIGIBLE = 1e-2
 """Probability of a component given a row below which it is passed over."""
-WORK = 13_000_000
+WORK = 12_000_000
 """How often all mixtures together look at a row of eleven columns through a component."""
 LOOK_SECONDS = 3e-6
 """What one such look takes, about."""

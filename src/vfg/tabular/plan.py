@@ -114,8 +114,9 @@ def _usual(rows: int, columns: int) -> Plan:
         members = _between(2, round(WORK / (columns * batch * 1000)), 8)
         return Plan(members, width, _flow(64, 0.2), 1000, batch)
     if cells <= LARGE:
-        members = _between(2, round(WORK / (columns * batch * 800)), 4)
-        return Plan(members, width, _flow(64, 0.2), 800, batch)
+        # Mixtures, which have rows enough here, say most of what there is to say.
+        members = _between(2, round(0.5 * WORK / (columns * batch * 600)), 4)
+        return Plan(members, width, _flow(64, 0.2), 600, batch)
     hidden, members = 128 if columns <= 32 else 64, _between(1, 48 // columns, 2)
     return Plan(members, width, _flow(hidden, 0.1), 1200, 512)
 
