@@ -122,4 +122,6 @@ def test_every_published_part_is_reported():
 
     found = json.loads((PROJECT / "docs" / "results" / "speed.json").read_text())
     assert {part["part"] for part in found["parts"]} <= set(PARTS)
-    assert section(found).count("### ") == len(found["parts"])
+    headings = [line for line in section(found).splitlines() if line.startswith("### ")]
+    assert len(headings) >= len(found["parts"])
+    assert all(any(part["name"] in line for line in headings) for part in found["parts"])
