@@ -18,7 +18,8 @@ from torch import Tensor
 from vfg.engines.base import one_thread
 from vfg.extras import needs
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.em import Expected, Moments, chunks_of, e_step, m_step
+from vfg.gaussian.em import Expected, Moments, chunks_of, e_step
+from vfg.gaussian.maximisation import m_step
 from vfg.gaussian.parameters import Values
 from vfg.inference.propagation import evaluating
 from vfg.inputs import scaled

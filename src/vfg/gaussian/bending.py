@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vfg.gaussian.em import Chunk, chunks_of, e_step_with_pulls, m_step, mask_order
+from vfg.gaussian.em import Chunk, chunks_of, e_step_with_pulls, mask_order
+from vfg.gaussian.maximisation import m_step
 from vfg.gaussian.parameters import Values
 
 if TYPE_CHECKING:

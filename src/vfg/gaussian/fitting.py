@@ -13,7 +13,8 @@ from torch import Tensor
 
 from vfg.gaussian.active import ActiveSteps
 from vfg.gaussian.bending import Adam, bend, make_normal
-from vfg.gaussian.em import Chunk, Expected, chunks_of, e_step, m_step
+from vfg.gaussian.em import Chunk, Expected, chunks_of, e_step
+from vfg.gaussian.maximisation import m_step
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.gaussian.starting import start_values
 from vfg.inference.propagation import evaluating

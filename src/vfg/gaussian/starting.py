@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vfg.gaussian.em import chunks_of, e_step, m_step
+from vfg.gaussian.em import chunks_of, e_step
 from vfg.gaussian.factors import condition, grouped_masks
+from vfg.gaussian.maximisation import m_step
 from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
 
 FIRST_ITERATIONS = 20
