@@ -8,8 +8,7 @@ import torch
 
 from vfg.gaussian import GaussianVFG
 from vfg.graph import Graph
-from vfg.tabular.combining import exact_means
-from vfg.tabular.rowwise import ExactMeans, asked, grouped
+from vfg.tabular.rowwise import ExactMeans, asked, exact_means, grouped
 
 ROWS = 200
 

@@ -9,7 +9,7 @@ import typer
 
 from .failing import suggested
 from .options import AsJson, Debug, Output, OutputFormat, Seed, share
-from .output import console, print_json
+from .output import print_json, print_names
 
 MECHANISMS = ("mcar", "mar", "mnar")
 SIMULATED = ("synthetic", "gaussian_network")
@@ -49,10 +49,7 @@ def data(
         )
     known = names()
     if name is None:
-        if as_json:
-            print_json(known)
-        else:
-            console().print("\n".join(known), markup=False)
+        print_names(known, as_json=as_json)
         return
     if name not in known:
         raise typer.BadParameter(f"there is no table {name!r}; {suggested(name, known)}")

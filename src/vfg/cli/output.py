@@ -50,6 +50,14 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def print_names(names: Sequence[str], *, as_json: bool) -> None:
+    """Names to choose from, one a line, or as a list for scripts."""
+    if as_json:
+        print_json(list(names))
+    else:
+        console().print("\n".join(names), markup=False)
+
+
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
 ) -> None:

@@ -14,7 +14,7 @@ import typer
 from .completing import offered_experiments
 from .failing import suggested
 from .options import AsJson, Debug, Threads
-from .output import console, print_json
+from .output import print_json, print_names
 
 
 def reproduce(
@@ -44,10 +44,7 @@ def reproduce(
 
     known = list(reproducing.names())
     if name is None:
-        if as_json:
-            print_json(known)
-        else:
-            console().print("\n".join(known), markup=False)
+        print_names(known, as_json=as_json)
         return
     if name not in known:
         raise typer.BadParameter(f"there is no experiment {name!r}; {suggested(name, known)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -92,3 +94,24 @@ class Flow(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         return f"edges={self.edges}, width={self.width}"
+
+
+@contextmanager
+def for_a_while(model: nn.Module, kind: type[nn.Module], name: str, value: str) -> Iterator[None]:
+    """Set something of all modules of a kind, and set it back afterwards.
+
+    Args:
+        model: in which they are.
+        kind: of the modules.
+        name: of the attribute.
+        value: that it has meanwhile.
+    """
+    chosen = [module for module in model.modules() if isinstance(module, kind)]
+    before = [getattr(module, name) for module in chosen]
+    for module in chosen:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, former in zip(chosen, before, strict=True):
+            setattr(module, name, former)

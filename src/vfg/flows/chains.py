@@ -275,14 +275,10 @@ def _left(
     flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The halves that the coupling before left, from those that a coupling got."""
-    if number == 0:
-        return kept, moved
+    known = _same_halves(flows, number, kept, moved)
+    if known is not None:
+        return known
     flow, before = flows[number], flows[number - 1]
-    turn = _turn(before.block, flow.block, flow.width)
-    if turn == "same":
-        return kept, moved
-    if turn == "swapped":
-        return moved, kept
     state = torch.cat([kept[:, :-1], moved], dim=1).index_select(1, flow.places_one)
     return state.index_select(1, before.kept_one), state.index_select(1, before.moved_one)
 
@@ -291,16 +287,25 @@ def _unsplit(
     flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the halves that the coupling before left."""
-    if number == 0:
-        return kept, moved
+    known = _same_halves(flows, number, kept, moved)
+    if known is not None:
+        return known
     flow, before = flows[number], flows[number - 1]
-    turn = _turn(before.block, flow.block, flow.width)
-    if turn == "same":
-        return kept, moved
-    if turn == "swapped":
-        return moved, kept
     state = torch.cat([kept, moved], dim=1).index_select(1, flow.places)
     return state.index_select(1, before.kept), state.index_select(1, before.moved)
+
+
+def _same_halves(
+    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """The halves of the coupling before if they are these, in this order or the other."""
+    if number == 0:
+        return kept, moved
+    flow = flows[number]
+    turn = _turn(flows[number - 1].block, flow.block, flow.width)
+    if turn == "same":
+        return kept, moved
+    return (moved, kept) if turn == "swapped" else None
 
 
 def _arranged(flow: AffineCoupling) -> Block:

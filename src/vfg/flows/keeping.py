@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import Flow
+from .base import Flow, for_a_while
 from .conditioners import Conditioner
 
 MEMORIES = ("store", "recompute", "invert")
@@ -44,15 +44,8 @@ def keeping(model: nn.Module, memory: str) -> Iterator[None]:
         ...     flow(torch.ones(3, 5, 4))[0].sum().backward()
     """
     check_memory(memory)
-    flows = [module for module in model.modules() if isinstance(module, Flow)]
-    before = [flow.memory for flow in flows]
-    for flow in flows:
-        flow.memory = memory
-    try:
+    with for_a_while(model, Flow, "memory", memory):
         yield
-    finally:
-        for flow, former in zip(flows, before, strict=True):
-            flow.memory = former
 
 
 def check_memory(memory: str) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .base import for_a_while
+
 PRECISIONS = ("float32", "tf32", "bf16")
 """The model's own dtype, whichever it is; on GPUs with 10 bits of mantissa; hidden layers of 7."""
 
@@ -47,15 +49,8 @@ def conditioners_in(model: nn.Module, precision: str) -> Iterator[None]:
         torch.float32
     """
     check_precision(precision)
-    networks = [module for module in model.modules() if isinstance(module, Rounding)]
-    before = [network.precision for network in networks]
-    for network in networks:
-        network.precision = precision
-    try:
+    with for_a_while(model, Rounding, "precision", precision):
         yield
-    finally:
-        for network, former in zip(networks, before, strict=True):
-            network.precision = former
 
 
 def check_precision(precision: str) -> None:

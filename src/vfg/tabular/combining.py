@@ -22,6 +22,7 @@ from vfg.model import VFG
 
 from .forest import tiled
 from .mixtures import side_by_side
+from .rowwise import exact_means
 
 ROWS = 2048
 """How many rows with kept cells are looked at, about; of every member equally many."""
@@ -128,14 +129,6 @@ def member_means(
     answer = model.infer(tiled(values, members), observed=tiled(observed, members), row_ids=row_ids)
     found = torch.cat(list(answer.mean.values()), dim=1)
     return found.view(len(values), members, -1).transpose(0, 1).double()
-
-
-def exact_means(
-    model: GaussianVFG, values: Tensor, observed: Tensor, row_ids: Tensor | None = None
-) -> Tensor:
-    """What an exact model expects of every entry of a matrix, `(rows, columns)`."""
-    answer = model.infer(values, observed=observed, row_ids=row_ids)
-    return torch.cat(list(answer.mean.values()), dim=1).double()
 
 
 @torch.no_grad()

@@ -25,7 +25,6 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.parameters import factors_of
 
 from .cells import Array
-from .combining import exact_means
 
 Asked: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """What is expected of every entry, from values, which are observed, and ids of the rows."""
@@ -284,6 +283,14 @@ class ExactMeans:
         shares = np.exp(scores - np.max(scores, axis=0))
         shares /= _total(shares)
         return _total((means * shares).swapaxes(0, 1))
+
+
+def exact_means(
+    model: GaussianVFG, values: Tensor, observed: Tensor, row_ids: Tensor | None = None
+) -> Tensor:
+    """What an exact model expects of every entry of a matrix, `(rows, columns)`."""
+    answer = model.infer(values, observed=observed, row_ids=row_ids)
+    return torch.cat(list(answer.mean.values()), dim=1).double()
 
 
 def asked(model: GaussianVFG) -> Asked:
