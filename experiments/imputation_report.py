@@ -64,6 +64,10 @@ better), and wins, draws and losses: a difference counts if it is beyond 2 % plu
 errors of the paired differences over seeds.
 
 {table}
+
+Table by table, `VFGImputer` / best rival over the seeds that both have (their number):
+
+{pairs}
 """
 
 SPREADS = """### Draws and intervals
@@ -166,7 +170,25 @@ def contests(found: Found) -> str:
                     cells = [half or ["–", "–"] for half in halves]
                     body.append([label(method), named(mechanism, setting), *cells[0], *cells[1]])
     header = ["", "", "tuning half", "won / drawn / lost", "held-back half", "won / drawn / lost"]
-    return CONTESTS.format(table=rows(header, body)) if body else ""
+    return CONTESTS.format(table=rows(header, body), pairs=pairs_table(found)) if body else ""
+
+
+def pairs_table(found: Found) -> str:
+    """Our errors and those of the best rival, by table, mechanism and setting."""
+    groups = [(m, s) for m in MECHANISMS for s in SETTINGS]
+    groups = [g for g in groups if any(f" {g[0]} {g[1]}" in k for k in found["contests"])]
+    body = []
+    for table in [*found["tuning"], *found["held_back"]]:
+        contests = [found["contests"].get(f"{table} {m} {s}", {}).get("vfg") for m, s in groups]
+        body.append([table, *["–" if c is None else _pair(c) for c in contests]])
+    used = [place for place in range(len(groups)) if any(row[1 + place] != "–" for row in body)]
+    header = ["", *[named(*groups[place]) for place in used]]
+    return rows(header, [[row[0], *[row[1 + place] for place in used]] for row in body])
+
+
+def _pair(contest: Found) -> str:
+    ours, theirs = (f"{error:.3f}" for error in contest["mse"])
+    return f"{ours} / {theirs} {label(contest['rival'])} ({contest['seeds']})"
 
 
 def standing(

@@ -1,5 +1,6 @@
 """The measures behind the imputation benchmark, against brute force and known answers."""
 
+import json
 import sys
 from itertools import combinations
 from pathlib import Path
@@ -159,3 +160,23 @@ def test_slow_methods_are_kept_from_large_tables_by_the_rule():
     assert not allowed("missforest", *SHAPES["spambase"])
     assert allowed("missforest", *SHAPES["concrete"])
     assert all(allowed("vfg", *shape) for shape in SHAPES.values())
+
+
+def test_the_numbers_of_the_readme_are_those_that_were_measured():
+    project = Path(__file__).parent.parent
+    measured = json.loads((project / "docs" / "results" / "imputation.json").read_text())
+    lines = (project / "README.md").read_text().splitlines()
+    header = next(k for k, line in enumerate(lines) if "| half of the cells missing |" in line)
+    body = [line for line in lines[header + 2 : header + 20] if line.startswith("|")]
+    found = 0
+    for cells in ([c.strip() for c in line.split("|")[1:-1]] for line in body):
+        for place, group in ((0, "mcar50 in_sample"), (4, "mcar30 unseen")):
+            table, ours, other = (cell.replace("*", "") for cell in cells[place : place + 3])
+            if table:
+                contest = measured["contests"][f"{table.rstrip(chr(92))} {group}"]["vfg"]
+                assert [float(ours), float(other.split()[0])] == [
+                    round(error, 3) for error in contest["mse"]
+                ]
+                assert contest["seeds"] == (1 if table.endswith("\\") else 2)
+                found += 1
+    assert found == 33

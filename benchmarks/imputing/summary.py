@@ -114,6 +114,7 @@ def contest(ours: dict[int, dict[str, Any]], rivals: Measured) -> dict[str, Any]
     return {
         "rival": best,
         "ratio": rounded(ratios[best]),
+        "mse": [rounded(mean(side)) for side in zip(*pairs[best], strict=True)],
         "seeds": len(pairs[best]),
         "outcome": outcome([o - r for o, r in pairs[best]], mean(r for _, r in pairs[best])),
     }
