@@ -82,6 +82,12 @@ def test_components_of_no_weight_stay_finite():
     assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
+def test_every_component_keeps_its_most_probable_row():
+    steps = ActiveSteps(mixture(3).structure, [], 0.1)
+    scores = torch.tensor([[0.0, -20.0], [0.0, -10.0], [0.0, -30.0]])
+    assert steps._chosen(scores).tolist() == [[True, False], [True, True], [True, False]]
+
+
 def test_a_probability_above_one_is_refused():
     with pytest.raises(ValueError, match="negligible is a probability below 1, but got"):
         mixture(3).fit([[1.0, 2.0, 3.0]] * 4, negligible=1.5)

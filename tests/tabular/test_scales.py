@@ -35,6 +35,15 @@ def test_any_finite_column_is_standardised_and_comes_back(numbers, factor):
     np.testing.assert_allclose(back[near] / (reach or 1), cells[near] / (reach or 1), atol=1e-12)
 
 
+def test_evidence_is_seen_as_far_as_fitted_cells_lie_and_no_further():
+    cells = np.concatenate([np.random.default_rng(0).normal(size=2000), [40.0]])
+    scale = Scale.fit(Continuous(), column(cells))
+    seen = scale.encode(column([40.0, 400.0]))[0][0]
+    assert seen[0] == pytest.approx((40.0 - scale.centre) / scale.deviation)
+    assert seen[0] > 20.0
+    assert seen[1] == pytest.approx(seen[0])
+
+
 def test_mean_and_deviation_are_those_of_the_observed_cells():
     cells = np.array([3.0, np.nan, 5.0, 10.0])
     scale = Scale.fit(Continuous(), column(cells))
