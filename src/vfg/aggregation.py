@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Flow, Framed
+from vfg.flows.products import times
 from vfg.solving import positive_solve
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class GaussianWeighted(_Informed):
 
     def _learned(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
         matrix = group.share * group.learned_precision()
-        eta = group.gather((message.value * message.sent) @ matrix)
+        eta = group.gather(times(message.value * message.sent, matrix))
         return eta, group.gather_constant(message.sent[..., 0], matrix)
 
     def _carried(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, Tensor]:

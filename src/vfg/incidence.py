@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from vfg.flows.products import times
+
 
 class Incidence(nn.Module):
     """One end of every edge of a group, as rows of a block of nodes.
@@ -67,7 +69,7 @@ class Incidence(nn.Module):
 
         One matrix product per node; the summands are never written out.
         """
-        return self.by_node(weights).mT @ self.by_node(constants)
+        return times(self.by_node(weights).mT, self.by_node(constants))
 
     def by_node(self, messages: Tensor) -> Tensor:
         """`(edges, ...)` to `(nodes, fan, ...)`, padded with zeros."""

@@ -26,8 +26,6 @@ def positive_solve(matrix: Tensor, right: Tensor) -> Tensor:
         >>> positive_solve(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[3.0, 3.0]]))
         tensor([[1., 1.]])
     """
-    if torch.compiler.is_compiling():  # compilers derive for themselves
-        return torch.cholesky_solve(right[..., None], torch.linalg.cholesky_ex(matrix).L)[..., 0]
     solution: Tensor = _PositiveSolve.apply(matrix, right)  # type: ignore[no-untyped-call]
     return solution
 
@@ -43,7 +41,8 @@ class _PositiveSolve(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         matrix, factor, solution = ctx.saved_tensors
-        again = torch.is_grad_enabled()
+        # Compilers look for no derivative of the derivative.
+        again = torch.is_grad_enabled() and not torch.compiler.is_compiling()
         right = positive_solve(matrix, *gradients) if again else _substitute(factor, *gradients)
         return -right[..., :, None] * solution[..., None, :], right
 

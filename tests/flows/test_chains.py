@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from vfg.flows import Coupling, LULinear
-from vfg.flows import tiles as tile_functions
 from vfg.flows.chains import through
 from vfg.flows.dropout import drop, dropout_factor, random_bytes
 from vfg.flows.tiles import tiles
@@ -174,18 +173,6 @@ def test_forward_mode_and_function_transforms_still_work():
     _, tangent = torch.func.jvp(lambda x: through(flows, x, inverse=False)[0], (x,), (x,))
     jacobian = torch.func.jacrev(lambda x: through(flows, x, inverse=False)[0])(x)
     torch.testing.assert_close(tangent, torch.einsum("abcdef,def->abc", jacobian, x))
-
-
-def test_sums_over_rows_in_parts_are_the_same_sums():
-    left, right = data(2, 3, 4096), data(2, 4096, 5)
-    assert (tile_functions._parts(2, 4096), tile_functions._parts(2, 1000)) == (8, 1)
-    expected = left @ right
-
-    class OnDevice(torch.Tensor):
-        is_cuda = True
-
-    found = tile_functions._over_rows(left.as_subclass(OnDevice), right)
-    torch.testing.assert_close(found.as_subclass(torch.Tensor), expected)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])

@@ -90,6 +90,7 @@ def test_flows_with_kernels_are_those_without(layers, inverse, precision, monkey
     found = []
     for used in (False, True):
         monkeypatch.setattr(fused, "USED", used)
+        monkeypatch.setattr(fused, "FLOAT32", "ieee")
         torch.manual_seed(0)
         with conditioners_in(flow, precision):
             y, log_det = flow.inverse(x) if inverse else flow(x)
@@ -100,13 +101,28 @@ def test_flows_with_kernels_are_those_without(layers, inverse, precision, monkey
         torch.testing.assert_close(two, one, **close)
 
 
+class OnGpu:
+    """Stands for a tensor on a GPU."""
+
+    is_cuda, dtype, device = True, torch.float32, torch.device("cpu")
+
+
+def test_kernels_are_for_rounded_products_unless_they_are_told_how(monkeypatch):
+    monkeypatch.setattr(fused, "is_there", lambda: True)
+    monkeypatch.setattr(fused, "USED", True)
+    _, layers, _ = made(2, 5, 16, 8, 10, True, 0.0)
+    low = layers._replace(first=layers.first.bfloat16())
+    assert fused.FLOAT32 is None
+    assert fused.fits(OnGpu(), low, "relu")
+    assert not fused.fits(OnGpu(), layers, "relu")
+    monkeypatch.setattr(fused, "USED", False)
+    assert not fused.fits(OnGpu(), low, "relu")
+
+
 def test_there_is_no_kernel_for_other_activations_or_wide_layers(monkeypatch):
     monkeypatch.setattr(fused, "USED", True)
     monkeypatch.setattr(fused, "is_there", lambda: True)
-
-    class OnGpu:
-        is_cuda, dtype = True, torch.float32
-
+    monkeypatch.setattr(fused, "FLOAT32", "ieee")
     _, layers, _ = made(2, 5, 16, 8, 10, False, 0.0)
     _, wide, _ = made(2, 5, 160, 8, 10, False, 0.0)
     _, deep, _ = made(2, 5, 96, 8, 10, True, 0.0)

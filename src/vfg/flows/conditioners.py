@@ -12,10 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from . import fused
 from ._checks import check_choice, check_count, check_image, check_positive, check_rate
 from ._numerics import private_generator, uniform
 from .dropout import drop, dropout_factor, random_bytes
-from .precision import Rounding, product, rounded
+from .operators import conditioned
+from .precision import Rounding, rounded
+from .products import times
 from .shared import SharedLinear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -147,8 +150,8 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Tensor, factor: float = 1.0, precision: str = "float32") -> Tensor:
         """Map `(edges, batch, inputs)`, times a factor, to `(edges, batch, outputs)`."""
-        if precision == "tf32":
-            return self.bias + factor * product(x, self.weight, precision)
+        if x.is_cuda or precision == "tf32":
+            return rounded(self.bias, precision) + factor * times(x, self.weight, precision)
         bias, x, weight = (rounded(t, precision) for t in (self.bias, x, self.weight))
         return torch.baddbmm(bias, x, weight, alpha=factor)
 
@@ -211,11 +214,24 @@ class Conditioner(Rounding):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(edges, batch, inputs)` to `(edges, batch, outputs)`."""
+        if torch.compiler.is_compiling() and self._has_kernel(x):
+            layers = [(layer.weight, layer.bias) for layer in (*self.hidden_layers, self.last)]
+            rate = self.dropout if self.training else 0.0
+            return conditioned(x, layers, rate, self.precision)
         x, factor = x.to(self.last.weight.dtype), 1.0
         for layer in self.hidden_layers:
             x, factor = self._activated(layer(x, factor, self.precision))
         y: Tensor = self.last(x, factor, self.precision)
         return y
+
+    def _has_kernel(self, x: Tensor) -> bool:
+        """Whether all layers are one kernel where steps are compiled."""
+        layers = [*self.hidden_layers, self.last]
+        if len(layers) == 1 or not all(type(layer) is StackedLinear for layer in layers):
+            return False
+        hidden = [layer.weight.shape[2] for layer in layers[:-1]]
+        ends = layers[0].weight.shape[1] + 1, self.last.weight.shape[2]
+        return fused.suits(x, ends, hidden, self.activation, self.precision)
 
     def _activated(self, x: Tensor) -> tuple[Tensor, float]:
         """The activation with dropout, and a factor that is still to be applied."""

@@ -12,6 +12,7 @@ from ._checks import check_count, check_positive
 from .base import Flow
 from .conditioners import ACTIVATIONS, PAPER, Conditioner, Network
 from .convolutions import LocalConditioner, chequered_split
+from .halves import join, split
 from .splines import (
     bounded_bins,
     bounded_derivatives,
@@ -118,10 +119,10 @@ class CouplingLayer(Flow):
         return self._join(kept, moved), log_derivative.sum(-1)
 
     def _split(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x.index_select(-1, self.kept), x.index_select(-1, self.moved)
+        return split(x, self.kept, self.moved, self.places)
 
     def _join(self, kept: Tensor, moved: Tensor) -> Tensor:
-        return torch.cat([kept, moved], dim=-1).index_select(-1, self.places)
+        return join(kept, moved, self.kept, self.moved, self.places)
 
     def _numbers(self, kept: Tensor) -> Tensor:
         # Under autocast the network may run in half precision; the data never do.

@@ -8,7 +8,6 @@ are read; the derivative computes hidden layers again.
 from __future__ import annotations
 
 import os
-from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -18,8 +17,11 @@ from torch import Tensor
 from .dropout import dropped_levels
 from .precision import is_tf32
 
-USED = os.environ.get("VFG_FUSED", "0") == "1"
-"""Whether kernels are used where they fit."""
+USED = os.environ.get("VFG_FUSED", "1") != "0"
+"""Whether kernels are used where they fit; `VFG_FUSED=0` turns them off."""
+FLOAT32: str | None = None
+"""How triton multiplies float32 numbers that are not to be rounded; None leaves them to layers."""
+FOUND = find_spec("triton") is not None
 WIDEST = 128
 """The widest hidden layer that stays in registers, and the most inputs and outputs."""
 INNER = 64
@@ -49,21 +51,45 @@ class Layers(NamedTuple):
 
 def fits(inputs: Tensor, layers: Layers, activation: str) -> bool:
     """Whether there is a kernel for these layers."""
-    if not (USED and is_there() and inputs.is_cuda and inputs.dtype == torch.float32):
-        return False
-    hidden = layers.first.shape[2]
+    hidden = [layers.first.shape[2]]
+    if layers.inner is not None:
+        hidden.append(layers.inner.shape[2])
+    if layers.first.dtype == torch.bfloat16:
+        precision = "bf16"
+    else:
+        precision = "tf32" if is_tf32(inputs.device) else "float32"
+    ends = layers.first.shape[1], layers.last.shape[1]
+    return suits(inputs, ends, hidden, activation, precision)
+
+
+def suits(
+    inputs: Tensor, ends: tuple[int, int], hidden: list[int], activation: str, precision: str
+) -> bool:
+    """The same by sizes.
+
+    Args:
+        inputs: what the conditioner would see.
+        ends: how many inputs, a constant one included, and outputs it has.
+        hidden: widths of its hidden layers.
+        activation: after them.
+        precision: of the products.
+    """
     return (
-        activation == "relu"
-        and max(layers.first.shape[1], layers.last.shape[1]) <= WIDEST
-        and hidden <= (WIDEST if layers.inner is None else INNER)
-        and (layers.inner is None or layers.inner.shape[2] == hidden)
+        USED
+        and is_there()
+        and inputs.is_cuda
+        and inputs.dtype == torch.float32
+        and (precision != "float32" or FLOAT32 is not None)
+        and activation == "relu"
+        and max(ends) <= WIDEST
+        and hidden in ([hidden[0]], [hidden[0]] * 2)
+        and hidden[0] <= (WIDEST if len(hidden) == 1 else INNER)
     )
 
 
-@cache
 def is_there() -> bool:
     """Whether kernels can be compiled."""
-    return find_spec("triton") is not None
+    return FOUND
 
 
 def forward(inputs: Tensor, layers: Layers) -> Tensor:
@@ -115,8 +141,8 @@ def _operands(inputs: Tensor, layers: Layers) -> tuple[Tensor, ...]:
     noise = [layer.contiguous() for layer in layers.noise] or [first]
     inner = first if layers.inner is None else layers.inner.contiguous()
     shift = first if layers.shift is None else layers.shift.contiguous()
-    tensors = (inputs.contiguous(), first, inner, shift, layers.last.contiguous(), layers.bias)
-    return *tensors, noise[0], noise[-1]
+    tensors = (inputs.contiguous(), first, inner, shift, layers.last.contiguous())
+    return *tensors, layers.bias.contiguous(), noise[0], noise[-1]
 
 
 def _sizes(inputs: Tensor, layers: Layers) -> dict[str, Any]:
@@ -132,7 +158,7 @@ def _sizes(inputs: Tensor, layers: Layers) -> dict[str, Any]:
         "OUTPUTS_UP": _rounded_up(outputs),
         "HAS_INNER": layers.inner is not None,
         "BLOCK": 64 if max(inputs_, outputs) <= 64 else 32,
-        "PRECISION": "tf32" if is_tf32(inputs.device) else "ieee",
+        "PRECISION": "tf32" if is_tf32(inputs.device) else FLOAT32 or "ieee",
         "num_warps": 8 if hidden > 64 else 4,
     }
 

@@ -11,9 +11,12 @@ from torch.nn import functional
 from ._checks import check_count
 from ._numerics import normal, private_generator, without_autocast
 from .base import Flow
+from .products import times
 
 FEW = 4
 """Up to so many reflections a few products are faster than a triangular solver."""
+NARROW = 64
+"""Up to this width a product with a whole matrix takes no longer than reading the states."""
 
 
 class Permutation(Flow):
@@ -109,6 +112,8 @@ class LULinear(Flow):
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         matrix = self._matrix(x.dtype)
         with without_autocast(x):
+            if x.is_cuda:
+                return self._shift_like(x) + times(x, matrix.mT), self._log_det(x)
             y = torch.baddbmm(self._shift_like(x), x, matrix.mT)
         return y, self._log_det(x)
 
@@ -216,12 +221,12 @@ class Householder(Flow):
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         unit, mixed = self._factors(x.dtype)
         with without_autocast(x):
-            return x - (x @ mixed.mT) @ unit, x.new_zeros(x.shape[:-1])
+            return _rotated(x, mixed, unit), x.new_zeros(x.shape[:-1])
 
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
         unit, mixed = self._factors(y.dtype)
         with without_autocast(y):
-            return y - (y @ unit.mT) @ mixed, y.new_zeros(y.shape[:-1])
+            return _rotated(y, unit, mixed), y.new_zeros(y.shape[:-1])
 
     def _factors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The unit vectors V and S^{-1} V."""
@@ -232,6 +237,14 @@ class Householder(Flow):
         if unit.shape[1] <= FEW:
             return unit, _substituted(triangle, unit)
         return unit, torch.linalg.solve_triangular(triangle, unit, upper=True)
+
+
+def _rotated(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """`x - (x @ first.mT) @ second`, on a GPU by one matrix, so that states are read once."""
+    if not x.is_cuda or x.shape[-1] > NARROW:
+        return x - (x @ first.mT) @ second
+    identity = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    return times(x, identity - first.mT @ second)
 
 
 def _substituted(triangle: Tensor, right: Tensor) -> Tensor:

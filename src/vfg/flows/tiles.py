@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from . import fused
 from .dropout import drop
+from .products import over_rows
 
 TILE = 1 << 18
 """How many numbers of a hidden layer a tile has per thread, so that it stays in a core's cache."""
@@ -280,44 +281,22 @@ def _through_network(
     shape = tuple(hidden[-1].value.shape)
     numbers = numbers.to(block.last.dtype)
     gradient = torch.bmm(numbers.mT, block.last, out=room.take("gradient 0", shape, numbers))
-    found.last.add_(_over_rows(numbers, hidden[-1].value))
+    found.last.add_(over_rows(numbers, hidden[-1].value))
     for number in reversed(range(len(block.inner))):
         gradient = _inactivated(gradient, hidden[number + 1], block, moves.noise, number + 1, room)
         weight, _ = block.inner[number]
-        found.inner[number][0].add_(_over_rows(hidden[number].value.mT, gradient))
+        found.inner[number][0].add_(over_rows(hidden[number].value.mT, gradient))
         found.inner[number][1].add_(gradient.sum(1, keepdim=True, dtype=found.bias.dtype))
         name = f"gradient {len(block.inner) - number}"
         out = room.take(name, tuple(hidden[number].value.shape), numbers)
         gradient = torch.bmm(gradient, weight.mT, out=out)
     gradient = _inactivated(gradient, hidden[0], block, moves.noise, 0, room)
     kept = moves.kept.to(gradient.dtype)
-    found.first.add_(_over_rows(kept, gradient))
+    found.first.add_(over_rows(kept, gradient))
     if gradient.dtype == gradient_kept.dtype:
         gradient_kept.baddbmm_(block.first[:, :-1], gradient.mT)
     else:
         gradient_kept.add_(torch.bmm(block.first[:, :-1], gradient.mT))
-
-
-def _over_rows(left: Tensor, right: Tensor) -> Tensor:
-    """`(edges, a, rows)` times `(edges, rows, b)`, on a GPU in parts that are added afterwards.
-
-    The result is small and the sum long: in one piece few of a GPU's processors would work on it.
-    """
-    edges, a, rows = left.shape
-    parts = _parts(edges, rows) if left.is_cuda else 1
-    if parts == 1:
-        return torch.bmm(left, right)
-    pieces = left.unflatten(2, (parts, -1)).transpose(1, 2).reshape(edges * parts, a, -1)
-    products = torch.bmm(pieces, right.reshape(edges * parts, -1, right.shape[2]))
-    return products.view(edges, parts, a, -1).sum(1)
-
-
-def _parts(edges: int, rows: int) -> int:
-    """How many equal parts a sum over rows is cut into: of 512 rows at least, 1,024 in all."""
-    parts = 1
-    while rows % (2 * parts) == 0 and rows >= 1024 * parts and edges * parts < 1024:
-        parts *= 2
-    return parts
 
 
 def _inactivated(

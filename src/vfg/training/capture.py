@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import math
+import time
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -44,29 +46,45 @@ class Recorder:
 
     def record(self, work: Work) -> Work:
         """What replays the work, which is not run now; the work itself if it cannot be recorded."""
-        graph = torch.cuda.CUDAGraph()
-        for generator in self.generators:
-            graph.register_generator_state(generator)
         # What is freed while recording would wait for the device.
         gc.collect()
         torch.cuda.synchronize(self.device)
         before = [generator.clone_state() for generator in self.drawn_from]
         try:
-            with torch.cuda.stream(self.stream):
-                graph.capture_begin(pool=self.pool)
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
+            return self._recorded(work).replay
         except RuntimeError as error:
-            # A recording that fails leaves its generators believing that they are recorded.
-            for generator, state in zip(self.drawn_from, before, strict=True):
-                generator.graphsafe_set_state(state)
-            torch.cuda.synchronize(self.device)
+            self._recover(before)
             reason = str(error).partition("\n")[0]
             warnings.warn(f"steps are not recorded and run slower: {reason}", stacklevel=2)
             return work
-        return graph.replay
+
+    def _recover(self, before: list[torch.Generator]) -> None:
+        """Make everything usable again after a recording that failed.
+
+        Its generators believe that they are still recorded, and work that was recorded before could
+        neither draw nor be replayed. A recording that succeeds ends that; if none does, generators
+        go on in the states `before`, apart from what was recorded.
+        """
+        torch.cuda.synchronize(self.device)
+        self.pool = torch.cuda.graph_pool_handle()  # the old one may never be closed
+        try:
+            self._recorded(lambda: torch.zeros(1, device=self.device))
+        except RuntimeError:
+            for generator, state in zip(self.drawn_from, before, strict=True):
+                generator.graphsafe_set_state(state)
+        torch.cuda.synchronize(self.device)
+
+    def _recorded(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.stream(self.stream):
+            graph.capture_begin(pool=self.pool)
+            try:
+                work()
+            finally:
+                graph.capture_end()
+        return graph
 
 
 class Replayed:
@@ -89,6 +107,10 @@ class Replayed:
         self.work, self.recorder = work, recorder
         self.calls = 0
         self.replay: Work | None = None
+        self.recorded_at = -math.inf
+        """When it was recorded, on the clock of `time.monotonic`; infinite while it will be."""
+        if recorder is not None:
+            self.recorded_at = math.inf
 
     def __call__(self) -> None:
         """Do the work once."""
@@ -98,7 +120,9 @@ class Replayed:
         elif self.calls <= WARM_UP:
             self.recorder.warm_up(self._run)
         else:
-            self.replay = self.replay or self.recorder.record(self._run)
+            if self.replay is None:
+                self.replay = self.recorder.record(self._run)
+                self.recorded_at = time.monotonic()
             self.replay()
 
     def _run(self) -> None:

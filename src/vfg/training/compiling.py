@@ -1,4 +1,4 @@
-"""Whether compiling a step on a CPU pays, and compiling it."""
+"""Whether compiling a step pays, and compiling it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from torch import Tensor, nn
 from vfg.flows import SplineCoupling
 
 Loss = Callable[..., Tensor]
-COST = 120.0
-"""Seconds that compiling takes on two cores; see the part `compile` of benchmarks/speed.py."""
+COST = {"cpu": 120.0, "cuda": 40.0}
+"""Seconds that compiling takes, by device, on a CPU with two cores; see the part `compile` of
+benchmarks/speed.py."""
 GAIN = 2.0
-"""By how much steps of spline couplings are faster then; those of others gain nothing or little."""
+"""By how much steps of spline couplings are faster on a CPU; others gain nothing or little."""
+GPU_GAIN = {"float32": 1.0, "tf32": 1.0, "bf16": 1.0}
+"""By how much steps are faster on a GPU, by the precision of the conditioners."""
 MARGIN = 2.0
 """How many times the cost has to be saved: a guess that is wrong must not cost much."""
 
@@ -25,36 +28,48 @@ def check_compile(compile: bool | str) -> None:
         raise ValueError(f'compile is True, False or "auto", but got {compile!r}')
 
 
-def expected_gain(model: nn.Module) -> float:
-    """By how much compiled steps of a model on a CPU are expected to be faster.
+def expected_gain(model: nn.Module, device: str, precision: str = "float32") -> float:
+    """By how much compiled steps of a model are expected to be faster.
+
+    Args:
+        model: a model or flow.
+        device: `"cpu"` or `"cuda"`.
+        precision: of its conditioners.
 
     Example:
         >>> import vfg
-        >>> expected_gain(vfg.Coupling(kind="spline").build(edges=1, width=4))
+        >>> expected_gain(vfg.Coupling(kind="spline").build(edges=1, width=4), "cpu")
         2.0
-        >>> expected_gain(vfg.Coupling().build(edges=1, width=4))
+        >>> expected_gain(vfg.Coupling().build(edges=1, width=4), "cpu")
         1.0
     """
+    if device == "cuda":
+        return GPU_GAIN[precision]
     return GAIN if any(isinstance(part, SplineCoupling) for part in model.modules()) else 1.0
 
 
-def pays(steps: int, seconds: float, gain: float, budget: float | None = None) -> bool:
+def pays(
+    steps: int, seconds: float, gain: float, cost: float, budget: float | None = None
+) -> bool:
     """Whether compiling the steps that are left saves clearly more time than it takes.
 
     Args:
         steps: how many are left.
         seconds: what one takes as it is.
         gain: by how much compiled ones are expected to be faster.
+        cost: seconds that compiling takes.
         budget: seconds that are left, if they are limited.
 
     Example:
-        >>> pays(1000, 0.1, gain=2.0), pays(10_000, 0.1, gain=2.0), pays(10_000, 0.1, gain=1.0)
-        (False, True, False)
+        >>> pays(1000, 0.1, gain=2.0, cost=120.0), pays(10_000, 0.1, gain=2.0, cost=120.0)
+        (False, True)
+        >>> pays(10_000, 0.1, gain=1.0, cost=120.0)
+        False
     """
     work = steps * seconds
     if budget is not None:
         work = min(work, budget)
-    return work * (1.0 - 1.0 / gain) > MARGIN * COST
+    return work * (1.0 - 1.0 / gain) > MARGIN * cost
 
 
 def compiled(loss: Loss) -> Loss:

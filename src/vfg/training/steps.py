@@ -14,7 +14,7 @@ from vfg.flows.keeping import keeping
 from vfg.flows.precision import conditioners_in
 from vfg.model import VFG
 from vfg.training.capture import Recorder, Replayed
-from vfg.training.compiling import compiled, expected_gain, pays
+from vfg.training.compiling import COST, compiled, expected_gain, pays
 from vfg.training.data import Table
 from vfg.training.distributed import World
 from vfg.training.losses import BoundLoss, SurrogateLoss
@@ -55,8 +55,7 @@ class Steps:
         self.finite = torch.ones((), dtype=torch.bool, device=device)
         is_recorded = device.type == "cuda" and world.size == 1
         self.recorder = Recorder(device, [self.generator]) if is_recorded else None
-        is_alone = device.type == "cpu" and world.size == 1
-        self.may_compile = settings.compile == "auto" and is_alone
+        self.may_compile = settings.compile == "auto" and world.size == 1
         self.kinds: dict[tuple[bool, int], Replayed] = {}
 
     def epoch(
@@ -81,18 +80,25 @@ class Steps:
             self.rows.copy_(rows)
             self.optimiser.rate = rate(step)
             self._kind(step)()
-        if self.may_compile:
-            self._decide(number + 1, (time.monotonic() - begun) / self.number)
         self.model.eval()
-        return (self.total / self.number).tolist(), bool(self.finite)
+        terms = (self.total / self.number).tolist()  # waits for the device
+        if self.may_compile and not self._is_new(begun):
+            self._decide(number + 1, (time.monotonic() - begun) / self.number)
+        return terms, bool(self.finite)
+
+    def _is_new(self, begun: float) -> bool:
+        """Whether steps were recorded since then, so that the time since says little."""
+        return any(kind.recorded_at >= begun for kind in self.kinds.values())
 
     def _decide(self, done: int, seconds: float) -> None:
-        """Compile the loss if that pays, which the first epoch tells."""
+        """Compile the loss if that pays, which the first epoch tells that is like all others."""
         self.may_compile = False
         left = (self.settings.epochs - done) * self.number
-        budget = self.settings.budget
-        if pays(left, seconds, expected_gain(self.model), budget):
+        kind = self.rows.device.type
+        gain, cost = expected_gain(self.model, kind, self.settings.precision), COST[kind]
+        if pays(left, seconds, gain, cost, self.settings.budget):
             self.loss = compiled(self.loss)
+            self.kinds.clear()
 
     def _begin(self, seed: int, beta: float) -> None:
         torch.manual_seed(seed * 1009 + self.world.rank)  # dropout, inside a forked generator
