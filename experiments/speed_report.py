@@ -28,7 +28,8 @@ STEPS = """### A whole training step, {name}
 
 Gathering rows, masks, both passes, the derivative, clipping and AdamW. The floor is the larger of
 three times the forward products at {rate:.2f} TFLOP/s and of parameters, gradients, moments and
-inputs once at {band:.0f} GB/s, both measured here.
+inputs once at {band:.0f} GB/s, both measured here; it is that of float32, whatever the precision of
+the conditioners.{rounded}
 
 {table}
 """
@@ -54,9 +55,11 @@ registers; the difference is that of gradients, relative to the largest.
 {table}
 """
 
+ROUNDED = """ Large products in {rates} have a lower floor of their own."""
+
 COMPILE = """### Compiled steps, {name}
 
-A training step of a star over 16 leaves, batch 256, as it is and compiled by `torch.compile`.
+A training step {what}, as it is and compiled by `torch.compile`.
 
 {table}
 """
@@ -128,23 +131,27 @@ def _edges(device: Found, cases: list[Found]) -> str:
 
 
 def _steps(device: Found, found: Found) -> str:
-    body = [
-        [
-            case["model"],
-            f"{case['batch']:,}",
-            _ms(case["step"]),
-            _ms(case["floor"]),
-            f"{case['over floor']:.1f}x",
-            f"{case['step'] / case['products']:.1f}x" if "products" in case else "",
-        ]
-        for case in found["cases"]
-    ]
-    header = ["model", "batch", "step, ms", "floor, ms", "over floor", "over plain products"]
     rates = found["rates"]
+    by_precision = dict(rates.get("operations per second by precision", {}))
+    by_precision.pop("float32", None)
+    body = []
+    for case in found["cases"]:
+        line = [case["model"], f"{case['batch']:,}", case.get("precision", "float32")]
+        line += [_ms(case["step"]), _ms(case["floor"]), f"{case['over floor']:.1f}x"]
+        if by_precision:
+            own = case["floor of the precision"], case["over floor of the precision"]
+            body.append([*line, _ms(own[0]), f"{own[1]:.1f}x"])
+        else:
+            times = case["step"] / case["products"] if "products" in case else None
+            body.append([*line, "" if times is None else f"{times:.1f}x"])
+    header = ["model", "batch", "conditioners", "step, ms", "floor, ms", "over floor"]
+    header += ["floor of the precision, ms", "over it"] if by_precision else ["over plain products"]
+    named = " and ".join(f"{p} ({r / 1e12:.0f} TFLOP/s)" for p, r in by_precision.items())
     return STEPS.format(
         name=device["name"],
         rate=rates["operations per second"] / 1e12,
         band=rates["bytes per second"] / 1e9,
+        rounded=ROUNDED.format(rates=named) if by_precision else "",
         table=rows(header, body),
     )
 
@@ -202,14 +209,19 @@ def _fused(device: Found, found: list[Found]) -> str:
 
 
 def _compile(device: Found, found: list[Found]) -> str:
+    is_real = bool(found) and "model" in found[0]
     body = []
     for case in found:
         pays = case["steps until it pays"]
         times = [_ms(case[manner]) for manner in ("as it is", "compiled")]
         compiling = f"{case['seconds to compile']:.0f}"
-        body.append([case["flow"], *times, compiling, "never" if pays is None else f"{pays:,}"])
-    header = ["flow", "as it is, ms", "compiled, ms", "compiling, s", "pays after steps"]
-    return COMPILE.format(name=device["name"], table=rows(header, body))
+        subject = (case["model"], f"{case['batch']:,}", case["precision"]) if is_real else ()
+        line = [*(subject or (case["flow"],)), *times, compiling]
+        body.append([*line, "never" if pays is None else f"{pays:,}"])
+    named = ["model", "batch", "conditioners"] if is_real else ["flow"]
+    what = "of whole models" if is_real else "of a star over 16 leaves, batch 256"
+    header = [*named, "as it is, ms", "compiled, ms", "compiling, s", "pays after steps"]
+    return COMPILE.format(name=device["name"], what=what, table=rows(header, body))
 
 
 def _masks(device: Found, found: list[Found]) -> str:

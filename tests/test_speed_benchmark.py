@@ -125,3 +125,32 @@ def test_every_published_part_is_reported():
     headings = [line for line in section(found).splitlines() if line.startswith("### ")]
     assert len(headings) >= len(found["parts"])
     assert all(any(part["name"] in line for line in headings) for part in found["parts"])
+
+
+def test_steps_are_told_over_the_floor_of_float32_and_over_that_of_their_precision():
+    from speed_report import speed as section
+
+    rates = {"operations per second": 5e13, "bytes per second": 4e12}
+    rates["operations per second by precision"] = {"float32": 5e13, "bf16": 7e14}
+    case = {"model": "m", "batch": 2048, "precision": "bf16", "step": 0.02, "floor": 0.005}
+    case |= {
+        "over floor": 4.0,
+        "floor of the precision": 0.001,
+        "over floor of the precision": 20.0,
+    }
+    about = {"threads": 1, "load": 0.0, "seconds": 1.0, "machine": {"torch": "2"}}
+    part = part_of("steps", "GPU", found={"rates": rates, "cases": [case]}) | about
+    text = section({"parts": [part]})
+    assert "| m | 2,048 | bf16 | 20 | 5 | 4.0x | 1 | 20.0x |" in text
+    assert "bf16 (700 TFLOP/s)" in text
+
+
+def test_compiled_models_are_told_by_batch_and_precision():
+    from speed_report import speed as section
+
+    case = {"model": "m", "batch": 2048, "precision": "tf32", "as it is": 0.02, "compiled": 0.01}
+    case |= {"seconds to compile": 40.0, "steps until it pays": 4000}
+    about = {"threads": 1, "load": 0.0, "seconds": 1.0, "machine": {"torch": "2"}}
+    text = section({"parts": [part_of("compile", "GPU", found=[case]) | about]})
+    assert "| m | 2,048 | tf32 | 20 | 10 | 40 | 4,000 |" in text
+    assert "of whole models" in text

@@ -15,6 +15,8 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from vfg.flows.precision import rounded, tensor_cores
+
 from .cells import Cells
 
 Work = Callable[[], object]
@@ -89,11 +91,12 @@ def medians(works: Mapping[str, Work], device: torch.device, cap: float) -> dict
     return {name: median(times) for name, times in in_turns(works, device, cap).items()}
 
 
-def matrix_rate(device: torch.device, *, quick: bool = False) -> float:
-    """Float32 operations per second of a large matrix product."""
+def matrix_rate(device: torch.device, *, quick: bool = False, precision: str = "float32") -> float:
+    """Operations per second of a large matrix product in a precision of conditioners."""
     size = 512 if quick else 8192 if device.type == "cuda" else 1536
-    a, b = torch.randn(2, size, size, device=device)
-    best = min(seconds(lambda: a @ b, device) for _ in range(8))
+    a, b = rounded(torch.randn(2, size, size, device=device), precision)
+    with tensor_cores(precision, device):
+        best = min(seconds(lambda: a @ b, device) for _ in range(8))
     return 2.0 * size**3 / best
 
 

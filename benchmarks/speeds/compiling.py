@@ -9,11 +9,13 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import vfg
+from vfg.flows.precision import PRECISIONS
 
 from .clock import Where, Work, medians, seconds
-from .steps import run_of
+from .steps import BATCHES, MODELS, beta_of, run_of
 
 FLOWS = {
     "affine couplings (tiles)": vfg.Coupling(blocks=4, hidden=64, layers=2),
@@ -22,40 +24,63 @@ FLOWS = {
     "convolutions": vfg.Coupling(blocks=4, hidden=64, layers=2, image=(4, 4)),
 }
 BATCH = 256
+RECORDED = 3
+"""After so many calls a GPU has recorded a step."""
 
 
 def measured(where: Where) -> list[dict[str, Any]]:
-    """Seconds per step as it is and compiled, by the flows of a star over 16 leaves."""
-    for name in [] if where.quick else FLOWS:
-        key = {"flow": name, "batch": BATCH}
+    """Seconds per step as it is and compiled: of real models on a GPU, of flows on a CPU."""
+    keys = [] if where.quick else _models() if where.is_cuda else _stars()
+    for key in keys:
         if where.cells.get(key) is None and where.has_time:
-            where.cells.add(key, _case(name, where))
+            where.cells.add(key, _case(key, where))
             print(where.cells.get(key), flush=True)
-    cells = [(name, where.cells.get({"flow": name, "batch": BATCH})) for name in FLOWS]
-    return [{"flow": name, **cell} for name, cell in cells if cell is not None]
+    cells = [(key, where.cells.get(key)) for key in keys]
+    return [{**key, **cell} for key, cell in cells if cell is not None]
 
 
-def _case(name: str, where: Where) -> dict[str, Any]:
-    graph = vfg.Graph.star({f"x{k}": 1 for k in range(16)}, width=16)
-    generator = torch.Generator().manual_seed(0)
-    table = torch.randn(BATCH, 16, generator=generator)
+def _stars() -> list[dict[str, Any]]:
+    return [{"flow": name, "batch": BATCH} for name in FLOWS]
+
+
+def _models() -> list[dict[str, Any]]:
+    return [
+        {"model": name, "batch": batch, "precision": precision}
+        for batch in reversed(BATCHES)
+        for name in MODELS
+        for precision in PRECISIONS
+    ]
+
+
+def _case(key: dict[str, Any], where: Where) -> dict[str, Any]:
     works: dict[str, Work] = {}
     first: dict[str, float] = {}
+    torch.compiler.reset()
     for manner in ("as it is", "compiled"):
-        model = vfg.VFG(graph, flow=FLOWS[name], aggregation="mean")
-        compiles = manner == "compiled"
-        run = run_of(model, table, BATCH, where.device, beta=1.0, compile=compiles)
+        model, table = _subject(key)
+        run = run_of(
+            model, table, key["batch"], where.device, beta=beta_of(key.get("model", "")),
+            compile=manner == "compiled", precision=key.get("precision", "float32"),
+        )  # fmt: skip
         run.steps._begin(0, 1.0)
         run.model.train()
         works[manner] = run.steps._kind(0)
-        first[manner] = seconds(works[manner], where.device)
-    times = medians(works, where.device, 2.0)
+        calls = [seconds(works[manner], where.device) for _ in range(RECORDED)]
+        first[manner] = calls[0]
+    times = medians(works, where.device, 0.6 if where.is_cuda else 2.0)
     saved = times["as it is"] - times["compiled"]
+    compiling = first["compiled"] - first["as it is"]
     return {
-        "seconds to compile": first["compiled"] - first["as it is"],
+        "seconds to compile": compiling,
         "as it is": times["as it is"],
         "compiled": times["compiled"],
-        "steps until it pays": (
-            math.ceil((first["compiled"] - first["as it is"]) / saved) if saved > 0.0 else None
-        ),
+        "steps until it pays": math.ceil(compiling / saved) if saved > 0.0 else None,
     }
+
+
+def _subject(key: dict[str, Any]) -> tuple[vfg.VFG, Tensor]:
+    if "model" in key:
+        return MODELS[key["model"]](max(key["batch"], 2000))
+    graph = vfg.Graph.star({f"x{k}": 1 for k in range(16)}, width=16)
+    table = torch.randn(BATCH, 16, generator=torch.Generator().manual_seed(0))
+    return vfg.VFG(graph, flow=FLOWS[key["flow"]], aggregation="mean"), table

@@ -24,7 +24,8 @@ def measured(where: Where) -> list[dict[str, Any]]:
 
 def _case(name: str, batch: int, precision: str, where: Where) -> dict[str, Any]:
     case: dict[str, Any] = {"model": name, "batch": batch, "precision": precision}
-    before = fused.USED
+    before = fused.USED, fused.FLOAT32
+    fused.FLOAT32 = fused.FLOAT32 or "ieee"  # so that there is something to compare
     try:
         case["difference"] = _difference(name, precision, where)
         works = {manner: _work(name, batch, precision, manner, where) for manner in MANNERS}
@@ -32,7 +33,7 @@ def _case(name: str, batch: int, precision: str, where: Where) -> dict[str, Any]
     except Exception as error:  # compilers fail in many ways, and that is a result too
         case["error"] = f"{type(error).__name__}: {error}"[:300]
     finally:
-        fused.USED = before
+        fused.USED, fused.FLOAT32 = before
     print(case, flush=True)
     return case
 

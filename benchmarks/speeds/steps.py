@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import vfg
 from vfg.data import NETWORK, gaussian_network
 from vfg.flows.conditioners import StackedLinear
+from vfg.flows.precision import PRECISIONS
 from vfg.tabular.ensemble import MASKING, fit_linear, star
 from vfg.tabular.forest import stacked, tiled
 from vfg.tabular.plan import planned
@@ -27,14 +28,20 @@ BATCHES = (2048, 65536)
 
 
 def measured(where: Where) -> dict[str, Any]:
-    """The machine's rates, and milliseconds by model and batch."""
+    """The machine's rates, and milliseconds by model, batch and precision of conditioners."""
     device, quick = where.device, where.quick
-    rates = {
+    precisions = PRECISIONS if where.is_cuda else PRECISIONS[:1]
+    rates: dict[str, Any] = {
         "operations per second": matrix_rate(device, quick=quick),
         "bytes per second": bandwidth(device, quick=quick),
+        "operations per second by precision": {
+            precision: matrix_rate(device, quick=quick, precision=precision)
+            for precision in precisions
+        },
     }
     batches = (64,) if quick else BATCHES if device.type == "cuda" else (256, 2048)
-    cases = [_case(name, batch, device, rates, quick) for name in MODELS for batch in batches]
+    plans = [(name, batch, p) for name in MODELS for batch in batches for p in precisions]
+    cases = [_case(*plan, device, rates, quick) for plan in plans if where.has_time]
     return {"rates": rates, "cases": cases}
 
 
@@ -85,26 +92,40 @@ def network(rows: int) -> tuple[vfg.VFG, Tensor]:
 MODELS = {"letter imputer": letter, "MNIST tree": mnist, "gaussian network": network}
 
 
+def beta_of(name: str) -> float:
+    """The weight of the KL terms in steps of a model."""
+    return 0.0 if name == "letter imputer" else 1.0
+
+
 def _case(
-    name: str, batch: int, device: torch.device, rates: dict[str, float], quick: bool
+    name: str, batch: int, precision: str, device: torch.device, rates: dict[str, Any], quick: bool
 ) -> dict[str, Any]:
     model, table = MODELS[name](max(batch, 2000))
-    run = run_of(model, table, batch, device, beta=0.0 if name == "letter imputer" else 1.0)
+    run = run_of(model, table, batch, device, beta=beta_of(name), precision=precision)
     works: dict[str, Work] = {"step": step_of(run)}
     if device.type == "cpu":
         works["products"] = _products(model, batch)
     times = medians(works, device, 0.3 if quick else 3.0 if device.type == "cpu" else 1.0)
     arithmetic = 3.0 * _forward_operations(run, batch)
     moved = 16.0 * sum(p.numel() for p in model.parameters()) + 5.0 * batch * table.shape[1]
-    least = max(arithmetic / rates["operations per second"], moved / rates["bytes per second"])
+    least, rounded = (
+        max(arithmetic / rate, moved / rates["bytes per second"])
+        for rate in (
+            rates["operations per second"],
+            rates["operations per second by precision"][precision],
+        )
+    )
     return {
         "model": name,
         "batch": batch,
+        "precision": precision,
         "operations": arithmetic,
         "bytes": moved,
         "floor": least,
         **times,
         "over floor": times["step"] / least,
+        "floor of the precision": rounded,
+        "over floor of the precision": times["step"] / rounded,
     }
 
 

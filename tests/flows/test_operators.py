@@ -85,7 +85,7 @@ def test_compiled_conditioners_are_the_layers(layers, precision):
 def test_compiled_dropout_draws_for_every_layer_and_derives_what_it_drew(layers, monkeypatch):
     made, x = network(layers, dropout=0.5)
     seen = []
-    monkeypatch.setattr(fused, "forward", lambda i, l: seen.append(l) or one_by_one(i, l))
+    monkeypatch.setattr(fused, "forward", lambda x, of: seen.append(of) or one_by_one(x, of))
     compiled = torch.compile(made.train(), fullgraph=True, backend="aot_eager")
     torch.manual_seed(0)
     found = value_and_gradients(compiled, made, x)

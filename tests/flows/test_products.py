@@ -13,9 +13,7 @@ class OnDevice(torch.Tensor):
 
 
 def data(*shape, seed=0):
-    return torch.randn(
-        *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
-    )
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4])

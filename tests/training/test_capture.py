@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import vfg
-from vfg.training.capture import WARM_UP, Replayed
+from vfg.training.capture import WARM_UP, Recorder, Replayed
 from vfg.training.data import Table
 from vfg.training.distributed import World
 from vfg.training.loop import Run
@@ -95,3 +95,41 @@ def test_going_back_to_before_the_first_step_forgets_all_moments():
     run._epoch(0.0)
     run.optimiser.restore(memory)
     assert all(bool((value == 0).all()) for value in run.optimiser.copy().values())
+
+
+def test_the_pace_is_taken_from_an_epoch_in_which_nothing_was_recorded(monkeypatch):
+    run, asked = run_of(), []
+    run.steps.recorder, run.steps.may_compile = Imitation(), True
+    decide = run.steps._decide
+    monkeypatch.setattr(run.steps, "_decide", lambda done, s: asked.append(done) or decide(done, s))
+    for _ in range(4):
+        run._epoch(0.0)
+    # Four steps an epoch, two of each kind: the third of each is recorded in the second epoch.
+    assert asked == [3]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_recording_that_fails_leaves_others_as_they_are():
+    device = torch.device("cuda")
+    generator = torch.Generator(device).manual_seed(0)
+    recorder, drawn = Recorder(device, [generator]), torch.zeros(2, device=device)
+
+    def good():
+        drawn[0] = torch.rand((), device=device)
+        drawn[1] = torch.rand((), device=device, generator=generator)
+
+    def waits():
+        float(torch.rand((), device=device, generator=generator))
+
+    first, fails, later = (Replayed(work, recorder) for work in (good, waits, good))
+    seen = []
+    for work in (first, fails, first, later, first):
+        for call in range(4):
+            if work is fails and call == WARM_UP:
+                with pytest.warns(UserWarning, match="not recorded"):
+                    work()
+            else:
+                work()
+            if work is not fails:
+                seen.append(tuple(drawn.tolist()))
+    assert len(set(seen)) == len(seen)

@@ -16,7 +16,6 @@ from . import fused
 from ._checks import check_choice, check_count, check_image, check_positive, check_rate
 from ._numerics import private_generator, uniform
 from .dropout import drop, dropout_factor, random_bytes
-from .operators import conditioned
 from .precision import Rounding, rounded
 from .products import times
 from .shared import SharedLinear
@@ -215,6 +214,8 @@ class Conditioner(Rounding):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(edges, batch, inputs)` to `(edges, batch, outputs)`."""
         if torch.compiler.is_compiling() and self._has_kernel(x):
+            from .operators import conditioned  # takes a while, and few need it
+
             layers = [(layer.weight, layer.bias) for layer in (*self.hidden_layers, self.last)]
             rate = self.dropout if self.training else 0.0
             return conditioned(x, layers, rate, self.precision)

@@ -69,9 +69,7 @@ class _Split(torch.autograd.Function):
 
 class _Join(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, y: Tensor, one: Tensor, two: Tensor, places: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor, one: Tensor, two: Tensor, places: Tensor) -> Tensor:
         ctx.save_for_backward(one, two)
         return torch.cat([x, y], dim=-1).index_select(-1, places)
 

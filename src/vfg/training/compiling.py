@@ -48,9 +48,7 @@ def expected_gain(model: nn.Module, device: str, precision: str = "float32") -> 
     return GAIN if any(isinstance(part, SplineCoupling) for part in model.modules()) else 1.0
 
 
-def pays(
-    steps: int, seconds: float, gain: float, cost: float, budget: float | None = None
-) -> bool:
+def pays(steps: int, seconds: float, gain: float, cost: float, budget: float | None = None) -> bool:
     """Whether compiling the steps that are left saves clearly more time than it takes.
 
     Args:

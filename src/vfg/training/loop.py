@@ -102,9 +102,9 @@ def fit(
         patience: stop after this many epochs without a better held-out loss.
         scale: whether a new model learns location and scale of real-valued columns.
         device: where to train; the GPU if there is one.
-        compile: whether to compile the step with `torch.compile`; `"auto"` does on a CPU for spline
-            couplings, after the first epoch, if minutes of work are left. Compiled steps are the
-            same up to rounding.
+        compile: whether to compile the step with `torch.compile`; `"auto"` does, after the first
+            epochs, where it was measured to be faster and work enough is left to pay for it.
+            Compiled steps are the same up to rounding.
         precision: of the products inside conditioners while training: `"float32"`, the model's own;
             `"tf32"`, on a GPU's tensor cores; `"bf16"`, hidden layers included. States,
             log-determinants, sums and solves keep the model's own, and so does the held-out loss.
