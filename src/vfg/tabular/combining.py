@@ -239,7 +239,7 @@ def _kept(
         together = torch.stack(mixed).clamp(*reach)
         single[1], mean[1] = together[place], together.mean(0)
     if parts.neighbours:
-        near = parts.neighbours[place % len(parts.neighbours)].without(observed & ~own)
+        near = parts.neighbours[place % len(parts.neighbours)].without(values, observed, own)
         single[3:] = _without_themselves(near, x, shown, rows, len(values))
         others = [_without_themselves(one, x, shown, rows, len(values)) for one in parts.neighbours]
         mean[3:] = [torch.stack(said).mean(0).clamp(*reach) for said in zip(*others, strict=True)]

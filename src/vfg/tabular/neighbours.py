@@ -124,6 +124,15 @@ class Said(NamedTuple):
     """The same with what the linear model of the residuals adds."""
 
 
+class Origin(NamedTuple):
+    """What a mixture was fitted from."""
+
+    rows: Tensor
+    """Which rows of the table its components are."""
+    linear: GaussianVFG
+    """The linear model that filled their gaps first."""
+
+
 class Neighbours(nn.Module):
     """A mixture with a component at every row of a table.
 
@@ -132,8 +141,7 @@ class Neighbours(nn.Module):
         residual: the linear model of what neighbours leave.
 
     Attributes:
-        own: which row of the table every component is, while it is known; no file keeps it.
-        left: what the components differ by from what they expect of themselves, likewise.
+        origin: what it was fitted from, while it is known; no file keeps it.
     """
 
     centres: Tensor
@@ -152,8 +160,7 @@ class Neighbours(nn.Module):
         self.register_buffer("heard", torch.ones(columns, dtype=torch.bool))
         self.ranks = Ranks(columns)
         self.residual = residual
-        self.own: Tensor | None = None
-        self.left: Tensor | None = None
+        self.origin: Origin | None = None
 
     def expected(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
@@ -215,34 +222,55 @@ class Neighbours(nn.Module):
         correction = self._correction(scores - expected, observed, ids)
         return self.ranks.back(drawn + corrected * correction)
 
-    def without(self, observed: Tensor) -> Neighbours:
-        """The same with a linear model of the residuals of fewer cells.
+    def without(self, values: Tensor, observed: Tensor, held: Tensor) -> Neighbours:
+        """The same, had it not seen some cells when it filled gaps and fitted the residuals.
+
+        As components rows still know these cells, since a row does not hear itself; but no other
+        row has a gap that was filled with them.
 
         Args:
-            observed: the cells of the fitted table to learn from.
+            values: the fitted table.
+            observed: which of its cells are known.
+            held: those that it must not have seen.
         """
-        assert self.own is not None
-        assert self.left is not None
-        made = Neighbours(len(self.centres), self.residual)
-        made.load_state_dict(self.state_dict())
-        made.own, made.left = self.own, self.left
-        made._correct(observed[self.own], seed=0)
+        assert self.origin is not None
+        rows = self.origin.rows
+        made = Neighbours(len(rows), self.origin.linear)
+        made.origin, made.ranks = self.origin, self.ranks
+        made.noise.copy_(self.noise)
+        made.heard.copy_(self.heard)
+        scores, known = self.ranks(values[rows].double()), observed[rows]
+        seen = known & ~held[rows]
+        made.begin(scores, seen)
+        for _ in range(ROUNDS):
+            made.refill(scores, seen)
+        made.fill(scores, known, made.centres, made.doubts)
         return made
 
     def components_of(self, rows: Tensor, table_rows: int) -> Tensor:
         """Which components rows of the fitted table are; -1 for those that are none."""
-        assert self.own is not None
+        assert self.origin is not None
         places = torch.full((table_rows,), -1)
-        places[self.own] = torch.arange(len(self.own))
+        places[self.origin.rows] = torch.arange(len(self.origin.rows))
         return places[rows]
 
-    def refill(self, scores: Tensor, observed: Tensor, seed: int) -> None:
+    def begin(self, scores: Tensor, observed: Tensor) -> None:
+        """Fill the gaps of the components with what the linear model expects.
+
+        Args:
+            scores: the components' cells.
+            observed: which of them are known.
+        """
+        assert self.origin is not None
+        answer = self.origin.linear.infer(scores, observed=observed)
+        self.fill(scores, observed, _joined(answer.mean), _joined(answer.std).square())
+
+    def refill(self, scores: Tensor, observed: Tensor) -> None:
         """Fit the linear model of the residuals, and fill the gaps of the components.
 
         Args:
             scores: the components' cells.
             observed: which of them are known.
-            seed: of the linear model's start.
         """
         every = torch.arange(len(scores))
         moments = torch.cat([self.centres, self.centres.square() + self.doubts], dim=1)
@@ -252,14 +280,12 @@ class Neighbours(nn.Module):
             found = (tile.shares @ moments)[tile.places].double()
             mean, square = found.chunk(2, dim=1)
             expected[tile.rows], doubts[tile.rows] = mean, (square - mean.square()).clamp(min=0.0)
-        self.left = torch.where(observed, scores - expected, 0.0)
-        self._correct(observed, seed)
-        self.fill(
-            scores,
-            observed,
-            expected + self._correction(self.left, observed, every),
-            doubts + self.noise,
-        )
+        left = torch.where(observed, scores - expected, 0.0)
+        self.scale.copy_((left.square().sum(0) / observed.sum(0).clamp(min=1)).sqrt() + 1e-3)
+        self.residual = fit_linear(self.residual.graph, left / self.scale, observed, seed=0)
+        self._forget()
+        gaps = expected + self._correction(left, observed, every)
+        self.fill(scores, observed, gaps, doubts + self.noise)
 
     def fill(self, scores: Tensor, observed: Tensor, gaps: Tensor, doubts: Tensor) -> None:
         """Set the components: rows where they are known, else what is expected, and its variance.
@@ -275,13 +301,6 @@ class Neighbours(nn.Module):
         self._forget()
 
     # Private.
-
-    def _correct(self, observed: Tensor, seed: int) -> None:
-        assert self.left is not None
-        left = torch.where(observed, self.left, 0.0)
-        self.scale.copy_((left.square().sum(0) / observed.sum(0).clamp(min=1)).sqrt() + 1e-3)
-        self.residual = fit_linear(self.residual.graph, left / self.scale, observed, seed)
-        self._forget()
 
     def _correction(self, left: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         known = torch.where(observed, left / self.scale, 0.0)
@@ -384,16 +403,15 @@ def fit_neighbours(
     scores, seen = ranks(values[own].double()), observed[own]
     linear = fit_linear(star([1] * columns, width), scores, seen, seed)
     made = Neighbours(len(own), linear)
-    made.own, made.ranks = own, ranks
+    made.origin, made.ranks = Origin(own, linear), ranks
     if not kind.hears_all:
         heard = max(1, round(HEARD * columns))
         made.heard[torch.randperm(columns, generator=generator)[heard:]] = False
-    answer = linear.infer(scores, observed=seen)
-    made.fill(scores, seen, _joined(answer.mean), _joined(answer.std).square())
     explained = torch.randperm(len(own), generator=generator)[:EXPLAINED]
+    made.begin(scores, seen)
     for _ in range(ROUNDS):
         _fit_noise(made, scores, seen, explained)
-        made.refill(scores, seen, seed)
+        made.refill(scores, seen)
     return made
 
 
