@@ -13,8 +13,9 @@ import vfg
 from vfg.data import NETWORK, gaussian_network
 from vfg.flows.conditioners import StackedLinear
 from vfg.flows.precision import PRECISIONS
-from vfg.tabular.ensemble import MASKING, fit_linear, star
+from vfg.tabular.ensemble import MASKING
 from vfg.tabular.forest import stacked, tiled
+from vfg.tabular.linear import fit_linear, star
 from vfg.tabular.plan import planned
 from vfg.training.capture import Replayed
 from vfg.training.data import Table

@@ -6,8 +6,9 @@ import torch
 
 import vfg
 from vfg.tabular.combining import PRIOR, Combination, Sums, _weights, combine
-from vfg.tabular.ensemble import _held_out, fit_linear, star
+from vfg.tabular.ensemble import _held_out
 from vfg.tabular.forest import stacked
+from vfg.tabular.linear import fit_linear, star
 from vfg.tabular.mixtures import fit_mixture
 
 

@@ -5,8 +5,9 @@ import torch
 
 import vfg
 from vfg.tabular.combining import member_means
-from vfg.tabular.ensemble import _held_out, bent, fit_linear, star
+from vfg.tabular.ensemble import _held_out, bent
 from vfg.tabular.forest import stacked
+from vfg.tabular.linear import fit_linear, star
 from vfg.tabular.plan import Plan
 
 
@@ -57,7 +58,7 @@ def test_a_column_without_entries_is_its_mean():
 
 
 def test_very_long_tables_are_fitted_to_some_rows(monkeypatch):
-    monkeypatch.setattr("vfg.tabular.ensemble.START_ROWS", 50)
+    monkeypatch.setattr("vfg.tabular.linear.START_ROWS", 50)
     values, observed = matrix(rows=400)
     graph = star([1, 1, 1], 4)
     some, others = (fit_linear(graph, values, observed, seed=seed) for seed in (0, 1))

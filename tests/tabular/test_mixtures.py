@@ -5,14 +5,13 @@ import time
 import pytest
 import torch
 
-from vfg.tabular.ensemble import star
+from vfg.tabular.linear import star, with_all_columns
 from vfg.tabular.mixtures import (
     MOST,
     MixturePlan,
     fit_mixtures,
     planned_mixtures,
     side_by_side,
-    with_all_columns,
 )
 
 CPU = torch.device("cpu")

@@ -15,6 +15,7 @@ from vfg.bigtable.filling import filled_schema
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.tabular.categories import Codes, Levels
+from vfg.tabular.combining import KINDS
 from vfg.tabular.model import TableModel
 from vfg.tabular.scales import Scale
 from vfg.tabular.specs import Boolean, Categorical, ColumnSpec, Date, Ordinal
@@ -89,6 +90,7 @@ class TableRespondent(Respondent):
             "columns": columns,
             "members": len(self.model.members),
             "mixtures": len(self.model.mixtures),
+            "neighbours": len(self.model.neighbours),
             "weights": weights_of(self.model),
             "parameters": sum(part.numel() for part in self.model.parameters()),
             "graph": None if graph is None else graph.to_dict(),
@@ -146,8 +148,8 @@ def _number(name: str, part: Scale, mean: float, draws: Cells, how: Question) ->
 
 def weights_of(model: TableModel) -> dict[str, float]:
     """How much the parts of a model weigh in its answers."""
-    weights = model.weights.tolist() if len(model.members) else [0.0, 0.0, 1.0]
-    return dict(zip(("members", "mixtures", "linear"), weights, strict=True))
+    weights = model.weights.tolist() if len(model.members) else [0.0, 0.0, 1.0, 0.0, 0.0]
+    return dict(zip(KINDS, weights, strict=True))
 
 
 def named_graph(model: TableModel, labels: Sequence[str]) -> Graph:

@@ -69,6 +69,7 @@ def fit(
         "columns": len(chosen),
         "members": len(model.members),
         "mixtures": len(model.mixtures),
+        "neighbours": len(model.neighbours),
         "seconds": round(seconds, 2),
         "seed": wishes.seed,
     }
@@ -85,7 +86,11 @@ def described(model: TableModel) -> str:
     """The parts of a model in words."""
     parts = [
         f"{len(found)} {noun}{'s' if len(found) > 1 else ''}"
-        for found, noun in ((model.members, "bent member"), (model.mixtures, "mixture"))
+        for found, noun in (
+            (model.members, "bent member"),
+            (model.mixtures, "mixture"),
+            (model.neighbours, "row mixture"),
+        )
         if len(found)
     ]
     others = f" and {', '.join(parts)}" if parts else ""

@@ -21,6 +21,7 @@ from .options import (
     Kinds,
     Members,
     Mixtures,
+    Neighbours,
     Quiet,
     SectionList,
     Seed,
@@ -48,6 +49,7 @@ class Learning:
     bend: Bend = True
     members: Members = None
     mixtures: Mixtures = None
+    neighbours: Neighbours = None
     steps: Steps = None
     budget: Budget = None
     device: Device = None
@@ -92,6 +94,7 @@ class Learning:
             bend=self.bend,
             members=self.members,
             mixtures=self.mixtures,
+            neighbours=self.neighbours,
             width=self.width,
             steps=self.steps,
             budget=self.budget,

@@ -205,6 +205,15 @@ Mixtures = Annotated[
         rich_help_panel=LEARNING,
     ),
 ]
+Neighbours = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="How many mixtures with a component at every row are averaged with them; by default "
+        "chosen by the table's shape. They keep rows in the model; 0 keeps none.",
+        rich_help_panel=LEARNING,
+    ),
+]
 Steps = Annotated[
     int | None,
     typer.Option(

@@ -19,7 +19,6 @@ from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.chains import CodedTile
 from vfg.gaussian.factors import Masks, condition
 from vfg.gaussian.parameters import factors_of, with_latents
-from vfg.gaussian.tiles import DRAWS as GROUP_OF_DRAWS
 from vfg.inference.answers import Answer, ByName, Picture, Target
 from vfg.inference.draws import Tile, column_counters, decode, internal_normals
 from vfg.inference.evidence import Given, as_given
@@ -29,8 +28,10 @@ from vfg.inference.spread import noise_scale
 from vfg.inference.targets import as_targets
 from vfg.inputs import Name
 from vfg.model import VFG
+from vfg.tabular.combining import KINDS, corrected_share, drawing_shares
 from vfg.tabular.forest import tiled
-from vfg.tabular.model import TableModel
+from vfg.tabular.model import DRAWING_SEEDS, TableModel
+from vfg.tabular.neighbours import Neighbours
 
 
 class QuickAnswer(Answer):
@@ -182,54 +183,65 @@ def quick_table(
         Means `(rows, columns)` and draws `(draws, columns)`, as `TableModel.means` and
         `TableModel.draws` compute them.
     """
-    drawing = model._drawing()
-    each = whole_groups(draws, len(drawing))
+    turns = model.turns(draws)
+    ids = torch.arange(len(values))
     if model.linear is None or not model.bent or model._has_broken_sections(observed):
-        found = model.draws(values[:1], observed[:1], each * max(len(drawing), 1), seed)
-        return model.means(values, observed), found[:, 0]
+        drawn = model.draws(values[:1], observed[:1], draws, seed)
+        return model.means(values, observed), drawn[:, 0]
     table = torch.where(observed, values, torch.nan)
     members = _Members(model, table)
-    exact = {place: _cells(quick_exact(who, table).mean) for place, (who, _) in enumerate(drawing)
-             if isinstance(who, GaussianVFG)}  # fmt: skip
-    total = _weighed(model, members, list(exact.values()), table)
-    means = torch.where(observed, values, model.factors * total)
-    found = torch.empty(each, len(drawing), values.shape[1], dtype=torch.float64)
-    bent = [place for place, (who, _) in enumerate(drawing) if isinstance(who, VFG)]
+    expected = _expected(model, members, values, observed, table, ids)
+    means = torch.where(observed, values, model.joined(expected))
+    found = torch.empty(draws, 1, values.shape[1], dtype=torch.float64)
+    bent = {part: found for part, found in turns.items() if part < len(model.bent)}
     if bent:
-        seeds = [seed * len(drawing) + place for place in bent]
-        found[:, bent] = members.draws(each, seeds) - members.means[0]
-    for place, expected in exact.items():
-        own = quick_exact(drawing[place][0], table[:1], seed * len(drawing) + place)
-        found[:, place] = _cells(own.samples(each))[:, 0] - expected[0]
-    together = torch.stack([shrinkage for _, shrinkage in drawing])
-    moved = (means[0] + together * found).flatten(0, 1)  # they take turns
-    return means, torch.where(observed[0], values[0], moved)
+        most = max(len(turn) for turn in bent.values())
+        seeds = [seed * DRAWING_SEEDS + part for part in range(len(model.bent))]
+        drawn = members.draws(most, seeds)
+        for part, turn in bent.items():
+            found[turn, 0] = drawn[: len(turn), part]
+    for part, turn in turns.items():
+        if part not in bent:
+            found[turn] = _drawn(model, part, values[:1], observed[:1], len(turn), seed)
+    first = {kind: said[:1] for kind, said in expected.items()}
+    return means, torch.where(observed[0], values[0], model.moved(found, first)[:, 0])
 
 
-def whole_groups(draws: int, turns: int) -> int:
-    """How many draws each of several models makes: about their share, in whole groups.
-
-    Example:
-        >>> whole_groups(192, 7), whole_groups(192, 3), whole_groups(5, 10), whole_groups(9, 0)
-        (16, 64, 1, 9)
-    """
-    share = max(1, draws // max(turns, 1))
-    return share if share < GROUP_OF_DRAWS else share // GROUP_OF_DRAWS * GROUP_OF_DRAWS
-
-
-def _weighed(
-    model: TableModel, members: _Members, exact: Sequence[Tensor], table: Tensor
+def _drawn(
+    model: TableModel, part: int, values: Tensor, observed: Tensor, number: int, seed: int
 ) -> Tensor:
-    """What members, mixtures and linear model expect, by their weights, `(rows, columns)`."""
-    by_members, by_mixtures, by_linear = model.weights
-    total = torch.zeros(table.shape, dtype=torch.float64)
-    if bool(by_members > 0):
-        total += by_members * members.means.mean(1)
-    if bool(by_mixtures > 0):
-        total += by_mixtures * torch.stack(list(exact)).mean(0)
-    if bool(by_linear > 0) and model.linear is not None:
-        total += by_linear * _cells(quick_exact(model.linear, table).mean)
-    return total
+    """Draws of an exact model or of neighbours for one row, `(number, 1, columns)`."""
+    who = model.drawing_part(part)
+    own = seed * DRAWING_SEEDS + part
+    if isinstance(who, GaussianVFG):
+        row = torch.where(observed, values, torch.nan)
+        return _cells(quick_exact(who, row, own).samples(number))
+    assert isinstance(who, Neighbours)
+    moved = corrected_share(model.weights)
+    ids = torch.zeros(1, dtype=torch.long)
+    return who.samples(values, observed, number, seed=own, ids=ids, corrected=moved)
+
+
+def _expected(
+    model: TableModel,
+    members: _Members,
+    values: Tensor,
+    observed: Tensor,
+    table: Tensor,
+    ids: Tensor,
+) -> dict[str, Tensor]:
+    """What parts with a say expect, by kind, `(rows, columns)`."""
+    says = dict(zip(KINDS, (model.weights > 0).tolist(), strict=True))
+    found: dict[str, Tensor] = {}
+    if says["members"]:
+        found["members"] = model.average(list(members.means.unbind(1)))
+    if says["mixtures"]:
+        found["mixtures"] = model.average([_cells(quick_exact(m, table).mean) for m in model.mixed])
+    if says["linear"] or float(drawing_shares(model.weights)[2]) > 0:
+        found["linear"] = model.average([_cells(quick_exact(model.linear, table).mean)])
+    if says[KINDS[3]] or says[KINDS[4]]:
+        found.update(zip(KINDS[3:], model._neighbour_means(values, observed, ids), strict=True))
+    return found
 
 
 def _cells(by_leaf: ByName) -> Tensor:

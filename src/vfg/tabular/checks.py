@@ -26,6 +26,8 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "bounds": (Mapping, "a mapping from columns to pairs (lowest, highest)"),
 }
 """Settings that are objects, None left aside: their types, and how to speak of them."""
+LEAST = {"members": 1, "mixtures": 0, "neighbours": 0, "width": 1, "steps": 1}
+"""Settings that count something, and the least that each may be."""
 
 
 def checked_table(table: Any, missing_values: Any, caller: str) -> Any:
@@ -82,7 +84,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name, (kind, words) in SETTINGS.items():
         if name in given and not isinstance(given[name], kind):
             raise TypeError(f"{name} must be {words} or None, but is {given[name]!r}")
-    for name, least in (("members", 1), ("mixtures", 0), ("width", 1), ("steps", 1)):
+    for name, least in LEAST.items():
         if name in given:
             check_count(name, given[name], least)
     budget = given.get("budget", 1.0)

@@ -1,10 +1,11 @@
-r"""How bent members, mixtures and the linear model join in one answer.
+r"""How the parts of a table's model join in one answer.
 
-With $\bar y$ the mean of the bent members, $\bar m$ that of the mixtures and $l$ the linear model,
-all 0 at the mean of a column, cell $c$ is filled with
-$f_c\,(w_1 \bar y + w_2 \bar m + w_3 l)$. The weights and the factors are least squares at cells
-that were kept from the models, so a table whose columns say nothing about each other is filled
-with means, and one too small to be bent with the linear model.
+The parts are the bent members, the mixtures, the linear model, and the neighbours, plain and
+corrected. With $\bar y_i$ what those of kind i expect on average, each no further out than the
+known cells of a column reach, and all 0 at the mean of a column, cell $c$ is filled with
+$f_c \sum_i w_i \bar y_i$. The weights and the factors are least squares at cells that were kept
+from the models, so a table whose columns say nothing about each other is filled with means, and
+one too small to be bent with the linear model.
 """
 
 from __future__ import annotations
@@ -20,94 +21,164 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.model import VFG
 
-from .forest import tiled
+from .forest import stacked, tiled
 from .mixtures import side_by_side
+from .neighbours import Neighbours, Said
 from .rowwise import exact_means
 
+KINDS = ("members", "mixtures", "linear", "neighbours", "corrected neighbours")
+"""What the weights are of."""
+START = (1.0, 1.0, 0.0, 0.0, 1.0)
+"""What they start from, in proportion, where there is such a part."""
 ROWS = 2048
 """How many rows with kept cells are looked at, about; of every member equally many."""
 FEWEST_ROWS = 256
 """How many of a member at least."""
 PRIOR = 20.0
-"""How many cells of unit variance the start weighs: half members, half mixtures, factor 1."""
+"""How many cells of unit variance the start weighs, and the factor 1."""
 COLUMN_PRIOR = 60.0
 """The same for what the factor of one column starts from: that of all columns."""
+DRAWS = 4
+"""How many draws of every kind the spread of draws is fitted to."""
+SPREADS = (0.5, 2.0)
+"""The least and the most by which draws are drawn together or apart."""
 
 
 @dataclass(frozen=True)
 class Combination:
-    """The numbers that join bent members, mixtures and linear model.
+    """The numbers that join the parts of a model.
 
     Attributes:
-        weights: of the members' mean, the mixtures' mean, and the linear model.
+        weights: of the parts, in the order of `KINDS`.
         factors: by which the sum is drawn to the mean, per column.
-        shrinkage: by which draws are drawn together, since the answer errs less than a single
-            member does: of bent members and of mixtures, `(2, columns)`.
+        spread: by which draws are drawn together or apart, per column.
+        reach: the least and the most known value of every column, `(2, columns)`.
     """
 
     weights: Tensor
     factors: Tensor
-    shrinkage: Tensor
+    spread: Tensor
+    reach: Tensor
 
     @classmethod
     def of_members(cls, columns: int) -> Combination:
         """The mean of the bent members as it is."""
         ones = torch.ones(columns, dtype=torch.float64)
-        weights = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
-        return cls(weights, ones, torch.stack([ones, ones]))
+        weights = torch.zeros(len(KINDS), dtype=torch.float64)
+        weights[0] = 1.0
+        return cls(weights, ones, ones, torch.stack([-torch.inf * ones, torch.inf * ones]))
+
+
+def drawing_shares(weights: Tensor) -> Tensor:
+    """How often members, mixtures, linear model and neighbours draw, from the weights of `KINDS`.
+
+    Example:
+        >>> drawing_shares(torch.tensor([0.5, 0.0, 0.0, 0.2, 0.3])).tolist()
+        [0.5, 0.0, 0.0, 0.5]
+        >>> drawing_shares(torch.zeros(5)).tolist()
+        [0.0, 0.0, 1.0, 0.0]
+    """
+    shares = torch.cat([weights[:3], weights[3:].sum(0, keepdim=True)])
+    if float(shares.sum()) < 1e-3:
+        # Nothing says anything beyond the means: the linear model, about the means.
+        shares = torch.tensor([0.0, 0.0, 1.0, 0.0]).to(weights)
+    return shares / shares.sum()
+
+
+def corrected_share(weights: Tensor) -> float:
+    """How much of the correction of neighbours counts, from the weights of `KINDS`.
+
+    Example:
+        >>> corrected_share(torch.tensor([0.0, 0.0, 0.0, 0.1, 0.3]))
+        0.75
+    """
+    plain, corrected = weights[3:].tolist()
+    return float(corrected / (plain + corrected)) if plain + corrected > 0 else 1.0
+
+
+@dataclass
+class Parts:
+    """All that may have a say.
+
+    Attributes:
+        members: the bent members.
+        linears: the linear models that they started from, or None.
+        mixtures: of which the first ones kept the same cells aside as the members.
+        neighbours: which kept no cells aside; a row does not hear itself.
+    """
+
+    members: list[VFG]
+    linears: list[GaussianVFG] | None
+    mixtures: list[GaussianVFG]
+    neighbours: list[Neighbours]
+
+    @property
+    def present(self) -> Tensor:
+        """Which of the `KINDS` there are."""
+        near = bool(self.neighbours)
+        return torch.tensor([True, bool(self.mixtures), self.linears is not None, near, near])
+
+
+@dataclass
+class Kept:
+    """Rows with cells that one member kept aside."""
+
+    place: int
+    ids: Tensor
+    values: Tensor
+    shown: Tensor
+    counted: Tensor
+    """1 at the kept cells, else 0."""
+    single: Tensor
+    """What parts that did not see these cells say, `(kinds, rows, columns)`."""
+    mean: Tensor
+    """What all parts of a kind say on average, likewise."""
+    near: Neighbours | None
+    """Neighbours whose linear model did not see these cells."""
 
 
 @dataclass
 class Sums:
-    """Sums over kept cells by column: of the truth x and three guesses p."""
+    """Sums over kept cells by column: of the truth x and the guesses p."""
 
     xx: Tensor
     xp: Tensor
-    """`(3, columns)`; what single members say, who did not see the cells."""
+    """`(kinds, columns)`; what single parts say, who did not see the cells."""
     pp: Tensor
-    """`(3, 3, columns)`; of means over members, which vary less."""
-    one: Tensor
-    """Squared errors of single bent members."""
-    expected: Tensor
-    """Squared errors that single mixtures expect."""
+    """`(kinds, kinds, columns)`; of means over parts, which vary less."""
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
+@torch.no_grad()
 def combine(
-    model: VFG,
-    mixtures: Sequence[GaussianVFG],
-    linears: Sequence[GaussianVFG] | None,
-    values: Tensor,
-    observed: Tensor,
-    held: Sequence[Tensor],
+    parts: Parts, values: Tensor, observed: Tensor, held: Sequence[Tensor], *, seed: int = 0
 ) -> Combination:
     """Fit the combination to the cells that every member kept aside.
 
-    What a member says of a cell that it never saw stands for what all of them would say; how much
-    their mean varies is known from all of them.
+    What a part says of a cell that it never saw stands for what all of its kind would say; how
+    much their mean varies is known from all of them.
 
     Args:
-        model: the bent members, stacked.
-        mixtures: mixtures, of which the first ones kept the same cells aside as the members.
-        linears: the linear models that the members started from, or None.
+        parts: members, mixtures, linear models and neighbours.
         values: the matrix, 0 where nothing is known.
         observed: which of its entries are known.
         held: which of them each member kept aside.
+        seed: of the draws to which their spread is fitted.
     """
-    places = range(min(len(held), len(mixtures)) if mixtures else len(held))
-    parts = [
-        _sums(
-            model, mixtures, None if linears is None else linears[place], values, observed, held,
-            place, max(FEWEST_ROWS, ROWS // len(places)),
-        )
-        for place in places
-    ]  # fmt: skip
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    weights = _weights(total, torch.tensor([True, bool(mixtures), linears is not None]))
+    number = min(len(held), len(parts.mixtures)) if parts.mixtures else len(held)
+    most = max(FEWEST_ROWS, ROWS // number)
+    reach = reach_of(values, observed)
+    stack = stacked(parts.members).eval()
+    kept = [
+        _kept(parts, stack, values, observed, held[place], place, most, reach)
+        for place in range(number)
+    ]
+    total = _sums(kept[0])
+    for one in kept[1:]:
+        total = total + _sums(one)
+    weights = _weights(total, parts.present)
     products = (weights[:, None] * total.xp).sum(0)
     squares = (weights[:, None, None] * weights[:, None] * total.pp).sum((0, 1))
     # Where columns have few kept cells, the factor of all columns together.
@@ -115,11 +186,24 @@ def combine(
     size = COLUMN_PRIOR * squares.sum() / total.xx.sum().clamp(min=1e-9)
     factors = _ratio(products + size * overall, squares + size).clamp(0.0, 1.2)
     errors = total.xx - 2.0 * factors * products + factors.square() * squares
-    shrinkage = [
-        _shrinkage(errors, total.one, 1.2),
-        _shrinkage(errors, total.expected, 4.0) if mixtures else torch.ones_like(factors),
-    ]
-    return Combination(weights, factors, torch.stack(shrinkage))
+    shares = drawing_shares(weights)
+    moved = corrected_share(weights)
+    drawn = [_squares_of_draws(parts, one, shares, moved, len(values), seed) for one in kept]
+    return Combination(weights, factors, _spread(errors, torch.stack(drawn).sum(0)), reach)
+
+
+def reach_of(values: Tensor, observed: Tensor) -> Tensor:
+    """The least and the most known value of every column, `(2, columns)`; 0 where none is known.
+
+    Example:
+        >>> values = torch.tensor([[1.0, 5.0], [3.0, 0.0]])
+        >>> reach_of(values, torch.tensor([[True, False], [True, False]])).tolist()
+        [[1.0, 0.0], [3.0, 0.0]]
+    """
+    known = observed.any(0)
+    low = torch.where(observed, values, torch.inf).amin(0)
+    high = torch.where(observed, values, -torch.inf).amax(0)
+    return torch.where(known, torch.stack([low, high]), 0.0).double()
 
 
 def member_means(
@@ -131,52 +215,93 @@ def member_means(
     return found.view(len(values), members, -1).transpose(0, 1).double()
 
 
-@torch.no_grad()
-def _sums(
-    model: VFG,
-    mixtures: Sequence[GaussianVFG],
-    linear: GaussianVFG | None,
+def _kept(
+    parts: Parts,
+    stack: VFG,
     values: Tensor,
     observed: Tensor,
-    held: Sequence[Tensor],
+    own: Tensor,
     place: int,
     most: int,
-) -> Sums:
-    own = held[place]
+    reach: Tensor,
+) -> Kept:
     rows = own.any(1).nonzero()[:most, 0]
-    x, shown, counted = values[rows], (observed & ~own)[rows], own[rows].double()
-    bent = member_means(model, len(held), x, shown)
+    x, shown = values[rows], (observed & ~own)[rows]
+    bent = member_means(stack, len(parts.members), x, shown).clamp(*reach)
     nothing = torch.zeros_like(x)
-    line = nothing if linear is None else exact_means(linear, x, shown)
-    single, mean = [bent[place], nothing, line], [bent.mean(0), nothing, line]
-    expected = nothing
-    if mixtures:
-        mixed = torch.stack(side_by_side(lambda mixture: exact_means(mixture, x, shown), mixtures))
-        single[1], mean[1] = mixed[place], mixed.mean(0)
-        spread = mixtures[place].infer(x, observed=shown).std
-        expected = torch.cat(list(spread.values()), dim=1).double().square()
-    guesses, means = torch.stack(single), torch.stack(mean)
-    products = (
-        x * x, x * guesses, means[:, None] * means, (x - bent[place]).square(), expected
-    )  # fmt: skip
-    return Sums(*((product * counted).sum(-2) for product in products))
+    linear = None if parts.linears is None else parts.linears[place]
+    line = nothing if linear is None else exact_means(linear, x, shown).clamp(*reach)
+    single = [bent[place], nothing, line, nothing, nothing]
+    mean = [bent.mean(0), nothing, line, nothing, nothing]
+    near = None
+    if parts.mixtures:
+        mixed = side_by_side(lambda mixture: exact_means(mixture, x, shown), parts.mixtures)
+        together = torch.stack(mixed).clamp(*reach)
+        single[1], mean[1] = together[place], together.mean(0)
+    if parts.neighbours:
+        near = parts.neighbours[place % len(parts.neighbours)].without(values, observed, own)
+        single[3:] = _without_themselves(near, x, shown, rows, len(values))
+        others = [_without_themselves(one, x, shown, rows, len(values)) for one in parts.neighbours]
+        mean[3:] = [torch.stack(said).mean(0).clamp(*reach) for said in zip(*others, strict=True)]
+        single[3:] = [said.clamp(*reach) for said in single[3:]]
+    return Kept(
+        place, rows, x, shown, own[rows].double(), torch.stack(single), torch.stack(mean), near
+    )
+
+
+def _without_themselves(
+    near: Neighbours, values: Tensor, shown: Tensor, rows: Tensor, table_rows: int
+) -> Said:
+    own = near.components_of(rows, table_rows)
+    return near.expected(values, shown, torch.arange(len(values)), own)
+
+
+def _sums(kept: Kept) -> Sums:
+    x, mean = kept.values, kept.mean
+    products = (x * x, x * kept.single, mean[:, None] * mean)
+    return Sums(*((product * kept.counted).sum(-2) for product in products))
 
 
 def _weights(total: Sums, present: Tensor) -> Tensor:
-    """Non-negative least squares, drawn to equal weights of members and mixtures by a prior."""
-    start = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64) * present
+    """Non-negative least squares, drawn to equal weights of some parts by a prior."""
+    start = torch.tensor(START, dtype=torch.float64) * present
     start = start / start.sum()
-    left = total.pp.sum(-1) + PRIOR * torch.eye(3, dtype=torch.float64)
+    left = total.pp.sum(-1) + PRIOR * torch.eye(len(KINDS), dtype=torch.float64)
     right = total.xp.sum(-1) + PRIOR * start
     factor = np.linalg.cholesky(left.numpy()).T
     found, _ = nnls(factor, np.linalg.solve(factor.T, right.numpy()))
     return torch.from_numpy(found) * present
 
 
-def _shrinkage(errors: Tensor, single: Tensor, most: float) -> Tensor:
-    pooled = _ratio(errors.sum(), single.sum())
-    share = _ratio(errors + PRIOR * pooled, single + PRIOR)
-    return share.clamp(0.25, most).sqrt()
+def _squares_of_draws(
+    parts: Parts, kept: Kept, shares: Tensor, moved: float, table_rows: int, seed: int
+) -> Tensor:
+    """Squared distances of draws to what all parts together expect, summed by column."""
+    x, shown, place = kept.values, kept.shown, kept.place
+    linear = None if parts.linears is None else parts.linears[place]
+    mixture = parts.mixtures[place] if parts.mixtures else None
+    nearest = kept.single[3] + moved * (kept.single[4] - kept.single[3])
+    centres = [*kept.single[:3], nearest]
+    centre = sum(share * mean for share, mean in zip(shares, centres, strict=True))
+    total = torch.zeros(x.shape[1], dtype=torch.float64)
+    exact: list[VFG | GaussianVFG | None] = [parts.members[place], mixture, linear]
+    for share, model in zip(shares, exact, strict=False):
+        if model is not None and share > 0:
+            drawn = model.infer(x, observed=shown, seed=seed).samples(DRAWS)
+            found = torch.cat(list(drawn.values()), dim=-1).double()
+            total += share * ((found - centre).square().mean(0) * kept.counted).sum(0)
+    if kept.near is not None and shares[3] > 0:
+        own = kept.near.components_of(kept.ids, table_rows)
+        every = torch.arange(len(x))
+        found = kept.near.samples(x, shown, DRAWS, seed=seed, ids=every, corrected=moved, own=own)
+        total += shares[3] * ((found - centre).square().mean(0) * kept.counted).sum(0)
+    return total
+
+
+def _spread(errors: Tensor, drawn: Tensor) -> Tensor:
+    pooled = _ratio(errors.sum(), drawn.sum())
+    share = _ratio(errors + PRIOR * pooled, drawn + PRIOR)
+    return share.clamp(min=0.0).sqrt().clamp(*SPREADS)
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
+import torch
 
 from vfg.config import check_choice
 
@@ -131,6 +132,14 @@ class Encoding:
             section = self.sections[column.label]
             values[section], observed[section] = self.parts[column.label].encode(column)
         return values.T, observed.T
+
+    @property
+    def unordered(self) -> torch.Tensor:
+        """Which columns of the matrix are parts of code points, which have no order."""
+        flags = torch.zeros(self.width, dtype=torch.bool)
+        for label, section in self.sections.items():
+            flags[section] = self.schema[label].name in ("categorical", "boolean")
+        return flags
 
     def gaps(self, table: Any) -> Mask:
         """Which cells of a table are missing, `(rows, columns)`."""

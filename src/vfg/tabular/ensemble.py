@@ -22,10 +22,12 @@ from vfg.training.masking import Masking
 from vfg.training.progress import Progress
 from vfg.training.settings import Settings
 
-from .combining import Combination, combine
+from .combining import Combination, Parts, combine
 from .forest import stacked, tiled, unstack
-from .mixtures import fit_mixtures, with_all_columns
-from .plan import EPOCH, HURRIED, START_ROWS, Plan
+from .linear import fit_linear
+from .mixtures import fit_mixtures
+from .neighbours import KINDS, Neighbours, fit_neighbours
+from .plan import EPOCH, HURRIED, Plan
 
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
 """Every step hides cells: filling them is all that members are for."""
@@ -33,36 +35,6 @@ CALIBRATION_CELLS = 16_384
 """How many cells the spread of draws is fitted to, about, in `CALIBRATION_ROWS` rows."""
 CALIBRATION_ROWS = (24, 256)
 """The fewest and the most rows for that."""
-
-
-def fit_linear(
-    graph: Graph, values: Tensor, observed: Tensor, seed: int, *, inner_noise: bool = True
-) -> GaussianVFG:
-    """The exact linear model of a matrix, with loadings a little shrunk.
-
-    Args:
-        graph: over the sections of the matrix.
-        values: the matrix, `(rows, columns)`.
-        observed: which of its entries may be used.
-        seed: of the start, and of the rows that are used if there are very many.
-        inner_noise: whether latent nodes below the root have noise of their own, which the start of
-            a bent model cannot have.
-    """
-    if len(values) > START_ROWS:
-        generator = torch.Generator().manual_seed(seed)
-        chosen = torch.randperm(len(values), generator=generator)[:START_ROWS]
-        values, observed = values[chosen], observed[chosen]
-    model = GaussianVFG(graph, noise_floor=0.03, inner_noise=inner_noise, seed=seed)
-    model.fit(
-        values,
-        observed=with_all_columns(observed),
-        finish="none",
-        iterations=30,
-        tolerance=1e-5,
-        shrinkage=1.0,
-        seed=seed,
-    )
-    return model
 
 
 def bent(
@@ -75,12 +47,13 @@ def bent(
     budget: float | None,
     progress: bool,
     device: torch.device,
+    unordered: Tensor | None = None,
     members: list[VFG] | None = None,
-) -> tuple[list[VFG], list[GaussianVFG], Combination, History]:
+) -> tuple[Parts, Combination, History]:
     """Members that start linear and learn, all at once, to fill what is hidden from them.
 
     Every member keeps its own random cells aside, from its linear start on, and so does every
-    mixture.
+    mixture. Neighbours keep none aside.
 
     Args:
         graph: over the sections of the matrix.
@@ -91,10 +64,11 @@ def bent(
         budget: seconds for all of it, or None.
         progress: whether to show how far it is.
         device: where to train; the members come back to the CPU.
+        unordered: columns of the matrix that have no order; None means none.
         members: members to go on with, in place of new ones.
 
     Returns:
-        The members, the mixtures, how they join in one answer, and how training went.
+        Members, mixtures and neighbours, how they join in one answer, and how training went.
     """
     clock = Clock(budget)
     number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
@@ -109,6 +83,7 @@ def bent(
             members.append(_started(linear, values, observed, own, plan.flow, seed * 1009 + k))
             if clock.is_past(0.15):
                 break
+    neighbours = _neighbours(values, observed, unordered, plan, seed, clock)
     mixtures = _mixtures(graph, values, observed, kept, plan, seed, clock, device)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
@@ -122,8 +97,31 @@ def bent(
             member.spread.load_state_dict(members[0].spread.state_dict())
         else:
             _calibrate(member, values, observed, own, seed + k)
-    joint = combine(model, mixtures, linears, values, observed, held)
-    return members, mixtures, joint, history
+    parts = Parts(members, linears, mixtures, neighbours)
+    return parts, combine(parts, values, observed, held, seed=seed), history
+
+
+def _neighbours(
+    values: Tensor,
+    observed: Tensor,
+    unordered: Tensor | None,
+    plan: Plan,
+    seed: int,
+    clock: Clock,
+) -> list[Neighbours]:
+    sizes, left = plan.neighbours, clock.left(0.3)
+    if sizes is None or not sizes.number:
+        return []
+    sizes = sizes if left is None else sizes.within(0.5 * left)
+    lumps = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
+
+    def fitted(place: int) -> Neighbours:
+        return fit_neighbours(
+            values, observed, KINDS[place % len(KINDS)], unordered=lumps, width=plan.width,
+            most=sizes.components, seed=seed * 1009 + place,
+        )  # fmt: skip
+
+    return [fitted(place) for place in range(sizes.number)]
 
 
 def _mixtures(
@@ -250,14 +248,3 @@ def _calibrate(member: VFG, values: Tensor, observed: Tensor, held: Tensor, seed
     fewest, most = CALIBRATION_ROWS
     rows = min(max(fewest, CALIBRATION_CELLS // values.shape[1]), most)
     fit_spread(member, cells, seen, held, seed=seed, most_rows=rows)
-
-
-def star(widths: list[int], width: int) -> Graph:
-    """One root over the sections of a matrix, which are called by their positions.
-
-    Example:
-        >>> star([1, 3], width=8).sections
-        {'0': 1, '1': 3}
-    """
-    sections = {str(k): size for k, size in enumerate(widths)}
-    return Graph.star(sections, width=max(width, *widths))

@@ -53,6 +53,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         members: how many bent models are averaged; None chooses by the table's shape.
         mixtures: how many exact mixtures of linear models are averaged with them; None chooses by
             the table's shape.
+        neighbours: how many mixtures with a component at every row are averaged with them; None
+            chooses by the table's shape. They keep rows of the table in the model; 0 keeps none.
         width: of the root; None chooses by the number of columns.
         flow: the couplings on the edges; None chooses by the table's shape.
         steps: of training; None chooses by the table's shape.
@@ -88,6 +90,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         bend: bool = True,
         members: int | None = None,
         mixtures: int | None = None,
+        neighbours: int | None = None,
         width: int | None = None,
         flow: Coupling | None = None,
         steps: int | None = None,
@@ -106,6 +109,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.bend = bend
         self.members = members
         self.mixtures = mixtures
+        self.neighbours = neighbours
         self.width = width
         self.flow = flow
         self.steps = steps
@@ -318,6 +322,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             bend=self.bend,
             members=self.members,
             mixtures=self.mixtures,
+            neighbours=self.neighbours,
             width=self.width,
             flow=self.flow,
             steps=self.steps,

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from vfg.flows import Coupling
-from vfg.gaussian import GaussianVFG
 from vfg.graph import Graph
 from vfg.model import VFG
 from vfg.training.distributed import chosen_device
 from vfg.training.history import History
 
 from .cells import Label
-from .combining import Combination
+from .combining import Combination, Parts
 from .encoding import Encoding
-from .ensemble import bent, fit_linear, star
+from .ensemble import bent
+from .linear import fit_linear, star
 from .model import TableModel, evidence
 from .plan import FEWEST_ROWS, MOST_COLUMNS, MOST_ROWS, planned
 from .tables import listed
@@ -37,6 +37,7 @@ class Wishes:
     bend: bool = True
     members: int | None = None
     mixtures: int | None = None
+    neighbours: int | None = None
     width: int | None = None
     flow: Coupling | None = None
     steps: int | None = None
@@ -89,14 +90,17 @@ def _learned(
     plain = Combination.of_members(len(columns))
     values, observed = _matrix(whole, columns, wishes.seed)
     if graph is None:
-        return TableModel(encoding, columns, None, [], [], plain)
+        return TableModel(encoding, columns, None, [], [], [], plain)
     linear = fit_linear(graph, values, observed, wishes.seed)
     spent = time.monotonic() - begun
     if not can_bend(graph, len(values), wishes.bend) or _is_late(spent, wishes.budget):
-        return TableModel(encoding, columns, linear, [], [], plain)
+        return TableModel(encoding, columns, linear, [], [], [], plain)
     left = None if wishes.budget is None else wishes.budget - spent
-    members, mixtures, combination, history = _bent(graph, values, observed, wishes, left, members)
-    model = TableModel(encoding, columns, linear, members, mixtures, combination)
+    unordered = encoding.unordered[columns]
+    parts, combination, history = _bent(graph, values, observed, unordered, wishes, left, members)
+    model = TableModel(
+        encoding, columns, linear, parts.members, parts.mixtures, parts.neighbours, combination
+    )
     model.history = history
     return model
 
@@ -105,15 +109,18 @@ def _bent(
     graph: Graph,
     values: Tensor,
     observed: Tensor,
+    unordered: Tensor,
     wishes: Wishes,
     budget: float | None,
     members: list[VFG] | None,
-) -> tuple[list[VFG], list[GaussianVFG], Combination, History]:
+) -> tuple[Parts, Combination, History]:
     plan = planned(
         *values.shape,
         known=float(observed.double().mean()),
         members=wishes.members if members is None else len(members),
         mixtures=wishes.mixtures,
+        # Rows know nothing of a given graph.
+        neighbours=wishes.neighbours if wishes.graph is None else 0,
         width=wishes.width,
         flow=wishes.flow,
         steps=wishes.steps,
@@ -127,6 +134,7 @@ def _bent(
         budget=budget,
         progress=wishes.progress,
         device=chosen_device(wishes.device),
+        unordered=unordered,
         members=members,
     )
 

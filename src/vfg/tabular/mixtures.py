@@ -14,6 +14,8 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.graph import Graph
 
+from .linear import with_all_columns
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 CPU = torch.device("cpu")
@@ -194,19 +196,3 @@ def fit_mixture(
         seed=seed,
     )
     return model.cpu()
-
-
-def with_all_columns(observed: Tensor) -> Tensor:
-    """The mask, where a column without known entries shows one, which is 0: the mean.
-
-    Example:
-        >>> with_all_columns(torch.tensor([[True, False], [False, False]]))
-        tensor([[ True,  True],
-                [False, False]])
-    """
-    empty = ~observed.any(0)
-    if not bool(empty.any()):
-        return observed
-    shown = observed.clone()
-    shown[0, empty] = True
-    return shown

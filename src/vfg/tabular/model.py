@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,18 @@ from vfg.modelfile.kinds import register
 from vfg.training.history import History
 
 from .cells import Array, Mask
-from .combining import Combination, member_means
+from .combining import KINDS, Combination, corrected_share, drawing_shares, member_means
 from .encoding import Encoding
 from .forest import stacked
 from .mixtures import side_by_side
+from .neighbours import Neighbours, Said
 from .rowwise import Asked, ExactMeans, asked
 from .scales import Scale
 
 ROWS_AT_ONCE = 8192
 """How many rows are answered together: enough to be fast, few enough to keep memory flat."""
+DRAWING_SEEDS = 1009
+"""Seeds of the parts' draws lie between multiples of this."""
 ROWS_OF_DRAWS = 1024
 """How many rows are drawn together where every row has many draws."""
 
@@ -93,7 +95,8 @@ class TableModel(nn.Module):
         linear: the exact model of these columns; None if there are none.
         members: models that started linear and were bent; none for the linear model alone.
         mixtures: exact models whose roots are mixtures.
-        combination: how members, mixtures and linear model join in one answer.
+        neighbours: mixtures with a component at every row.
+        combination: how all of them join in one answer.
 
     Attributes:
         history: of the training of the members, if it was in this process; files do not keep it.
@@ -101,7 +104,8 @@ class TableModel(nn.Module):
 
     history: History | None = None
     factors: Tensor
-    shrinkage: Tensor
+    spread: Tensor
+    reach: Tensor
 
     def __init__(
         self,
@@ -110,12 +114,13 @@ class TableModel(nn.Module):
         linear: GaussianVFG | None,
         members: list[VFG],
         mixtures: list[GaussianVFG],
+        neighbours: list[Neighbours],
         combination: Combination,
     ) -> None:
         super().__init__()
         arrays = Arrays.of(encoding.state())
-        self._build(encoding.to_dict(), arrays, columns, linear, members, mixtures)
-        for part in ("weights", "factors", "shrinkage"):
+        self._build(encoding.to_dict(), arrays, columns, linear, members, mixtures, neighbours)
+        for part in ("weights", "factors", "spread", "reach"):
             getattr(self, part).copy_(getattr(combination, part))
         self.eval()
 
@@ -127,15 +132,20 @@ class TableModel(nn.Module):
         linear: GaussianVFG | None,
         members: list[VFG],
         mixtures: list[GaussianVFG],
+        neighbours: list[Neighbours],
     ) -> None:
         self.described, self.arrays, self.columns = described, arrays, columns
         self.linear = linear
         self.members = nn.ModuleList(members)
         self.mixtures = nn.ModuleList(mixtures)
+        self.neighbours = nn.ModuleList(neighbours)
         # A parameter, so that there is one even where no column tells anything.
-        self.weights = nn.Parameter(torch.zeros(3, dtype=torch.float64), requires_grad=False)
-        self.register_buffer("factors", torch.ones(len(columns), dtype=torch.float64))
-        self.register_buffer("shrinkage", torch.ones(2, len(columns), dtype=torch.float64))
+        self.weights = nn.Parameter(
+            torch.zeros(len(KINDS), dtype=torch.float64), requires_grad=False
+        )
+        for name in ("factors", "spread"):
+            self.register_buffer(name, torch.ones(len(columns), dtype=torch.float64))
+        self.register_buffer("reach", torch.zeros(2, len(columns), dtype=torch.float64))
 
     @cached_property
     def encoding(self) -> Encoding:
@@ -156,6 +166,11 @@ class TableModel(nn.Module):
     def mixed(self) -> list[GaussianVFG]:
         """The mixtures."""
         return [mixture for mixture in self.mixtures if isinstance(mixture, GaussianVFG)]
+
+    @property
+    def near(self) -> list[Neighbours]:
+        """The mixtures with a component at every row."""
+        return [one for one in self.neighbours if isinstance(one, Neighbours)]
 
     # Matrices in, matrices out: entries of idle columns are 0.
 
@@ -190,20 +205,53 @@ class TableModel(nn.Module):
         if not len(self.members):
             found = self._linear_means(values, observed, ids)
         else:
-            guesses = (self._member_means, self._mixture_means, self._linear_means)
-            found = torch.zeros(values.shape, dtype=torch.float64)
-            for weight, guess in zip(self.weights, guesses, strict=True):
-                if bool(weight > 0):
-                    found += weight * guess(values, observed, ids)
-            found = self.factors * found
+            found = self.joined(self._expected(values, observed, ids))
         return torch.where(observed, values, found)
 
+    def _expected(self, values: Tensor, observed: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        """What parts with a say expect, by kind."""
+        says = [bool(weight > 0) for weight in self.weights]
+        guesses = (self._member_means, self._mixture_means, self._linear_means)
+        found = {
+            kind: guess(values, observed, ids)
+            for kind, guess, has_say in zip(KINDS, guesses, says, strict=False)
+            if has_say
+        }
+        if any(says[3:]):
+            found.update(zip(KINDS[3:], self._neighbour_means(values, observed, ids), strict=True))
+        return found
+
+    def joined(self, expected: Mapping[str, Tensor]) -> Tensor:
+        """What all parts together expect of every entry, from what they expect by kind."""
+        total = torch.zeros_like(next(iter(expected.values()), self.factors))
+        for kind, weight in zip(KINDS, self.weights, strict=True):
+            if kind in expected:
+                total = total + weight * expected[kind]
+        return self.factors * total
+
     def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        return self._exact[-1](values, observed, ids)
+        found = self._exact[-1](values, observed, ids)
+        return found.clamp(*self.reach) if len(self.members) else found
 
     def _mixture_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """What the mixtures expect on average."""
-        return _average(side_by_side(lambda ask: ask(values, observed, ids), self._exact[:-1]))
+        answers = side_by_side(lambda ask: ask(values, observed, ids), self._exact[:-1])
+        return self.average(answers)
+
+    def _neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Said:
+        """What neighbours expect on average."""
+        answers = [near.expected(values, observed, ids) for near in self.near]
+        return Said(*(self.average(said) for said in zip(*answers, strict=True)))
+
+    def average(self, tables: Sequence[Tensor]) -> Tensor:
+        """The mean of tables, each no further out than the columns reach.
+
+        They are added up one by one, since the bits of `mean` depend on the number of rows.
+        """
+        total = tables[0].clamp(*self.reach)
+        for table in tables[1:]:
+            total = total + table.clamp(*self.reach)
+        return total / len(tables)
 
     @cached_property
     def _exact(self) -> list[Asked]:
@@ -213,12 +261,12 @@ class TableModel(nn.Module):
     def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """What the bent members expect on average."""
         if not self._has_broken_sections(observed):
-            return _average(
+            return self.average(
                 list(member_means(self.stack, len(self.members), values, observed, ids))
             )
         # Gaps inside sections are filled again until a whole model agrees: each member for itself.
         answers = [member.infer(values, observed=observed, row_ids=ids) for member in self.bent]
-        return _average([torch.cat(list(a.mean.values()), dim=1).double() for a in answers])
+        return self.average([torch.cat(list(a.mean.values()), dim=1).double() for a in answers])
 
     def _has_broken_sections(self, observed: Tensor) -> bool:
         """Whether a section is observed in part in any row."""
@@ -230,8 +278,8 @@ class TableModel(nn.Module):
     ) -> Tensor:
         """Joint draws of what is not observed given what is, `(number, rows, columns)`.
 
-        Members and mixtures take turns; their draws are moved to the joint answer, and drawn
-        together as much as that errs less than a single one does.
+        All parts take turns, as often as they weigh in the joint answer; draws are moved by as much
+        as that differs from what those who draw expect, and drawn together or apart about it.
         """
         ids = torch.arange(len(values)) if ids is None else ids
         if self.linear is None or not len(values):
@@ -250,32 +298,66 @@ class TableModel(nn.Module):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
             found = torch.cat(list(answer.samples(number).values()), dim=-1).double()
             return torch.where(observed, values, found)
-        centre = self._means(values, observed, ids)
+        expected = self._expected(values, observed, ids)
         found = torch.empty(number, *values.shape, dtype=torch.float64)
-        drawing = self._drawing()
-        for place, (model, shrinkage) in enumerate(drawing[:number]):
-            turns = range(place, number, len(drawing))
-            own = model.infer(
-                values, observed=observed, seed=seed * len(drawing) + place, row_ids=ids
-            )
-            drawn = torch.cat(list(own.samples(len(turns)).values()), dim=-1)
-            mean = torch.cat(list(own.mean.values()), dim=-1)
-            found[list(turns)] = centre + shrinkage * (drawn - mean).double()
-        return torch.where(observed, values, found)
+        for part, turns in self.turns(number).items():
+            found[turns] = self._drawn(part, values, observed, len(turns), seed, ids)
+        if "linear" not in expected and float(drawing_shares(self.weights)[2]) > 0:
+            expected["linear"] = self._linear_means(values, observed, ids)
+        return torch.where(observed, values, self.moved(found, expected))
 
-    def _drawing(self) -> list[tuple[VFG | GaussianVFG, Tensor]]:
-        """Who draws, in turn, and how far draws are drawn together: those who have a say."""
-        kinds: tuple[Sequence[VFG | GaussianVFG], ...] = (self.bent, self.mixed)
-        has_say = [bool(weight > 0) for weight in self.weights[:2]]
-        if not any(has_say):
-            has_say = [True, True]
-        queues = [
-            [(model, shrinkage) for model in kind]
-            for kind, shrinkage, says in zip(kinds, self.shrinkage, has_say, strict=True)
-            if says
+    def moved(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
+        """Draws of parts about what all of them together expect.
+
+        Args:
+            drawn: draws `(number, rows, columns)`.
+            expected: what those who draw expect, by kind.
+        """
+        shares, moved = drawing_shares(self.weights), corrected_share(self.weights)
+        pooled = torch.zeros_like(drawn[0])
+        for kind, share in zip(KINDS[:3], shares, strict=False):
+            if share > 0:
+                pooled = pooled + share * expected[kind]
+        if shares[3] > 0:
+            plain, corrected = (expected[kind] for kind in KINDS[3:])
+            pooled = pooled + shares[3] * (plain + moved * (corrected - plain))
+        return self.joined(expected) + self.spread * (drawn - pooled)
+
+    def turns(self, number: int) -> dict[int, list[int]]:
+        """Which draws each part makes, by its place among members, mixtures, linear, neighbours.
+
+        The first turns are the same for every number.
+        """
+        kinds = (len(self.members), len(self.mixtures), 1, len(self.neighbours))
+        shares = [
+            float(share) / count
+            for share, count in zip(drawing_shares(self.weights), kinds, strict=True)
+            for _ in range(count)
         ]
-        turns = zip_longest(*queues)
-        return [entry for turn in turns for entry in turn if entry is not None]
+        ends = np.cumsum(shares)
+        # Multiples of the golden ratio come to everyone as often as they should, at any number.
+        levels = (0.5 + np.arange(number) * 0.6180339887498949) % 1.0 * ends[-1]
+        who = np.minimum(np.searchsorted(ends, levels, side="right"), len(ends) - 1)
+        return {int(part): np.flatnonzero(who == part).tolist() for part in np.unique(who)}
+
+    def drawing_part(self, part: int) -> VFG | GaussianVFG | Neighbours:
+        """The part at a place of `turns`."""
+        assert self.linear is not None
+        parts: list[VFG | GaussianVFG | Neighbours] = [
+            *self.bent, *self.mixed, self.linear, *self.near
+        ]  # fmt: skip
+        return parts[part]
+
+    def _drawn(
+        self, part: int, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor
+    ) -> Tensor:
+        model = self.drawing_part(part)
+        own = seed * DRAWING_SEEDS + part
+        if isinstance(model, Neighbours):
+            moved = corrected_share(self.weights)
+            return model.samples(values, observed, number, seed=own, ids=ids, corrected=moved)
+        answer = model.infer(values, observed=observed, seed=own, row_ids=ids)
+        return torch.cat(list(answer.samples(number).values()), dim=-1).double()
 
     def quantiles(
         self,
@@ -312,11 +394,7 @@ class TableModel(nn.Module):
     @cached_property
     def unordered(self) -> Tensor:
         """Which known columns are parts of code points, which have no order."""
-        schema, sections = self.encoding.schema, self.encoding.sections
-        flags = np.zeros(self.encoding.width, dtype=bool)
-        for label, section in sections.items():
-            flags[section] = schema[label].name in ("categorical", "boolean")
-        return torch.from_numpy(flags[self.columns])
+        return self.encoding.unordered[self.columns]
 
     def log_prob(self, values: Tensor, observed: Tensor) -> Tensor:
         """log p of the observed entries under the linear model, in the units of the table."""
@@ -351,6 +429,8 @@ class TableModel(nn.Module):
         for member in self.bent:
             # Tensors that are no part of the state follow the parameters.
             member.to(next(member.parameters()).dtype)
+        for near in self.near:
+            near._forget()
         for name in ("encoding", "stack", "unordered", "_exact"):
             self.__dict__.pop(name, None)
         return result
@@ -365,6 +445,7 @@ class TableModel(nn.Module):
             "linear": None if self.linear is None else self.linear.to_dict(),
             "members": [member.to_dict() for member in self.bent],
             "mixtures": [mixture.to_dict() for mixture in self.mixed],
+            "neighbours": [near.to_dict() for near in self.near],
         }
 
     @classmethod
@@ -380,13 +461,6 @@ class TableModel(nn.Module):
             None if linear is None else GaussianVFG.from_dict(linear),
             [VFG.from_dict(member) for member in description["members"]],
             [GaussianVFG.from_dict(mixture) for mixture in description["mixtures"]],
+            [Neighbours.from_dict(near) for near in description["neighbours"]],
         )
         return model
-
-
-def _average(tables: Sequence[Tensor]) -> Tensor:
-    """Added up one by one, since the bits of `mean` depend on the number of rows."""
-    total = tables[0]
-    for table in tables[1:]:
-        total = total + table
-    return total / len(tables)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from vfg.flows import Coupling
 
 from .mixtures import MixturePlan, planned_mixtures
+from .neighbours import NeighbourPlan, planned_neighbours
 
 MOST_ROWS = 200_000
 """How many rows are learned from, at most, drawn at random."""
-START_ROWS = 20_000
-"""How many rows a linear start is fitted to, at most."""
 EPOCH = 25
 """Steps between two looks at the held-out cells."""
 HURRIED = 5
@@ -45,6 +44,7 @@ class Plan:
         rate: the highest learning rate.
         held_out: share of the observed cells that each member keeps aside to know when to stop.
         mixtures: exact mixtures that are averaged with them; None means no plan for any.
+        neighbours: mixtures with a component at every row, likewise.
     """
 
     members: int
@@ -55,6 +55,7 @@ class Plan:
     rate: float = 3e-3
     held_out: float = 0.1
     mixtures: MixturePlan | None = None
+    neighbours: NeighbourPlan | None = None
 
 
 def planned(
@@ -64,6 +65,7 @@ def planned(
     known: float = 1.0,
     members: int | None = None,
     mixtures: int | None = None,
+    neighbours: int | None = None,
     width: int | None = None,
     flow: Coupling | None = None,
     steps: int | None = None,
@@ -81,6 +83,7 @@ def planned(
         known: share of its entries that are known.
         members: how many models are averaged.
         mixtures: how many exact mixtures are averaged with them.
+        neighbours: how many mixtures with a component at every row.
         width: of their roots.
         flow: the couplings that bend their edges.
         steps: of training.
@@ -93,6 +96,7 @@ def planned(
     flow = flow or (made.flow if members in (None, 1) else replace(made.flow, shared=0))
     width = width or made.width
     number = 0 if mixtures is None and columns > WIDE else mixtures
+    near = 0 if neighbours is None and columns > WIDE else neighbours
     large = rows * columns > LARGE
     return replace(
         made,
@@ -104,6 +108,7 @@ def planned(
         mixtures=planned_mixtures(
             rows, columns, known=known, width=width, large=large, number=number
         ),
+        neighbours=planned_neighbours(rows, columns, large=large, number=near),
     )
 
 

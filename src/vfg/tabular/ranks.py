@@ -1,0 +1,92 @@
+"""Monotone maps that bring columns halfway to a Normal form, so that tails and lumps weigh less."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+KNOTS = 128
+"""How many knots a map has."""
+SHARE = 0.5
+"""How far a column goes from its own values, 0, to its normal scores, 1."""
+
+
+class Ranks(nn.Module):
+    r"""Piecewise linear maps $x \mapsto (1 - a) x + a \Phi^{-1}(F(x))$, one per column.
+
+    F is the distribution of a column's known cells. Beyond the knots the outer pieces go on.
+
+    Args:
+        columns: how many.
+
+    Example:
+        >>> values = torch.tensor([[1.0], [2.0], [100.0]], dtype=torch.float64)
+        >>> ranks = Ranks.of(values, torch.ones(3, 1, dtype=torch.bool), torch.tensor([1.0]))
+        >>> [round(score, 2) for score in ranks(values)[:, 0].tolist()]
+        [-0.97, 0.0, 0.97]
+        >>> ranks.back(ranks(values))[:, 0].tolist()
+        [1.0, 2.0, 100.0]
+    """
+
+    knots: Tensor
+    scores: Tensor
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        line = torch.linspace(-1.0, 1.0, KNOTS, dtype=torch.float64).repeat(columns, 1)
+        self.register_buffer("knots", line)
+        self.register_buffer("scores", line.clone())
+
+    @classmethod
+    def of(cls, values: Tensor, observed: Tensor, shares: Tensor) -> Ranks:
+        """Maps by the known cells of a matrix.
+
+        Args:
+            values: the matrix, `(rows, columns)`.
+            observed: which of its entries are known.
+            shares: how far each column goes to its normal scores; 0 leaves it as it is.
+        """
+        made = cls(values.shape[1])
+        for column, share in enumerate(shares.tolist()):
+            found = _knots(values[observed[:, column], column].double(), share)
+            if found is not None:
+                made.knots[column], made.scores[column] = found
+        return made
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Scores of values `(rows, columns)`."""
+        return _interpolated(values, self.knots, self.scores)
+
+    def back(self, scores: Tensor) -> Tensor:
+        """Values of scores `(..., columns)`."""
+        flat = scores.reshape(-1, scores.shape[-1])
+        return _interpolated(flat, self.scores, self.knots).view(scores.shape)
+
+
+def _knots(cells: Tensor, share: float) -> tuple[Tensor, Tensor] | None:
+    """Values and scores of one column; nothing if it has a single value or stays as it is."""
+    values, counts = cells.unique(return_counts=True)
+    if len(values) < 2 or share == 0.0:
+        return None
+    below = counts.cumsum(0) - 0.5 * counts
+    scores = (1.0 - share) * values + share * torch.special.ndtri(below / counts.sum())
+    if len(values) > KNOTS:
+        chosen = torch.linspace(0.0, len(values) - 1.0, KNOTS, dtype=torch.float64).round().long()
+        return values[chosen], scores[chosen]
+    # Too few values: the last piece goes on.
+    steps = torch.arange(1.0, KNOTS - len(values) + 1.0, dtype=torch.float64)
+    ends = [
+        torch.cat([part, part[-1] + steps * (part[-1] - part[-2])]) for part in (values, scores)
+    ]
+    return ends[0], ends[1]
+
+
+def _interpolated(values: Tensor, knots: Tensor, scores: Tensor) -> Tensor:
+    columns = values.T.contiguous()
+    right = torch.searchsorted(knots, columns).clamp(1, knots.shape[1] - 1)
+    left = right - 1
+    start, end = knots.gather(1, left), knots.gather(1, right)
+    low, high = scores.gather(1, left), scores.gather(1, right)
+    # As a sum of both ends, so that a knot has exactly its score.
+    share = (columns - start) / (end - start)
+    return ((1.0 - share) * low + share * high).T.contiguous()
