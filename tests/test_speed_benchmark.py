@@ -75,6 +75,20 @@ def test_edges_that_were_measured_are_not_measured_again(monkeypatch):
     assert edges.measured(late) == []
 
 
+def test_series_that_time_cut_short_are_left_out():
+    from speeds import growth
+    from speeds.cells import Cells
+    from speeds.clock import Where
+
+    cells = Cells(None)
+    for size in (1_000, 10_000):
+        cells.add({"against": "rows", "size": size}, {"point": {"seconds": size / 1e6}})
+    cells.add({"against": "depth", "size": 2}, {"point": {"seconds per step": 1.0}})
+    found = growth.measured(Where(torch.device("cpu"), True, cells, until=0.0))
+    assert list(found) == ["rows"]
+    assert found["rows"]["slopes"]["seconds"] == pytest.approx(1.0)
+
+
 def test_grouped_and_separate_masks_give_the_same_beliefs():
     from speeds.masks import _apart, _factors, _grouped
 

@@ -40,16 +40,24 @@ def measured(where: Where) -> dict[str, Any]:
             depths[:4],
             partial(_by_depth, kind="spline", memory=memory),
         )
-    return {name: _series(name, *kind, where) for name, kind in kinds.items()}
+    found = {name: _series(name, *kind, where) for name, kind in kinds.items()}
+    return {name: series for name, series in found.items() if series is not None}
 
 
-def _series(name: str, sizes: Sequence[int], measure: Measure, where: Where) -> dict[str, Any]:
-    """Points by size, each kept as a cell, and the slopes of what is positive everywhere."""
+def _series(
+    name: str, sizes: Sequence[int], measure: Measure, where: Where
+) -> dict[str, Any] | None:
+    """Points by size, each kept as a cell, and the slopes of what is positive everywhere.
+
+    None if the time was up before the last one.
+    """
     points = []
     for size in sizes:
         key = {"against": name, "size": size}
         found = where.cells.get(key)
         if found is None:
+            if not where.has_time:
+                return None
             found = {"point": measure(size, where.device)}
             where.cells.add(key, found)
             print(key, found["point"], flush=True)

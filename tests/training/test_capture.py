@@ -1,5 +1,9 @@
 """Recorded steps: what they read must not move, and replaying must be running."""
 
+from contextlib import nullcontext
+from itertools import count
+from typing import ClassVar
+
 import pytest
 import torch
 
@@ -106,6 +110,62 @@ def test_the_pace_is_taken_from_an_epoch_in_which_nothing_was_recorded(monkeypat
         run._epoch(0.0)
     # Four steps an epoch, two of each kind: the third of each is recorded in the second epoch.
     assert asked == [3]
+
+
+class Graph:
+    """Stands for a CUDA graph: like torch, it refuses a pool whose graphs are all gone."""
+
+    users: ClassVar[dict[int, int]] = {}
+
+    def capture_begin(self, pool):
+        if self.users.get(pool) == 0:
+            raise RuntimeError("use_count > 0 INTERNAL ASSERT FAILED")
+        self.users[pool] = self.users.get(pool, 0) + 1
+        self.pool = pool
+
+    def capture_end(self):
+        pass
+
+    def replay(self):
+        pass
+
+    def __del__(self):
+        if hasattr(self, "pool"):
+            self.users[self.pool] -= 1
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """One on a machine without a GPU."""
+    numbers = count()
+    Graph.users.clear()
+    for name, stands in {
+        "CUDAGraph": Graph,
+        "Stream": lambda _: None,
+        "stream": lambda _: nullcontext(),
+        "synchronize": lambda _: None,
+        "graph_pool_handle": lambda: next(numbers),
+        "default_generators": (torch.Generator(),),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stands)
+    made = Recorder(torch.device("cuda", 0), [])
+    made.device = torch.device("cpu")
+    return made
+
+
+def test_steps_are_recorded_after_all_recordings_are_gone(recorder):
+    for _ in range(3):  # what is returned goes at once
+        assert recorder.record(lambda: None).__name__ == "replay"
+
+
+def test_steps_are_recorded_after_a_recording_that_failed(recorder):
+    def fails():
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="not recorded and run slower: operation not"):
+            assert recorder.record(fails) is fails
+        assert recorder.record(lambda: None).__name__ == "replay"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

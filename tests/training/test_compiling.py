@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import vfg
+from vfg.flows.precision import PRECISIONS
 from vfg.training import steps as step_module
 from vfg.training.compiling import COST, MARGIN, check_compile, compiled, expected_gain, pays
 
@@ -34,6 +35,15 @@ def test_it_never_pays_without_gain_or_steps():
 def test_only_spline_couplings_gain_on_a_cpu(flow, gains):
     model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2), flow=flow)
     assert (expected_gain(model, "cpu") > 1.0) == gains
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_affine_couplings_gain_on_a_gpu_and_nothing_else_is_known_to(precision):
+    def gain(flow):
+        return expected_gain(flow.build(edges=2, width=4), "cuda", precision)
+
+    assert 1.0 < gain(vfg.Coupling()) < 2.0
+    assert gain(vfg.Coupling(kind="spline")) == gain(vfg.Linear()) == 1.0
 
 
 def fitted(monkeypatch, answer, **options):

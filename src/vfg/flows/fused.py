@@ -20,12 +20,18 @@ from .precision import is_tf32
 USED = os.environ.get("VFG_FUSED", "1") != "0"
 """Whether kernels are used where they fit; `VFG_FUSED=0` turns them off."""
 FLOAT32: str | None = None
-"""How triton multiplies float32 numbers that are not to be rounded; None leaves them to layers."""
+"""How triton multiplies float32 numbers that are not to be rounded; None leaves them to layers.
+
+`"ieee"` is slower than layers. `"tf32x3"` is faster and as exact, but with eight warps and two
+hidden layers of 64 what triton made of it read where it must not, so nobody gets it unasked.
+"""
 FOUND = find_spec("triton") is not None
 WIDEST = 128
 """The widest hidden layer that stays in registers, and the most inputs and outputs."""
 INNER = 64
 """The widest two hidden layers."""
+FEW = 48
+"""Up to so many inputs and outputs together, four warps hold what wide hidden layers need."""
 PROGRAMS = 1024
 """About how many programs share the sums over rows."""
 
@@ -148,6 +154,7 @@ def _operands(inputs: Tensor, layers: Layers) -> tuple[Tensor, ...]:
 def _sizes(inputs: Tensor, layers: Layers) -> dict[str, Any]:
     """What a kernel is compiled for."""
     inputs_, hidden, outputs = inputs.shape[1], layers.first.shape[2], layers.last.shape[1]
+    ends = _rounded_up(inputs_) + _rounded_up(outputs)
     return {
         "LEVEL": dropped_levels(layers.rate) if layers.rate else 0,
         "INPUTS": inputs_,
@@ -159,7 +166,7 @@ def _sizes(inputs: Tensor, layers: Layers) -> dict[str, Any]:
         "HAS_INNER": layers.inner is not None,
         "BLOCK": 64 if max(inputs_, outputs) <= 64 else 32,
         "PRECISION": "tf32" if is_tf32(inputs.device) else FLOAT32 or "ieee",
-        "num_warps": 8 if hidden > 64 else 4,
+        "num_warps": 8 if hidden > 64 and ends > FEW else 4,
     }
 
 

@@ -35,6 +35,8 @@ class Recorder:
         self.drawn_from = [torch.cuda.default_generators[own], *generators]
         self.stream = torch.cuda.Stream(device)
         self.pool = torch.cuda.graph_pool_handle()
+        self.kept: torch.cuda.CUDAGraph | None = None
+        """Holds the pool: torch refuses one whose recordings are all gone."""
 
     def warm_up(self, work: Work) -> None:
         """Run the work beside the main stream, as a recording will."""
@@ -51,6 +53,8 @@ class Recorder:
         torch.cuda.synchronize(self.device)
         before = [generator.clone_state() for generator in self.drawn_from]
         try:
+            if self.kept is None:
+                self.kept = self._recorded(self._little)
             return self._recorded(work).replay
         except RuntimeError as error:
             self._recover(before)
@@ -68,11 +72,15 @@ class Recorder:
         torch.cuda.synchronize(self.device)
         self.pool = torch.cuda.graph_pool_handle()  # the old one may never be closed
         try:
-            self._recorded(lambda: torch.zeros(1, device=self.device))
+            self.kept = self._recorded(self._little)
         except RuntimeError:
+            self.kept = None
             for generator, state in zip(self.drawn_from, before, strict=True):
                 generator.graphsafe_set_state(state)
         torch.cuda.synchronize(self.device)
+
+    def _little(self) -> None:
+        torch.zeros(1, device=self.device)
 
     def _recorded(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
