@@ -45,9 +45,9 @@ def expected_gain(model: nn.Module, device: str, precision: str = "float32") -> 
         >>> expected_gain(vfg.Coupling().build(edges=1, width=4), "cuda")
         1.3
     """
-    kind, gain = SplineCoupling, GAIN
-    if device == "cuda":
-        kind, gain = AffineCoupling, GPU_GAIN[precision]
+    is_cuda = device == "cuda"
+    kind = AffineCoupling if is_cuda else SplineCoupling
+    gain = GPU_GAIN[precision] if is_cuda else GAIN
     return gain if any(isinstance(part, kind) for part in model.modules()) else 1.0
 
 
