@@ -1,0 +1,205 @@
+"""The E-step over pairs of a row and a component: sums of `vfg.gaussian.pairs`, as moments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vfg.gaussian.em import Expected, Moments, needed_cliques
+from vfg.gaussian.entrywise import Array, unpacked
+from vfg.gaussian.pairs import Cells, Explained, Flags, Normals, explained, parts_of
+from vfg.gaussian.parameters import Values, factors_of, innovation_map
+from vfg.gaussian.structure import Structure
+from vfg.gaussian.trees import prefers_tree
+
+WIDEST = 24
+"""Columns above which the systems of causes are smaller, or LAPACK is faster."""
+LEAST_NOISE = 1e-3
+"""Precision matrices lose as many digits as the squares of noises have zeros."""
+
+
+class Sums(NamedTuple):
+    """Of pairs by component, weighted; vectors are those of `Explained`, the last of which is 1."""
+
+    squares: Array
+    """Of vectors, packed, where a column is observed, and in any case: `(components, entries,
+    columns + 1)`."""
+    products: Array
+    """Of vectors with observed columns, `(components, columns + 1, columns)`."""
+    totals: Array
+    """Of observed columns squared, `(components, columns)`."""
+
+
+class Gathered(NamedTuple):
+    """What an E-step gathers from a chunk."""
+
+    log_likelihood: float
+    observed: Sums
+    """Of pairs whose observed columns were solved."""
+    gaps: Sums
+    """Of those whose gaps were."""
+
+    def plus(self, other: Gathered) -> Gathered:
+        """Both together."""
+        sums = [
+            Sums(*(a + b for a, b in zip(first, second, strict=True)))
+            for first, second in zip(self[1:], other[1:], strict=True)
+        ]
+        return Gathered(self.log_likelihood + other.log_likelihood, *sums)
+
+
+def suits(structure: Structure, noise_floor: float, device: torch.device) -> bool:
+    """Whether pairs are the fastest way, and exact enough."""
+    innovations = structure.root_width + len(structure.noisy_inner)
+    small = structure.columns <= min(WIDEST, 2 * innovations)
+    plain = device.type == "cpu" and noise_floor >= LEAST_NOISE
+    return small and plain and not prefers_tree(structure)
+
+
+def paired_e_step(
+    structure: Structure,
+    values: Values,
+    cells: Sequence[Cells],
+    actives: Sequence[Flags | None] | None = None,
+) -> tuple[Expected, list[Array]]:
+    """Expected moments of all families given the observed cells of all rows.
+
+    Args:
+        structure: of the model; see `suits`.
+        values: of its equations.
+        cells: the rows, in parts.
+        actives: which components count, `(rows, components)`, by part; None means all.
+
+    Returns:
+        The moments, those of leaves summed over components where all share their loadings, and
+        by part the logs of weight times density, -inf for what does not count.
+    """
+    normals = Normals.of(factors_of(structure, values))
+    parts, scores = list[Gathered](), list[Array]()
+    for part, active in zip(cells, actives or [None] * len(cells), strict=True):
+        if active is None:
+            active = np.ones((len(part.values), len(normals.log_weights)), dtype=bool)
+        sums, own = gathered(normals, part, active)
+        parts.append(sums)
+        scores.append(own)
+    return expected_of(structure, values, normals, reduce(Gathered.plus, parts)), scores
+
+
+def gathered(normals: Normals, cells: Cells, active: Flags) -> tuple[Gathered, Array]:
+    """Sums over the active components of every row.
+
+    Args:
+        normals: the components.
+        cells: the rows.
+        active: which components count, `(rows, components)`; of every row one at least.
+
+    Returns:
+        The sums, and the logs of weight times density, -inf for what does not count.
+    """
+    kinds = [explained(normals, cells, active, gaps) for gaps in (False, True)]
+    scores = np.full(active.shape, -np.inf)
+    for kind in kinds:
+        log_weights = normals.log_weights[kind.components]
+        scores[kind.rows, kind.components] = kind.log_probs + log_weights
+    highest = scores.max(1, keepdims=True)
+    totals = highest + np.log(np.exp(scores - highest).sum(1, keepdims=True))
+    shares = np.exp(scores - totals)
+    sums = [_sums(kind, cells, shares) for kind in kinds]
+    return Gathered(float(totals.sum()), *sums), scores
+
+
+def _sums(pairs: Explained, cells: Cells, shares: Array) -> Sums:
+    rows, columns, components = pairs.rows, cells.values.shape[1], shares.shape[1]
+    weights = np.ones((len(rows), columns + 1))
+    weights[:, :-1] = cells.seen[rows]
+    weights *= shares[rows, pairs.components][:, None]
+    weighted = weights[:, :-1] * cells.values[rows]
+    squares = np.empty((components, len(pairs.squares), columns + 1))
+    products, totals = (
+        np.empty((components, columns + 1, columns)),
+        np.empty((components, columns)),
+    )
+    for component, part in enumerate(parts_of(pairs.components, components)):
+        np.matmul(pairs.squares[:, part], weights[part], out=squares[component])
+        np.matmul(pairs.vectors[:, part], weighted[part], out=products[component])
+        totals[component] = (weighted[part] * cells.values[rows[part]]).sum(0)
+    return Sums(squares, products, totals)
+
+
+def expected_of(structure: Structure, values: Values, normals: Normals, sums: Gathered) -> Expected:
+    """Moments of the causes; where all components have the same loadings those of leaves summed."""
+    squares, products, totals = _of_observed(normals, sums)
+    factors = factors_of(structure, values)
+    maps, centres = innovation_map(structure, values)
+    components, columns = normals.offsets.shape
+    maps, centres = maps.expand(components, -1, -1), centres.expand(components, -1)
+    counts, pooled = squares[:, :, -1, -1], len(values.loadings) == 1
+
+    def moved(coordinates: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """From vectors and 1 to causes and 1, and what is unknown of these without evidence."""
+        chosen = maps[:, list(coordinates)]
+        across = F.pad(chosen @ factors.loadings.mT, (0, 1, 0, 1))
+        across[:, :-1, -1], across[:, -1, -1] = centres[:, list(coordinates)], 1.0
+        return across, F.pad(chosen @ chosen.mT, (0, 1, 0, 1))
+
+    leaves = []
+    for clique in structure.leaf_cliques():
+        across, prior = moved(clique.coordinates)
+        own = list(clique.columns)
+        moments = Moments(
+            _moved_squares(across, prior, squares[:, own], counts[:, own], pooled),
+            (products[:, own] @ across.mT),
+            totals[:, own],
+            counts[:, own],
+        )
+        leaves.append(
+            Moments(moments[0], *(part.sum(0, keepdim=True) if pooled else part for part in moments[1:]))
+        )
+    others = []
+    for clique in needed_cliques(structure)[len(leaves) :]:
+        across, prior = moved(clique.coordinates)
+        found = _moved_squares(across, prior, squares[:, -1:], counts[:, -1:], False)
+        others.append(found[:, 0])
+    log_likelihood = totals.new_tensor(sums.log_likelihood)
+    nodes = [other.sum(0) for other in others[:-1]]
+    return Expected(log_likelihood, counts[:, -1], leaves, nodes, others[-1])
+
+
+def _of_observed(normals: Normals, sums: Gathered) -> tuple[Tensor, Tensor, Tensor]:
+    """All sums as if observed columns had been solved: squares by column, products, totals."""
+    size = normals.offsets.shape[1] + 1
+    precision = F.pad(torch.from_numpy(normals.precision), (0, 1, 0, 1))
+    turned = precision.clone()
+    turned[:, -1, -1] = 1.0
+    first, second = (
+        torch.from_numpy(unpacked(part.squares.swapaxes(1, 2), size)) for part in sums[1:]
+    )
+    squares = first + _turned(turned, second)
+    squares -= second[..., -1:, -1:] * precision[:, None]
+    products = torch.from_numpy(sums.observed.products) + turned @ torch.from_numpy(
+        sums.gaps.products
+    )
+    totals = torch.from_numpy(sums.observed.totals + sums.gaps.totals)
+    return squares, products.mT, totals
+
+
+def _turned(across: Tensor, squares: Tensor) -> Tensor:
+    """A S A' for every matrix S `(components, columns, n, n)`."""
+    return across[:, None] @ squares @ across[:, None].mT
+
+
+def _moved_squares(
+    across: Tensor, prior: Tensor, squares: Tensor, counts: Tensor, pooled: bool
+) -> Tensor:
+    """Squares of causes, `(components, columns, ...)`, or the sum over components."""
+    if not pooled:
+        return _turned(across, squares) + counts[..., None, None] * prior[:, None]
+    half = (across[:, None] @ squares).permute(1, 2, 0, 3).flatten(2)
+    whole = half @ across.movedim(1, 2).flatten(0, 1)
+    return (whole + torch.einsum("cj,ckl->jkl", counts, prior))[None]
