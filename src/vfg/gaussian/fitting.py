@@ -13,9 +13,9 @@ from torch import Tensor
 
 from vfg.gaussian.active import ActiveSteps, PairedSteps
 from vfg.gaussian.bending import Adam, bend, make_normal
-from vfg.gaussian.em import Chunk, Expected, chunks_of, e_step
+from vfg.gaussian.em import Chunk, Expected, chunks_of
 from vfg.gaussian.maximisation import m_step
-from vfg.gaussian.pair_sums import suits
+from vfg.gaussian.pair_sums import expectation, suits
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.gaussian.starting import start_values
 from vfg.inference.propagation import evaluating
@@ -201,10 +201,9 @@ def _expectation(
 ) -> Callable[[Values], Expected]:
     """The E-step over these rows."""
     if negligible > 0.0 and len(parameters.log_weights) > 1:
-        structure, device = parameters.structure, parameters.offsets.device
-        paired = suits(structure, parameters.noise_floor, device)
-        return (PairedSteps if paired else ActiveSteps)(structure, chunks, negligible)
-    return lambda values: e_step(parameters.structure, values, chunks)
+        steps = PairedSteps if suits(parameters) else ActiveSteps
+        return steps(parameters.structure, chunks, negligible)
+    return expectation(parameters, chunks)
 
 
 @dataclass

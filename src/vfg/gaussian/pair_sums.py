@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vfg.gaussian.em import Expected, Moments, needed_cliques
+from vfg.gaussian.em import Chunk, Expected, Moments, e_step, needed_cliques
 from vfg.gaussian.entrywise import Array, unpacked
 from vfg.gaussian.pairs import Cells, Explained, Flags, Normals, explained, parts_of
-from vfg.gaussian.parameters import Values, factors_of, innovation_map
+from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
 from vfg.gaussian.structure import Structure
 from vfg.gaussian.trees import prefers_tree
 
@@ -22,6 +22,9 @@ WIDEST = 24
 """Columns above which the systems of causes are smaller, or LAPACK is faster."""
 LEAST_NOISE = 1e-3
 """Precision matrices lose as many digits as the squares of noises have zeros."""
+
+SHARED = 2
+"""Rows per mask above which it is better to factorise every mask once."""
 
 
 class Sums(NamedTuple):
@@ -54,12 +57,26 @@ class Gathered(NamedTuple):
         return Gathered(self.log_likelihood + other.log_likelihood, *sums)
 
 
-def suits(structure: Structure, noise_floor: float, device: torch.device) -> bool:
+def suits(parameters: Parameters) -> bool:
     """Whether pairs are the fastest way, and exact enough."""
+    structure, floor = parameters.structure, parameters.noise_floor
     innovations = structure.root_width + len(structure.noisy_inner)
     small = structure.columns <= min(WIDEST, 2 * innovations)
-    plain = device.type == "cpu" and noise_floor >= LEAST_NOISE
-    return small and plain and not prefers_tree(structure)
+    on_cpu = parameters.offsets.device.type == "cpu"
+    return on_cpu and floor >= LEAST_NOISE and small and not prefers_tree(structure)
+
+
+def expectation(
+    parameters: Parameters, chunks: Sequence[Chunk]
+) -> Callable[[Values], Expected]:
+    """The E-step over all components of some rows, by the way that is faster."""
+    structure = parameters.structure
+    masks = sum(len(chunk.masks.distinct) for chunk in chunks)
+    rows = sum(len(chunk.values) for chunk in chunks)
+    if not suits(parameters) or SHARED * masks < rows:
+        return lambda values: e_step(structure, values, chunks)
+    cells = [Cells.of(chunk) for chunk in chunks]
+    return lambda values: paired_e_step(structure, values, cells)[0]
 
 
 def paired_e_step(
@@ -189,17 +206,20 @@ def _of_observed(normals: Normals, sums: Gathered) -> tuple[Tensor, Tensor, Tens
     return squares, products.mT, totals
 
 
-def _turned(across: Tensor, squares: Tensor) -> Tensor:
-    """A S A' for every matrix S `(components, columns, n, n)`."""
-    return across[:, None] @ squares @ across[:, None].mT
+def _turned(across: Tensor, squares: Tensor, pooled: bool = False) -> Tensor:
+    """A S A' for every matrix S `(components, columns, n, n)`, or the sum over components."""
+    half = (squares.flatten(1, 2) @ across.mT).unflatten(1, squares.shape[1:3])
+    if pooled:
+        # Components and rows of S are one axis of one product for every column.
+        whole = across.movedim(1, 0).flatten(1) @ half.movedim(1, 0).flatten(1, 2)
+        return whole[None]
+    whole = across @ half.movedim(2, 1).flatten(2)
+    return whole.unflatten(2, (squares.shape[1], -1)).movedim(2, 1)
 
 
 def _moved_squares(
     across: Tensor, prior: Tensor, squares: Tensor, counts: Tensor, pooled: bool
 ) -> Tensor:
     """Squares of causes, `(components, columns, ...)`, or the sum over components."""
-    if not pooled:
-        return _turned(across, squares) + counts[..., None, None] * prior[:, None]
-    half = (across[:, None] @ squares).permute(1, 2, 0, 3).flatten(2)
-    whole = half @ across.movedim(1, 2).flatten(0, 1)
-    return (whole + torch.einsum("cj,ckl->jkl", counts, prior))[None]
+    spread = "cj,ckl->jkl" if pooled else "cj,ckl->cjkl"
+    return _turned(across, squares, pooled) + torch.einsum(spread, counts, prior)
