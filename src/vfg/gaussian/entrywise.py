@@ -1,8 +1,8 @@
 """Small symmetric systems entry by entry: every operation works on many systems at once.
 
 LAPACK takes longer to be called for a matrix of eight rows than to factorise it. Here a stack of
-systems is an array `(entries, systems)` of their lower triangles, row by row, and each has a border:
-a last row with its right side, and a number.
+systems is an array `(entries, systems)` of their lower triangles, row by row, and each has a
+border: a last row with its right side, and a number.
 """
 
 from __future__ import annotations

@@ -66,9 +66,7 @@ def suits(parameters: Parameters) -> bool:
     return on_cpu and floor >= LEAST_NOISE and small and not prefers_tree(structure)
 
 
-def expectation(
-    parameters: Parameters, chunks: Sequence[Chunk]
-) -> Callable[[Values], Expected]:
+def expectation(parameters: Parameters, chunks: Sequence[Chunk]) -> Callable[[Values], Expected]:
     """The E-step over all components of some rows, by the way that is faster."""
     structure = parameters.structure
     masks = sum(len(chunk.masks.distinct) for chunk in chunks)
@@ -100,9 +98,8 @@ def paired_e_step(
     normals = Normals.of(factors_of(structure, values))
     parts, scores = list[Gathered](), list[Array]()
     for part, active in zip(cells, actives or [None] * len(cells), strict=True):
-        if active is None:
-            active = np.ones((len(part.values), len(normals.log_weights)), dtype=bool)
-        sums, own = gathered(normals, part, active)
+        every = np.ones((len(part.values), len(normals.log_weights)), dtype=bool)
+        sums, own = gathered(normals, part, every if active is None else active)
         parts.append(sums)
         scores.append(own)
     return expected_of(structure, values, normals, reduce(Gathered.plus, parts)), scores
@@ -138,10 +135,8 @@ def _sums(pairs: Explained, cells: Cells, shares: Array) -> Sums:
     weights *= shares[rows, pairs.components][:, None]
     weighted = weights[:, :-1] * cells.values[rows]
     squares = np.empty((components, len(pairs.squares), columns + 1))
-    products, totals = (
-        np.empty((components, columns + 1, columns)),
-        np.empty((components, columns)),
-    )
+    products = np.empty((components, columns + 1, columns))
+    totals = np.empty((components, columns))
     for component, part in enumerate(parts_of(pairs.components, components)):
         np.matmul(pairs.squares[:, part], weights[part], out=squares[component])
         np.matmul(pairs.vectors[:, part], weighted[part], out=products[component])
@@ -152,40 +147,45 @@ def _sums(pairs: Explained, cells: Cells, shares: Array) -> Sums:
 def expected_of(structure: Structure, values: Values, normals: Normals, sums: Gathered) -> Expected:
     """Moments of the causes; where all components have the same loadings those of leaves summed."""
     squares, products, totals = _of_observed(normals, sums)
-    factors = factors_of(structure, values)
-    maps, centres = innovation_map(structure, values)
-    components, columns = normals.offsets.shape
-    maps, centres = maps.expand(components, -1, -1), centres.expand(components, -1)
-    counts, pooled = squares[:, :, -1, -1], len(values.loadings) == 1
-
-    def moved(coordinates: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """From vectors and 1 to causes and 1, and what is unknown of these without evidence."""
-        chosen = maps[:, list(coordinates)]
-        across = F.pad(chosen @ factors.loadings.mT, (0, 1, 0, 1))
-        across[:, :-1, -1], across[:, -1, -1] = centres[:, list(coordinates)], 1.0
-        return across, F.pad(chosen @ chosen.mT, (0, 1, 0, 1))
-
+    ways, counts = _Ways.of(structure, values), squares[:, :, -1, -1]
+    pooled = len(values.loadings) == 1
     leaves = []
     for clique in structure.leaf_cliques():
-        across, prior = moved(clique.coordinates)
-        own = list(clique.columns)
-        moments = Moments(
-            _moved_squares(across, prior, squares[:, own], counts[:, own], pooled),
-            (products[:, own] @ across.mT),
-            totals[:, own],
-            counts[:, own],
-        )
-        leaves.append(
-            Moments(moments[0], *(part.sum(0, keepdim=True) if pooled else part for part in moments[1:]))
-        )
-    others = []
-    for clique in needed_cliques(structure)[len(leaves) :]:
-        across, prior = moved(clique.coordinates)
-        found = _moved_squares(across, prior, squares[:, -1:], counts[:, -1:], False)
-        others.append(found[:, 0])
+        own, (across, prior) = list(clique.columns), ways.to(clique.coordinates)
+        found = _moved(across, prior, squares[:, own], counts[:, own], pooled)
+        others = [products[:, own] @ across.mT, totals[:, own], counts[:, own]]
+        if pooled:
+            others = [part.sum(0, keepdim=True) for part in others]
+        leaves.append(Moments(found, *others))
+    latent = [
+        _moved(*ways.to(clique.coordinates), squares[:, -1:], counts[:, -1:], False)[:, 0]
+        for clique in needed_cliques(structure)[len(leaves) :]
+    ]
     log_likelihood = totals.new_tensor(sums.log_likelihood)
-    nodes = [other.sum(0) for other in others[:-1]]
-    return Expected(log_likelihood, counts[:, -1], leaves, nodes, others[-1])
+    nodes = [found.sum(0) for found in latent[:-1]]
+    return Expected(log_likelihood, counts[:, -1], leaves, nodes, latent[-1])
+
+
+class _Ways(NamedTuple):
+    """How causes depend on innovations, and columns on these."""
+
+    maps: Tensor
+    centres: Tensor
+    loadings: Tensor
+
+    @classmethod
+    def of(cls, structure: Structure, values: Values) -> _Ways:
+        maps, centres = innovation_map(structure, values)
+        components = len(values.log_weights)
+        maps, centres = maps.expand(components, -1, -1), centres.expand(components, -1)
+        return cls(maps, centres, factors_of(structure, values).loadings)
+
+    def to(self, coordinates: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """From vectors and 1 to causes and 1, and the covariance of these without evidence."""
+        chosen = self.maps[:, list(coordinates)]
+        across = F.pad(chosen @ self.loadings.mT, (0, 1, 0, 1))
+        across[:, :-1, -1], across[:, -1, -1] = self.centres[:, list(coordinates)], 1.0
+        return across, F.pad(chosen @ chosen.mT, (0, 1, 0, 1))
 
 
 def _of_observed(normals: Normals, sums: Gathered) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,9 +199,8 @@ def _of_observed(normals: Normals, sums: Gathered) -> tuple[Tensor, Tensor, Tens
     )
     squares = first + _turned(turned, second)
     squares -= second[..., -1:, -1:] * precision[:, None]
-    products = torch.from_numpy(sums.observed.products) + turned @ torch.from_numpy(
-        sums.gaps.products
-    )
+    by_gaps = turned @ torch.from_numpy(sums.gaps.products)
+    products = torch.from_numpy(sums.observed.products) + by_gaps
     totals = torch.from_numpy(sums.observed.totals + sums.gaps.totals)
     return squares, products.mT, totals
 
@@ -209,17 +208,16 @@ def _of_observed(normals: Normals, sums: Gathered) -> tuple[Tensor, Tensor, Tens
 def _turned(across: Tensor, squares: Tensor, pooled: bool = False) -> Tensor:
     """A S A' for every matrix S `(components, columns, n, n)`, or the sum over components."""
     half = (squares.flatten(1, 2) @ across.mT).unflatten(1, squares.shape[1:3])
+    whole: Tensor
     if pooled:
         # Components and rows of S are one axis of one product for every column.
         whole = across.movedim(1, 0).flatten(1) @ half.movedim(1, 0).flatten(1, 2)
         return whole[None]
-    whole = across @ half.movedim(2, 1).flatten(2)
-    return whole.unflatten(2, (squares.shape[1], -1)).movedim(2, 1)
+    whole = (across @ half.movedim(2, 1).flatten(2)).unflatten(2, (squares.shape[1], -1))
+    return whole.movedim(2, 1)
 
 
-def _moved_squares(
-    across: Tensor, prior: Tensor, squares: Tensor, counts: Tensor, pooled: bool
-) -> Tensor:
+def _moved(across: Tensor, prior: Tensor, squares: Tensor, counts: Tensor, pooled: bool) -> Tensor:
     """Squares of causes, `(components, columns, ...)`, or the sum over components."""
     spread = "cj,ckl->jkl" if pooled else "cj,ckl->cjkl"
     return _turned(across, squares, pooled) + torch.einsum(spread, counts, prior)

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from vfg.gaussian.em import Chunk
 from vfg.gaussian.entrywise import Array, Places, eliminate, invert, packed, triangle
@@ -79,9 +79,7 @@ class Group(NamedTuple):
 
     def some(self, which: slice | Places) -> Group:
         """Some of the rows, by their places in the group."""
-        return Group(
-            self.gaps, self.rows[which], self.columns[:, which], self.entries[:, which]
-        )
+        return Group(self.gaps, self.rows[which], self.columns[:, which], self.entries[:, which])
 
 
 @dataclass(frozen=True)
@@ -243,4 +241,4 @@ def _by_component(matrices: Array, vectors: Array, components: Places) -> Array:
 def parts_of(components: Places, count: int) -> list[slice]:
     """Where the pairs of every component are."""
     bounds = np.searchsorted(components, np.arange(count + 1)).tolist()
-    return [slice(*pair) for pair in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [slice(*pair) for pair in pairwise(bounds)]
