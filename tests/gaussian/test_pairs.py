@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.active import ActiveSteps, MixedRootSteps, PairedSteps, active_steps
+from vfg.gaussian.active import ActiveSteps, PairedSteps, WideStarSteps, active_steps
 from vfg.gaussian.em import Expected, chunks_of, e_step
 from vfg.gaussian.entrywise import eliminate, invert, packed, triangle, unpacked
-from vfg.gaussian.mixed_roots import has_mixed_root, root_moments
 from vfg.gaussian.pair_sums import expectation, paired_e_step, suits
 from vfg.gaussian.pairs import Cells, Normals, all_scores
 from vfg.gaussian.parameters import Values, factors_of
+from vfg.gaussian.wide_stars import is_wide_star, root_moments
 from vfg.graph import Graph
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -138,8 +138,8 @@ def test_any_graph_has_the_same_moments(graph: Graph, mixture: str) -> None:
 def without_pairs():
     never = {"suits": lambda parameters: False}
     with (
-        mock.patch.multiple("vfg.gaussian.active", **never, has_mixed_root=never["suits"]),
-        mock.patch.multiple("vfg.gaussian.pair_sums", **never),
+        mock.patch.multiple("vfg.gaussian.active", **never, is_wide_star=never["suits"]),
+        mock.patch.multiple("vfg.gaussian.pair_sums", **never, is_wide_star=never["suits"]),
         mock.patch.multiple("vfg.gaussian.scoring", **never),
     ):
         yield
@@ -176,7 +176,7 @@ def test_fits_are_the_same(drawn, seed: int, negligible: float, width: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "width"), [(PairedSteps, 6), (PairedSteps, 11), (MixedRootSteps, 4)]
+    ("kind", "width"), [(PairedSteps, 6), (PairedSteps, 11), (WideStarSteps, 4)]
 )
 def test_what_is_passed_over_is_the_same(kind: type[ActiveSteps], width: int) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -195,7 +195,7 @@ def test_what_is_passed_over_is_the_same(kind: type[ActiveSteps], width: int) ->
 
 
 @given(incomplete_tables())
-def test_mixed_roots_have_the_expected_moments(drawn) -> None:
+def test_wide_stars_have_the_expected_moments(drawn) -> None:
     table, seen = drawn
     graph = Graph.star({str(k): 1 for k in range(table.shape[1])}, width=2)
     model = random_model(graph, 3, "root")
@@ -216,10 +216,10 @@ def test_every_model_takes_its_fastest_steps() -> None:
     narrow = Graph.star({str(k): 1 for k in range(8)}, width=8)
     wide = Graph.star({str(k): 1 for k in range(40)}, width=16)
     assert steps_of(narrow) is PairedSteps
-    assert steps_of(wide) is MixedRootSteps
+    assert steps_of(wide) is WideStarSteps
     assert steps_of(wide, mixture="loadings") is ActiveSteps
     assert steps_of(Graph.star({str(k): 1 for k in range(40)}, width=2)) is ActiveSteps
-    assert not has_mixed_root(GaussianVFG(wide, 2).to("meta").linear)
+    assert not is_wide_star(GaussianVFG(wide, 2).to("meta").linear)
 
 
 def test_pairs_are_for_small_systems_with_noise_on_a_cpu() -> None:

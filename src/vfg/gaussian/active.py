@@ -19,12 +19,12 @@ from vfg.gaussian.em import (
     total,
 )
 from vfg.gaussian.factors import Masks, condition
-from vfg.gaussian.mixed_roots import has_mixed_root, root_moments, root_of
 from vfg.gaussian.pair_sums import paired_e_step, suits
 from vfg.gaussian.pairs import Cells, Normals, all_scores
 from vfg.gaussian.parameters import Parameters, Values, factors_of
 from vfg.gaussian.structure import Structure
 from vfg.gaussian.trees import prefers_tree, tree_pass
+from vfg.gaussian.wide_stars import is_wide_star, root_moments, root_of
 
 FACTORISED = 5
 """What factorising a mask takes, in units of what a row takes besides."""
@@ -99,8 +99,8 @@ def active_steps(parameters: Parameters, chunks: Sequence[Chunk], negligible: fl
     kind = ActiveSteps
     if suits(parameters):
         kind = PairedSteps
-    elif has_mixed_root(parameters):
-        kind = MixedRootSteps
+    elif is_wide_star(parameters):
+        kind = WideStarSteps
     return kind(parameters.structure, chunks, negligible)
 
 
@@ -126,8 +126,8 @@ class PairedSteps(ActiveSteps):
 
 
 @dataclass
-class MixedRootSteps(ActiveSteps):
-    """The same where `mixed_roots.has_mixed_root`."""
+class WideStarSteps(ActiveSteps):
+    """The same where `wide_stars.is_wide_star`."""
 
     def _scores(self, values: Values, place: int) -> Tensor:
         chunk, components = self.chunks[place], len(values.log_weights)
@@ -137,11 +137,9 @@ class MixedRootSteps(ActiveSteps):
 
     def _step(self, values: Values, place: int) -> Expected:
         chunk, active = self.chunks[place], self._active[place]
-        if active is None:
-            every = torch.ones(len(chunk.values), len(values.log_weights), dtype=torch.bool)
-            return root_moments(values, chunk, every)[0]
         expected, scores = root_moments(values, chunk, active)
-        self._active[place] = active & self._chosen(scores)
+        if active is not None:
+            self._active[place] = active & self._chosen(scores)
         return expected
 
 

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vfg.gaussian.em import Chunk, Expected, Moments, e_step, needed_cliques
+from vfg.gaussian.em import Chunk, Expected, Moments, e_step, needed_cliques, total
 from vfg.gaussian.entrywise import Array, unpacked
 from vfg.gaussian.pairs import Cells, Explained, Flags, Normals, explained, parts_of
 from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
 from vfg.gaussian.structure import Structure
 from vfg.gaussian.trees import prefers_tree
+from vfg.gaussian.wide_stars import is_wide_star, root_moments
 
 WIDEST = 24
 """Columns above which the systems of causes are smaller, or LAPACK is faster."""
@@ -71,10 +72,12 @@ def expectation(parameters: Parameters, chunks: Sequence[Chunk]) -> Callable[[Va
     structure = parameters.structure
     masks = sum(len(chunk.masks.distinct) for chunk in chunks)
     rows = sum(len(chunk.values) for chunk in chunks)
-    if not suits(parameters) or SHARED * masks < rows:
-        return lambda values: e_step(structure, values, chunks)
-    cells = [Cells.of(chunk) for chunk in chunks]
-    return lambda values: paired_e_step(structure, values, cells)[0]
+    if SHARED * masks >= rows and suits(parameters):
+        cells = [Cells.of(chunk) for chunk in chunks]
+        return lambda values: paired_e_step(structure, values, cells)[0]
+    if SHARED * masks >= rows and is_wide_star(parameters):
+        return lambda values: total(root_moments(values, chunk)[0] for chunk in chunks)
+    return lambda values: e_step(structure, values, chunks)
 
 
 def paired_e_step(

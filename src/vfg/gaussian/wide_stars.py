@@ -1,4 +1,4 @@
-r"""EM of stars with many leaves whose root is a mixture: what all components share is done once.
+r"""EM of stars with many leaves and one set of loadings: what components share is done once.
 
 Given the observed columns o of a row, the root h has in component c the precision matrix
 $P_c + \sum_{j \in o} l_j l_j^\top / s_j^2$, whose sum is the same for all components; and the
@@ -19,12 +19,12 @@ from vfg.gaussian.parameters import Parameters, Values
 from vfg.gaussian.trees import prefers_tree
 
 
-def has_mixed_root(parameters: Parameters) -> bool:
-    """Whether this is the graph, and on a CPU, where sums by position are reproducible."""
+def is_wide_star(parameters: Parameters) -> bool:
+    """Whether this is the model, and on a CPU, where sums by position are reproducible."""
     structure = parameters.structure
     on_cpu = parameters.offsets.device.type == "cpu"
-    star = len(structure.nodes) == 1 and not prefers_tree(structure)
-    return on_cpu and star and parameters.mixes_roots and structure.width <= structure.columns
+    star = len(structure.nodes) == 1 and structure.width <= structure.columns
+    return on_cpu and star and len(parameters.loadings) == 1 and not prefers_tree(structure)
 
 
 class Pairs(NamedTuple):
@@ -71,17 +71,22 @@ def root_of(values: Values, chunk: Chunk, rows: Tensor, components: Tensor) -> P
     return Pairs(-0.5 * distance - volume, mean, factor)
 
 
-def root_moments(values: Values, chunk: Chunk, active: Tensor) -> tuple[Expected, Tensor]:
+def root_moments(
+    values: Values, chunk: Chunk, active: Tensor | None = None
+) -> tuple[Expected, Tensor]:
     """Expected moments of a chunk, those of leaves summed over components.
 
     Args:
         values: of the equations.
         chunk: the rows.
-        active: which components count, `(rows, components)`; of every row one at least.
+        active: which components count, `(rows, components)`, of every row one at least; None means
+            all.
 
     Returns:
         The moments, and the logs of weight times density, -inf for what does not count.
     """
+    if active is None:
+        active = torch.ones(len(chunk.values), len(values.log_weights), dtype=torch.bool)
     rows, components = active.nonzero(as_tuple=True)
     pairs = root_of(values, chunk, rows, components)
     scores = chunk.values.new_full(active.shape, -torch.inf)
