@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vfg.gaussian.active import ActiveSteps
+from vfg.gaussian.active import active_steps
 from vfg.gaussian.bending import Adam, bend, make_normal
-from vfg.gaussian.em import Chunk, Expected, chunks_of, e_step
+from vfg.gaussian.em import Chunk, Expected, chunks_of
 from vfg.gaussian.maximisation import m_step
+from vfg.gaussian.pair_sums import expectation
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.gaussian.starting import start_values
 from vfg.inference.propagation import evaluating
@@ -200,8 +201,8 @@ def _expectation(
 ) -> Callable[[Values], Expected]:
     """The E-step over these rows."""
     if negligible > 0.0 and len(parameters.log_weights) > 1:
-        return ActiveSteps(parameters.structure, chunks, negligible)
-    return lambda values: e_step(parameters.structure, values, chunks)
+        return active_steps(parameters, chunks, negligible)
+    return expectation(parameters, chunks)
 
 
 @dataclass

@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian.chains import chain_scores
+from vfg.gaussian.em import Chunk
 from vfg.gaussian.factors import Masks, condition, grouped_masks, log_mixture
+from vfg.gaussian.pair_sums import suits
+from vfg.gaussian.pairs import Cells, Normals, all_scores
 from vfg.gaussian.parameters import factors_of
 from vfg.gaussian.trees import prefers_tree, tree_pass
 
@@ -63,6 +66,9 @@ def _normal_scores(model: GaussianVFG, encoded: Encoded) -> Tensor:
         log_probs = tree_pass(model.structure, values, encoded.values, masks).log_probs
         return (values.log_weights + log_probs).logsumexp(-1)
     factors = factors_of(model.structure, values)
+    if not torch.is_grad_enabled() and suits(model.linear):
+        cells = Cells.of(Chunk(encoded.values, masks))
+        return torch.from_numpy(all_scores(Normals.of(factors), cells)).logsumexp(-1)
     return log_mixture(factors, condition(factors, encoded.values, masks))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vfg.gaussian.em import chunks_of, e_step
+from vfg.gaussian.em import chunks_of
 from vfg.gaussian.factors import condition, grouped_masks
 from vfg.gaussian.maximisation import m_step
+from vfg.gaussian.pair_sums import expectation
 from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
 
 FIRST_ITERATIONS = 20
@@ -40,8 +41,9 @@ def start_values(
         return values
     some = torch.randperm(len(table), generator=generator)[:CLUSTERING_ROWS].to(table.device)
     chunks = chunks_of(structure, 1, table[some], seen[some])
+    expect = expectation(single, chunks)
     for _ in range(FIRST_ITERATIONS):
-        values = m_step(single, values, e_step(structure, values, chunks))
+        values = m_step(single, values, expect(values))
     points = _root_means(single, values, table[some], seen[some])
     centres, counts = _clusters(points, components, generator)
     return _split(parameters, values, centres, counts, generator)
@@ -99,8 +101,10 @@ def _root_means(parameters: Parameters, values: Values, table: Tensor, seen: Ten
 def _clusters(points: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Centres and sizes of clusters: spread-out starts, then alternating means."""
     centres = points[torch.randint(len(points), (1,), generator=generator).to(points.device)]
+    nearest = torch.full_like(points[:, 0], torch.inf)
     while len(centres) < count:
-        distance = torch.cdist(points, centres).amin(1).square() + 1e-12
+        nearest = torch.minimum(nearest, torch.cdist(points, centres[-1:])[:, 0])
+        distance = nearest.square() + 1e-12
         drawn = torch.multinomial(distance.cpu(), 1, generator=generator).to(points.device)
         centres = torch.cat([centres, points[drawn]])
     for _ in range(LLOYD):

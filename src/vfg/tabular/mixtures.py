@@ -35,7 +35,7 @@ NEGLIGIBLE = 1e-2
 """Probability of a component given a row below which it is passed over."""
 WORK = 12_000_000
 """How often all mixtures together look at a row of eleven columns through a component."""
-LOOK_SECONDS = 3e-6
+LOOK_SECONDS = 5e-7
 """What one such look takes, about."""
 MOST = 16
 """Mixtures at the most."""

@@ -117,7 +117,8 @@ def _usual(rows: int, columns: int) -> Plan:
     batch = 256 if rows >= FULL_BATCH else 128
     if cells <= SMALL:
         members = _between(2, round(WORK / (columns * batch * 1000)), 8)
-        return Plan(members, width, _flow(64, 0.2), 1000, batch)
+        steps = _between(400, WORK // (members * columns * batch), 1000)
+        return Plan(members, width, _flow(64, 0.2), steps, batch)
     if cells <= LARGE:
         # Mixtures, which have rows enough here, say most of what there is to say.
         members = _between(2, round(0.5 * WORK / (columns * batch * 600)), 4)
