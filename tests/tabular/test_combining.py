@@ -1,22 +1,36 @@
-"""How members and linear model join: against least squares by hand, and on tables of known kind."""
+"""How parts join: against least squares by hand, and on tables of known kind."""
 
 import numpy as np
 import pytest
 import torch
 
 import vfg
-from vfg.tabular.combining import PRIOR, Combination, Sums, _weights, combine
+from vfg.tabular.combining import (
+    KINDS,
+    PRIOR,
+    SPREADS,
+    START,
+    Combination,
+    Parts,
+    Sums,
+    _spread,
+    _weights,
+    combine,
+    corrected_share,
+    drawing_shares,
+)
 from vfg.tabular.ensemble import _held_out
-from vfg.tabular.forest import stacked
 from vfg.tabular.linear import fit_linear, star
 from vfg.tabular.mixtures import fit_mixture
+from vfg.tabular.neighbours import Kind, fit_neighbours
+
+ALL = torch.ones(len(KINDS), dtype=torch.bool)
 
 
 def sums(x, *guesses):
-    """Of guesses that are their own means."""
-    p = torch.stack(guesses)
-    parts = (x * x, x * p, p[:, None] * p, (x - p[0]) ** 2, torch.zeros_like(x))
-    return Sums(*(part.sum(-2) for part in parts))
+    """Of guesses that are their own means; kinds that are not given say nothing."""
+    p = torch.stack([*guesses, *[torch.zeros_like(x)] * (len(KINDS) - len(guesses))])
+    return Sums(*(part.sum(-2) for part in (x * x, x * p, p[:, None] * p)))
 
 
 def normals(*shape, seed=0):
@@ -24,84 +38,161 @@ def normals(*shape, seed=0):
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def models(values, observed, *, members=2):
-    graph = star([1] * values.shape[1], 3)
+def gappy(values, share=0.7, seed=1):
+    """Which cells are known, and the matrix with 0 in its gaps."""
+    observed = torch.rand(values.shape, generator=torch.Generator().manual_seed(seed)) < share
+    return values * observed, observed
+
+
+def parts_of(values, observed, *, members=2, neighbours=0):
+    """Members without training, what they start from, neighbours, and the cells kept aside."""
+    columns = values.shape[1]
+    graph = star([1] * columns, 3)
     held = [_held_out(graph, observed, 0.3, seed) for seed in range(members)]
     linears = [fit_linear(graph, values, observed & ~own, 0) for own in held]
     flow = vfg.Coupling(blocks=2, hidden=8, layers=2)
-    stack = stacked([vfg.VFG.from_gaussian(linear, flow=flow).float() for linear in linears])
-    return stack, linears, held
+    bent = [vfg.VFG.from_gaussian(linear, flow=flow).float() for linear in linears]
+    near = [
+        fit_neighbours(
+            values,
+            observed,
+            Kind(ranks=bool(place % 2), hears_all=True),
+            unordered=torch.zeros(columns, dtype=torch.bool),
+            width=3,
+            seed=place,
+        )
+        for place in range(neighbours)
+    ]
+    return Parts(bent, linears, [], near), held
+
+
+def in_clusters(rows=400, columns=5):
+    """Four clusters, far from each other, as standardised columns."""
+    centres = 3.0 * normals(4, columns)
+    generator = torch.Generator().manual_seed(2)
+    chosen = torch.randint(4, (rows,), generator=generator)
+    values = centres[chosen] + 0.2 * normals(rows, columns, seed=1)
+    return (values - values.mean(0)) / values.std(0)
 
 
 def test_weights_are_least_squares_with_a_prior():
-    guesses = [normals(400, 3, seed=seed) for seed in range(3)]
-    x = 0.6 * guesses[0] + 0.3 * guesses[1] + 0.2 * guesses[2] + 0.1 * normals(400, 3, seed=3)
+    guesses = [normals(400, 3, seed=seed) for seed in range(5)]
+    wanted = (0.6, 0.3, 0.2, 0.1, 0.4)
+    x = sum(weight * guess for weight, guess in zip(wanted, guesses, strict=True))
+    x = x + 0.1 * normals(400, 3, seed=5)
     rows = np.stack([guess.flatten() for guess in guesses], axis=1)
-    left = rows.T @ rows + PRIOR * np.eye(3)
-    right = rows.T @ x.flatten().numpy() + PRIOR * np.array([0.5, 0.5, 0.0])
-    found = _weights(sums(x, *guesses), torch.ones(3, dtype=torch.bool))
+    left = rows.T @ rows + PRIOR * np.eye(5)
+    right = rows.T @ x.flatten().numpy() + PRIOR * np.array(START) / sum(START)
+    found = _weights(sums(x, *guesses), ALL)
     np.testing.assert_allclose(found, np.linalg.solve(left, right), rtol=1e-9)
 
 
-@pytest.mark.parametrize("wanted", [(0.8, -0.5, 0.0), (-0.9, 0.7, 0.2), (0.3, 0.0, -0.4)])
+@pytest.mark.parametrize(
+    "wanted",
+    [(0.8, -0.5, 0.0, 0.3, 0.0), (-0.9, 0.7, 0.2, -0.2, 0.5), (0.3, 0.0, -0.4, 0.0, -0.1)],
+)
 def test_weights_are_never_negative(wanted):
-    guesses = [normals(4000, 2, seed=seed) for seed in range(3)]
+    guesses = [normals(4000, 2, seed=seed) for seed in range(5)]
     x = sum(weight * guess for weight, guess in zip(wanted, guesses, strict=True))
-    found = _weights(sums(x, *guesses), torch.ones(3, dtype=torch.bool))
+    found = _weights(sums(x, *guesses), ALL)
     assert bool((found >= 0).all())
     np.testing.assert_allclose(found, np.maximum(wanted, 0.0), atol=0.04)
 
 
+@pytest.mark.parametrize("place", range(5))
+def test_what_is_noise_weighs_nothing(place):
+    truth = normals(4000, 2)
+    guesses = [truth + 0.5 * normals(4000, 2, seed=seed) for seed in range(1, 6)]
+    guesses[place] = 3.0 * normals(4000, 2, seed=9)
+    found = _weights(sums(truth, *guesses), ALL)
+    assert found[place] < 0.01
+    others = [k for k in range(5) if k != place]
+    np.testing.assert_allclose(found[others], 1.0 / (4.0 + 0.5**2), atol=0.03)
+
+
 def test_what_is_absent_weighs_nothing():
     guesses = [normals(400, 3), torch.zeros(400, 3, dtype=torch.float64), normals(400, 3, seed=1)]
-    found = _weights(sums(guesses[0], *guesses), torch.tensor([True, False, True]))
-    assert found[1] == 0
+    present = torch.tensor([True, False, True, False, False])
+    found = _weights(sums(guesses[0], *guesses), present)
+    assert (found[~present] == 0).all()
     assert found[0].item() == pytest.approx(1.0, abs=0.02)
 
 
 def test_columns_that_say_nothing_about_each_other_are_drawn_to_their_means():
-    values = normals(300, 6)
-    observed = torch.rand(300, 6, generator=torch.Generator().manual_seed(1)) < 0.7
-    stack, linears, held = models(values * observed, observed)
-    found = combine(stack, [], linears, values, observed, held)
+    values, observed = gappy(normals(300, 6))
+    parts, held = parts_of(values, observed, neighbours=1)
+    found = combine(parts, values, observed, held)
     assert float((found.weights.sum() * found.factors).mean()) < 0.5
 
 
 def test_columns_that_tell_all_about_each_other_are_left_alone():
-    values = normals(300, 1).repeat(1, 4) + 0.1 * normals(300, 4, seed=1)
-    observed = torch.rand(300, 4, generator=torch.Generator().manual_seed(1)) < 0.7
-    stack, linears, held = models(values * observed, observed)
-    found = combine(stack, [], linears, values, observed, held)
+    values, observed = gappy(normals(300, 1).repeat(1, 4) + 0.1 * normals(300, 4, seed=1))
+    parts, held = parts_of(values, observed)
+    found = combine(parts, values, observed, held)
     np.testing.assert_allclose(found.weights.sum() * found.factors, 1.0, atol=0.05)
-    np.testing.assert_allclose(found.shrinkage, 1.0, atol=0.1)
 
 
 def test_without_linear_models_they_weigh_nothing():
-    values = normals(200, 1).repeat(1, 3) + 0.3 * normals(200, 3, seed=1)
-    observed = torch.rand(200, 3, generator=torch.Generator().manual_seed(1)) < 0.8
-    stack, _, held = models(values * observed, observed)
-    assert combine(stack, [], None, values, observed, held).weights[1:].tolist() == [0.0, 0.0]
+    values, observed = gappy(normals(200, 1).repeat(1, 3) + 0.3 * normals(200, 3, seed=1))
+    parts, held = parts_of(values, observed)
+    parts.linears = None
+    assert combine(parts, values, observed, held).weights[1:].tolist() == [0.0] * 4
 
 
 def test_mixtures_get_weight_where_members_miss_the_clusters():
-    centres = 3.0 * normals(4, 5)
-    generator = torch.Generator().manual_seed(2)
-    values = centres[torch.randint(4, (400,), generator=generator)] + 0.2 * normals(400, 5, seed=1)
-    values = (values - values.mean(0)) / values.std(0)
-    observed = torch.rand(400, 5, generator=generator) < 0.6
-    stack, linears, held = models(values * observed, observed)
-    graph = linears[0].graph
-    mixtures = [
+    values, observed = gappy(in_clusters(), share=0.6)
+    parts, held = parts_of(values, observed)
+    graph = parts.linears[0].graph
+    parts.mixtures = [
         fit_mixture(graph, values, observed & ~own, 6, seed, seed) for seed, own in enumerate(held)
     ]
-    found = combine(stack, mixtures, linears, values, observed, held)
+    found = combine(parts, values, observed, held)
     assert found.weights[1] > 0.5
-    # What a mixture expects of its errors is about what they are.
-    assert bool(((found.shrinkage[1] > 0.5) & (found.shrinkage[1] < 2.0)).all())
+
+
+def test_neighbours_get_weight_where_members_miss_the_clusters():
+    values, observed = gappy(in_clusters(), share=0.6)
+    parts, held = parts_of(values, observed, neighbours=2)
+    found = combine(parts, values, observed, held)
+    assert found.weights[3:].sum() > 0.5
+    assert found.weights[1] == 0
+
+
+def test_the_spread_makes_draws_as_wide_as_errors():
+    errors, drawn = torch.tensor([400.0, 100.0, 0.0]), torch.tensor([1600.0, 25.0, 0.0])
+    errors, drawn = 100.0 * errors.double(), 100.0 * drawn.double()
+    pooled = float(errors.sum() / drawn.sum())
+    found = _spread(errors, drawn)
+    np.testing.assert_allclose(found[:2], [0.5, 2.0], atol=0.02)
+    assert found[2].item() == pytest.approx(pooled**0.5)
+    assert _spread(10_000.0 * errors, drawn).tolist() == [SPREADS[1]] * 3
+
+
+def test_the_spread_is_no_guess_where_nobody_draws():
+    nothing = torch.zeros(2, dtype=torch.float64)
+    assert _spread(nothing + 3.0, nothing).tolist() == [1.0, 1.0]
+
+
+def test_the_reach_is_that_of_the_known_cells():
+    values, observed = gappy(normals(100, 4))
+    parts, held = parts_of(values, observed)
+    found = combine(parts, values, observed, held)
+    table = np.where(observed, values, np.nan)
+    np.testing.assert_array_equal(found.reach, [np.nanmin(table, 0), np.nanmax(table, 0)])
+
+
+@pytest.mark.parametrize("weights", [(0.2, 0.3, 0.0, 0.1, 0.2), (0.0, 0.0, 0.0, 0.0, 1.3)])
+def test_neighbours_draw_as_often_as_plain_and_corrected_ones_weigh(weights):
+    weights = torch.tensor(weights, dtype=torch.float64)
+    shares = drawing_shares(weights)
+    assert shares.sum().item() == pytest.approx(1.0)
+    np.testing.assert_allclose(shares[:3] * weights.sum(), weights[:3])
+    np.testing.assert_allclose(corrected_share(weights) * shares[3] * weights.sum(), weights[4])
 
 
 def test_the_plain_combination_is_the_members_mean():
     plain = Combination.of_members(3)
-    assert plain.weights.tolist() == [1.0, 0.0, 0.0]
+    assert plain.weights.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
     assert plain.factors.tolist() == [1.0, 1.0, 1.0]
-    assert plain.shrinkage.tolist() == [[1.0, 1.0, 1.0]] * 2
+    assert plain.spread.tolist() == [1.0, 1.0, 1.0]
+    assert plain.reach.tolist() == [[-np.inf] * 3, [np.inf] * 3]

@@ -28,7 +28,7 @@ def plan(**changes):
 
 
 def trained(values, observed, graph=None, seed=3, budget=None, **changes):
-    members, mixtures, combination, _ = bent(
+    parts, combination, _ = bent(
         star([1] * values.shape[1], 4) if graph is None else graph,
         values,
         observed,
@@ -38,7 +38,7 @@ def trained(values, observed, graph=None, seed=3, budget=None, **changes):
         progress=False,
         device=torch.device("cpu"),
     )
-    return members, mixtures, combination
+    return parts, combination
 
 
 def test_the_linear_model_finds_the_correlations():
@@ -80,11 +80,10 @@ def test_held_out_cells_are_whole_sections_and_leave_something_of_every_column()
 
 def test_members_differ_and_the_seed_decides_how():
     values, observed = matrix(rows=40)
-    members, _, _ = trained(values, observed)
-    again, _, _ = trained(values, observed)
-    one, two = (torch.cat([p.flatten() for p in m.parameters()]) for m in members)
+    parts, again = (trained(values, observed)[0] for _ in range(2))
+    one, two = (torch.cat([p.flatten() for p in m.parameters()]) for m in parts.members)
     assert not torch.equal(one, two)
-    assert torch.equal(one, torch.cat([p.flatten() for p in again[0].parameters()]))
+    assert torch.equal(one, torch.cat([p.flatten() for p in again.members[0].parameters()]))
 
 
 def test_training_draws_from_no_global_generator(untouched_generators):
@@ -93,7 +92,7 @@ def test_training_draws_from_no_global_generator(untouched_generators):
 
 def test_member_means_are_those_of_the_members():
     values, observed = matrix()
-    members, _, _ = trained(values, observed)
+    members = trained(values, observed)[0].members
     found = member_means(stacked(members), 2, values, observed)
     for place, member in enumerate(members):
         own = torch.cat(list(member.infer(values, observed=observed).mean.values()), dim=1)
@@ -103,16 +102,16 @@ def test_member_means_are_those_of_the_members():
 def test_trees_of_latent_nodes_can_be_bent():
     values, observed = matrix(columns=4)
     tree = vfg.Graph.tree({str(k): 1 for k in range(4)}, arity=2, width=3)
-    members, _, _ = trained(values, observed, graph=tree)
+    members = trained(values, observed, graph=tree)[0].members
     assert members[0].infer(values, observed=observed).mean["2"].isfinite().all()
 
 
 def test_a_section_without_any_evidence_does_no_harm():
     values, observed = matrix(columns=4)
     values[:, 1], observed[:, 1] = 0.0, False
-    members, _, kappa = trained(values, observed)
-    assert members[0].infer(values, observed=observed).mean["0"].isfinite().all()
-    assert kappa.shrinkage.isfinite().all()
+    parts, combination = trained(values, observed)
+    assert parts.members[0].infer(values, observed=observed).mean["0"].isfinite().all()
+    assert combination.spread.isfinite().all()
 
 
 @pytest.mark.slow
@@ -122,13 +121,13 @@ def test_bending_learns_what_no_linear_model_can():
     values = torch.cat([x, x.square(), x + 0.1 * torch.randn(800, 1, generator=generator)], dim=1)
     values = (values - values.mean(0)) / values.std(0)
     observed = torch.rand(values.shape, generator=generator) >= 0.2
-    members, _, _ = trained(
+    members = trained(
         torch.where(observed, values, 0.0),
         observed,
         steps=400,
         flow=vfg.Coupling(blocks=2, hidden=32, layers=1),
         batch=128,
-    )
+    )[0].members
     asked = torch.tensor([[True, False, True]]).expand(len(values), 3)
     guess = member_means(stacked(members), 2, values, asked).mean(0)[:, 1]
     assert (guess - values[:, 1]).square().mean() < 0.3

@@ -299,6 +299,9 @@ def _squares_of_draws(
 
 
 def _spread(errors: Tensor, drawn: Tensor) -> Tensor:
+    if not bool(drawn.sum() > 0):
+        # No kept cells, or nobody who drew them.
+        return torch.ones_like(errors)
     pooled = _ratio(errors.sum(), drawn.sum())
     share = _ratio(errors + PRIOR * pooled, drawn + PRIOR)
     return share.clamp(min=0.0).sqrt().clamp(*SPREADS)

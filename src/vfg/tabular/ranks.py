@@ -14,7 +14,7 @@ SHARE = 0.5
 class Ranks(nn.Module):
     r"""Piecewise linear maps $x \mapsto (1 - a) x + a \Phi^{-1}(F(x))$, one per column.
 
-    F is the distribution of a column's known cells. Beyond the knots the outer pieces go on.
+    F is the distribution of a column's known cells. Beyond them slopes are 1.
 
     Args:
         columns: how many.
@@ -68,16 +68,16 @@ def _knots(cells: Tensor, share: float) -> tuple[Tensor, Tensor] | None:
     values, counts = cells.unique(return_counts=True)
     if len(values) < 2 or share == 0.0:
         return None
-    below = counts.cumsum(0) - 0.5 * counts
-    scores = (1.0 - share) * values + share * torch.special.ndtri(below / counts.sum())
-    if len(values) > KNOTS:
-        chosen = torch.linspace(0.0, len(values) - 1.0, KNOTS, dtype=torch.float64).round().long()
-        return values[chosen], scores[chosen]
-    # Too few values: the last piece goes on.
-    steps = torch.arange(1.0, KNOTS - len(values) + 1.0, dtype=torch.float64)
-    ends = [
-        torch.cat([part, part[-1] + steps * (part[-1] - part[-2])]) for part in (values, scores)
-    ]
+    numbers = counts.double()
+    below = (numbers.cumsum(0) - 0.5 * numbers) / numbers.sum()
+    scores = (1.0 - share) * values + share * torch.special.ndtri(below)
+    inner = KNOTS - 2
+    if len(values) > inner:
+        chosen = torch.linspace(0.0, len(values) - 1.0, inner, dtype=torch.float64).round().long()
+        values, scores = values[chosen], scores[chosen]
+    # The outer knots are a deviation apart: two cells that are nearly alike say nothing of others.
+    steps = torch.arange(1.0, KNOTS - len(values), dtype=torch.float64)
+    ends = [torch.cat([part[:1] - 1.0, part, part[-1] + steps]) for part in (values, scores)]
     return ends[0], ends[1]
 
 
