@@ -105,5 +105,3 @@ def test_only_known_cells_count():
     scores = ranks(values)
     np.testing.assert_allclose(scores[:3, 0], by_numpy([1.0, 2.0, 4.0], 1.0))
     np.testing.assert_allclose(scores[:, 1], values[:, 1], err_msg="a share of 0 changes nothing")
-
-
