@@ -4,10 +4,11 @@ import pytest
 import torch
 
 import vfg
-from vfg.tabular.combining import member_means
-from vfg.tabular.ensemble import _held_out, bent
+from vfg.tabular.combining import _without_themselves, member_means
+from vfg.tabular.ensemble import Clock, _held_out, _neighbours, bent
 from vfg.tabular.forest import stacked
 from vfg.tabular.linear import fit_linear, star
+from vfg.tabular.neighbours import NeighbourPlan
 from vfg.tabular.plan import Plan
 
 
@@ -112,6 +113,32 @@ def test_a_section_without_any_evidence_does_no_harm():
     parts, combination = trained(values, observed)
     assert parts.members[0].infer(values, observed=observed).mean["0"].isfinite().all()
     assert combination.spread.isfinite().all()
+
+
+def test_neighbours_take_part_of_a_budget():
+    values, observed = matrix(rows=3000)
+    sizes = NeighbourPlan(2, 3000, 3)
+    clocks = Clock(None), Clock(2.0)
+    free, hurried = (
+        _neighbours(values, observed, None, plan(neighbours=sizes), 0, clock) for clock in clocks
+    )
+    assert [len(near.centres) for near in free] == [3000, 3000]
+    assert [len(near.centres) for near in hurried] == [sizes.within(0.5).components] * 2
+    assert sizes.within(0.5).components < 1000
+
+
+def test_neighbours_do_not_hear_what_the_answer_is():
+    """A cell that was kept aside makes no difference to what is said about it."""
+    values, observed = matrix(rows=60)
+    parts, _ = trained(values, observed, neighbours=NeighbourPlan(2, 60, 3))
+    held = _held_out(star([1] * 3, 4), observed, 0.3, seed=0)
+    other = torch.where(held, values + 1.0, values)
+    rows = held.any(1).nonzero()[:, 0]
+    near = parts.neighbours[0].without(observed & ~held)
+    shown = (observed & ~held)[rows]
+    found = [_without_themselves(near, cells[rows], shown, rows, 60) for cells in (values, other)]
+    gap = ~shown
+    assert all(torch.equal(a[gap], b[gap]) for a, b in zip(*found, strict=True))
 
 
 @pytest.mark.slow

@@ -227,3 +227,38 @@ def test_a_known_graph_may_have_columns_that_tell_nothing():
     filled = VFGImputer(graph, keep_empty_features=True, random_state=0).fit_transform(frame)
     assert filled.notna().all(axis=None)
     assert (filled["a"] == 0.0).all()
+
+
+def test_what_is_looked_up_is_filled_by_like_rows():
+    generator = np.random.default_rng(0)
+    looked_up = generator.normal(size=(8, 8))
+    keys = generator.integers(0, 8, size=(800, 2))
+    whole = np.column_stack([keys, looked_up[tuple(keys.T)]]).astype(float)
+    gappy = whole.copy()
+    gappy[:200, 2] = np.nan
+    errors = []
+    for neighbours in (2, 0):
+        filled = light(neighbours=neighbours).fit_transform(gappy)
+        errors.append(np.sqrt(np.mean((filled - whole)[:200, 2] ** 2)) / whole[:, 2].std())
+    assert errors[0] < 0.4
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_intervals_cover_as_often_as_they_say():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(500, 2))
+    bowl = x[:, 0] + 0.5 * x[:, 0] ** 2
+    whole = np.column_stack([x, x.sum(1), bowl, x[:, 0] - x[:, 1]])
+    whole = whole + 0.5 * generator.normal(size=(500, 5))
+    gap = generator.random(whole.shape) < 0.2
+    gappy = np.where(gap, np.nan, whole)
+    imputer = light(members=6, mixtures=6).fit(gappy)
+    found = imputer.model_.spread.clone()
+    covered = []
+    for factor in (0.5, 1.0, 2.0):
+        imputer.model_.spread.copy_(factor * found)
+        low, high = imputer.predict_interval(gappy, 0.9)
+        covered.append(((low <= whole) & (whole <= high))[gap].mean())
+    assert covered[0] < 0.75
+    assert 0.86 < covered[1] < 0.94
+    assert covered[2] > 0.96

@@ -187,3 +187,28 @@ def test_learning_on_can_bend_what_was_linear():
     first = learn(encoded(frame), frame, Wishes(bend=False, width=4))
     second = learn_on(first, frame, Wishes(**LIGHTLY))
     assert (len(first.bent), len(second.bent)) == (0, 2)
+
+
+def test_rows_know_nothing_of_a_given_graph():
+    frame = frame_of(numbers(rows=40)[1])
+    graph = vfg.Graph.star(dict.fromkeys("abcd", 1), width=3)
+    model = learn(encoded(frame), frame, Wishes(graph=graph, neighbours=3, **LIGHTLY))
+    assert not model.near
+    assert model.weights[3:].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("number", [0, 1, 5])
+def test_there_are_as_many_neighbours_as_are_wished_for(number):
+    frame = frame_of(numbers(rows=40)[1])
+    model = learn(encoded(frame), frame, Wishes(neighbours=number, **LIGHTLY))
+    assert len(model.near) == number
+    assert model.means(*model.encode(frame)).isfinite().all()
+
+
+def test_learning_on_has_the_new_rows_as_neighbours():
+    gappy = numbers(rows=120)[1]
+    few, all_rows = frame_of(gappy[:30]), frame_of(gappy)
+    first = learn(encoded(few), few, Wishes(**LIGHTLY))
+    second = learn_on(first, all_rows, Wishes(**LIGHTLY))
+    assert {len(near.centres) for near in first.near} == {30}
+    assert {len(near.centres) for near in second.near} == {120}

@@ -124,6 +124,84 @@ def test_the_draws_of_members_lie_around_the_mean_of_all(curved, table):
     assert errors[~observed].abs().max() < 0.3
 
 
+def with_weights(model, *weights):
+    """A copy whose parts weigh as given."""
+    copy = loads(dumps(model))
+    copy.weights.copy_(torch.tensor(weights, dtype=torch.float64))
+    return copy
+
+
+@pytest.mark.parametrize(
+    "weights", [(0.3, 0.2, 0.1, 0.1, 0.3), (0.0, 0.9, 0.0, 0.0, 0.0), (0.1, 0.0, 0.0, 0.5, 0.0)]
+)
+def test_parts_take_turns_as_often_as_they_weigh(curved, weights):
+    model = with_weights(curved, *weights)
+    turns = model.turns(200)
+    assert sorted(turn for found in turns.values() for turn in found) == list(range(200))
+    kinds = [(2, weights[0]), (1, weights[1]), (1, weights[2]), (2, weights[3] + weights[4])]
+    parts = [weight / count for count, weight in kinds for _ in range(count)]
+    expected = 200 * np.array(parts) / sum(weights)
+    np.testing.assert_allclose([len(turns.get(k, [])) for k in range(6)], expected, atol=3)
+
+
+def test_first_turns_are_the_same_for_every_number(curved):
+    many = curved.turns(200)
+    for number in (1, 3, 17, 60):
+        few = {part: [k for k in turns if k < number] for part, turns in many.items()}
+        assert curved.turns(number) == {part: turns for part, turns in few.items() if turns}
+
+
+def test_where_nothing_has_a_say_means_are_filled_and_the_linear_model_draws(curved, table):
+    model = with_weights(curved, 0.0, 0.0, 0.0, 0.0, 0.0)
+    values, observed = model.encode(table)
+    assert not model.means(values, observed)[~observed].any()
+    assert list(model.turns(20)) == [3]
+    drawn = model.draws(values, observed, 400, seed=0)
+    assert drawn.mean(0)[~observed].abs().max() < 0.2
+    assert bool((drawn.std(0)[~observed] > 0).all())
+
+
+def test_the_answer_is_the_weighted_sum_of_what_parts_expect(curved, table):
+    values, observed = curved.encode(table)
+    alone = torch.stack(
+        [with_weights(curved, *row).means(values, observed) for row in torch.eye(5).tolist()]
+    )
+    weights = (0.1, 0.2, 0.3, 0.15, 0.25)
+    found = with_weights(curved, *weights).means(values, observed)
+    expected = (torch.tensor(weights)[:, None, None] * alone).sum(0)
+    torch.testing.assert_close(found[~observed], expected[~observed])
+    differences = (alone[:, None] - alone).abs().amax(-1).amax(-1)
+    assert bool((differences + torch.eye(5) > 1e-3).all()), "every kind says something else"
+
+
+def test_the_spread_draws_draws_apart(curved, table):
+    values, observed = curved.encode(table)
+    wide = loads(dumps(curved))
+    wide.spread.mul_(2.0)
+    centre = curved.means(values, observed)
+    near, far = (model.draws(values, observed, 6, seed=0) - centre for model in (curved, wide))
+    torch.testing.assert_close(far, 2.0 * near)
+
+
+def test_no_part_says_more_than_the_columns_reach(curved, table):
+    values, observed = curved.encode(table)
+    given = torch.where(observed, values, torch.nan).numpy()
+    low, high = np.nanmin(given, 0), np.nanmax(given, 0)
+    np.testing.assert_allclose(curved.reach, [low, high], rtol=1e-12)
+    tables = [100.0 * torch.randn(len(values), 4, dtype=torch.float64) for _ in range(3)]
+    expected = np.mean([table.numpy().clip(low, high) for table in tables], axis=0)
+    np.testing.assert_allclose(curved.average(tables), expected)
+    # One known column far beyond what was seen: the linear model alone goes on and on.
+    far = torch.eye(4, dtype=torch.float64) * 100.0
+    seen = torch.eye(4, dtype=torch.bool)
+    beyond = curved._exact[-1](far, seen, torch.arange(4))
+    assert bool(((beyond < curved.reach[0]) | (beyond > curved.reach[1]))[~seen].any())
+    for row in torch.eye(5).tolist():
+        found = with_weights(curved, *row).means(far, seen)
+        within = (found >= curved.factors * low - 1e-9) & (found <= curved.factors * high + 1e-9)
+        assert bool(within[~seen].all())
+
+
 def test_quantiles_are_those_of_the_draws(curved, table):
     values, observed = curved.encode(table[:10])
     drawn = curved.draws(values, observed, 19, seed=2).sort(0).values
@@ -150,6 +228,21 @@ def test_columns_that_tell_nothing_are_no_evidence():
 
 
 # Files.
+
+
+def test_files_keep_rows_of_the_table_unless_there_are_no_neighbours(table):
+    """A cell is in the file of its model as it was encoded, or as its score."""
+    some, none = (light(neighbours=number).fit(table).model_ for number in (2, 0))
+    assert not none.near
+    cells = some.encode(table)[0][~np.isnan(table)[:, some.columns]].float()
+    kept = {
+        name: torch.isin(cells, tensor.float()).double().mean().item()
+        for name, tensor in some.state_dict().items()
+    }
+    assert max(kept.values()) == 1.0
+    for name, tensor in none.state_dict().items():
+        if name != "reach":
+            assert torch.isin(cells, tensor.float()).double().mean() < 0.05
 
 
 @pytest.mark.parametrize("which", ["straight", "curved", "every_kind"])

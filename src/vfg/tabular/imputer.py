@@ -35,9 +35,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Every column is a leaf under one root (or of the graph that is given). An exact linear-Gaussian
     model is fitted first; copies of it become the starts of invertible neural edges that learn to
     fill cells hidden from them. Beside them stand exact models whose root is a mixture, for tables
-    with clusters, jumps and discrete columns. The means of both, the linear model and the columns'
-    means are joined as held-out cells ask for. Training uses observed cells only, so every row may
-    have gaps. Tables of fewer than 20 rows or more than 3,000 columns get the linear model alone.
+    with clusters, jumps and discrete columns, and mixtures with a component at every row, for what
+    only like rows know. The means of all, the linear model and the columns' means are joined as
+    held-out cells ask for. Training uses observed cells only, so every row may have gaps. Tables of
+    fewer than 20 rows or more than 3,000 columns get the linear model alone.
 
     Observed cells come back bit for bit. `transform` never refits, and rows do not influence each
     other. A row without observed cells gets what is expected without evidence. Filled numbers stay

@@ -69,8 +69,8 @@ def learn(encoding: Encoding, table: Any, wishes: Wishes) -> TableModel:
 def learn_on(model: TableModel, table: Any, wishes: Wishes) -> TableModel:
     """Go on from a fitted model, with more steps or other rows of the same columns.
 
-    Encoding and graph stay, members go on from where they are, and the linear model and the
-    mixtures, which need no start, are fitted anew. The given model stays as it is.
+    Encoding and graph stay, members go on from where they are, and the linear model, the mixtures
+    and the neighbours, which need no start, are fitted anew. The given model stays as it is.
     """
     graph = None if model.linear is None else model.linear.graph
     members = deepcopy(model.bent) or None
