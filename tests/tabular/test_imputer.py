@@ -128,6 +128,8 @@ def test_a_row_in_the_same_place_has_the_same_bits_whatever_its_neighbours(fitte
     np.testing.assert_array_equal(fitted.transform(other[:41])[kept], fitted.transform(table)[kept])
     drawn, again = fitted.sample(other, 3), fitted.sample(table, 3)
     np.testing.assert_array_equal(drawn[:, kept], again[:, kept])
+    ends, again = (np.stack(fitted.predict_interval(cells)) for cells in (other[:41], table))
+    np.testing.assert_array_equal(ends[:, kept], again[:, kept])
 
 
 def test_rows_without_observed_cells_are_what_is_expected_without_evidence(fitted):

@@ -198,7 +198,8 @@ def test_no_part_says_more_than_the_columns_reach(curved, table):
     assert bool(((beyond < curved.reach[0]) | (beyond > curved.reach[1]))[~seen].any())
     for row in torch.eye(5).tolist():
         found = with_weights(curved, *row).means(far, seen)
-        within = (found >= curved.factors * low - 1e-9) & (found <= curved.factors * high + 1e-9)
+        least, most = curved.factors * curved.reach
+        within = (found >= least - 1e-9) & (found <= most + 1e-9)
         assert bool(within[~seen].all())
 
 
