@@ -185,7 +185,7 @@ def test_gaps_of_components_are_what_the_others_expect():
     values, observed = matrix(rows=40)
     near = fitted(values, observed)
     before = near.centres.clone(), near.doubts.clone()
-    near.refill(values, observed, seed=0)
+    near.refill(values, observed)
     old = Neighbours(40, near.residual)
     old.load_state_dict(near.state_dict())
     old.fill(values, observed, before[0].double(), before[1].double())
@@ -213,10 +213,10 @@ def test_columns_without_order_keep_their_values():
 def test_of_very_many_rows_some_are_components():
     values, observed = matrix(rows=90)
     near = fitted(values, observed, most=50)
-    assert len(near.centres) == len(near.own.unique()) == 50
+    assert len(near.centres) == len(near.origin.rows.unique()) == 50
     places = near.components_of(torch.arange(90), 90)
     assert int((places < 0).sum()) == 40
-    assert torch.equal(near.own[places[places >= 0]], (places >= 0).nonzero()[:, 0])
+    assert torch.equal(near.origin.rows[places[places >= 0]], (places >= 0).nonzero()[:, 0])
 
 
 def test_rows_that_occur_twice_do_no_harm():
@@ -228,17 +228,19 @@ def test_rows_that_occur_twice_do_no_harm():
     assert bool(torch.stack(said).isfinite().all())
 
 
-def test_what_it_needs_of_kept_cells_can_be_taken_away():
-    values, observed = matrix(rows=200, columns=5)
-    near = fitted(values, observed)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kept_cells_are_in_no_gap_of_others_and_in_no_residual(kind):
+    values, observed = matrix(rows=80, columns=5)
+    near = fitted(values, observed, kind)
     kept = observed & (torch.rand(observed.shape, generator=torch.Generator().manual_seed(0)) < 0.2)
-    fewer = near.without(observed & ~kept)
-    near.left[kept] += 1000.0
-    assert torch.equal(
-        near.without(observed & ~kept).residual.linear.loadings, fewer.residual.linear.loadings
-    )
-    assert torch.equal(fewer.centres, near.centres)
-    assert not torch.equal(fewer.scale, near.scale)
+    other = torch.where(kept, values + 0.5, values)
+    one, two = (near.without(cells, observed, kept) for cells in (values, other))
+    same = one.centres == two.centres
+    assert bool(same[~kept].all())
+    assert not bool(same[kept].any()), "as components rows know their own cells"
+    assert torch.equal(one.scale, two.scale)
+    assert torch.equal(one.residual.linear.loadings, two.residual.linear.loadings)
+    assert not torch.equal(one.scale, near.scale)
 
 
 def test_the_linear_model_of_residuals_finds_what_neighbours_miss():
