@@ -34,6 +34,8 @@ ROWS = 2048
 """How many rows with kept cells are looked at, about; of every member equally many."""
 FEWEST_ROWS = 256
 """How many of a member at least."""
+FEWEST_MEMBERS = 2
+"""The cells of how many members are looked at in a hurry."""
 PRIOR = 20.0
 """How many cells of unit variance the start weighs, and the factor 1."""
 COLUMN_PRIOR = 60.0
@@ -153,7 +155,13 @@ class Sums:
 
 @torch.no_grad()
 def combine(
-    parts: Parts, values: Tensor, observed: Tensor, held: Sequence[Tensor], *, seed: int = 0
+    parts: Parts,
+    values: Tensor,
+    observed: Tensor,
+    held: Sequence[Tensor],
+    *,
+    seed: int = 0,
+    hurried: bool = False,
 ) -> Combination:
     """Fit the combination to the cells that every member kept aside.
 
@@ -166,9 +174,11 @@ def combine(
         observed: which of its entries are known.
         held: which of them each member kept aside.
         seed: of the draws to which their spread is fitted.
+        hurried: whether to look at the cells of few members and at few rows.
     """
     number = min(len(held), len(parts.mixtures)) if parts.mixtures else len(held)
-    most = max(FEWEST_ROWS, ROWS // number)
+    number = min(number, FEWEST_MEMBERS) if hurried else number
+    most = FEWEST_ROWS if hurried else max(FEWEST_ROWS, ROWS // number)
     reach = reach_of(values, observed)
     stack = stacked(parts.members).eval()
     kept = [

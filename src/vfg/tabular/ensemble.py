@@ -98,7 +98,11 @@ def bent(
         else:
             _calibrate(member, values, observed, own, seed + k)
     parts = Parts(members, linears, mixtures, neighbours)
-    return parts, combine(parts, values, observed, held, seed=seed), history
+    return (
+        parts,
+        combine(parts, values, observed, held, seed=seed, hurried=budget is not None),
+        history,
+    )
 
 
 def _neighbours(
@@ -112,7 +116,7 @@ def _neighbours(
     sizes, left = plan.neighbours, clock.left(0.3)
     if sizes is None or not sizes.number:
         return []
-    sizes = sizes if left is None else sizes.within(0.5 * left)
+    sizes = sizes if left is None else sizes.within(0.25 * left)
     lumps = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
 
     def fitted(place: int) -> Neighbours:
