@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,54 @@ def test_edges_that_were_measured_are_not_measured_again(monkeypatch):
     assert edges.measured(where) == first
     late = Where(torch.device("cpu"), True, Cells(None), until=0.0)
     assert edges.measured(late) == []
+
+
+def test_growth_that_was_stopped_goes_on_and_its_slopes_are_those_of_its_points():
+    from speeds.cells import Cells
+    from speeds.clock import Where
+    from speeds.growth import _series
+
+    cells = Cells(None)
+    late = Where(torch.device("cpu"), True, cells, until=0.0)
+    cells.add({"against": "rows", "size": 10}, {"point": {"seconds": 2.0, "MiB": 0.0}})
+    sizes = (10, 100, 1000)
+    assert _series("rows", sizes, None, late)["sizes"] == [10]
+    asked = []
+
+    def measure(size, _):
+        asked.append(size)
+        return {"seconds": 0.02 * size**2, "MiB": 1.0}
+
+    found = _series("rows", sizes, measure, Where(torch.device("cpu"), True, cells))
+    assert asked == [100, 1000]
+    assert found["slopes"] == {"seconds": pytest.approx(2.0)}  # 0 MiB has no logarithm
+
+
+def test_names_beside_lines_are_apart_and_inside_and_in_order():
+    from speed_figures import spread
+
+    for heights in ([0.0, 0.5, 0.5, 0.9], [1.0] * 5, [0.0, 0.01, 0.02, 0.98, 0.99]):
+        found = spread(heights, 0.1)
+        gaps = [b - a for a, b in pairwise(found)]
+        assert min(gaps) > 0.1 - 1e-9
+        assert min(found) > -1e-9
+        assert max(found) < 1.0 + 1e-9
+    assert spread([0.1, 0.4, 0.8], 0.1) == pytest.approx([0.1, 0.4, 0.8])
+
+
+def test_pictures_of_growth_show_every_slope_that_was_measured(tmp_path):
+    pytest.importorskip("matplotlib")
+    from speed_figures import draw, growth, picture_name
+
+    series = {"sizes": [10, 100], "points": [{"seconds": 1.0, "MiB": 2.0}] * 2}
+    found = {"rows": {**series, "slopes": {"seconds": 0.25, "MiB": 0.75}}}
+    written = [text.get_text() for axis in growth(found).axes for text in axis.texts]
+    assert written == ["fill, VFG  0.25", "fill, VFG  0.75"]
+    part = part_of("growth", "A (CPU)", found=found)
+    assert draw([part, part_of()], quick=False, output=tmp_path) == [
+        tmp_path / f"{picture_name(part)}.png"
+    ]
+    assert (tmp_path / "growth-a-cpu.png").stat().st_size > 1000
 
 
 def test_grouped_and_separate_masks_give_the_same_beliefs():
