@@ -20,7 +20,7 @@ Every part says where it was measured, and how many processes wanted to run ther
 EDGES = """### Sibling edges, {name}
 
 Milliseconds for four affine couplings (two hidden layers of 64) on every one of K edges: all edges
-as one stack, against the fastest other library in a loop over edges.
+as one stack, against the fastest other library in a loop over edges.{compiled}
 
 {table}
 """
@@ -131,7 +131,26 @@ def _edges(device: Found, cases: list[Found]) -> str:
             line += [_ms(ours), f"{_ms(others[best])} ({best})", f"{others[best] / ours:.1f}x"]
         body.append(line)
     header = ["K", "width", "batch", "forward + backward", "next best", "", "inverse", "next best"]
-    return EDGES.format(name=device["name"], table=rows([*header, ""], body))
+    table = rows([*header, ""], body)
+    return EDGES.format(name=device["name"], table=table, compiled=_compiled(cases))
+
+
+def _compiled(cases: list[Found]) -> str:
+    """Where other libraries were compiled as well, and what kept some from it."""
+    errors = [
+        (case, name, why)
+        for case in cases
+        for failed in case.get("errors", {}).values()
+        for name, why in failed.items()
+    ]
+    tried = [case for case in cases if any("compiled" in name for name in case["inverse"])]
+    tried += [case for case, name, _ in errors if "compiled" in name]
+    if not tried:
+        return ""
+    sizes = sorted({(case["edges"], case["width"], case["batch"]) for case in tried})
+    told = " and ".join(str(size) for size in sizes)
+    failed = "".join(f" {text}." for text in dict.fromkeys(f"{n}: {why}" for _, n, why in errors))
+    return f" For (K, width, batch)\n{told} they were also compiled by `torch.compile`.{failed}"
 
 
 def _steps(device: Found, found: Found) -> str:

@@ -76,6 +76,43 @@ def test_edges_that_were_measured_are_not_measured_again(monkeypatch):
     assert edges.measured(late) == []
 
 
+def test_attempts_that_crash_hang_or_fail_say_so():
+    from speeds.attempts import outcome
+
+    def ran(code, patience=60.0):
+        return outcome([sys.executable, "-c", code], patience)
+
+    assert ran("print('noise'); print('{\"seconds\": 0.5}')") == {"seconds": 0.5}
+    crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    assert ran(crash) == {"error": "ended by SIGSEGV"}
+    assert ran("raise ValueError('no compiler')") == {"error": "ValueError: no compiler"}
+    assert ran("import time; time.sleep(60)", 0.2) == {"error": "not done after 0.2 s"}
+
+
+def test_compiled_libraries_are_measured_apart_and_their_errors_reported(monkeypatch):
+    from speed_report import PARTS
+    from speeds import edges
+    from speeds.cells import Cells
+    from speeds.clock import Where
+
+    monkeypatch.setattr(edges, "installed", lambda: ["zuko"])
+    monkeypatch.setattr(edges, "CASES", [(4, 8, 128)])
+    monkeypatch.setattr(edges, "COMPILED", [(4, 8, 128)])
+    times = {"seconds": 0.25, "repeats": 5, "recorded": False}
+    found = {"forward and backward": times, "inverse": {"error": "ended by SIGSEGV"}}
+    monkeypatch.setattr(edges, "attempt", lambda key, threads: found[key["kind"]])
+    cells = Cells(None)
+    for kind in edges.KINDS:
+        for name, seconds in (("vfg", 0.125), ("zuko", 0.5)):
+            cells.add(edges._key((4, 8, 128), name, kind), {**times, "seconds": seconds})
+    (case,) = edges.measured(Where(torch.device("cpu"), False, cells))
+    assert case["forward and backward"]["zuko, compiled"] == 0.25
+    assert case["errors"]["inverse"] == {"zuko, compiled": "ended by SIGSEGV"}
+    text = PARTS["edges"](part_of(), [case])
+    assert "| 125 | 250 (zuko, compiled) | 2.0x | 125 | 500 (zuko) | 4.0x |" in text
+    assert "ended by SIGSEGV" in text
+
+
 def test_growth_that_was_stopped_goes_on_and_its_slopes_are_those_of_its_points():
     from speeds.cells import Cells
     from speeds.clock import Where

@@ -23,7 +23,7 @@ from .dropout import drop
 TILE = 1 << 18
 """How many numbers of a hidden layer a tile has per thread, so that it stays in a core's cache."""
 ROWS = 512
-"""How many rows a tile has at most; the same for any number of threads."""
+"""How many rows a tile has at most, unless edges are few; the same for any number of threads."""
 ROOM = 1 / 16
 """The share of a GPU's memory that the hidden layers of one flow may take."""
 
@@ -134,7 +134,9 @@ def tiles(edges: int, rows: int, hidden: int, is_cpu: bool) -> list[tuple[slice,
     """
     if not is_cpu:
         return [(slice(0, edges), slice(0, rows))]
-    height = min(rows, ROWS) or 1
+    # Few edges get taller tiles, since every tile takes the same calls whatever its size.
+    tall = min(2 * TILE // (edges * hidden), TILE // hidden)
+    height = min(rows, max(ROWS, tall)) or 1
     together = max(1, torch.get_num_threads() * TILE // (height * hidden))
     return [
         (slice(e, min(e + together, edges)), slice(r, min(r + height, rows)))
