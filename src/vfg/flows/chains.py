@@ -296,7 +296,8 @@ def _drawn_anew(
     state: Tensor, places: Tensor, kept: Tensor, moved: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The halves of a state whose coordinates are at `places`; states are copied only once."""
-    return state.index_select(1, places[kept]), state.index_select(1, places[moved])
+    one, two = (state.index_select(1, places.index_select(0, half)) for half in (kept, moved))
+    return one, two
 
 
 def _same_halves(
