@@ -282,29 +282,37 @@ def _through_network(
     shape = tuple(hidden[-1].value.shape)
     numbers = numbers.to(block.last.dtype)
     gradient = torch.bmm(numbers.mT, block.last, out=room.take("gradient 0", shape, numbers))
-    found.last.add_(_over_rows(numbers, hidden[-1].value))
+    _add_over_rows(found.last, numbers, hidden[-1].value)
     for number in reversed(range(len(block.inner))):
         gradient = _inactivated(gradient, hidden[number + 1], block, moves.noise, number + 1, room)
         weight, _ = block.inner[number]
-        found.inner[number][0].add_(_over_rows(hidden[number].value.mT, gradient))
+        _add_over_rows(found.inner[number][0], hidden[number].value.mT, gradient)
         found.inner[number][1].add_(gradient.sum(1, keepdim=True, dtype=found.bias.dtype))
         name = f"gradient {len(block.inner) - number}"
         out = room.take(name, tuple(hidden[number].value.shape), numbers)
         gradient = torch.bmm(gradient, weight.mT, out=out)
     gradient = _inactivated(gradient, hidden[0], block, moves.noise, 0, room)
     kept = moves.kept.to(gradient.dtype)
-    found.first.add_(_over_rows(kept, gradient))
+    _add_over_rows(found.first, kept, gradient)
     if gradient.dtype == gradient_kept.dtype:
         gradient_kept.baddbmm_(block.first[:, :-1], gradient.mT)
     else:
         gradient_kept.add_(torch.bmm(block.first[:, :-1], gradient.mT))
 
 
-def _over_rows(left: Tensor, right: Tensor) -> Tensor:
-    """`(edges, a, rows)` times `(edges, rows, b)`, on a GPU in parts that are added afterwards.
+def _add_over_rows(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add `(edges, a, rows)` times `(edges, rows, b)`, on a GPU in parts that are added afterwards.
 
     The result is small and the sum long: in one piece few of a GPU's processors would work on it.
     """
+    if not left.is_cuda and left.dtype == total.dtype:
+        total.baddbmm_(left, right)
+        return
+    total.add_(_over_rows(left, right))
+
+
+def _over_rows(left: Tensor, right: Tensor) -> Tensor:
+    """The product in parts."""
     edges, a, rows = left.shape
     parts = _parts(edges, rows) if left.is_cuda else 1
     if parts == 1:
