@@ -8,8 +8,8 @@
 PARTS. Every part is a file of its own under outputs/speed/ with the
 machine it was measured on; parts that measure many cells keep each as soon as it is there,
 and go on where they were stopped. Copy files of other machines beneath that folder: `--collect`
-writes docs/results/speed.json with the last measurement of each part and device. Other libraries
-are compared with if they can be imported.
+writes docs/results/speed.json with the last measurement of each part and device, and draws growth
+into docs/images/. Other libraries are compared with if they can be imported.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from speeds.clock import Where, load
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
 from results import FOLDER, TRIALS, machine, versions, write
+from speed_figures import draw
 
 PARTS: dict[str, tuple[Callable[[Where], Any], str]] = {
     "edges": (edges.measured, "sibling edges as one stack against other libraries in a loop"),
@@ -73,6 +74,7 @@ def main() -> None:
         older = [] if given.quick else _known(given.output)
         found = parts.merged(older, parts.load(folder), list(PARTS))
         print(write("speed", {"parts": found}, quick=given.quick, output=given.output))
+        print(*draw(found, quick=given.quick, output=given.output), sep="\n")
 
 
 def measure(part: str, device: torch.device, folder: Path, quick: bool, limit: float) -> None:

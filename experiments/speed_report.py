@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pages import rows
+from speed_figures import picture_name
 
 Found = dict[str, Any]
 
@@ -19,7 +20,7 @@ Every part says where it was measured, and how many processes wanted to run ther
 EDGES = """### Sibling edges, {name}
 
 Milliseconds for four affine couplings (two hidden layers of 64) on every one of K edges: all edges
-as one stack, against the fastest other library in a loop over edges.
+as one stack, against the fastest other library in a loop over edges.{compiled}
 
 {table}
 """
@@ -88,7 +89,14 @@ Seconds until a process of its own has ended, medians of {starts} starts.
 
 GROWTH = """### Growth, {name}
 
-Slopes of straight lines through the larger half of the sizes in log-log plots: 1 is proportional.
+Slopes of straight lines through the larger half of the sizes in log-log plots: 1 is proportional,
+as the dashed lines are. Memory is what is needed at most beyond the table and the model. Where rows
+grow, the table has 8 columns: a VFG fills it in chunks; GaussianVFG learns from all rows, in three
+iterations of EM, and fills all; VFGImputer without bent members learns from 200,000 rows at most
+and fills all; the fastest of several calls counts if they take less than ten seconds. Where columns
+grow, a step has 256 rows and GaussianVFG learns from 1,000.
+
+![time and memory against rows, columns and depth](images/{picture}.png)
 
 {table}
 """
@@ -127,7 +135,26 @@ def _edges(device: Found, cases: list[Found]) -> str:
             line += [_ms(ours), f"{_ms(others[best])} ({best})", f"{others[best] / ours:.1f}x"]
         body.append(line)
     header = ["K", "width", "batch", "forward + backward", "next best", "", "inverse", "next best"]
-    return EDGES.format(name=device["name"], table=rows([*header, ""], body))
+    table = rows([*header, ""], body)
+    return EDGES.format(name=device["name"], table=table, compiled=_compiled(cases))
+
+
+def _compiled(cases: list[Found]) -> str:
+    """Where other libraries were compiled as well, and what kept some from it."""
+    errors = [
+        (case, name, why)
+        for case in cases
+        for failed in case.get("errors", {}).values()
+        for name, why in failed.items()
+    ]
+    tried = [case for case in cases if any("compiled" in name for name in case["inverse"])]
+    tried += [case for case, name, _ in errors if "compiled" in name]
+    if not tried:
+        return ""
+    sizes = sorted({(case["edges"], case["width"], case["batch"]) for case in tried})
+    told = " and ".join(str(size) for size in sizes)
+    failed = "".join(f" {text}." for text in dict.fromkeys(f"{n}: {why}" for _, n, why in errors))
+    return f" For (K, width, batch)\n{told} they were also compiled by `torch.compile`.{failed}"
 
 
 def _steps(device: Found, found: Found) -> str:
@@ -175,7 +202,8 @@ def _growth(device: Found, found: Found) -> str:
             sizes = f"{series['sizes'][0]:,} to {series['sizes'][-1]:,}"
             body.append([what, sizes, measure, f"{last[measure]:.3g}", f"{value:.2f}"])
     header = ["against", "from", "what", "at the largest", "slope"]
-    return GROWTH.format(name=device["name"], table=rows(header, body))
+    picture = picture_name(device)
+    return GROWTH.format(name=device["name"], picture=picture, table=rows(header, body))
 
 
 def _ms(seconds: float) -> str:

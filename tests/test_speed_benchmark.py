@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -75,18 +76,89 @@ def test_edges_that_were_measured_are_not_measured_again(monkeypatch):
     assert edges.measured(late) == []
 
 
-def test_series_that_time_cut_short_are_left_out():
-    from speeds import growth
+def test_attempts_that_crash_hang_or_fail_say_so():
+    from speeds.attempts import outcome
+
+    def ran(code, patience=60.0):
+        return outcome([sys.executable, "-c", code], patience)
+
+    assert ran("print('noise'); print('{\"seconds\": 0.5}')") == {"seconds": 0.5}
+    crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    assert ran(crash) == {"error": "ended by SIGSEGV"}
+    assert ran("raise ValueError('no compiler')") == {"error": "ValueError: no compiler"}
+    assert ran("import time; time.sleep(60)", 0.2) == {"error": "not done after 0.2 s"}
+
+
+def test_compiled_libraries_are_measured_apart_and_their_errors_reported(monkeypatch):
+    from speed_report import PARTS
+    from speeds import edges
     from speeds.cells import Cells
     from speeds.clock import Where
 
+    monkeypatch.setattr(edges, "installed", lambda: ["zuko"])
+    monkeypatch.setattr(edges, "CASES", [(4, 8, 128)])
+    monkeypatch.setattr(edges, "COMPILED", [(4, 8, 128)])
+    times = {"seconds": 0.25, "repeats": 5, "recorded": False}
+    found = {"forward and backward": times, "inverse": {"error": "ended by SIGSEGV"}}
+    monkeypatch.setattr(edges, "attempt", lambda key, threads: found[key["kind"]])
     cells = Cells(None)
-    for size in (1_000, 10_000):
-        cells.add({"against": "rows", "size": size}, {"point": {"seconds": size / 1e6}})
-    cells.add({"against": "depth", "size": 2}, {"point": {"seconds per step": 1.0}})
-    found = growth.measured(Where(torch.device("cpu"), True, cells, until=0.0))
-    assert list(found) == ["rows"]
-    assert found["rows"]["slopes"]["seconds"] == pytest.approx(1.0)
+    for kind in edges.KINDS:
+        for name, seconds in (("vfg", 0.125), ("zuko", 0.5)):
+            cells.add(edges._key((4, 8, 128), name, kind), {**times, "seconds": seconds})
+    (case,) = edges.measured(Where(torch.device("cpu"), False, cells))
+    assert case["forward and backward"]["zuko, compiled"] == 0.25
+    assert case["errors"]["inverse"] == {"zuko, compiled": "ended by SIGSEGV"}
+    text = PARTS["edges"](part_of(), [case])
+    assert "| 125 | 250 (zuko, compiled) | 2.0x | 125 | 500 (zuko) | 4.0x |" in text
+    assert "ended by SIGSEGV" in text
+
+
+def test_growth_that_was_stopped_goes_on_and_its_slopes_are_those_of_its_points():
+    from speeds.cells import Cells
+    from speeds.clock import Where
+    from speeds.growth import _series
+
+    cells = Cells(None)
+    late = Where(torch.device("cpu"), True, cells, until=0.0)
+    cells.add({"against": "rows", "size": 10}, {"point": {"seconds": 2.0, "MiB": 0.0}})
+    sizes = (10, 100, 1000)
+    assert _series("rows", sizes, None, late)["sizes"] == [10]
+    asked = []
+
+    def measure(size, _):
+        asked.append(size)
+        return {"seconds": 0.02 * size**2, "MiB": 1.0}
+
+    found = _series("rows", sizes, measure, Where(torch.device("cpu"), True, cells))
+    assert asked == [100, 1000]
+    assert found["slopes"] == {"seconds": pytest.approx(2.0)}  # 0 MiB has no logarithm
+
+
+def test_names_beside_lines_are_apart_and_inside_and_in_order():
+    from speed_figures import spread
+
+    for heights in ([0.0, 0.5, 0.5, 0.9], [1.0] * 5, [0.0, 0.01, 0.02, 0.98, 0.99]):
+        found = spread(heights, 0.1)
+        gaps = [b - a for a, b in pairwise(found)]
+        assert min(gaps) > 0.1 - 1e-9
+        assert min(found) > -1e-9
+        assert max(found) < 1.0 + 1e-9
+    assert spread([0.1, 0.4, 0.8], 0.1) == pytest.approx([0.1, 0.4, 0.8])
+
+
+def test_pictures_of_growth_show_every_slope_that_was_measured(tmp_path):
+    pytest.importorskip("matplotlib")
+    from speed_figures import draw, growth, picture_name
+
+    series = {"sizes": [10, 100], "points": [{"seconds": 1.0, "MiB": 2.0}] * 2}
+    found = {"rows": {**series, "slopes": {"seconds": 0.25, "MiB": 0.75}}}
+    written = [text.get_text() for axis in growth(found).axes for text in axis.texts]
+    assert written == ["fill, VFG  0.25", "fill, VFG  0.75"]
+    part = part_of("growth", "A (CPU)", found=found)
+    assert draw([part, part_of()], quick=False, output=tmp_path) == [
+        tmp_path / f"{picture_name(part)}.png"
+    ]
+    assert (tmp_path / "growth-a-cpu.png").stat().st_size > 1000
 
 
 def test_grouped_and_separate_masks_give_the_same_beliefs():

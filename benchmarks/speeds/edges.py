@@ -13,14 +13,15 @@ from torch import Tensor, nn
 from vfg.flows import Composition, Coupling
 from vfg.training.capture import Recorder, Replayed
 
+from .attempts import attempt
 from .clock import Where, Work, in_turns, load
 from .rivals import BLOCKS, HIDDEN, Compiled, Looped, installed
 
 Case = tuple[int, int, int]
 """Edges, width, batch."""
-EDGES, WIDTHS, BATCHES = (4, 16, 64), (8, 32), (128, 4096)
-CASES: list[Case] = [(k, w, b) for b in BATCHES for w in WIDTHS for k in EDGES] + [(256, 8, 128)]
-COMPILED: list[Case] = [(16, 8, 128), (64, 8, 128)]
+EDGES, WIDTHS, BATCHES = (4, 16, 64, 256), (8, 32), (128, 4096)
+CASES: list[Case] = [(k, w, b) for b in BATCHES for w in WIDTHS for k in EDGES]
+COMPILED: list[Case] = [(k, 8, b) for b in BATCHES for k in (4, 16)]
 """Where other libraries are also compiled, once all else is done: it takes minutes."""
 
 
@@ -32,7 +33,7 @@ def measured(where: Where) -> list[dict[str, Any]]:
         _measure(case, names, where)
     compiled = [] if where.is_cuda or where.quick else [f"{name}, compiled" for name in installed()]
     for case in COMPILED if compiled else []:
-        _measure(case, compiled, where)
+        _measure_apart(case, compiled, where)
     found = [_case(case, [*names, *compiled], where) for case in cases]
     return [case for case in found if all(case[kind] for kind in KINDS)]
 
@@ -46,14 +47,30 @@ def _measure(case: Case, names: list[str], where: Where) -> None:
             print(*case, kind, name, cell, flush=True)
 
 
+def _measure_apart(case: Case, names: list[str], where: Where) -> None:
+    """Libraries one by one, each in a process of its own."""
+    for key in (_key(case, name, kind) for name in names for kind in KINDS):
+        if where.cells.get(key) is None and where.has_time:
+            where.cells.add(key, attempt(key, torch.get_num_threads()))
+            print(where.cells.get(key), flush=True)
+
+
+def measured_here(key: dict[str, Any], where: Where) -> dict[str, Any]:
+    """One library, kind of work and size in this process."""
+    case = (key["edges"], key["width"], key["batch"])
+    return _cells([key["library"]], case, KINDS[key["kind"]], where)[key["library"]]
+
+
 def _case(case: Case, names: list[str], where: Where) -> dict[str, Any]:
     """What is known about a case."""
-    found: dict[str, Any] = {**_sizes(case), "repeats": {}}
+    found: dict[str, Any] = {**_sizes(case), "repeats": {}, "errors": {}}
     for kind in KINDS:
         cells = {name: where.cells.get(_key(case, name, kind)) or {} for name in names}
         fine = {_label(n, cell): cell for n, cell in cells.items() if "seconds" in cell}
         found[kind] = {name: cell["seconds"] for name, cell in fine.items()}
         found["repeats"][kind] = {name: cell["repeats"] for name, cell in fine.items()}
+        failed = {name: cell["error"] for name, cell in cells.items() if "error" in cell}
+        found["errors"][kind] = failed
     return found
 
 

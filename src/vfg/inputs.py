@@ -26,6 +26,10 @@ Name: TypeAlias = str | int
 """The name of a node or column; a column without a name has its position."""
 
 
+CELLS_AT_ONCE = 2**18
+"""How many cells of a large table are looked at together."""
+
+
 class Scheduled(Protocol):
     """What knows where the nodes of a graph are."""
 
@@ -108,10 +112,27 @@ def read_table(model: Tabular, table: ArrayLike) -> Tensor:
 def scaled(model: Tabular, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     """Checked cells in the model's units, dtype and device, 0 where unobserved; and their mask."""
     some = next(model.parameters())
-    seen = seen.to(some.device)
-    found = torch.where(seen, model.scaling.apply_to(cells.to(some.device)), 0.0).to(some)
+    seen, cells = seen.to(some.device), cells.to(some.device)
+    parts = [
+        torch.where(mask, model.scaling.apply_to(part), 0.0).to(some)
+        for part, mask in by_rows(cells, seen)
+    ]
+    found = parts[0] if len(parts) == 1 else torch.cat(parts)
     _refuse_columns(model, found.isinf(), f"values too large for a model in {some.dtype}")
     return found, seen
+
+
+def by_rows(*tables: Tensor) -> list[tuple[Tensor, ...]]:
+    """Tables of one shape cut into parts of some rows each.
+
+    What is computed on the way stays in a cache, and large tables need no memory for it.
+
+    Example:
+        >>> [len(part) for (part,) in by_rows(torch.zeros(CELLS_AT_ONCE // 2 + 1, 2))]
+        [131072, 1]
+    """
+    size = max(1, CELLS_AT_ONCE // max(1, tables[0].shape[1]))
+    return list(zip(*(table.split(size) for table in tables), strict=True))
 
 
 def as_tensor(given: ArrayLike, what: str) -> Tensor:

@@ -99,6 +99,20 @@ def test_tiles_cover_everything_once():
     assert [rows for _, rows in tiles(7, 0, 64, is_cpu=True)] == [slice(0, 0)]
 
 
+@pytest.mark.parametrize("edges", [1, 2, 4, 7, 16, 64])
+def test_tiles_of_few_edges_are_taller_and_stay_in_the_cache(edges, monkeypatch):
+    heights = []
+    for threads in (1, 2, 8):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        found = tiles(edges, 100_000, 64, is_cpu=True)
+        heights.append(found[0][1].stop)
+        numbers = max((e.stop - e.start) * (r.stop - r.start) * 64 for e, r in found)
+        assert numbers <= threads * tile_functions.TILE
+    # Sums over rows, and so gradients, are the same for any number of threads.
+    assert len(set(heights)) == 1
+    assert heights[0] == {1: 4096, 2: 4096, 4: 2048, 7: 1170}.get(edges, 512)
+
+
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "tanh"])
 def test_derivatives_with_dropout_are_those_of_the_function_with_the_same_noise(

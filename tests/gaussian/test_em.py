@@ -6,6 +6,7 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.em import Moments, chunks_of, e_step, e_step_with_pulls, mask_order
 from vfg.gaussian.parameters import Values
+from vfg.gaussian.starting import pairwise_covariance
 
 
 def model_and_table(graph, components, mixture, missing):
@@ -47,3 +48,16 @@ def test_moments_of_complete_rows_are_those_of_the_general_formula(graph, mixtur
     for first, second in zip(whole.leaves, general.leaves, strict=True):
         for name, one, other in zip(Moments._fields, first, second, strict=True):
             torch.testing.assert_close(one, other, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_pairwise_covariances_of_large_tables_are_found_by_parts(monkeypatch):
+    monkeypatch.setattr("vfg.inputs.CELLS_AT_ONCE", 4 * 7)
+    table, _ = factor_table(60, 4, 2, missing=0.4)
+    seen = ~table.isnan()
+    mean, covariance = pairwise_covariance(torch.nan_to_num(table), seen)
+    torch.testing.assert_close(mean, table.nanmean(0))
+    for i in range(4):
+        for j in range(4):
+            both = seen[:, i] & seen[:, j]
+            products = (table[both, i] - mean[i]) * (table[both, j] - mean[j])
+            torch.testing.assert_close(covariance[i, j], products.mean())

@@ -10,8 +10,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import vfg
+from vfg.inputs import scaled
 from vfg.training import loop
-from vfg.training.data import Table, held_out
+from vfg.training.data import Table, fit_scaling, held_out
 from vfg.training.settings import Settings
 from vfg.training.steps import Steps
 
@@ -107,6 +108,23 @@ def test_a_new_model_learns_the_scale_of_observed_cells():
     torch.testing.assert_close(model.scaling.scale[1], observed.std(correction=0))
     torch.testing.assert_close(model.scaling.location[3], table[:, 3].mean())
     assert (model.reconstruct(table)[:, 3] - table[:, 3]).abs().max() < 10
+
+
+def test_scales_of_large_tables_are_found_by_parts(monkeypatch):
+    monkeypatch.setattr("vfg.inputs.CELLS_AT_ONCE", 5 * 7)
+    table = circle(100).double() * 3.0 + 1e6
+    table[::3, 1] = NAN
+    model = small()
+    fit_scaling(model, torch.nan_to_num(table), ~table.isnan(), True)
+    for column, values in enumerate(table.T):
+        observed = values[~values.isnan()]
+        torch.testing.assert_close(model.scaling.location[column], observed.mean())
+        torch.testing.assert_close(model.scaling.scale[column], observed.std(correction=0))
+        assert model.scaling.low[column] == observed.min()
+        assert model.scaling.high[column] == observed.max()
+    cells, _ = scaled(model, torch.nan_to_num(table), ~table.isnan())
+    expected = (table - model.scaling.location) / model.scaling.scale
+    torch.testing.assert_close(cells, torch.nan_to_num(expected).float())
 
 
 def test_scales_of_bits_and_constants_are_left_alone():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -96,22 +96,26 @@ class Flow(nn.Module, ABC):
         return f"edges={self.edges}, width={self.width}"
 
 
+def of_kind(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
+    """All modules of a kind in a model, itself included."""
+    return [module for module in model.modules() if isinstance(module, kind)]
+
+
 @contextmanager
-def for_a_while(model: nn.Module, kind: type[nn.Module], name: str, value: str) -> Iterator[None]:
-    """Set something of all modules of a kind, and set it back afterwards.
+def for_a_while(modules: Iterable[nn.Module], name: str, value: str) -> Iterator[None]:
+    """Set something of modules, and set it back afterwards.
 
     Args:
-        model: in which they are.
-        kind: of the modules.
+        modules: to change.
         name: of the attribute.
         value: that it has meanwhile.
     """
-    chosen = [module for module in model.modules() if isinstance(module, kind)]
-    before = [getattr(module, name) for module in chosen]
-    for module in chosen:
+    others = [module for module in modules if getattr(module, name) != value]
+    before = [getattr(module, name) for module in others]
+    for module in others:
         setattr(module, name, value)
     try:
         yield
     finally:
-        for module, former in zip(chosen, before, strict=True):
+        for module, former in zip(others, before, strict=True):
             setattr(module, name, former)

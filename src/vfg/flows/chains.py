@@ -263,12 +263,10 @@ def _split(
         return kept, moved
     if turn == "swapped":
         return moved, kept
-    state = kept
-    if number:
-        state = torch.cat([kept[:, :-1], moved], dim=1).index_select(
-            1, flows[number - 1].places_one
-        )
-    return state.index_select(1, flow.kept_one), state.index_select(1, flow.moved_one)
+    if not number:
+        return kept.index_select(1, flow.kept_one), kept.index_select(1, flow.moved_one)
+    state, places = torch.cat([kept[:, :-1], moved], dim=1), flows[number - 1].places_one
+    return _drawn_anew(state, places, flow.kept_one, flow.moved_one)
 
 
 def _left(
@@ -279,8 +277,8 @@ def _left(
     if known is not None:
         return known
     flow, before = flows[number], flows[number - 1]
-    state = torch.cat([kept[:, :-1], moved], dim=1).index_select(1, flow.places_one)
-    return state.index_select(1, before.kept_one), state.index_select(1, before.moved_one)
+    state = torch.cat([kept[:, :-1], moved], dim=1)
+    return _drawn_anew(state, flow.places_one, before.kept_one, before.moved_one)
 
 
 def _unsplit(
@@ -291,8 +289,15 @@ def _unsplit(
     if known is not None:
         return known
     flow, before = flows[number], flows[number - 1]
-    state = torch.cat([kept, moved], dim=1).index_select(1, flow.places)
-    return state.index_select(1, before.kept), state.index_select(1, before.moved)
+    return _drawn_anew(torch.cat([kept, moved], dim=1), flow.places, before.kept, before.moved)
+
+
+def _drawn_anew(
+    state: Tensor, places: Tensor, kept: Tensor, moved: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The halves of a state whose coordinates are at `places`; states are copied only once."""
+    one, two = (state.index_select(1, places.index_select(0, half)) for half in (kept, moved))
+    return one, two
 
 
 def _same_halves(
@@ -313,12 +318,12 @@ def _arranged(flow: AffineCoupling) -> Block:
     first, *inner, last = _layers(flow)
     factor, precision = dropout_factor(_rate(flow)), flow.conditioner.precision
     edges, hidden, numbers = last.weight.shape
-    weight = rounded(last.weight * factor, precision).view(edges, hidden, numbers // 2, 2)
+    weight = rounded(_times(last.weight, factor), precision).view(edges, hidden, numbers // 2, 2)
     return Block(
         flow.conditioner.activation,
         rounded(torch.cat([first.weight, first.bias], dim=1), precision),
         tuple(
-            (rounded(layer.weight * factor, precision), rounded(layer.bias, precision))
+            (rounded(_times(layer.weight, factor), precision), rounded(layer.bias, precision))
             for layer in inner
         ),
         weight.permute(0, 3, 2, 1).reshape(edges, numbers, hidden),
@@ -332,11 +337,16 @@ def _given(flow: AffineCoupling, found: Block) -> list[Tensor]:
     edges, numbers, hidden = found.last.shape
     weight = found.last.view(edges, 2, numbers // 2, hidden).permute(0, 3, 2, 1)
     bias = found.bias.view(edges, 2, numbers // 2).mT
-    inner = [part for w, b in found.inner for part in (w * factor, b)]
+    inner = [part for w, b in found.inner for part in (_times(w, factor), b)]
     return [
         found.first[:, :-1],
         found.first[:, -1:],
         *inner,
-        weight.reshape(edges, hidden, numbers) * factor,
+        _times(weight.reshape(edges, hidden, numbers), factor),
         bias.reshape(edges, 1, numbers),
     ]
+
+
+def _times(x: Tensor, factor: float) -> Tensor:
+    """The product; without dropout there is nothing to copy."""
+    return x if factor == 1.0 else x * factor

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import Flow, for_a_while
+from .base import Flow, for_a_while, of_kind
 from .conditioners import Conditioner
 
 MEMORIES = ("store", "recompute", "invert")
@@ -44,7 +44,7 @@ def keeping(model: nn.Module, memory: str) -> Iterator[None]:
         ...     flow(torch.ones(3, 5, 4))[0].sum().backward()
     """
     check_memory(memory)
-    with for_a_while(model, Flow, "memory", memory):
+    with for_a_while(of_kind(model, Flow), "memory", memory):
         yield
 
 

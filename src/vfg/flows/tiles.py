@@ -24,7 +24,7 @@ from .products import over_rows
 TILE = 1 << 18
 """How many numbers of a hidden layer a tile has per thread, so that it stays in a core's cache."""
 ROWS = 512
-"""How many rows a tile has at most; the same for any number of threads."""
+"""How many rows a tile has at most, unless edges are few; the same for any number of threads."""
 ROOM = 1 / 16
 """The share of a GPU's memory that the hidden layers of one flow may take."""
 
@@ -135,7 +135,9 @@ def tiles(edges: int, rows: int, hidden: int, is_cpu: bool) -> list[tuple[slice,
     """
     if not is_cpu:
         return [(slice(0, edges), slice(0, rows))]
-    height = min(rows, ROWS) or 1
+    # Few edges get taller tiles, since every tile takes the same calls whatever its size.
+    tall = min(2 * TILE // (edges * hidden), TILE // hidden)
+    height = min(rows, max(ROWS, tall)) or 1
     together = max(1, torch.get_num_threads() * TILE // (height * hidden))
     return [
         (slice(e, min(e + together, edges)), slice(r, min(r + height, rows)))
@@ -281,22 +283,30 @@ def _through_network(
     shape = tuple(hidden[-1].value.shape)
     numbers = numbers.to(block.last.dtype)
     gradient = torch.bmm(numbers.mT, block.last, out=room.take("gradient 0", shape, numbers))
-    found.last.add_(over_rows(numbers, hidden[-1].value))
+    _add_over_rows(found.last, numbers, hidden[-1].value)
     for number in reversed(range(len(block.inner))):
         gradient = _inactivated(gradient, hidden[number + 1], block, moves.noise, number + 1, room)
         weight, _ = block.inner[number]
-        found.inner[number][0].add_(over_rows(hidden[number].value.mT, gradient))
+        _add_over_rows(found.inner[number][0], hidden[number].value.mT, gradient)
         found.inner[number][1].add_(gradient.sum(1, keepdim=True, dtype=found.bias.dtype))
         name = f"gradient {len(block.inner) - number}"
         out = room.take(name, tuple(hidden[number].value.shape), numbers)
         gradient = torch.bmm(gradient, weight.mT, out=out)
     gradient = _inactivated(gradient, hidden[0], block, moves.noise, 0, room)
     kept = moves.kept.to(gradient.dtype)
-    found.first.add_(over_rows(kept, gradient))
+    _add_over_rows(found.first, kept, gradient)
     if gradient.dtype == gradient_kept.dtype:
         gradient_kept.baddbmm_(block.first[:, :-1], gradient.mT)
     else:
         gradient_kept.add_(torch.bmm(block.first[:, :-1], gradient.mT))
+
+
+def _add_over_rows(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add `(edges, a, rows)` times `(edges, rows, b)`; on a CPU the product adds by itself."""
+    if not left.is_cuda and left.dtype == total.dtype:
+        total.baddbmm_(left, right)
+    else:
+        total.add_(over_rows(left, right))
 
 
 def _inactivated(

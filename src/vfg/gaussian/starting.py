@@ -10,6 +10,7 @@ from vfg.gaussian.factors import condition, grouped_masks
 from vfg.gaussian.maximisation import m_step
 from vfg.gaussian.pair_sums import expectation
 from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
+from vfg.inputs import by_rows
 
 FIRST_ITERATIONS = 20
 CLUSTERING_ROWS = 4096
@@ -57,10 +58,17 @@ def pairwise_covariance(table: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         >>> pairwise_covariance(table, seen.bool())[0]
         tensor([2., 2.])
     """
-    weights = seen.to(table)
-    mean = (table * weights).sum(0) / weights.sum(0).clamp(min=1.0)
-    left = (table - mean) * weights
-    return mean, (left.mT @ left) / (weights.mT @ weights).clamp(min=1.0)
+    parts = by_rows(table, seen)
+    sums = torch.stack([(part * mask).sum(0) for part, mask in parts]).sum(0)
+    mean = sums / seen.sum(0).clamp(min=1)
+    products = [_products((part - mean) * mask, mask.to(table)) for part, mask in parts]
+    together, counts = (torch.stack(found).sum(0) for found in zip(*products, strict=True))
+    return mean, together / counts.clamp(min=1.0)
+
+
+def _products(left: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Of deviations, and of weights, by two columns."""
+    return left.mT @ left, weights.mT @ weights
 
 
 def _from_eigenvectors(

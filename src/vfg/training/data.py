@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from vfg.flows import ActivationNormalisation, Flow
-from vfg.inputs import ArrayLike, Tabular
+from vfg.inputs import ArrayLike, Tabular, by_rows
 from vfg.model import VFG
 
 
@@ -57,16 +57,18 @@ def fit_scaling(model: Tabular, cells: Tensor, seen: Tensor, scale: bool) -> Non
             f"column {column_name(model, column)} has no observed value, so nothing can be learned "
             "about it; leave it out of the table and the graph"
         )
-    values = cells.double()
-    scaling = model.scaling
+    parts, scaling = by_rows(cells, seen), model.scaling
     if bool(scaling.high.isinf().any()):
-        scaling.low.copy_(torch.where(seen, values, torch.inf).amin(0))
-        scaling.high.copy_(torch.where(seen, values, -torch.inf).amax(0))
+        lowest = [torch.where(mask, part.double(), torch.inf).amin(0) for part, mask in parts]
+        highest = [torch.where(mask, part.double(), -torch.inf).amax(0) for part, mask in parts]
+        scaling.low.copy_(torch.stack(lowest).amin(0))
+        scaling.high.copy_(torch.stack(highest).amax(0))
     if not scale or bool(scaling.is_fitted):
         return
-    location = (values * seen).sum(0) / counts
-    variance = (((values - location) * seen) ** 2).sum(0) / counts
-    spread = variance.sqrt()
+    sums = [(part.double() * mask).sum(0) for part, mask in parts]
+    location = torch.stack(sums).sum(0) / counts
+    squares = [(((part.double() - location) * mask) ** 2).sum(0) for part, mask in parts]
+    spread = (torch.stack(squares).sum(0) / counts).sqrt()
     usable = (spread > 1e-12 * location.abs().clamp(min=1e-300)) & _is_real(model, cells.device)
     scaling.set(
         torch.where(_is_real(model, cells.device), location, 0.0),

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from vfg.aggregation import FramedPrecision
-from vfg.flows.keeping import keeping
-from vfg.flows.precision import conditioners_in
+from vfg.flows import Flow
+from vfg.flows.base import for_a_while, of_kind
+from vfg.flows.precision import Rounding
 from vfg.model import VFG
 from vfg.training.capture import Recorder, Replayed
 from vfg.training.compiling import COST, compiled, expected_gain, pays
@@ -48,6 +49,8 @@ class Steps:
         self.loss = _loss_function(model, settings, world)
         self.layers = _edges_by_layer(model) if settings.layerwise else []
         self.constrained = [m for m in model.modules() if isinstance(m, FramedPrecision)]
+        # Looking for them takes longer than small layers, so it is done once.
+        self.flows, self.networks = of_kind(model, Flow), of_kind(model, Rounding)
         self.generator = torch.Generator(device)
         self.rows = torch.zeros(self.batch, dtype=torch.long, device=device)
         self.beta = torch.zeros((), dtype=dtype, device=device)
@@ -129,8 +132,8 @@ class Steps:
 
     def _step(self, masked: bool, layer: int) -> None:
         with (
-            conditioners_in(self.model, self.settings.precision),
-            keeping(self.model, self.settings.memory),
+            for_a_while(self.networks, "precision", self.settings.precision),
+            for_a_while(self.flows, "memory", self.settings.memory),
         ):
             self._learn(masked, layer)
 
