@@ -8,7 +8,7 @@ import torch
 from vfg.flows import Coupling, LULinear
 from vfg.flows.chains import through
 from vfg.flows.dropout import drop, dropout_factor, random_bytes
-from vfg.flows.tiles import tiles
+from vfg.flows.tiles import TILE, tiles
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,7 @@ def test_tiles_of_few_edges_are_taller_and_stay_in_the_cache(edges, monkeypatch)
         found = tiles(edges, 100_000, 64, is_cpu=True)
         heights.append(found[0][1].stop)
         numbers = max((e.stop - e.start) * (r.stop - r.start) * 64 for e, r in found)
-        assert numbers <= threads * tile_functions.TILE
+        assert numbers <= threads * TILE
     # Sums over rows, and so gradients, are the same for any number of threads.
     assert len(set(heights)) == 1
     assert heights[0] == {1: 4096, 2: 4096, 4: 2048, 7: 1170}.get(edges, 512)
