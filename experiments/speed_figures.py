@@ -118,9 +118,9 @@ def growth(found: Found) -> Any:
     figure = new_figure(13.0, 6.6, rows=2, columns=3)
     for axis, panel in zip(figure.axes, PANELS, strict=True):
         looks = _looks(panel.x)
-        drawn = [curve for curve in panel.curves if _values(found, curve) is not None]
+        drawn = [curve for curve in panel.curves if len(_points(found, curve)) > 1]
         for curve in drawn:
-            _line(axis, found, curve, *looks[curve[2]])
+            _line(axis, _points(found, curve), *looks[curve[2]])
         axis.set(xscale="log", yscale="log")
         _scaled(axis, [found[series]["sizes"] for series, _, _ in drawn])
         tidied(axis, x=panel.x, y=panel.y)
@@ -135,23 +135,22 @@ def _looks(x: str) -> dict[str, tuple[str, str]]:
     return dict(zip(names, zip(CATEGORIES, MARKERS, strict=True), strict=False))
 
 
-def _values(found: Found, curve: Curve) -> list[float] | None:
-    """What to draw, None if it was not measured or is nothing somewhere."""
+def _points(found: Found, curve: Curve) -> list[tuple[float, float]]:
+    """Sizes and what to draw there, as far as it was measured and can be drawn."""
     series, what, _ = curve
-    points = found.get(series, {"points": []})["points"]
-    values = [point[what] for point in points if point.get(what, 0.0) > 0.0]
-    return values if values and len(values) == len(points) else None
+    known = found.get(series, {"sizes": [], "points": []})
+    pairs = zip(known["sizes"], known["points"], strict=True)
+    return [(size, point[what]) for size, point in pairs if point.get(what, 0.0) > 0.0]
 
 
-def _line(axis: Any, found: Found, curve: Curve, colour: str, marker: str) -> None:
-    sizes, values = found[curve[0]]["sizes"], _values(found, curve) or []
-    axis.plot(sizes, values, color=colour, marker=marker, markersize=4, linewidth=LINE)
+def _line(axis: Any, points: list[tuple[float, float]], colour: str, marker: str) -> None:
+    axis.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=4, linewidth=LINE)
 
 
 def _end(found: Found, curve: Curve, colour: str) -> End:
     series, what, name = curve
-    last = found[series]["sizes"][-1], found[series]["points"][-1][what]
-    return End(*last, f"{name}  {found[series]['slopes'][what]:.2f}", colour)
+    text = f"{name}  {found[series]['slopes'][what]:.2f}"
+    return End(*_points(found, curve)[-1], text, colour)
 
 
 def _scaled(axis: Any, sizes: list[list[int]]) -> None:

@@ -31,8 +31,8 @@ def measured(where: Where) -> dict[str, Any]:
     rows, columns, depths = ROWS[:most], COLUMNS[:most], DEPTHS[:most]
     kinds: dict[str, tuple[Sequence[int], Measure]] = {
         "rows": (rows, _by_rows),
-        "rows, GaussianVFG": (rows, _by_rows_exactly),
         "rows, VFGImputer": (rows, _by_rows_imputed),
+        "rows, GaussianVFG": (rows, _by_rows_exactly),
         "columns": (columns, partial(_by_columns, aggregation="gaussian")),
         "columns, mean": (columns, partial(_by_columns, aggregation="mean")),
         "columns, GaussianVFG": (columns, _by_columns_exactly),
@@ -49,21 +49,22 @@ def measured(where: Where) -> dict[str, Any]:
 
 
 def _series(name: str, sizes: Sequence[int], measure: Measure, where: Where) -> dict[str, Any]:
-    """Points by size, each kept as a cell, and the slopes of what is positive everywhere."""
+    """Points by size, each kept as a cell, and the slopes of what is positive."""
     points: dict[int, dict[str, float]] = {}
     for size in sizes:
         key = {"against": name, "size": size}
         if where.cells.get(key) is None and where.has_time:
             where.cells.add(key, {"point": measure(size, where.device)})
             print(where.cells.get(key), flush=True)
-        found = where.cells.get(key)
-        if found is not None:
-            points[size] = found["point"]
-    slopes = {
-        what: slope([float(size) for size in points], [point[what] for point in points.values()])
-        for what in next(iter(points.values()), {})
-        if len(points) > 1 and min(point[what] for point in points.values()) > 0.0
-    }
+        known = where.cells.get(key)
+        if known is not None:
+            points[size] = known["point"]
+    slopes = {}
+    for what in next(iter(points.values()), {}):
+        # Little memory may go unnoticed, and 0 has no logarithm.
+        found = {float(size): point[what] for size, point in points.items() if point[what] > 0.0}
+        if len(found) > 1:
+            slopes[what] = slope(list(found), list(found.values()))
     return {"sizes": list(points), "points": list(points.values()), "slopes": slopes}
 
 
