@@ -239,6 +239,9 @@ def _train(
     with joined_world(device) as world, torch.random.fork_rng(devices=devices):
         run = Run(model, data, settings, world, None, held.to(device))
         history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
+    if history.stopped == "interrupted":
+        # Other parts are still to come: half of an imputer is not what was asked for.
+        raise KeyboardInterrupt
     model.eval().cpu()
     return history
 
