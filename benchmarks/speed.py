@@ -26,6 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
+from results import FOLDER, TRIALS, machine, versions, write
+from speed_figures import draw
 from speeds import (
     compiling,
     edges,
@@ -41,10 +45,6 @@ from speeds import (
 )
 from speeds.cells import Cells
 from speeds.clock import Where, load
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
-from results import FOLDER, TRIALS, machine, versions, write
-from speed_figures import draw
 
 PARTS: dict[str, tuple[Callable[[Where], Any], str]] = {
     "edges": (edges.measured, "sibling edges as one stack against other libraries in a loop"),

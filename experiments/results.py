@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -105,6 +106,16 @@ def on_all_cores(function: Callable[..., Any], cases: list[tuple[Any, ...]]) -> 
 def _on_one_thread(function: Callable[..., Any], case: tuple[Any, ...]) -> Any:
     torch.set_num_threads(1)
     return function(*case)
+
+
+def slug(name: str) -> str:
+    """A name as part of a file's.
+
+    Example:
+        >>> slug("NVIDIA H200")
+        'nvidia-h200'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def write(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from results import save
+from results import save, slug
 
 from vfg.plots.style import (
     CATEGORIES,
@@ -97,8 +96,7 @@ def picture_name(part: Found) -> str:
         >>> picture_name({"name": "NVIDIA H200"})
         'growth-nvidia-h200'
     """
-    slug = re.sub(r"[^a-z0-9]+", "-", part["name"].lower()).strip("-")
-    return f"growth-{slug}"
+    return f"growth-{slug(part['name'])}"
 
 
 def draw(parts: list[Found], *, quick: bool, output: Path | None) -> list[Path]:

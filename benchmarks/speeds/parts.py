@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from results import slug
 
 Part = dict[str, Any]
 
@@ -39,8 +40,7 @@ def file_of(folder: Path, part: str, name: str, ending: str) -> Path:
         'edges.nvidia-h200.json'
     """
     folder.mkdir(parents=True, exist_ok=True)
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return folder / f"{part}.{slug}.{ending}"
+    return folder / f"{part}.{slug(name)}.{ending}"
 
 
 def save(folder: Path, part: Part) -> Path:

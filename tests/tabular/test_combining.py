@@ -5,7 +5,9 @@ import pytest
 import torch
 
 import vfg
+from vfg.tabular import combining
 from vfg.tabular.combining import (
+    FEWEST_ROWS,
     KINDS,
     PRIOR,
     SPREADS,
@@ -16,13 +18,13 @@ from vfg.tabular.combining import (
     _spread,
     _weights,
     combine,
-    corrected_share,
-    drawing_shares,
 )
+from vfg.tabular.drawing import corrected_share, drawing_shares
 from vfg.tabular.ensemble import _held_out
 from vfg.tabular.linear import fit_linear, star
 from vfg.tabular.mixtures import fit_mixture
-from vfg.tabular.neighbours import Kind, fit_neighbours
+from vfg.tabular.neighbour_plan import Kind
+from vfg.tabular.neighbours import fit_neighbours
 
 ALL = torch.ones(len(KINDS), dtype=torch.bool)
 
@@ -196,3 +198,24 @@ def test_the_plain_combination_is_the_members_mean():
     assert plain.factors.tolist() == [1.0, 1.0, 1.0]
     assert plain.spread.tolist() == [1.0, 1.0, 1.0]
     assert plain.reach.tolist() == [[-np.inf] * 3, [np.inf] * 3]
+
+
+def test_in_a_hurry_the_cells_of_few_members_are_looked_at(monkeypatch):
+    looked = []
+    values = normals(700, 3)
+    observed = torch.ones_like(values, dtype=torch.bool)
+    parts, held = parts_of(values, observed, members=3)
+    kept = combining._kept
+
+    def noted(*given):
+        found = kept(*given)
+        looked.append((found.place, len(found.ids)))
+        return found
+
+    monkeypatch.setattr(combining, "_kept", noted)
+    combine(parts, values, observed, held)
+    combine(parts, values, observed, held, hurried=True)
+    usual, hurried = looked[:3], looked[3:]
+    assert [place for place, _ in usual] == [0, 1, 2]
+    assert hurried == [(0, FEWEST_ROWS), (1, FEWEST_ROWS)]
+    assert min(rows for _, rows in usual) > FEWEST_ROWS

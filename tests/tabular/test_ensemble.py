@@ -8,7 +8,7 @@ from vfg.tabular.combining import _without_themselves, member_means
 from vfg.tabular.ensemble import Clock, _held_out, _neighbours, bent
 from vfg.tabular.forest import stacked
 from vfg.tabular.linear import fit_linear, star
-from vfg.tabular.neighbours import NeighbourPlan
+from vfg.tabular.neighbour_plan import NeighbourPlan
 from vfg.tabular.plan import Plan
 
 

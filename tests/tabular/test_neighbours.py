@@ -8,18 +8,8 @@ from scipy.stats import norm
 
 from vfg.tabular import neighbours
 from vfg.tabular.linear import fit_linear, star
-from vfg.tabular.neighbours import (
-    CELLS,
-    KINDS,
-    MOST,
-    NOISE,
-    Kind,
-    NeighbourPlan,
-    Neighbours,
-    _fit_noise,
-    fit_neighbours,
-    planned_neighbours,
-)
+from vfg.tabular.neighbour_plan import CELLS, KINDS, MOST, Kind, NeighbourPlan, planned_neighbours
+from vfg.tabular.neighbours import NOISE, Neighbours, _fit_noise, fit_neighbours
 
 PLAIN = Kind(ranks=False, hears_all=True)
 

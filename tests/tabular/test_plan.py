@@ -3,7 +3,7 @@
 import pytest
 
 import vfg
-from vfg.tabular.plan import Plan, planned
+from vfg.tabular.plan import WORK, Plan, planned
 
 SHAPES = [(20, 2), (500, 8), (1_500, 60), (20_000, 10), (1_000_000, 8), (400, 1_000)]
 
@@ -40,3 +40,10 @@ def test_the_columns_of_wide_tables_share_their_conditioner_unless_there_are_mor
     assert planned(1000, 1000).flow.shared > 0
     assert planned(1000, 1000, members=2).flow.shared == 0
     assert planned(1000, 100).flow.shared == 0
+
+
+def test_wide_small_tables_learn_for_fewer_steps_not_for_longer():
+    narrow, wide = planned(200, 30), planned(200, 60)
+    assert wide.members == narrow.members == 2
+    assert wide.steps < narrow.steps
+    assert wide.members * 60 * wide.batch * wide.steps <= WORK

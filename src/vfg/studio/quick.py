@@ -19,7 +19,7 @@ from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.chains import CodedTile
 from vfg.gaussian.factors import Masks, condition
 from vfg.gaussian.parameters import factors_of, with_latents
-from vfg.inference.answers import Answer, ByName, Picture, Target
+from vfg.inference.answers import Answer, Picture, Target
 from vfg.inference.draws import Tile, column_counters, decode, internal_normals
 from vfg.inference.evidence import Given, as_given
 from vfg.inference.propagation import ROUNDS, Belief, evaluating, propagate_by_tiles
@@ -28,10 +28,12 @@ from vfg.inference.spread import noise_scale
 from vfg.inference.targets import as_targets
 from vfg.inputs import Name
 from vfg.model import VFG
-from vfg.tabular.combining import KINDS, corrected_share, drawing_shares
+from vfg.tabular.combining import KINDS
+from vfg.tabular.drawing import corrected_share
 from vfg.tabular.forest import tiled
 from vfg.tabular.model import DRAWING_SEEDS, TableModel
 from vfg.tabular.neighbours import Neighbours
+from vfg.tabular.rowwise import joined
 
 
 class QuickAnswer(Answer):
@@ -215,7 +217,7 @@ def _drawn(
     own = seed * DRAWING_SEEDS + part
     if isinstance(who, GaussianVFG):
         row = torch.where(observed, values, torch.nan)
-        return _cells(quick_exact(who, row, own).samples(number))
+        return joined(quick_exact(who, row, own).samples(number))
     assert isinstance(who, Neighbours)
     moved = corrected_share(model.weights)
     ids = torch.zeros(1, dtype=torch.long)
@@ -231,21 +233,17 @@ def _expected(
     ids: Tensor,
 ) -> dict[str, Tensor]:
     """What parts with a say expect, by kind, `(rows, columns)`."""
-    says = dict(zip(KINDS, (model.weights > 0).tolist(), strict=True))
+    kinds = model.asked_kinds(drawing=True)
     found: dict[str, Tensor] = {}
-    if says["members"]:
+    if "members" in kinds:
         found["members"] = model.average(list(members.means.unbind(1)))
-    if says["mixtures"]:
-        found["mixtures"] = model.average([_cells(quick_exact(m, table).mean) for m in model.mixed])
-    if says["linear"] or float(drawing_shares(model.weights)[2]) > 0:
-        found["linear"] = model.average([_cells(quick_exact(model.linear, table).mean)])
-    if says[KINDS[3]] or says[KINDS[4]]:
+    if "mixtures" in kinds:
+        found["mixtures"] = model.average([joined(quick_exact(m, table).mean) for m in model.mixed])
+    if "linear" in kinds:
+        found["linear"] = model.average([joined(quick_exact(model.linear, table).mean)])
+    if KINDS[3] in kinds:
         found.update(zip(KINDS[3:], model._neighbour_means(values, observed, ids), strict=True))
     return found
-
-
-def _cells(by_leaf: ByName) -> Tensor:
-    return torch.cat(list(by_leaf.values()), dim=-1).double()
 
 
 class _Members:

@@ -21,10 +21,11 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.model import VFG
 
+from .drawing import corrected_share, drawing_shares
 from .forest import stacked, tiled
 from .mixtures import side_by_side
 from .neighbours import Neighbours, Said
-from .rowwise import exact_means
+from .rowwise import exact_means, joined
 
 KINDS = ("members", "mixtures", "linear", "neighbours", "corrected neighbours")
 """What the weights are of."""
@@ -69,33 +70,6 @@ class Combination:
         weights = torch.zeros(len(KINDS), dtype=torch.float64)
         weights[0] = 1.0
         return cls(weights, ones, ones, torch.stack([-torch.inf * ones, torch.inf * ones]))
-
-
-def drawing_shares(weights: Tensor) -> Tensor:
-    """How often members, mixtures, linear model and neighbours draw, from the weights of `KINDS`.
-
-    Example:
-        >>> drawing_shares(torch.tensor([0.5, 0.0, 0.0, 0.2, 0.3])).tolist()
-        [0.5, 0.0, 0.0, 0.5]
-        >>> drawing_shares(torch.zeros(5)).tolist()
-        [0.0, 0.0, 1.0, 0.0]
-    """
-    shares = torch.cat([weights[:3], weights[3:].sum(0, keepdim=True)])
-    if float(shares.sum()) < 1e-3:
-        # Nothing says anything beyond the means: the linear model, about the means.
-        shares = torch.tensor([0.0, 0.0, 1.0, 0.0]).to(weights)
-    return shares / shares.sum()
-
-
-def corrected_share(weights: Tensor) -> float:
-    """How much of the correction of neighbours counts, from the weights of `KINDS`.
-
-    Example:
-        >>> corrected_share(torch.tensor([0.0, 0.0, 0.0, 0.1, 0.3]))
-        0.75
-    """
-    plain, corrected = weights[3:].tolist()
-    return float(corrected / (plain + corrected)) if plain + corrected > 0 else 1.0
 
 
 @dataclass
@@ -221,8 +195,7 @@ def member_means(
 ) -> Tensor:
     """What every member expects of every entry of a matrix, `(members, rows, columns)`."""
     answer = model.infer(tiled(values, members), observed=tiled(observed, members), row_ids=row_ids)
-    found = torch.cat(list(answer.mean.values()), dim=1)
-    return found.view(len(values), members, -1).transpose(0, 1).double()
+    return joined(answer.mean).view(len(values), members, -1).transpose(0, 1)
 
 
 def _kept(
@@ -297,8 +270,7 @@ def _squares_of_draws(
     exact: list[VFG | GaussianVFG | None] = [parts.members[place], mixture, linear]
     for share, model in zip(shares, exact, strict=False):
         if model is not None and share > 0:
-            drawn = model.infer(x, observed=shown, seed=seed).samples(DRAWS)
-            found = torch.cat(list(drawn.values()), dim=-1).double()
+            found = joined(model.infer(x, observed=shown, seed=seed).samples(DRAWS))
             total += share * ((found - centre).square().mean(0) * kept.counted).sum(0)
     if kept.near is not None and shares[3] > 0:
         own = kept.near.components_of(kept.ids, table_rows)

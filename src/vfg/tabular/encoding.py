@@ -133,6 +133,21 @@ class Encoding:
             values[section], observed[section] = self.parts[column.label].encode(column)
         return values.T, observed.T
 
+    def evidence(self, table: Any, columns: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Some columns of a table's matrix, and which of their entries are evidence.
+
+        Columns that tell nothing, such as constant ones, are no evidence.
+
+        Args:
+            table: with the columns that were fitted.
+            columns: of the matrix.
+        """
+        values, observed = self.encode(table)
+        for label in self.idle:
+            observed[:, self.sections[label]] = False
+        chosen = list(columns)
+        return torch.from_numpy(values[:, chosen]), torch.from_numpy(observed[:, chosen])
+
     @property
     def unordered(self) -> torch.Tensor:
         """Which columns of the matrix are parts of code points, which have no order."""

@@ -26,8 +26,10 @@ from .combining import Combination, Parts, combine
 from .forest import stacked, tiled, unstack
 from .linear import fit_linear
 from .mixtures import fit_mixtures
-from .neighbours import KINDS, Neighbours, fit_neighbours
+from .neighbour_plan import KINDS
+from .neighbours import Neighbours, fit_neighbours
 from .plan import EPOCH, HURRIED, Plan
+from .rowwise import exact_means
 
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
 """Every step hides cells: filling them is all that members are for."""
@@ -191,8 +193,7 @@ def _weigh_columns(
     rows = held.any(1).nonzero()[:4096, 0]
     if not len(rows):
         return
-    answer = linear.infer(values[rows], observed=seen[rows])
-    error = (torch.cat(list(answer.mean.values()), dim=1) - values[rows]).square() * held[rows]
+    error = (exact_means(linear, values[rows], seen[rows]) - values[rows]).square() * held[rows]
     # Five cells' worth of a unit error for columns with few held-out cells.
     size = ((error.sum(0) + 5.0) / (held[rows].sum(0) + 5.0)).sqrt() / member.scaling.scale
     for block, scales in member.sections.split(size[None].float()).items():

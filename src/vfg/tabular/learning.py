@@ -21,7 +21,7 @@ from .combining import Combination, Parts
 from .encoding import Encoding
 from .ensemble import bent
 from .linear import fit_linear, star
-from .model import TableModel, evidence
+from .model import TableModel
 from .plan import FEWEST_ROWS, MOST_COLUMNS, MOST_ROWS, planned
 from .tables import listed
 
@@ -61,7 +61,7 @@ def learn(encoding: Encoding, table: Any, wishes: Wishes) -> TableModel:
     Raises:
         ValueError: for a graph whose leaves are not the columns of the table.
     """
-    whole = evidence(encoding, table, range(encoding.width))
+    whole = encoding.evidence(table, range(encoding.width))
     columns, graph = known_columns(encoding, whole, wishes)
     return _learned(encoding, columns, graph, whole, wishes, None)
 
@@ -74,7 +74,7 @@ def learn_on(model: TableModel, table: Any, wishes: Wishes) -> TableModel:
     """
     graph = None if model.linear is None else model.linear.graph
     members = deepcopy(model.bent) or None
-    whole = evidence(model.encoding, table, range(model.encoding.width))
+    whole = model.encoding.evidence(table, range(model.encoding.width))
     return _learned(model.encoding, model.columns, graph, whole, wishes, members)
 
 

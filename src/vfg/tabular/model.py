@@ -17,13 +17,15 @@ from vfg.model import VFG
 from vfg.modelfile.kinds import register
 from vfg.training.history import History
 
+from .arrays import Arrays
 from .cells import Array, Mask
-from .combining import KINDS, Combination, corrected_share, drawing_shares, member_means
+from .combining import KINDS, Combination, member_means
+from .drawing import corrected_share, drawing_shares, turns
 from .encoding import Encoding
 from .forest import stacked
 from .mixtures import side_by_side
 from .neighbours import Neighbours, Said
-from .rowwise import Asked, ExactMeans, asked
+from .rowwise import Asked, ExactMeans, asked, joined
 from .scales import Scale
 
 ROWS_AT_ONCE = 8192
@@ -32,57 +34,6 @@ DRAWING_SEEDS = 1009
 """Seeds of the parts' draws lie between multiples of this."""
 ROWS_OF_DRAWS = 1024
 """How many rows are drawn together where every row has many draws."""
-
-
-def evidence(encoding: Encoding, table: Any, columns: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Some columns of a table's matrix, and which of their entries are evidence.
-
-    Columns that tell nothing, such as constant ones, are no evidence.
-
-    Args:
-        encoding: of the table.
-        table: with the columns that were fitted.
-        columns: of the matrix.
-    """
-    values, observed = encoding.encode(table)
-    for label in encoding.idle:
-        observed[:, encoding.sections[label]] = False
-    chosen = list(columns)
-    return torch.from_numpy(values[:, chosen]), torch.from_numpy(observed[:, chosen])
-
-
-class Arrays(nn.Module):
-    """Arrays of an encoding as buffers, so that model files keep them.
-
-    Args:
-        shapes: shape and dtype of every array, by name.
-    """
-
-    def __init__(self, shapes: Mapping[str, tuple[list[int], str]]) -> None:
-        super().__init__()
-        self.shapes = {name: (list(shape), dtype) for name, (shape, dtype) in shapes.items()}
-        for name, (shape, dtype) in self.shapes.items():
-            self.register_buffer(self._key(name), torch.zeros(shape, dtype=getattr(torch, dtype)))
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, Array]) -> Arrays:
-        """Buffers that hold given arrays."""
-        made = cls({name: (list(a.shape), str(a.dtype)) for name, a in arrays.items()})
-        for name, array in arrays.items():
-            made.get_buffer(made._key(name)).copy_(torch.from_numpy(np.ascontiguousarray(array)))
-        return made
-
-    def read(self) -> dict[str, Array]:
-        """The arrays."""
-        return {name: self.get_buffer(self._key(name)).cpu().numpy() for name in self.shapes}
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Arrays:
-        """Stay as they are when a model changes its dtype: code points are not parameters."""
-        return self
-
-    @staticmethod
-    def _key(name: str) -> str:
-        return "array_" + name.replace(".", "_")
 
 
 @register("TableModel")
@@ -176,7 +127,7 @@ class TableModel(nn.Module):
 
     def encode(self, table: Any) -> tuple[Tensor, Tensor]:
         """The columns of a table's matrix that the models know, and which entries are evidence."""
-        return evidence(self.encoding, table, self.columns)
+        return self.encoding.evidence(table, self.columns)
 
     def spread_out(self, values: Tensor) -> Array:
         """A matrix of all columns from one `(..., known columns)`."""
@@ -208,16 +159,27 @@ class TableModel(nn.Module):
             found = self.joined(self._expected(values, observed, ids))
         return torch.where(observed, values, found)
 
-    def _expected(self, values: Tensor, observed: Tensor, ids: Tensor) -> dict[str, Tensor]:
+    def asked_kinds(self, *, drawing: bool = False) -> set[str]:
+        """The kinds of parts that have a say in answers, or in draws."""
+        kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
+        if not kinds.isdisjoint(KINDS[3:]):
+            kinds.update(KINDS[3:])  # one answers for both
+        if drawing and drawing_shares(self.weights)[2] > 0:
+            kinds.add("linear")
+        return kinds
+
+    def _expected(
+        self, values: Tensor, observed: Tensor, ids: Tensor, *, drawing: bool = False
+    ) -> dict[str, Tensor]:
         """What parts with a say expect, by kind."""
-        says = [bool(weight > 0) for weight in self.weights]
+        kinds = self.asked_kinds(drawing=drawing)
         guesses = (self._member_means, self._mixture_means, self._linear_means)
         found = {
             kind: guess(values, observed, ids)
-            for kind, guess, has_say in zip(KINDS, guesses, says, strict=False)
-            if has_say
+            for kind, guess in zip(KINDS, guesses, strict=False)
+            if kind in kinds
         }
-        if any(says[3:]):
+        if KINDS[3] in kinds:
             found.update(zip(KINDS[3:], self._neighbour_means(values, observed, ids), strict=True))
         return found
 
@@ -266,7 +228,7 @@ class TableModel(nn.Module):
             )
         # Gaps inside sections are filled again until a whole model agrees: each member for itself.
         answers = [member.infer(values, observed=observed, row_ids=ids) for member in self.bent]
-        return self.average([torch.cat(list(a.mean.values()), dim=1).double() for a in answers])
+        return self.average([joined(answer.mean) for answer in answers])
 
     def _has_broken_sections(self, observed: Tensor) -> bool:
         """Whether a section is observed in part in any row."""
@@ -296,14 +258,12 @@ class TableModel(nn.Module):
         assert self.linear is not None
         if not len(self.members):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
-            found = torch.cat(list(answer.samples(number).values()), dim=-1).double()
+            found = joined(answer.samples(number))
             return torch.where(observed, values, found)
-        expected = self._expected(values, observed, ids)
+        expected = self._expected(values, observed, ids, drawing=True)
         found = torch.empty(number, *values.shape, dtype=torch.float64)
-        for part, turns in self.turns(number).items():
-            found[turns] = self._drawn(part, values, observed, len(turns), seed, ids)
-        if "linear" not in expected and float(drawing_shares(self.weights)[2]) > 0:
-            expected["linear"] = self._linear_means(values, observed, ids)
+        for part, own in self.turns(number).items():
+            found[own] = self._drawn(part, values, observed, len(own), seed, ids)
         return torch.where(observed, values, self.moved(found, expected))
 
     def moved(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
@@ -324,21 +284,9 @@ class TableModel(nn.Module):
         return self.joined(expected) + self.spread * (drawn - pooled)
 
     def turns(self, number: int) -> dict[int, list[int]]:
-        """Which draws each part makes, by its place among members, mixtures, linear, neighbours.
-
-        The first turns are the same for every number.
-        """
-        kinds = (len(self.members), len(self.mixtures), 1, len(self.neighbours))
-        shares = [
-            float(share) / count
-            for share, count in zip(drawing_shares(self.weights), kinds, strict=True)
-            for _ in range(count)
-        ]
-        ends = np.cumsum(shares)
-        # Multiples of the golden ratio come to everyone as often as they should, at any number.
-        levels = (0.5 + np.arange(number) * 0.6180339887498949) % 1.0 * ends[-1]
-        who = np.minimum(np.searchsorted(ends, levels, side="right"), len(ends) - 1)
-        return {int(part): np.flatnonzero(who == part).tolist() for part in np.unique(who)}
+        """Which draws each part makes, by its place among members, mixtures, linear, neighbours."""
+        counts = (len(self.members), len(self.mixtures), 1, len(self.neighbours))
+        return turns(self.weights, counts, number)
 
     def drawing_part(self, part: int) -> VFG | GaussianVFG | Neighbours:
         """The part at a place of `turns`."""
@@ -357,7 +305,7 @@ class TableModel(nn.Module):
             moved = corrected_share(self.weights)
             return model.samples(values, observed, number, seed=own, ids=ids, corrected=moved)
         answer = model.infer(values, observed=observed, seed=own, row_ids=ids)
-        return torch.cat(list(answer.samples(number).values()), dim=-1).double()
+        return joined(answer.samples(number))
 
     def quantiles(
         self,

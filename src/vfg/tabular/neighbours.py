@@ -14,7 +14,6 @@ common beyond that is left to a linear model of the residuals $x_o - \sum_k r_k 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -26,11 +25,10 @@ from vfg.inference.propagation import tiles
 from vfg.inference.randomness import normal, uniform
 
 from .linear import fit_linear, star
+from .neighbour_plan import MOST, Kind
 from .ranks import SHARE, Ranks
-from .rowwise import Asked, asked
+from .rowwise import Asked, asked, joined
 
-MOST = 10_000
-"""How many rows are components, at most, drawn at random."""
 ROUNDS = 2
 """How often noise is fitted and gaps are filled."""
 ITERATIONS = 30
@@ -48,71 +46,6 @@ HEARD = 0.7
 PAIRS = 2**21
 """How many pairs of rows and components are looked at together, about."""
 LARGEST_TILE = 512
-FEW, MANY = 6, 20
-"""Numbers of columns below which there are fewer mixtures, and from which on there are more."""
-CELLS = 1_000_000
-"""How many cells all components of a mixture have, at most."""
-LOOK_SECONDS = 3e-7
-"""What fitting takes per pair of components, about."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """How one of several differs from the others.
-
-    Args:
-        ranks: whether columns are brought halfway to a Normal form.
-        hears_all: whether all columns count in who is a neighbour, or only some, drawn at random.
-    """
-
-    ranks: bool
-    hears_all: bool
-
-
-KINDS = (Kind(True, True), Kind(False, True), Kind(True, False), Kind(False, False))
-"""Of one, of the next, and again."""
-
-
-@dataclass(frozen=True)
-class NeighbourPlan:
-    """How many such mixtures there are, and of which size.
-
-    Args:
-        number: of mixtures.
-        components: of each, at most.
-        columns: of the matrix.
-    """
-
-    number: int
-    components: int
-    columns: int
-
-    def within(self, seconds: float) -> NeighbourPlan:
-        """Fewer components, so that all take no longer than this, about."""
-        affordable = (seconds / (max(self.number, 1) * LOOK_SECONDS)) ** 0.5
-        return replace(self, components=max(100, min(self.components, int(affordable))))
-
-
-def planned_neighbours(
-    rows: int, columns: int, *, large: bool, number: int | None = None
-) -> NeighbourPlan:
-    """The more columns there are, the more mixtures hear different ones.
-
-    Args:
-        rows: of the table.
-        columns: of its matrix.
-        large: whether the table is large.
-        number: of mixtures, if it is given.
-
-    Example:
-        >>> planned_neighbours(1000, 4, large=False).number
-        2
-        >>> planned_neighbours(1000, 8, large=False).number
-        4
-    """
-    if number is None:
-        number = 2 if large or columns < FEW else 4 if columns < MANY else 6
-    return NeighbourPlan(number, min(rows, MOST, CELLS // columns), columns)
 
 
 class Said(NamedTuple):
@@ -263,7 +196,7 @@ class Neighbours(nn.Module):
         """
         assert self.origin is not None
         answer = self.origin.linear.infer(scores, observed=observed)
-        self.fill(scores, observed, _joined(answer.mean), _joined(answer.std).square())
+        self.fill(scores, observed, joined(answer.mean), joined(answer.std).square())
 
     def refill(self, scores: Tensor, observed: Tensor) -> None:
         """Fit the linear model of the residuals, and fill the gaps of the components.
@@ -413,10 +346,6 @@ def fit_neighbours(
         _fit_noise(made, scores, seen, explained)
         made.refill(scores, seen)
     return made
-
-
-def _joined(by_leaf: Mapping[Any, Tensor]) -> Tensor:
-    return torch.cat(list(by_leaf.values()), dim=1).double()
 
 
 def _fit_noise(made: Neighbours, scores: Tensor, seen: Tensor, rows: Tensor) -> None:

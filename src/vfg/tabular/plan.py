@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from vfg.flows import Coupling
 
 from .mixtures import MixturePlan, planned_mixtures
-from .neighbours import NeighbourPlan, planned_neighbours
+from .neighbour_plan import NeighbourPlan, planned_neighbours
 
 MOST_ROWS = 200_000
 """How many rows are learned from, at most, drawn at random."""

@@ -12,10 +12,10 @@ innovations $e$, the system of $I + L^\top S_o^{-2} L$ is solved instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -289,8 +289,12 @@ def exact_means(
     model: GaussianVFG, values: Tensor, observed: Tensor, row_ids: Tensor | None = None
 ) -> Tensor:
     """What an exact model expects of every entry of a matrix, `(rows, columns)`."""
-    answer = model.infer(values, observed=observed, row_ids=row_ids)
-    return torch.cat(list(answer.mean.values()), dim=1).double()
+    return joined(model.infer(values, observed=observed, row_ids=row_ids).mean)
+
+
+def joined(by_leaf: Mapping[Any, Tensor]) -> Tensor:
+    """What is said of every leaf, `(..., width)`, as columns of one matrix."""
+    return torch.cat(list(by_leaf.values()), dim=-1).double()
 
 
 def asked(model: GaussianVFG) -> Asked:
