@@ -54,21 +54,10 @@ def conditioned(
 
 
 @torch.library.custom_op("vfg::conditioner", mutates_args=(), schema=f"({_OPERANDS}) -> Tensor")
-def conditioner(
-    inputs: Tensor,
-    first: Tensor,
-    inner: Tensor | None,
-    shift: Tensor | None,
-    last: Tensor,
-    bias: Tensor,
-    noise: list[Tensor],
-    rate: float,
-    precision: str,
-) -> Tensor:
+def conditioner(inputs: Tensor, *operands: Any) -> Tensor:
     """The numbers of `fused.forward`; weights are rounded here, so that gradients are not."""
-    layers = _rounded_layers(first, inner, shift, last, bias, noise, rate, precision)
-    with tensor_cores(precision, inputs.device):
-        return fused.forward(inputs, layers)
+    with tensor_cores(operands[-1], inputs.device):
+        return fused.forward(inputs, _rounded_layers(*operands))
 
 
 @torch.library.custom_op(
@@ -76,23 +65,13 @@ def conditioner(
     mutates_args=(),
     schema=f"(Tensor gradient, {_OPERANDS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
-def conditioner_back(
-    gradient: Tensor,
-    inputs: Tensor,
-    first: Tensor,
-    inner: Tensor | None,
-    shift: Tensor | None,
-    last: Tensor,
-    bias: Tensor,
-    noise: list[Tensor],
-    rate: float,
-    precision: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def conditioner_back(gradient: Tensor, inputs: Tensor, *operands: Any) -> tuple[Tensor, ...]:
     """The derivatives of `fused.backward`; those by layers that are not there are empty."""
-    layers = _rounded_layers(first, inner, shift, last, bias, noise, rate, precision)
-    with tensor_cores(precision, inputs.device):
+    layers = _rounded_layers(*operands)
+    with tensor_cores(operands[-1], inputs.device):
         by_inputs, by_first, by_last, *rest = fused.backward(inputs, gradient, layers)
-    by_inner, by_shift = rest or (first.new_empty(0), first.new_empty(0))
+    none = inputs.new_empty(0)
+    by_inner, by_shift = rest or (none, none.clone())
     return by_inputs, by_first, by_last, by_inner, by_shift
 
 
@@ -127,8 +106,8 @@ def _(
     gradient: Tensor,
     inputs: Tensor,
     first: Tensor,
-    inner: Tensor | None,
-    shift: Tensor | None,
+    inner: Any,
+    shift: Any,
     last: Tensor,
     *_: Any,
 ) -> tuple[Tensor, ...]:
