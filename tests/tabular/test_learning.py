@@ -11,7 +11,6 @@ from vfg.modelfile import dumps
 from vfg.tabular import learning
 from vfg.tabular.encoding import Encoding
 from vfg.tabular.learning import Wishes, can_bend, learn, learn_on
-from vfg.tabular.model import evidence
 
 LIGHTLY = {name: LIGHT[name] for name in ("members", "steps", "width", "flow")}
 
@@ -26,7 +25,7 @@ def encoded(table):
 
 def known_columns(table, **wishes):
     encoding = encoded(table)
-    whole = evidence(encoding, table, range(encoding.width))
+    whole = encoding.evidence(table, range(encoding.width))
     return learning.known_columns(encoding, whole, Wishes(**wishes))
 
 
