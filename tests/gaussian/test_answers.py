@@ -1,4 +1,5 @@
 import math
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -202,3 +203,32 @@ def test_levels_outside_of_zero_and_one_are_refused(level):
 def test_a_number_of_draws_must_be_positive():
     with pytest.raises(ValueError, match="must be positive"):
         bent_model().infer({"a": 0.0}).samples(0)
+
+
+@pytest.mark.parametrize("mixture", ["root", "loadings"])
+def test_a_function_of_the_mean_is_taken_at_every_component(mixture):
+    model = bent_model(3, mixture, leaf="affine")
+    table = torch.randn(40, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    table[:, 0], table[::2, 3] = torch.nan, torch.nan
+    answer = model.infer(table)
+    straight = answer.mean_through(lambda values: 2.0 * values + 1.0)
+    for leaf, mean in answer.mean.items():
+        torch.testing.assert_close(straight[leaf], 2.0 * mean + 1.0, rtol=1e-9, atol=1e-9)
+    # One component after the other, each as a model of its own.
+    shares, total = answer.responsibilities, 0.0
+    for component in range(3):
+        alone = deepcopy(model)
+        with torch.no_grad():
+            weights = torch.full((3,), -1e3, dtype=torch.float64)
+            weights[component] = 0.0
+            alone.linear.log_weights.copy_(weights)
+        total = total + shares[:, component, None] * alone.infer(table).mean["a"].exp()
+    torch.testing.assert_close(answer.mean_through(torch.exp)["a"], total, rtol=1e-9, atol=1e-9)
+    known = ~table[:, 3].isnan()
+    found = answer.mean_through(torch.exp)["c"][known, 1]
+    torch.testing.assert_close(found, table[known, 3].exp(), rtol=1e-12, atol=1e-12)
+
+
+def test_functions_of_the_mean_need_affine_leaves():
+    with pytest.raises(ValueError, match="need affine leaves"):
+        bent_model().infer({"b": 0.0}).mean_through(torch.exp)

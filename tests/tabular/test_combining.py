@@ -22,9 +22,10 @@ from vfg.tabular.combining import (
 from vfg.tabular.drawing import corrected_share, drawing_shares
 from vfg.tabular.ensemble import _held_out
 from vfg.tabular.linear import fit_linear, star
-from vfg.tabular.mixtures import fit_mixture
+from vfg.tabular.mixtures import Mixture, fit_mixture
 from vfg.tabular.neighbour_plan import Kind
 from vfg.tabular.neighbours import fit_neighbours
+from vfg.tabular.ranks import Ranks
 
 ALL = torch.ones(len(KINDS), dtype=torch.bool)
 
@@ -146,7 +147,8 @@ def test_mixtures_get_weight_where_members_miss_the_clusters():
     parts, held = parts_of(values, observed)
     graph = parts.linears[0].graph
     parts.mixtures = [
-        fit_mixture(graph, values, observed & ~own, 6, seed, seed) for seed, own in enumerate(held)
+        Mixture(fit_mixture(graph, values, observed & ~own, 6, seed, seed), Ranks(values.shape[1]))
+        for seed, own in enumerate(held)
     ]
     found = combine(parts, values, observed, held)
     assert found.weights[1] > 0.5

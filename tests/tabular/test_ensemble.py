@@ -11,6 +11,8 @@ from vfg.tabular.linear import fit_linear, star
 from vfg.tabular.neighbour_plan import NeighbourPlan
 from vfg.tabular.plan import Plan
 
+ORDERED = torch.zeros(3, dtype=torch.bool)
+
 
 def matrix(rows=120, columns=3, seed=0, share=0.2):
     """Standardised correlated columns, 0 where they are not observed."""
@@ -120,7 +122,7 @@ def test_neighbours_take_part_of_a_budget():
     sizes = NeighbourPlan(2, 3000, 3)
     clocks = Clock(None), Clock(2.0)
     free, hurried = (
-        _neighbours(values, observed, None, plan(neighbours=sizes), 0, clock) for clock in clocks
+        _neighbours(values, observed, ORDERED, plan(neighbours=sizes), 0, clock) for clock in clocks
     )
     assert [len(near.centres) for near in free] == [3000, 3000]
     assert [len(near.centres) for near in hurried] == [sizes.within(0.25).components] * 2

@@ -143,7 +143,7 @@ def test_every_step_makes_rows_likelier_given_the_others(monkeypatch):
     observed = torch.ones_like(values, dtype=torch.bool)
     near = fitted(values, observed)
     near.noise.fill_(0.8)
-    near._forget()
+    near.forget()
     found = [left_out(near, values, observed)]
     for _ in range(12):
         _fit_noise(near, values, observed, torch.arange(80))
@@ -283,7 +283,7 @@ def test_nobody_draws_from_itself():
     near = random_model(components=5)
     near.noise.fill_(1e-8)
     near.doubts.fill_(0.0)
-    near._forget()
+    near.forget()
     values = near.centres.double()
     seen = torch.zeros(5, 4, dtype=torch.bool)
     every = torch.arange(5)

@@ -105,3 +105,16 @@ def test_only_known_cells_count():
     scores = ranks(values)
     np.testing.assert_allclose(scores[:3, 0], by_numpy([1.0, 2.0, 4.0], 1.0))
     np.testing.assert_allclose(scores[:, 1], values[:, 1], err_msg="a share of 0 changes nothing")
+
+
+def test_scores_of_different_columns_go_back_at_once():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(300, 3, generator=generator, dtype=torch.float64).exp()
+    ranks = Ranks.of(
+        values, torch.ones_like(values, dtype=torch.bool), torch.tensor([0.0, 0.5, 1.0])
+    )
+    scores = 4.0 * torch.randn(2, 500, generator=generator, dtype=torch.float64)
+    columns = torch.randint(3, (2, 500), generator=generator)
+    wide = torch.stack([ranks.back(scores[..., None].expand(-1, -1, 3))])[0]
+    expected = wide.gather(-1, columns[..., None])[..., 0]
+    torch.testing.assert_close(ranks.back_at(scores, columns), expected, rtol=1e-12, atol=1e-12)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian.chains import CodedTile
-from vfg.gaussian.factors import Masks, Side, condition, mixed_moments
+from vfg.gaussian.factors import Masks, Side, column_means, condition, mixed_moments
 from vfg.gaussian.parameters import factors_of, with_latents
 from vfg.gaussian.tiles import (
     DRAWS,
@@ -93,6 +93,40 @@ class GaussianAnswer(Answer):
     def mean(self) -> ByName:
         """Expected values `(rows, width)`, of a column `(rows,)`; for categories the likeliest."""
         return self._with_evidence(self._collected(self._first))
+
+    def mean_through(self, change: Callable[[Tensor], Tensor]) -> ByName:
+        r"""What a function of the columns is about: $\sum_k p(k \mid x_o)\, g(E[x \mid x_o, k])$.
+
+        Exact for functions that are linear about every component; evidence is mapped as it is.
+        Leaves must be affine and hold numbers.
+
+        Args:
+            change: maps `(..., columns)` to `(..., columns)`, column by column.
+
+        Raises:
+            ValueError: for other leaves.
+
+        Example:
+            >>> import vfg
+            >>> from vfg.gaussian import GaussianVFG
+            >>> answer = GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1)).infer({"a": 0.0})
+            >>> bool(answer.mean_through(torch.exp)["b"] == answer.mean["b"].exp())
+            True
+        """
+        columns = self._gaussian.structure.columns
+        if not self._gaussian.leaves.is_identity or self._gaussian.codes.units:
+            raise ValueError(
+                "functions of the mean need affine leaves that hold numbers, but some are bent or "
+                "discrete; take the function of draws instead"
+            )
+
+        def changed(tile: CodedTile) -> Picture:
+            found = column_means(tile.belief, tile.readout)[..., :columns]
+            whole = torch.where(tile.mask[:, None, :columns], tile.values[:, None, :columns], found)
+            table = change(self._decoded(whole))
+            return self._picture(tile.means, (tile.shares[..., None] * table).sum(1))
+
+        return self._collected(changed)
 
     @cached_property
     def std(self) -> ByName:

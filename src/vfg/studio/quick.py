@@ -31,6 +31,7 @@ from vfg.model import VFG
 from vfg.tabular.combining import KINDS
 from vfg.tabular.drawing import corrected_share
 from vfg.tabular.forest import tiled
+from vfg.tabular.mixtures import Mixture
 from vfg.tabular.model import DRAWING_SEEDS, TableModel
 from vfg.tabular.neighbours import Neighbours
 from vfg.tabular.rowwise import joined
@@ -212,16 +213,30 @@ def quick_table(
 def _drawn(
     model: TableModel, part: int, values: Tensor, observed: Tensor, number: int, seed: int
 ) -> Tensor:
-    """Draws of an exact model or of neighbours for one row, `(number, 1, columns)`."""
+    """Draws of an exact model, a mixture or neighbours for one row, `(number, 1, columns)`."""
     who = model.drawing_part(part)
     own = seed * DRAWING_SEEDS + part
     if isinstance(who, GaussianVFG):
         row = torch.where(observed, values, torch.nan)
         return joined(quick_exact(who, row, own).samples(number))
+    if isinstance(who, Mixture):
+        return who.ranks.back(joined(_of_scores(who, values, observed, own).samples(number)))
     assert isinstance(who, Neighbours)
     moved = corrected_share(model.weights)
     ids = torch.zeros(1, dtype=torch.long)
     return who.samples(values, observed, number, seed=own, ids=ids, corrected=moved)
+
+
+def _mixed(mixture: Mixture, values: Tensor, observed: Tensor) -> Tensor:
+    """What a mixture expects of every entry."""
+    return joined(_of_scores(mixture, values, observed).mean_through(mixture.ranks.back))
+
+
+def _of_scores(
+    mixture: Mixture, values: Tensor, observed: Tensor, seed: int = 0
+) -> QuickGaussianAnswer:
+    scores = mixture.ranks(values.double())
+    return quick_exact(mixture.exact, torch.where(observed, scores, torch.nan), seed)
 
 
 def _expected(
@@ -238,7 +253,7 @@ def _expected(
     if "members" in kinds:
         found["members"] = model.average(list(members.means.unbind(1)))
     if "mixtures" in kinds:
-        found["mixtures"] = model.average([joined(quick_exact(m, table).mean) for m in model.mixed])
+        found["mixtures"] = model.average([_mixed(one, values, observed) for one in model.mixed])
     if "linear" in kinds:
         found["linear"] = model.average([joined(quick_exact(model.linear, table).mean)])
     if KINDS[3] in kinds:

@@ -10,7 +10,7 @@ one too small to be bent with the linear model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -23,7 +23,7 @@ from vfg.model import VFG
 
 from .drawing import corrected_share, drawing_shares
 from .forest import stacked, tiled
-from .mixtures import side_by_side
+from .mixtures import Mixture, side_by_side
 from .neighbours import Neighbours, Said
 from .rowwise import exact_means, joined
 
@@ -85,7 +85,7 @@ class Parts:
 
     members: list[VFG]
     linears: list[GaussianVFG] | None
-    mixtures: list[GaussianVFG]
+    mixtures: list[Mixture]
     neighbours: list[Neighbours]
 
     @property
@@ -217,8 +217,9 @@ def _kept(
     single = [bent[place], nothing, line, nothing, nothing]
     mean = [bent.mean(0), nothing, line, nothing, nothing]
     near = None
+    every = torch.arange(len(x))
     if parts.mixtures:
-        mixed = side_by_side(lambda mixture: exact_means(mixture, x, shown), parts.mixtures)
+        mixed = side_by_side(lambda mixture: mixture.expected(x, shown, every), parts.mixtures)
         together = torch.stack(mixed).clamp(*reach)
         single[1], mean[1] = together[place], together.mean(0)
     if parts.neighbours:
@@ -260,24 +261,40 @@ def _squares_of_draws(
     parts: Parts, kept: Kept, shares: Tensor, moved: float, table_rows: int, seed: int
 ) -> Tensor:
     """Squared distances of draws to what all parts together expect, summed by column."""
-    x, shown, place = kept.values, kept.shown, kept.place
-    linear = None if parts.linears is None else parts.linears[place]
-    mixture = parts.mixtures[place] if parts.mixtures else None
     nearest = kept.single[3] + moved * (kept.single[4] - kept.single[3])
     centres = [*kept.single[:3], nearest]
     centre = sum(share * mean for share, mean in zip(shares, centres, strict=True))
-    total = torch.zeros(x.shape[1], dtype=torch.float64)
-    exact: list[VFG | GaussianVFG | None] = [parts.members[place], mixture, linear]
-    for share, model in zip(shares, exact, strict=False):
-        if model is not None and share > 0:
-            found = joined(model.infer(x, observed=shown, seed=seed).samples(DRAWS))
-            total += share * ((found - centre).square().mean(0) * kept.counted).sum(0)
-    if kept.near is not None and shares[3] > 0:
-        own = kept.near.components_of(kept.ids, table_rows)
-        every = torch.arange(len(x))
-        found = kept.near.samples(x, shown, DRAWS, seed=seed, ids=every, corrected=moved, own=own)
-        total += shares[3] * ((found - centre).square().mean(0) * kept.counted).sum(0)
+    total = torch.zeros(kept.values.shape[1], dtype=torch.float64)
+    for share, draw in zip(shares, _drawers(parts, kept, moved, table_rows), strict=True):
+        if draw is not None and share > 0:
+            total += share * ((draw(seed) - centre).square().mean(0) * kept.counted).sum(0)
     return total
+
+
+def _drawers(
+    parts: Parts, kept: Kept, moved: float, table_rows: int
+) -> list[Callable[[int], Tensor] | None]:
+    """Who draws the rows of a member from a seed: it, a mixture, the linear model, neighbours."""
+    x, shown, place, near = kept.values, kept.shown, kept.place, kept.near
+    every = torch.arange(len(x))
+
+    def answered(model: VFG | GaussianVFG) -> Callable[[int], Tensor]:
+        return lambda seed: joined(model.infer(x, observed=shown, seed=seed).samples(DRAWS))
+
+    def mixture(seed: int) -> Tensor:
+        return parts.mixtures[place].samples(x, shown, DRAWS, seed=seed, ids=every)
+
+    def neighbours(seed: int) -> Tensor:
+        assert near is not None
+        own = near.components_of(kept.ids, table_rows)
+        return near.samples(x, shown, DRAWS, seed=seed, ids=every, corrected=moved, own=own)
+
+    return [
+        answered(parts.members[place]),
+        mixture if parts.mixtures else None,
+        None if parts.linears is None else answered(parts.linears[place]),
+        None if near is None else neighbours,
+    ]
 
 
 def _spread(errors: Tensor, drawn: Tensor) -> Tensor:

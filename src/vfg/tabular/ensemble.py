@@ -25,7 +25,7 @@ from vfg.training.settings import Settings
 from .combining import Combination, Parts, combine
 from .forest import stacked, tiled, unstack
 from .linear import fit_linear
-from .mixtures import fit_mixtures
+from .mixtures import Mixture, fit_mixtures
 from .neighbour_plan import KINDS
 from .neighbours import Neighbours, fit_neighbours
 from .plan import EPOCH, HURRIED, Plan
@@ -85,8 +85,9 @@ def bent(
             members.append(_started(linear, values, observed, own, plan.flow, seed * 1009 + k))
             if clock.is_past(0.15):
                 break
-    neighbours = _neighbours(values, observed, unordered, plan, seed, clock)
-    mixtures = _mixtures(graph, values, observed, kept, plan, seed, clock, device)
+    lumps = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
+    neighbours = _neighbours(values, observed, lumps, plan, seed, clock)
+    mixtures = _mixtures(graph, values, observed, kept, lumps, plan, seed, clock, device)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
     model = stacked(members)
@@ -110,7 +111,7 @@ def bent(
 def _neighbours(
     values: Tensor,
     observed: Tensor,
-    unordered: Tensor | None,
+    unordered: Tensor,
     plan: Plan,
     seed: int,
     clock: Clock,
@@ -119,11 +120,10 @@ def _neighbours(
     if sizes is None or not sizes.number:
         return []
     sizes = sizes if left is None else sizes.within(0.25 * left)
-    lumps = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
 
     def fitted(place: int) -> Neighbours:
         return fit_neighbours(
-            values, observed, KINDS[place % len(KINDS)], unordered=lumps, width=plan.width,
+            values, observed, KINDS[place % len(KINDS)], unordered=unordered, width=plan.width,
             most=sizes.components, seed=seed * 1009 + place,
         )  # fmt: skip
 
@@ -135,11 +135,12 @@ def _mixtures(
     values: Tensor,
     observed: Tensor,
     held: list[Tensor],
+    unordered: Tensor,
     plan: Plan,
     seed: int,
     clock: Clock,
     device: torch.device,
-) -> list[GaussianVFG]:
+) -> list[Mixture]:
     sizes, left = plan.mixtures, clock.left(0.4)
     if sizes is None or not sizes.number:
         return []
@@ -147,8 +148,9 @@ def _mixtures(
     if left is not None:
         sizes, deadline = sizes.within(0.75 * left), time.monotonic() + 0.5 * left
     return fit_mixtures(
-        graph, values, observed, held, sizes, seed=seed, deadline=deadline, device=device
-    )
+        graph, values, observed, held, sizes, unordered=unordered, seed=seed, deadline=deadline,
+        device=device,
+    )  # fmt: skip
 
 
 class Clock:

@@ -1,108 +1,106 @@
-"""Exact mixtures beside the bent members: how many, how large, and their fit."""
+"""Exact mixtures beside the bent members, of columns on their way to a Normal form."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vfg.gaussian import GaussianVFG
 from vfg.graph import Graph
 
 from .linear import with_all_columns
+from .mixture_plan import ITERATIONS, MixturePlan
+from .ranks import Ranks
+from .rowwise import Asked, asked, joined
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 CPU = torch.device("cpu")
-ROWS = (3_000, 10_000)
-"""How many rows a mixture is fitted to, at most, of tables that are not large and that are; every
-mixture to others."""
-COMPONENTS = (64, 96)
-"""The most components, likewise."""
-ROWS_PER_COMPONENT = 10
-"""How many rows there are for every component, counting known cells."""
-ITERATIONS = 15
-"""How often expectations are taken, at most."""
 SHRINKAGE = (4.0, 2.0)
 """Pseudo-rows that draw the components of mixtures to each other: of one, of the next, and again.
 Which is better depends on the table."""
+SHARES = (0.8, 0.8, 0.5, 0.5)
+"""How far columns go to their normal scores, likewise."""
 NEGLIGIBLE = 1e-2
 """Probability of a component given a row below which it is passed over."""
-WORK = 12_000_000
-"""How often all mixtures together look at a row of eleven columns through a component."""
-LOOK_SECONDS = 5e-7
-"""What one such look takes, about."""
-MOST = 16
-"""Mixtures at the most."""
-COMPONENTS_IN_ALL = 400
-"""Through how many components a row is looked at when it is filled, about."""
 
 
-@dataclass(frozen=True)
-class MixturePlan:
-    """How many mixtures there are, and of which size.
+class Mixture(nn.Module):
+    r"""An exact model of the scores of columns, whose root is a mixture.
+
+    With $p(k \mid x_o)$ the probabilities of the components, $m_k$ what they expect of a score and
+    $g$ the way back from scores to values, a cell is expected to be
+    $\sum_k p(k \mid x_o)\, g(m_k)$.
 
     Args:
-        number: of mixtures.
-        components: of each.
-        rows: to which each is fitted, at most.
-        width: of their roots.
-        columns: of the matrix.
+        exact: the model.
+        ranks: how columns become scores.
     """
 
-    number: int
-    components: int
-    rows: int
-    width: int
-    columns: int
+    def __init__(self, exact: GaussianVFG, ranks: Ranks) -> None:
+        super().__init__()
+        self.exact, self.ranks = exact, ranks
 
-    @property
-    def work(self) -> float:
-        """What one of them takes, in looks at rows of eleven columns."""
-        active = min(self.components, 4 + self.components / 8)
-        looks = (2 + ITERATIONS / 5) * self.components + 3 * ITERATIONS * active
-        size = self.width**2 * (self.width + self.columns) / 2662
-        return float(self.rows * looks * max(1.0, size) ** 0.6)
+    def expected(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
+        """What is expected of every entry of a matrix; known ones are themselves.
 
-    def within(self, seconds: float) -> MixturePlan:
-        """Smaller ones, so that the first takes no longer than this."""
-        share = min(1.0, seconds / (self.work * LOOK_SECONDS)) ** 0.5
-        return replace(
-            self,
-            components=max(2, int(share * self.components)),
-            rows=max(min(500, self.rows), int(share * self.rows)),
-        )
+        Args:
+            values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
+            observed: which of its entries are known.
+            ids: of the rows.
+        """
+        found = self._ask(self.ranks(values.double()), observed, ids)
+        return torch.where(observed, values.double(), found)
 
+    def samples(
+        self, values: Tensor, observed: Tensor, number: int, *, seed: int, ids: Tensor
+    ) -> Tensor:
+        """Joint draws, `(number, rows, columns)`.
 
-def planned_mixtures(
-    rows: int, columns: int, *, known: float, width: int, large: bool, number: int | None = None
-) -> MixturePlan:
-    """Components by how much is known; as many mixtures as there is time for.
+        Args:
+            values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
+            observed: which of its entries are known.
+            number: how many.
+            seed: of the draws.
+            ids: of the rows, on which draws depend.
+        """
+        scores = self.ranks(values.double())
+        answer = self.exact.infer(scores, observed=observed, seed=seed, row_ids=ids)
+        return self.ranks.back(joined(answer.samples(number)))
 
-    Args:
-        rows: of the table.
-        columns: of its matrix.
-        known: share of its entries that are known.
-        width: of the roots.
-        large: whether the table is large.
-        number: of mixtures, if it is given.
+    @cached_property
+    def _ask(self) -> Asked:
+        return asked(self.exact, self.ranks)
 
-    Example:
-        >>> plan = planned_mixtures(1000, 8, known=0.5, width=10, large=False)
-        >>> plan.number, plan.components
-        (8, 50)
-    """
-    components = min(int(known * rows / ROWS_PER_COMPONENT), COMPONENTS[large])
-    plan = MixturePlan(1, max(2, components), min(rows, ROWS[large]), width, columns)
-    if number is None:
-        number = min(int(WORK / plan.work), COMPONENTS_IN_ALL // plan.components, MOST)
-        number = max(1 + large, number)
-    return replace(plan, number=number)
+    # How it goes through a file.
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """As in `nn.Module`; whatever follows from the state is forgotten."""
+        result = super().load_state_dict(state_dict, strict, assign)
+        self.forget()
+        return result
+
+    def forget(self) -> None:
+        """Forget whatever follows from the state."""
+        self.__dict__.pop("_ask", None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but tensors, ready for JSON."""
+        return self.exact.to_dict()
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> Mixture:
+        """A new model with the configuration that `to_dict` returned."""
+        exact = GaussianVFG.from_dict(description)
+        return cls(exact, Ranks(exact.structure.columns))
 
 
 def fit_mixtures(
@@ -112,10 +110,11 @@ def fit_mixtures(
     held: Sequence[Tensor],
     plan: MixturePlan,
     *,
+    unordered: Tensor,
     seed: int,
     deadline: float | None,
     device: torch.device,
-) -> list[GaussianVFG]:
+) -> list[Mixture]:
     """Mixtures of some rows each, without the cells that each keeps aside.
 
     On a CPU as many are fitted at a time as there are threads. Those that would begin after the
@@ -127,19 +126,24 @@ def fit_mixtures(
         observed: which of its entries are known.
         held: the cells that each keeps aside, as many as there are mixtures.
         plan: their size.
+        unordered: columns that have no order and stay as they are.
         seed: of everything drawn.
         deadline: as `time.monotonic` tells it, or None.
         device: where to fit; the mixtures come back to the CPU.
     """
 
-    def fitted(place: int) -> GaussianVFG | None:
+    def fitted(place: int) -> Mixture | None:
         if deadline is not None and time.monotonic() > deadline:
             return None
         own = seed * 1009 + place
         order = torch.randperm(len(values), generator=torch.Generator().manual_seed(own))
         rows = order[: plan.rows].sort().values
-        seen = (observed & ~held[place])[rows]
-        return fit_mixture(graph, values[rows], seen, plan.components, place, own, device)
+        seen = observed & ~held[place]
+        shares = torch.where(unordered, 0.0, SHARES[place % len(SHARES)])
+        ranks = Ranks.of(values, seen, shares)
+        scores, seen = ranks(values[rows]), seen[rows]
+        exact = fit_mixture(graph, scores, seen, plan.components, place, own, device)
+        return Mixture(exact, ranks)
 
     found = side_by_side(fitted, range(plan.number), device)
     # What was left out is at the end: mixtures and held-out cells belong together by position.

@@ -23,7 +23,7 @@ from .combining import KINDS, Combination, member_means
 from .drawing import corrected_share, drawing_shares, turns
 from .encoding import Encoding
 from .forest import stacked
-from .mixtures import side_by_side
+from .mixtures import Mixture, side_by_side
 from .neighbours import Neighbours, Said
 from .rowwise import Asked, ExactMeans, asked, joined
 from .scales import Scale
@@ -64,7 +64,7 @@ class TableModel(nn.Module):
         columns: list[int],
         linear: GaussianVFG | None,
         members: list[VFG],
-        mixtures: list[GaussianVFG],
+        mixtures: list[Mixture],
         neighbours: list[Neighbours],
         combination: Combination,
     ) -> None:
@@ -82,7 +82,7 @@ class TableModel(nn.Module):
         columns: list[int],
         linear: GaussianVFG | None,
         members: list[VFG],
-        mixtures: list[GaussianVFG],
+        mixtures: list[Mixture],
         neighbours: list[Neighbours],
     ) -> None:
         self.described, self.arrays, self.columns = described, arrays, columns
@@ -114,9 +114,9 @@ class TableModel(nn.Module):
         return [member for member in self.members if isinstance(member, VFG)]
 
     @property
-    def mixed(self) -> list[GaussianVFG]:
+    def mixed(self) -> list[Mixture]:
         """The mixtures."""
-        return [mixture for mixture in self.mixtures if isinstance(mixture, GaussianVFG)]
+        return [mixture for mixture in self.mixtures if isinstance(mixture, Mixture)]
 
     @property
     def near(self) -> list[Neighbours]:
@@ -192,12 +192,12 @@ class TableModel(nn.Module):
         return self.factors * total
 
     def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        found = self._exact[-1](values, observed, ids)
+        found = self._ask_linear(values, observed, ids)
         return found.clamp(*self.reach) if len(self.members) else found
 
     def _mixture_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """What the mixtures expect on average."""
-        answers = side_by_side(lambda ask: ask(values, observed, ids), self._exact[:-1])
+        answers = side_by_side(lambda one: one.expected(values, observed, ids), self.mixed)
         return self.average(answers)
 
     def _neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Said:
@@ -216,9 +216,10 @@ class TableModel(nn.Module):
         return total / len(tables)
 
     @cached_property
-    def _exact(self) -> list[Asked]:
-        """Who answers for the mixtures and, last, for the linear model."""
-        return [asked(model) for model in (*self.mixed, self.linear) if model is not None]
+    def _ask_linear(self) -> Asked:
+        """Who answers for the linear model."""
+        assert self.linear is not None
+        return asked(self.linear)
 
     def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """What the bent members expect on average."""
@@ -288,10 +289,10 @@ class TableModel(nn.Module):
         counts = (len(self.members), len(self.mixtures), 1, len(self.neighbours))
         return turns(self.weights, counts, number)
 
-    def drawing_part(self, part: int) -> VFG | GaussianVFG | Neighbours:
+    def drawing_part(self, part: int) -> VFG | Mixture | GaussianVFG | Neighbours:
         """The part at a place of `turns`."""
         assert self.linear is not None
-        parts: list[VFG | GaussianVFG | Neighbours] = [
+        parts: list[VFG | Mixture | GaussianVFG | Neighbours] = [
             *self.bent, *self.mixed, self.linear, *self.near
         ]  # fmt: skip
         return parts[part]
@@ -304,6 +305,8 @@ class TableModel(nn.Module):
         if isinstance(model, Neighbours):
             moved = corrected_share(self.weights)
             return model.samples(values, observed, number, seed=own, ids=ids, corrected=moved)
+        if isinstance(model, Mixture):
+            return model.samples(values, observed, number, seed=own, ids=ids)
         answer = model.infer(values, observed=observed, seed=own, row_ids=ids)
         return joined(answer.samples(number))
 
@@ -328,7 +331,8 @@ class TableModel(nn.Module):
             ids: of the rows; None means their positions.
         """
         ids = torch.arange(len(values)) if ids is None else ids
-        normal = self._exact[-1] if self._exact and not len(self.members) else None
+        alone = self.linear is not None and not len(self.members)
+        normal = self._ask_linear if alone else None
         if isinstance(normal, ExactMeans):
             return normal.quantiles(values, observed, levels, self.unordered)
         found = torch.empty(len(levels), *values.shape, dtype=torch.float64)
@@ -377,9 +381,11 @@ class TableModel(nn.Module):
         for member in self.bent:
             # Tensors that are no part of the state follow the parameters.
             member.to(next(member.parameters()).dtype)
+        for mixture in self.mixed:
+            mixture.forget()
         for near in self.near:
-            near._forget()
-        for name in ("encoding", "stack", "unordered", "_exact"):
+            near.forget()
+        for name in ("encoding", "stack", "unordered", "_ask_linear"):
             self.__dict__.pop(name, None)
         return result
 
@@ -408,7 +414,7 @@ class TableModel(nn.Module):
             list(description["columns"]),
             None if linear is None else GaussianVFG.from_dict(linear),
             [VFG.from_dict(member) for member in description["members"]],
-            [GaussianVFG.from_dict(mixture) for mixture in description["mixtures"]],
+            [Mixture.from_dict(mixture) for mixture in description["mixtures"]],
             [Neighbours.from_dict(near) for near in description["neighbours"]],
         )
         return model

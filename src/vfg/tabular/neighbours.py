@@ -216,7 +216,7 @@ class Neighbours(nn.Module):
         left = torch.where(observed, scores - expected, 0.0)
         self.scale.copy_((left.square().sum(0) / observed.sum(0).clamp(min=1)).sqrt() + 1e-3)
         self.residual = fit_linear(self.residual.graph, left / self.scale, observed, seed=0)
-        self._forget()
+        self.forget()
         gaps = expected + self._correction(left, observed, every)
         self.fill(scores, observed, gaps, doubts + self.noise)
 
@@ -231,7 +231,7 @@ class Neighbours(nn.Module):
         """
         self.centres.copy_(torch.where(observed, scores, gaps))
         self.doubts.copy_(torch.where(observed, 0.0, doubts))
-        self._forget()
+        self.forget()
 
     # Private.
 
@@ -271,7 +271,8 @@ class Neighbours(nn.Module):
                 logs[places[self_heard], own[rows][self_heard]] = -torch.inf
             yield Tile(rows, places, logs.softmax(1))
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Forget whatever follows from the state."""
         for name in ("_ask", "_targets", "_looks"):
             self.__dict__.pop(name, None)
 
@@ -282,7 +283,7 @@ class Neighbours(nn.Module):
     ) -> Any:
         """As in `nn.Module`; whatever follows from the state is forgotten."""
         result = super().load_state_dict(state_dict, strict, assign)
-        self._forget()
+        self.forget()
         return result
 
     def _apply(self, fn: Any, recurse: bool = True) -> Neighbours:
@@ -365,6 +366,6 @@ def _fit_noise(made: Neighbours, scores: Tensor, seen: Tensor, rows: Tensor) -> 
         found = (total / count.clamp(min=1e-6)).clamp(least, most)
         change = (found / made.noise).log().abs().max()
         made.noise.copy_(found)
-        made._forget()
+        made.forget()
         if change < TOLERANCE:
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from vfg.flows import Coupling
 
-from .mixtures import MixturePlan, planned_mixtures
+from .mixture_plan import MixturePlan, planned_mixtures
 from .neighbour_plan import NeighbourPlan, planned_neighbours
 
 MOST_ROWS = 200_000

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 KNOTS = 128
 """How many knots a map has."""
+FURTHEST = 1e4
+"""Scores beyond this are looked for as if they were there."""
 SHARE = 0.5
 """How far a column goes from its own values, 0, to its normal scores, 1."""
 
@@ -61,6 +63,24 @@ class Ranks(nn.Module):
         """Values of scores `(..., columns)`."""
         flat = scores.reshape(-1, scores.shape[-1])
         return _interpolated(flat, self.scores, self.knots).view(scores.shape)
+
+    def back_at(self, scores: Tensor, columns: Tensor) -> Tensor:
+        """Values of scores, each of a column of its own.
+
+        Args:
+            scores: of any shape.
+            columns: of the same shape.
+        """
+        # One search in all columns at once, each moved to a place of its own.
+        lines = torch.arange(len(self.scores), dtype=torch.float64) * (2.0 * FURTHEST)
+        ends = self.scores.clamp(-FURTHEST, FURTHEST) + lines[:, None]
+        keys = (scores.clamp(-FURTHEST, FURTHEST) + lines[columns]).contiguous()
+        right = torch.searchsorted(ends.view(-1), keys) - columns * KNOTS
+        place = right.clamp(1, KNOTS - 1) + columns * KNOTS
+        start, end = self.scores.view(-1)[place - 1], self.scores.view(-1)[place]
+        low, high = self.knots.view(-1)[place - 1], self.knots.view(-1)[place]
+        share = (scores - start) / (end - start)
+        return (1.0 - share) * low + share * high
 
 
 def _knots(cells: Tensor, share: float) -> tuple[Tensor, Tensor] | None:

@@ -25,6 +25,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.parameters import factors_of
 
 from .cells import Array
+from .ranks import Ranks
 
 Asked: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """What is expected of every entry, from values, which are observed, and ids of the rows."""
@@ -33,6 +34,8 @@ NUMBERS = 2**18
 """How many entries of systems are worked on at once: what a cache holds."""
 LARGEST = 48
 """Larger systems are left to LAPACK."""
+UNHEARD = 1e-6
+"""Probability of a component below which nobody asks what it expects in values."""
 WIDEST = 24
 """Columns above which mixtures are left to LAPACK, which looks at many components at once."""
 
@@ -206,9 +209,12 @@ class ExactMeans:
 
     Args:
         model: whose leaves are affine and hold numbers alone; see `suits`.
+        ranks: by which columns became what the model knows, if they did; then means are those of
+            the components, brought back.
     """
 
-    def __init__(self, model: GaussianVFG) -> None:
+    def __init__(self, model: GaussianVFG, ranks: Ranks | None = None) -> None:
+        self.ranks = ranks
         with torch.no_grad():
             factors = factors_of(model.structure, model.linear.values())
         self.location, self.scale = model.scaling.location.numpy(), model.scaling.scale.numpy()
@@ -235,10 +241,7 @@ class ExactMeans:
         location, scale = self.location, self.scale
         for group in grouped(observed.numpy(), NUMBERS // len(self.components.log_weights)):
             cells = np.ascontiguousarray(((found[group.rows] - location) / scale).T)
-            means = self._mixed(group, cells)
-            found[group.rows, group.missing] = (
-                means * scale[group.missing] + location[group.missing]
-            )
+            found[group.rows, group.missing] = self._mixed(group, cells)
         return torch.from_numpy(found)
 
     def deviations(self, values: Tensor, observed: Tensor) -> Tensor:
@@ -276,12 +279,19 @@ class ExactMeans:
         return found
 
     def _mixed(self, group: Group, cells: Array) -> Array:
+        """What is expected of the gaps, in units of the table."""
         means, scores = self.components.expected(group, cells)
-        if means.shape[1] == 1:
+        scale, location = (x[group.missing][:, None] for x in (self.scale, self.location))
+        means = np.asarray(means * scale + location)
+        if means.shape[1] == 1 and self.ranks is None:
             return means[:, 0]
         scores += self.components.log_weights[:, None]
         shares = np.exp(scores - np.max(scores, axis=0))
         shares /= _total(shares)
+        if self.ranks is not None:
+            component, row = np.nonzero(shares > UNHEARD)
+            heard = means[:, component, row], group.missing[:, row]
+            means[:, component, row] = self.ranks.back_at(*(torch.from_numpy(x) for x in heard))
         return _total((means * shares).swapaxes(0, 1))
 
 
@@ -297,9 +307,19 @@ def joined(by_leaf: Mapping[Any, Tensor]) -> Tensor:
     return torch.cat(list(by_leaf.values()), dim=-1).double()
 
 
-def asked(model: GaussianVFG) -> Asked:
-    """The fastest way to ask an exact model for means."""
-    return ExactMeans(model) if ExactMeans.suits(model) else partial(exact_means, model)
+def brought_back(
+    model: GaussianVFG, ranks: Ranks, scores: Tensor, observed: Tensor, row_ids: Tensor
+) -> Tensor:
+    """What an exact model of scores expects of every value, `(rows, columns)`."""
+    answer = model.infer(scores, observed=observed, row_ids=row_ids)
+    return joined(answer.mean_through(ranks.back))
+
+
+def asked(model: GaussianVFG, ranks: Ranks | None = None) -> Asked:
+    """The fastest way to ask an exact model for means, or one of scores for values."""
+    if ExactMeans.suits(model):
+        return ExactMeans(model, ranks)
+    return partial(exact_means, model) if ranks is None else partial(brought_back, model, ranks)
 
 
 def _solved(system: Array, right: Array) -> tuple[Array, Array]:
