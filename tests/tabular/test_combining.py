@@ -9,13 +9,16 @@ from vfg.tabular import combining
 from vfg.tabular.combining import (
     FEWEST_ROWS,
     KINDS,
-    PRIOR,
+    LOUDEST,
     SPREADS,
     START,
+    START_PRIOR,
     Combination,
+    Kept,
     Parts,
     Sums,
     _spread,
+    _sums,
     _weights,
     combine,
 )
@@ -84,10 +87,26 @@ def test_weights_are_least_squares_with_a_prior():
     x = sum(weight * guess for weight, guess in zip(wanted, guesses, strict=True))
     x = x + 0.1 * normals(400, 3, seed=5)
     rows = np.stack([guess.flatten() for guess in guesses], axis=1)
-    left = rows.T @ rows + PRIOR * np.eye(5)
-    right = rows.T @ x.flatten().numpy() + PRIOR * np.array(START) / sum(START)
+    left = rows.T @ rows + START_PRIOR * np.eye(5)
+    right = rows.T @ x.flatten().numpy() + START_PRIOR * np.array(START) / sum(START)
     found = _weights(sums(x, *guesses), ALL)
     np.testing.assert_allclose(found, np.linalg.solve(left, right), rtol=1e-9)
+
+
+def test_one_cell_far_out_does_not_decide_for_all():
+    """Members are right about it alone, neighbours about all others."""
+    x = normals(300, 2)
+    x[7, 0] = 500.0
+    single = torch.zeros(len(KINDS), 300, 2, dtype=torch.float64)
+    single[0, 7, 0], single[4] = 500.0, x
+    single[4, 7, 0] = 0.0
+    every = torch.arange(300)
+    kept = Kept(0, every, x, torch.ones_like(x).bool(), torch.ones_like(x), single, single, None)
+    total = _sums(kept)
+    assert float(total.xx.max()) < 300 * 1.3 + LOUDEST**2
+    found = _weights(total, ALL)
+    assert found[4] > 0.7
+    assert found[0] < 0.6
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_the_columns_of_wide_tables_share_their_conditioner_unless_there_are_mor
 
 
 def test_wide_small_tables_learn_for_fewer_steps_not_for_longer():
-    narrow, wide = planned(200, 30), planned(200, 60)
+    narrow, wide = planned(200, 15), planned(200, 30)
     assert wide.members == narrow.members == 2
     assert wide.steps < narrow.steps
-    assert wide.members * 60 * wide.batch * wide.steps <= WORK
+    assert wide.members * 30 * wide.batch * wide.steps <= WORK

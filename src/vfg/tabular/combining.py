@@ -29,7 +29,7 @@ from .rowwise import exact_means, joined
 
 KINDS = ("members", "mixtures", "linear", "neighbours", "corrected neighbours")
 """What the weights are of."""
-START = (1.0, 1.0, 0.0, 0.0, 1.0)
+START = (0.5, 1.0, 0.0, 0.5, 1.0)
 """What they start from, in proportion, where there is such a part."""
 ROWS = 2048
 """How many rows with kept cells are looked at, about; of every member equally many."""
@@ -37,8 +37,13 @@ FEWEST_ROWS = 256
 """How many of a member at least."""
 FEWEST_MEMBERS = 2
 """The cells of how many members are looked at in a hurry."""
+LOUDEST = 6.0
+"""Deviations from the mean of a column beyond which a cell counts as lying there, so that a few far
+out do not decide for all."""
+START_PRIOR = 100.0
+"""How many cells of unit variance the start weighs."""
 PRIOR = 20.0
-"""How many cells of unit variance the start weighs, and the factor 1."""
+"""The same for the factor 1, and for the spread of one column's draws: that of all columns."""
 COLUMN_PRIOR = 60.0
 """The same for what the factor of one column starts from: that of all columns."""
 DRAWS = 4
@@ -241,17 +246,21 @@ def _without_themselves(
 
 
 def _sums(kept: Kept) -> Sums:
-    x, mean = kept.values, kept.mean
-    products = (x * x, x * kept.single, mean[:, None] * mean)
+    x, single, mean = (_quiet(said) for said in (kept.values, kept.single, kept.mean))
+    products = (x * x, x * single, mean[:, None] * mean)
     return Sums(*((product * kept.counted).sum(-2) for product in products))
+
+
+def _quiet(said: Tensor) -> Tensor:
+    return said.clamp(-LOUDEST, LOUDEST)
 
 
 def _weights(total: Sums, present: Tensor) -> Tensor:
     """Non-negative least squares, drawn to equal weights of some parts by a prior."""
     start = torch.tensor(START, dtype=torch.float64) * present
     start = start / start.sum()
-    left = total.pp.sum(-1) + PRIOR * torch.eye(len(KINDS), dtype=torch.float64)
-    right = total.xp.sum(-1) + PRIOR * start
+    left = total.pp.sum(-1) + START_PRIOR * torch.eye(len(KINDS), dtype=torch.float64)
+    right = total.xp.sum(-1) + START_PRIOR * start
     factor = np.linalg.cholesky(left.numpy()).T
     found, _ = nnls(factor, np.linalg.solve(factor.T, right.numpy()))
     return torch.from_numpy(found) * present
@@ -263,11 +272,11 @@ def _squares_of_draws(
     """Squared distances of draws to what all parts together expect, summed by column."""
     nearest = kept.single[3] + moved * (kept.single[4] - kept.single[3])
     centres = [*kept.single[:3], nearest]
-    centre = sum(share * mean for share, mean in zip(shares, centres, strict=True))
+    centre = _quiet(sum(share * mean for share, mean in zip(shares, centres, strict=True)))
     total = torch.zeros(kept.values.shape[1], dtype=torch.float64)
     for share, draw in zip(shares, _drawers(parts, kept, moved, table_rows), strict=True):
         if draw is not None and share > 0:
-            total += share * ((draw(seed) - centre).square().mean(0) * kept.counted).sum(0)
+            total += share * ((_quiet(draw(seed)) - centre).square().mean(0) * kept.counted).sum(0)
     return total
 
 

@@ -17,10 +17,13 @@ HURRIED = 5
 """The same with a budget, which is looked at as often."""
 SMALL, LARGE = 30_000, 150_000
 """Numbers of cells up to which a table counts as small, and from which on as large."""
+LONG = 400_000
+"""Cells up to which a large table gets 600 steps; one twice as large gets twice as many."""
 FULL_BATCH = 600
 """Tables with fewer rows learn in smaller batches."""
-WORK = 8_000_000
-"""How many rows of all edges the members of a table that is not large learn from together."""
+WORK = 2_000_000
+"""How many rows of all edges the members of a small table learn from together. Mixtures and
+neighbours say most of what there is to say: four times the work is no better on tables tried."""
 WIDE = 300
 """Columns from which on one conditioner serves all of them, told apart by embeddings."""
 WIDE_WORK = 4_000_000
@@ -90,7 +93,7 @@ def planned(
 
     Example:
         >>> planned(500, 8).members, planned(1_000_000, 8).members
-        (8, 2)
+        (4, 2)
     """
     made = _wide(columns) if columns > WIDE else _usual(rows, columns)
     flow = flow or (made.flow if members in (None, 1) else replace(made.flow, shared=0))
@@ -116,15 +119,14 @@ def _usual(rows: int, columns: int) -> Plan:
     cells, width = rows * columns, _width(columns)
     batch = 256 if rows >= FULL_BATCH else 128
     if cells <= SMALL:
-        members = _between(2, round(WORK / (columns * batch * 1000)), 8)
-        steps = _between(400, WORK // (members * columns * batch), 1000)
+        members = _between(2, round(WORK / (columns * batch * 500)), 4)
+        steps = _between(200, WORK // (members * columns * batch), 600)
         return Plan(members, width, _flow(64, 0.2), steps, batch)
     if cells <= LARGE:
-        # Mixtures, which have rows enough here, say most of what there is to say.
-        members = _between(2, round(0.5 * WORK / (columns * batch * 600)), 4)
-        return Plan(members, width, _flow(64, 0.2), 600, batch)
+        return Plan(2, width, _flow(64, 0.2), 600, batch)
     hidden, members = 128 if columns <= 32 else 64, _between(1, 48 // columns, 2)
-    return Plan(members, width, _flow(hidden, 0.1), 1200, 512)
+    steps = _between(600, 600 * cells // LONG, 1200)
+    return Plan(members, width, _flow(hidden, 0.1), steps, 512)
 
 
 def _wide(columns: int) -> Plan:
