@@ -1,4 +1,4 @@
-"""From the files of all cells to docs/results/imputation.json: means, spreads and contests."""
+"""From the files of all cells to docs/results: each cell, and means, spreads and contests."""
 
 from __future__ import annotations
 
@@ -13,21 +13,29 @@ from typing import Any
 from imputing.methods import LIMITS, is_ours
 
 Group = tuple[str, str, str]
+Key = tuple[Any, ...]
 Circumstances = tuple[int, int, int, bool]
 Measured = dict[str, dict[int, dict[str, Any]]]
 """What was measured in one group, by method and seed."""
 
 AVERAGED = ("mse", "mae", "crps", "energy", "coverage", "width")
 TIMED = ("fit_seconds", "draw_seconds", "transform_rows_per_second", "peak_mb")
+IDENTITY = ("table", "mechanism", "setting", "seed", "method")
+LEFT_OUT = ("missing_cells", "peak_mb_at_start", "draws")
+"""What is not carried over: known from the cell, or of no use."""
 MARGIN = 0.02
 
 
 def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: bool) -> Path:
     """Merge the cells of `folder` into one result file."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
-    from results import write
+    from results import FOLDER, write
 
-    cells = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    kept = FOLDER / "imputation_cells.json"
+    known = {} if quick or not kept.exists() else unpacked(json.loads(kept.read_text()))
+    new = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    known |= {tuple(cell[name] for name in IDENTITY): cell for cell in new}
+    cells = [known[cell] for cell in sorted(known)]
     groups = grouped([cell for cell in cells if "error" not in cell])
     taken = usual_circumstances(cells)
     found = {
@@ -43,7 +51,39 @@ def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: boo
     }
     path = write("imputation", found, quick=quick)
     path.write_text(on_single_lines(path.read_text()))
+    if not quick:
+        kept.write_text(on_single_lines(json.dumps(packed(cells), indent=1)) + "\n")
     return path
+
+
+def packed(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """All cells as one table: the names of what was measured, and a list of values per cell.
+
+    With this file results grow over machines and sittings; a cell measured anew replaces its own.
+    """
+    rest = dict.fromkeys(name for cell in cells for name in cell if name not in LEFT_OUT)
+    fields = [*IDENTITY, *[name for name in rest if name not in IDENTITY]]
+    rows = [[_short(cell.get(name)) for name in fields] for cell in cells]
+    return {"fields": fields, "cells": rows}
+
+
+def unpacked(table: dict[str, Any]) -> dict[Key, dict[str, Any]]:
+    """The cells of `packed`, by table, mechanism, setting, seed and method."""
+    found = [dict(zip(table["fields"], row, strict=True)) for row in table["cells"]]
+    return {
+        tuple(cell[name] for name in IDENTITY): {
+            name: value
+            for name, value in cell.items()
+            if value is not None or (name in TIMED and cell.get("error") is None)
+        }
+        for cell in found
+    }
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def grouped(cells: list[dict[str, Any]]) -> dict[Group, Measured]:

@@ -10,14 +10,12 @@ from vfg.tabular.combining import (
     FEWEST_ROWS,
     KINDS,
     LOUDEST,
-    SPREADS,
     START,
     START_PRIOR,
     Combination,
     Kept,
     Parts,
     Sums,
-    _spread,
     _sums,
     _weights,
     combine,
@@ -181,19 +179,13 @@ def test_neighbours_get_weight_where_members_miss_the_clusters():
     assert found.weights[1] == 0
 
 
-def test_the_spread_makes_draws_as_wide_as_errors():
-    errors, drawn = torch.tensor([400.0, 100.0, 0.0]), torch.tensor([1600.0, 25.0, 0.0])
-    errors, drawn = 100.0 * errors.double(), 100.0 * drawn.double()
-    pooled = float(errors.sum() / drawn.sum())
-    found = _spread(errors, drawn)
-    np.testing.assert_allclose(found[:2], [0.5, 2.0], atol=0.02)
-    assert found[2].item() == pytest.approx(pooled**0.5)
-    assert _spread(10_000.0 * errors, drawn).tolist() == [SPREADS[1]] * 3
-
-
-def test_the_spread_is_no_guess_where_nobody_draws():
-    nothing = torch.zeros(2, dtype=torch.float64)
-    assert _spread(nothing + 3.0, nothing).tolist() == [1.0, 1.0]
+def test_draws_are_as_wide_as_errors_where_columns_are_normal():
+    values = normals(600, 4) @ normals(4, 6, seed=1)
+    values = (values + 0.5 * normals(600, 6, seed=2)) / (values.std(0) ** 2 + 0.25).sqrt()
+    values, observed = gappy(values)
+    parts, held = parts_of(values, observed)
+    found = combine(parts, values, observed, held)
+    np.testing.assert_allclose(found.spread, 1.0, atol=0.15)
 
 
 def test_the_reach_is_that_of_the_known_cells():

@@ -10,6 +10,7 @@ one too small to be bent with the linear model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
@@ -26,6 +27,7 @@ from .forest import stacked, tiled
 from .mixtures import Mixture, side_by_side
 from .neighbours import Neighbours, Said
 from .rowwise import exact_means, joined
+from .spreading import DRAWS, SPREADS, mean_of_draws, spread_of, tails_of
 
 KINDS = ("members", "mixtures", "linear", "neighbours", "corrected neighbours")
 """What the weights are of."""
@@ -43,13 +45,9 @@ out do not decide for all."""
 START_PRIOR = 100.0
 """How many cells of unit variance the start weighs."""
 PRIOR = 20.0
-"""The same for the factor 1, and for the spread of one column's draws: that of all columns."""
+"""The same for the factor 1."""
 COLUMN_PRIOR = 60.0
 """The same for what the factor of one column starts from: that of all columns."""
-DRAWS = 4
-"""How many draws of every kind the spread of draws is fitted to."""
-SPREADS = (0.5, 2.0)
-"""The least and the most by which draws are drawn together or apart."""
 
 
 @dataclass(frozen=True)
@@ -175,10 +173,8 @@ def combine(
     size = COLUMN_PRIOR * squares.sum() / total.xx.sum().clamp(min=1e-9)
     factors = _ratio(products + size * overall, squares + size).clamp(0.0, 1.2)
     errors = total.xx - 2.0 * factors * products + factors.square() * squares
-    shares = drawing_shares(weights)
-    moved = corrected_share(weights)
-    drawn = [_squares_of_draws(parts, one, shares, moved, len(values), seed) for one in kept]
-    return Combination(weights, factors, _spread(errors, torch.stack(drawn).sum(0)), reach)
+    spread = _spread(parts, kept, weights, factors, errors, len(values), seed)
+    return Combination(weights, factors, spread, reach)
 
 
 def reach_of(values: Tensor, observed: Tensor) -> Tensor:
@@ -266,18 +262,48 @@ def _weights(total: Sums, present: Tensor) -> Tensor:
     return torch.from_numpy(found) * present
 
 
-def _squares_of_draws(
+def _spread(
+    parts: Parts,
+    kept: Sequence[Kept],
+    weights: Tensor,
+    factors: Tensor,
+    errors: Tensor,
+    table_rows: int,
+    seed: int,
+) -> Tensor:
+    """By how much draws are to be drawn together or apart, by column."""
+    shares, moved = drawing_shares(weights), corrected_share(weights)
+    drawn = [_distances(parts, one, shares, moved, table_rows, seed) for one in kept]
+    distances = torch.cat(drawn, dim=-1)
+    columns = torch.cat([one.counted.nonzero()[:, 1] for one in kept])
+    squares = mean_of_draws(distances.square(), shares)
+    spread = spread_of(errors, torch.zeros_like(errors).index_add(0, columns, squares))
+    missed = torch.cat([_errors(one, weights, factors) for one in kept])
+    # Intervals want the tail of errors, scores of draws their variance: half way between.
+    half_way = math.sqrt(tails_of(missed, distances, shares))
+    return (half_way * spread).clamp(*SPREADS)
+
+
+def _distances(
     parts: Parts, kept: Kept, shares: Tensor, moved: float, table_rows: int, seed: int
 ) -> Tensor:
-    """Squared distances of draws to what all parts together expect, summed by column."""
+    """Draws less what all who draw expect together, at kept cells: `(kinds, draws, cells)`."""
     nearest = kept.single[3] + moved * (kept.single[4] - kept.single[3])
     centres = [*kept.single[:3], nearest]
     centre = _quiet(sum(share * mean for share, mean in zip(shares, centres, strict=True)))
-    total = torch.zeros(kept.values.shape[1], dtype=torch.float64)
-    for share, draw in zip(shares, _drawers(parts, kept, moved, table_rows), strict=True):
+    cells = kept.counted > 0
+    found = torch.zeros(len(shares), DRAWS, int(cells.sum()), dtype=torch.float64)
+    drawers = _drawers(parts, kept, moved, table_rows)
+    for own, share, draw in zip(found, shares, drawers, strict=True):
         if draw is not None and share > 0:
-            total += share * ((_quiet(draw(seed)) - centre).square().mean(0) * kept.counted).sum(0)
-    return total
+            own.copy_((_quiet(draw(seed)) - centre)[:, cells])
+    return found
+
+
+def _errors(kept: Kept, weights: Tensor, factors: Tensor) -> Tensor:
+    """Of what all parts expect that did not see the kept cells, there."""
+    said = factors * _quiet(torch.einsum("k,krc->rc", weights, kept.single))
+    return (_quiet(kept.values) - said)[kept.counted > 0]
 
 
 def _drawers(
@@ -304,15 +330,6 @@ def _drawers(
         None if parts.linears is None else answered(parts.linears[place]),
         None if near is None else neighbours,
     ]
-
-
-def _spread(errors: Tensor, drawn: Tensor) -> Tensor:
-    if not bool(drawn.sum() > 0):
-        # No kept cells, or nobody who drew them.
-        return torch.ones_like(errors)
-    pooled = _ratio(errors.sum(), drawn.sum())
-    share = _ratio(errors + PRIOR * pooled, drawn + PRIOR)
-    return share.clamp(min=0.0).sqrt().clamp(*SPREADS)
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
