@@ -2,7 +2,8 @@
 
 python benchmarks/imputation.py --jobs 16         every cell that is not measured yet
 python benchmarks/imputation.py --quick           the smallest cells only
-python benchmarks/imputation.py --collect         docs/results/imputation.json from all cells
+python benchmarks/imputation.py --collect         docs/results/imputation.json from all cells,
+                                                  these and those of docs/results/cells
 
 Tables are z-scored by the means and standard deviations of their complete columns, as is common;
 columns of a single value are dropped; errors are those of the z-scored missing cells. Each cell

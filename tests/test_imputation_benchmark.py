@@ -12,6 +12,7 @@ from scipy.stats import norm
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
 from imputing.cells import SHAPES, hide, load, split
+from imputing.log import merged, packed, unpacked
 from imputing.methods import LIMITS, METHODS, Task, allowed
 from imputing.metrics import coverage, crps, energy, intervals, point_errors
 from imputing.missforest import MissForest
@@ -111,6 +112,30 @@ def test_the_file_keeps_its_content_with_innermost_objects_on_one_line():
     assert (
         on_single_lines('{\n "a": {\n  "b": 1,\n  "c": 2\n }\n}') == '{\n "a": {"b": 1, "c": 2}\n}'
     )
+
+
+def test_the_log_keeps_cells_and_takes_new_ones_in_place_of_old(tmp_path):
+    cells = [
+        {"table": "glass", "mechanism": "mcar30", "setting": "unseen", "seed": 0, "method": "knn"}
+        | {"mse": 0.123456789, "coverage_by_width": [0.9, 1 / 3, 1.0], "draws": 20, "cores": 2},
+        {"table": "glass", "mechanism": "mcar30", "setting": "unseen", "seed": 1, "method": "gain"}
+        | {"error": "no", "cores": 16, "fit_seconds": None},
+    ]
+    log, folder = tmp_path / "log.json", tmp_path / "cells"
+    folder.mkdir()
+    assert merged(folder, log) == []
+    for place, cell in enumerate(cells):
+        (folder / f"{place}.json").write_text(json.dumps(cell))
+    log.write_text(packed(merged(folder, log)))
+    (folder / "1.json").unlink()
+    (folder / "0.json").write_text(json.dumps(cells[0] | {"mse": 0.5}))
+    knn, gain = merged(folder, log)
+    assert gain == {name: value for name, value in cells[1].items() if value is not None}
+    assert knn["mse"] == 0.5
+    old = unpacked(log.read_text())[0]
+    assert old["mse"] == 0.12346
+    assert old["coverage_by_width"] == [0.9, 0.33333, 1.0]
+    assert "draws" not in old
 
 
 def test_missforest_beats_the_mean_and_leaves_observed_cells_alone():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections import Counter, defaultdict
@@ -10,19 +9,16 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
+from imputing.log import merged, packed
 from imputing.methods import LIMITS, is_ours
 
 Group = tuple[str, str, str]
-Key = tuple[Any, ...]
 Circumstances = tuple[int, int, int, bool]
 Measured = dict[str, dict[int, dict[str, Any]]]
 """What was measured in one group, by method and seed."""
 
 AVERAGED = ("mse", "mae", "crps", "energy", "coverage", "width")
 TIMED = ("fit_seconds", "draw_seconds", "transform_rows_per_second", "peak_mb")
-IDENTITY = ("table", "mechanism", "setting", "seed", "method")
-LEFT_OUT = ("missing_cells", "peak_mb_at_start", "draws")
-"""What is not carried over: known from the cell, or of no use."""
 MARGIN = 0.02
 
 
@@ -31,11 +27,8 @@ def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: boo
     sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
     from results import FOLDER, write
 
-    kept = FOLDER / "imputation_cells.json"
-    known = {} if quick or not kept.exists() else unpacked(json.loads(kept.read_text()))
-    new = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    known |= {tuple(cell[name] for name in IDENTITY): cell for cell in new}
-    cells = [known[cell] for cell in sorted(known)]
+    log = None if quick else FOLDER / "cells" / "imputation.json"
+    cells = merged(folder, log)
     groups = grouped([cell for cell in cells if "error" not in cell])
     taken = usual_circumstances(cells)
     found = {
@@ -51,39 +44,10 @@ def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: boo
     }
     path = write("imputation", found, quick=quick)
     path.write_text(on_single_lines(path.read_text()))
-    if not quick:
-        kept.write_text(on_single_lines(json.dumps(packed(cells), indent=1)) + "\n")
+    if log is not None:
+        log.parent.mkdir(exist_ok=True)
+        log.write_text(packed(cells))
     return path
-
-
-def packed(cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """All cells as one table: the names of what was measured, and a list of values per cell.
-
-    With this file results grow over machines and sittings; a cell measured anew replaces its own.
-    """
-    rest = dict.fromkeys(name for cell in cells for name in cell if name not in LEFT_OUT)
-    fields = [*IDENTITY, *[name for name in rest if name not in IDENTITY]]
-    rows = [[_short(cell.get(name)) for name in fields] for cell in cells]
-    return {"fields": fields, "cells": rows}
-
-
-def unpacked(table: dict[str, Any]) -> dict[Key, dict[str, Any]]:
-    """The cells of `packed`, by table, mechanism, setting, seed and method."""
-    found = [dict(zip(table["fields"], row, strict=True)) for row in table["cells"]]
-    return {
-        tuple(cell[name] for name in IDENTITY): {
-            name: value
-            for name, value in cell.items()
-            if value is not None or (name in TIMED and cell.get("error") is None)
-        }
-        for cell in found
-    }
-
-
-def _short(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_short(item) for item in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def grouped(cells: list[dict[str, Any]]) -> dict[Group, Measured]:
@@ -120,8 +84,9 @@ def averages(cells: list[dict[str, Any]], taken: Circumstances) -> dict[str, Any
             kept[f"coverage_{name}"] = rounded(mean(third))
     usual = [cell for cell in cells if circumstances(cell) == taken]
     for name in TIMED:
-        if usual and usual[0][name] is not None:
-            kept[name] = rounded(median(cell[name] for cell in usual))
+        timed = [cell[name] for cell in usual if cell.get(name) is not None]
+        if timed:
+            kept[name] = rounded(median(timed))
     return kept
 
 
