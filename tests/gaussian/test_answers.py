@@ -122,13 +122,17 @@ def test_draws_of_all_targets_are_joint():
 @pytest.mark.parametrize("leaf", ["affine", "spline", vfg.Coupling(blocks=1, hidden=4)])
 def test_draws_depend_on_row_ids_alone(leaf):
     model = bent_model(3, "loadings", leaf)
-    table = torch.full((100, 4), torch.nan, dtype=torch.float64)
-    table[::3, 1] = 0.3
-    whole = model.infer(table, seed=2).samples(40)["c"]
+    table = torch.full((600, 4), torch.nan, dtype=torch.float64)
+    table[::3, 1] = torch.linspace(-1, 1, 200).double()
+    answer = model.infer(table, seed=2)
+    whole = answer.samples(20)["c"]
     again = model.infer(table, targets=["c", "root"], seed=2).samples(17)["c"]
     assert torch.equal(whole[:17], again)
-    some = model.infer(table[[90, 7]], seed=2, row_ids=[90, 7])
-    assert torch.equal(some.samples(3)["c"], whole[:3, [90, 7]])
+    # Of two tiles, in another order.
+    chosen = [597, 90, 7, 596]
+    some = model.infer(table[chosen], seed=2, row_ids=chosen)
+    assert torch.equal(some.samples(3)["c"], whole[:3, chosen])
+    assert torch.equal(some.mean["c"], answer.mean["c"][chosen])
     assert not torch.equal(model.infer(table, seed=3).samples(3)["c"], whole[:3])
 
 

@@ -7,7 +7,8 @@ from scipy import integrate
 from scipy.stats import norm
 
 from vfg.gaussian import tiles
-from vfg.gaussian.tiles import normal_moments
+from vfg.gaussian.factors import Factors
+from vfg.gaussian.tiles import normal_moments, rows_of_a_tile
 
 
 def kinked(values):
@@ -59,3 +60,13 @@ def test_a_certain_value_is_mapped_as_it_is():
     found, variance = normal_moments(mean, torch.zeros_like(mean), BREAKS, kinked)
     torch.testing.assert_close(found, kinked(mean))
     torch.testing.assert_close(variance, torch.zeros_like(mean))
+
+
+@pytest.mark.parametrize(
+    ("components", "columns", "innovations", "expected"),
+    [(1, 11, 3, 512), (1, 42, 12, 512), (48, 24, 8, 64), (8, 20, 8, 256), (1, 3000, 40, 64)],
+)
+def test_tiles_of_large_models_have_fewer_rows(components, columns, innovations, expected):
+    loadings = torch.zeros(components, columns, innovations)
+    readout = Factors(torch.zeros(components), loadings, loadings[..., 0], loadings[..., 0])
+    assert rows_of_a_tile(readout) == expected

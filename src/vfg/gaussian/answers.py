@@ -17,6 +17,7 @@ from vfg.gaussian.tiles import (
     mixture_covariance,
     mixture_quantiles,
     normal_moments,
+    rows_of_a_tile,
 )
 from vfg.inference.answers import (
     DRAWS_FOR_QUANTILES,
@@ -34,8 +35,6 @@ from vfg.likelihoods import Categorical
 if TYPE_CHECKING:
     from vfg.gaussian.model import GaussianVFG
 
-SIZE = 64
-"""How many rows are computed together, whatever the table; part of what makes bits the same."""
 CERTAIN = 1e-5
 """The standard deviation with which the given state of a latent node is observed."""
 
@@ -234,13 +233,13 @@ class GaussianAnswer(Answer):
         else:
             observing = factors_of(structure, parameters)
         side: Side | None = "leaf" if latent else None
-        for rows, positions in tiles(self._row_ids, SIZE):
-            mask = seen.new_zeros(SIZE, seen.shape[1]).index_copy(0, positions, seen[rows])
-            here = values.new_zeros(SIZE, seen.shape[1]).index_copy(0, positions, values[rows])
-            masks = Masks(mask, torch.arange(SIZE, device=mask.device))
-            belief = condition(observing, here, masks, side)
-            first = self._row_ids[rows[0]] // SIZE * SIZE
-            ids = first + torch.arange(SIZE, device=mask.device)
+        size = rows_of_a_tile(readout)
+        every = torch.arange(size, device=seen.device)
+        for rows, positions in tiles(self._row_ids, size):
+            mask = seen.new_zeros(size, seen.shape[1]).index_copy(0, positions, seen[rows])
+            here = values.new_zeros(size, seen.shape[1]).index_copy(0, positions, values[rows])
+            belief = condition(observing, here, Masks(mask, every), side)
+            ids = self._row_ids[rows[0]] // size * size + every
             tile = CodedTile(
                 readout, belief, ids, self._seed, model.codes, observing, here, mask, side
             )

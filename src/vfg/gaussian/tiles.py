@@ -21,6 +21,10 @@ from vfg.gaussian.factors import (
 )
 from vfg.inference.randomness import normal, uniform
 
+SMALLEST, LARGEST = 64, 512
+"""The least and the most rows of a tile."""
+NUMBERS = 2**18
+"""How many numbers describe what is believed of a tile, about."""
 DRAWS = 16
 """How many draws are made together."""
 NODES = 8
@@ -32,6 +36,28 @@ POINTS_AT_ONCE = 2**20
 BISECTIONS = 80
 GATHERED = 1024
 """Up to how many numbers the loadings of a component are copied for every draw."""
+
+
+def rows_of_a_tile(readout: Factors) -> int:
+    """How many rows are computed together, whatever the table, so that their bits are the same.
+
+    Small models are called rarely and large ones stay in the cache. A single row costs a whole
+    tile, so tiles have a bound.
+
+    Args:
+        readout: of table columns and latent coordinates.
+
+    Example:
+        >>> readout = Factors(*[torch.zeros(size) for size in (2, (2, 9, 3), (2, 9), (2, 9))])
+        >>> rows_of_a_tile(readout)
+        512
+    """
+    components, columns, innovations = readout.loadings.shape
+    most = NUMBERS // (components * (columns + innovations**2))
+    size = LARGEST
+    while size > max(SMALLEST, most):
+        size //= 2
+    return size
 
 
 @dataclass(frozen=True)
