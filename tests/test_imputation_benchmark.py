@@ -202,6 +202,6 @@ def test_the_numbers_of_the_readme_are_those_that_were_measured():
                 assert [float(ours), float(other.split()[0])] == [
                     round(error, 3) for error in contest["mse"]
                 ]
-                assert contest["seeds"] == (1 if table.endswith("\\") else 2)
+                assert (contest["seeds"] < 3) == table.endswith("\\")
                 found += 1
     assert found == 33

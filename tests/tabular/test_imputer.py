@@ -132,6 +132,17 @@ def test_a_row_in_the_same_place_has_the_same_bits_whatever_its_neighbours(fitte
     np.testing.assert_array_equal(ends[:, kept], again[:, kept])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_long_arrays_are_filled_part_by_part_to_the_same_bits(fitted, dtype, monkeypatch):
+    table = np.tile(numbers()[1], (20, 1))[:1500].astype(dtype)
+    filled = fitted.transform(table)
+    monkeypatch.setattr("vfg.tabular.imputer.ROWS_OF_A_PART", 1024)
+    assert len(table) == 1500
+    again = fitted.transform(table)
+    assert again.dtype == filled.dtype
+    np.testing.assert_array_equal(again, filled)
+
+
 def test_rows_without_observed_cells_are_what_is_expected_without_evidence(fitted):
     table = numbers()[1]
     table[[0, 9]] = np.nan

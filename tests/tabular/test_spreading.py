@@ -87,6 +87,16 @@ def test_few_cells_and_cells_without_draws_say_nothing_about_tails():
     assert tails_of(torch.cat([errors, torch.full((1000,), 9.0)]), many, ONE) == 1.0
 
 
+def test_errors_and_draws_without_any_distance_have_a_tail_within_bounds():
+    drawn = draws_of(norm, 1, 8, 1000)
+    seldom = torch.zeros(1, 100, 1000, dtype=torch.float64)
+    seldom[:, 0] = 1.0
+    nothing = torch.zeros(1000, dtype=torch.float64)
+    assert tails_of(nothing, drawn, ONE) == TAILS[0]
+    assert tails_of(nothing, seldom, ONE) == TAILS[0]
+    assert tails_of(nothing + 1.0, seldom, ONE) == TAILS[1]
+
+
 def test_the_tail_has_bounds():
     drawn = draws_of(norm, 1, 8, 1000)
     rare, frequent = torch.full((2, 1000), 1e-3, dtype=torch.float64)

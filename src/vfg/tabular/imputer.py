@@ -27,6 +27,8 @@ from .schema import Schema
 
 DRAWS = 60
 """How many draws the ends of intervals are read from."""
+ROWS_OF_A_PART = 2**18
+"""By how many rows long arrays are filled; no tile of rows lies in two parts."""
 
 
 class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -162,9 +164,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         table = self._table(X, reset=False)
         gaps = self.model_.gaps(table)
-        found = self.model_.means(*self._rows_with_gaps(table, gaps))
-        filled = self._decoded(table, gaps, found)
-        return finished(self, filled, gaps, indicate=True)
+        return finished(self, self._filled(table, gaps), gaps, indicate=True)
 
     def sample(self, X: Any, n: int = 5, *, random_state: Any = 0) -> Any:
         """Draw the gaps of a table several times, jointly within each row: multiple imputation.
@@ -332,6 +332,22 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             device=self.device,
             seed=as_seed(self.random_state),
         )
+
+    def _filled(self, table: Any, gaps: Mask) -> Any:
+        """The table with expected values in its gaps."""
+        numbers = isinstance(table, np.ndarray) and table.dtype.kind == "f"
+        if not numbers or len(gaps) <= ROWS_OF_A_PART:
+            return self._filled_part(table, gaps)
+        # Memory that was used before is several times faster than new memory.
+        filled = np.empty_like(table)
+        for start in range(0, len(gaps), ROWS_OF_A_PART):
+            part = slice(start, start + ROWS_OF_A_PART)
+            filled[part] = self._filled_part(table[part], gaps[part], start)
+        return filled
+
+    def _filled_part(self, table: Any, gaps: Mask, first: int = 0) -> Any:
+        values, observed, rows = self._rows_with_gaps(table, gaps)
+        return self._decoded(table, gaps, self.model_.means(values, observed, first + rows))
 
     def _rows_with_gaps(self, table: Any, gaps: Mask) -> tuple[Tensor, Tensor, Tensor]:
         """Encoded values, evidence and positions of the rows that something is missing from."""

@@ -21,6 +21,8 @@ TAILS = (0.8, 1.1)
 """The least and the most by which the spread gives way to that."""
 FEWEST_CELLS = 100
 """Below so many kept cells their tail is not looked at."""
+LEAST = 1e-6
+"""Deviations below this are none."""
 
 
 def mean_of_draws(found: Tensor, shares: Tensor) -> Tensor:
@@ -72,7 +74,7 @@ def tails_of(errors: Tensor, drawn: Tensor, shares: Tensor) -> float:
         0.8
     """
     deviations = mean_of_draws(drawn.square(), shares).sqrt()
-    told = deviations > 1e-6
+    told = deviations > LEAST
     if int(told.sum()) < FEWEST_CELLS:
         return 1.0
     missed = (errors[told] / deviations[told]).abs().numpy()
@@ -80,7 +82,7 @@ def tails_of(errors: Tensor, drawn: Tensor, shares: Tensor) -> float:
     weighing = np.broadcast_to(shares[:, None, None].numpy(), distances.shape)
     ours = _far_out(missed, np.ones_like(missed))
     theirs = _far_out(distances.ravel(), weighing.ravel())
-    return float(np.clip(ours / theirs, *TAILS))
+    return float(np.clip(ours / max(theirs, LEAST), *TAILS))
 
 
 def _far_out(distances: Array, weighing: Array) -> float:
@@ -89,4 +91,4 @@ def _far_out(distances: Array, weighing: Array) -> float:
     below = np.cumsum(weighing[order])
     end = order[np.searchsorted(below, TAIL * below[-1])]
     scale = np.sqrt(np.average(np.square(distances), weights=weighing))
-    return float(distances[end] / scale)
+    return float(distances[end] / max(scale, LEAST))
