@@ -38,8 +38,8 @@ complete columns, as is common; columns of a single value are dropped. Cells are
 at random (MCAR), by a logistic model of a third of the columns that stay observed (MAR), or by a
 logistic model of their own value (MNAR). Either the table that was fitted is filled (in sample), or
 70 % of the rows are fitted and the others filled (unseen rows). Three seeds, five below 1,000 rows,
-and fewer where a table says so; every method sees the same masks. The tables come in a tuning half, for choosing defaults, and a
-held-back half, for judging them.
+and fewer where a table says so; every method sees the same masks. The tables come in a tuning half,
+for choosing defaults, and a held-back half, for judging them.
 
 The rivals: scikit-learn's mean, kNN (20 neighbours) and IterativeImputer with BayesianRidge (kept
 inside each column's observed range) and with ExtraTrees (50 trees, 5 rounds); missForest (100
