@@ -10,6 +10,10 @@ import torch
 
 import vfg
 
+# Some virtual machines announce matrix tiles (AMX) that they do not let programs use; products in
+# bfloat16 then end the process. oneDNN reads this before its first product.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 # Imported now rather than inside a test: some packages draw a number while they are imported.
 for name in vfg.__all__:
     getattr(vfg, name)
