@@ -16,6 +16,7 @@ from vfg.tabular.combining import (
     Kept,
     Parts,
     Sums,
+    _errors,
     _sums,
     _weights,
     combine,
@@ -186,6 +187,31 @@ def test_draws_are_as_wide_as_errors_where_columns_are_normal():
     parts, held = parts_of(values, observed)
     found = combine(parts, values, observed, held)
     np.testing.assert_allclose(found.spread, 1.0, atol=0.15)
+
+
+def test_the_spread_is_half_way_between_variance_and_tail(monkeypatch):
+    values, observed = gappy(normals(300, 4))
+    parts, held = parts_of(values, observed)
+    spreads = []
+    for tail in (1.0, 0.81):
+        monkeypatch.setattr(combining, "tails_of", lambda *given, tail=tail: tail)
+        spreads.append(combine(parts, values, observed, held).spread)
+    np.testing.assert_allclose(spreads[1], 0.9 * spreads[0])
+
+
+def test_errors_are_those_of_parts_that_did_not_see_the_kept_cells():
+    values, single = 4.0 * normals(20, 3), 4.0 * normals(len(KINDS), 20, 3, seed=1)
+    counted = (normals(20, 3, seed=2) > 0).double()
+    weights, factors = normals(len(KINDS), seed=3).abs(), torch.tensor([0.5, 1.0, 0.9]).double()
+    kept = Kept(0, torch.arange(20), values, counted == 0, counted, single, 0.0 * single, None)
+    by_hand = [
+        np.clip(float(values[row, column]), -LOUDEST, LOUDEST)
+        - float(factors[column])
+        * np.clip(float((weights * single[:, row, column]).sum()), -LOUDEST, LOUDEST)
+        for row, column in counted.nonzero().tolist()
+    ]
+    assert values.abs().max() > LOUDEST
+    np.testing.assert_allclose(_errors(kept, weights, factors), by_hand)
 
 
 def test_the_reach_is_that_of_the_known_cells():

@@ -136,7 +136,7 @@ def test_a_row_in_the_same_place_has_the_same_bits_whatever_its_neighbours(fitte
 def test_long_arrays_are_filled_part_by_part_to_the_same_bits(fitted, dtype, monkeypatch):
     table = np.tile(numbers()[1], (20, 1))[:1500].astype(dtype)
     filled = fitted.transform(table)
-    monkeypatch.setattr("vfg.tabular.imputer.ROWS_OF_A_PART", 1024)
+    monkeypatch.setattr("vfg.tabular.imputer.ROWS_OF_A_PART", 1000)
     assert len(table) == 1500
     again = fitted.transform(table)
     assert again.dtype == filled.dtype

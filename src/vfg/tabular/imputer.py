@@ -28,7 +28,7 @@ from .schema import Schema
 DRAWS = 60
 """How many draws the ends of intervals are read from."""
 ROWS_OF_A_PART = 2**18
-"""By how many rows long arrays are filled; no tile of rows lies in two parts."""
+"""By how many rows long arrays are filled."""
 
 
 class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -338,7 +338,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         numbers = isinstance(table, np.ndarray) and table.dtype.kind == "f"
         if not numbers or len(gaps) <= ROWS_OF_A_PART:
             return self._filled_part(table, gaps)
-        # Memory that was used before is several times faster than new memory.
+        # Parts take turns in the same memory; ids go on, so that their bits are those of the whole.
         filled = np.empty_like(table)
         for start in range(0, len(gaps), ROWS_OF_A_PART):
             part = slice(start, start + ROWS_OF_A_PART)

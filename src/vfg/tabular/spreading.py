@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Array = NDArray[np.float64]
+from .cells import Array
 
 DRAWS = 8
 """How many draws of every kind the spread of draws is fitted to."""
