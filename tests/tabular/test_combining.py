@@ -10,6 +10,7 @@ from vfg.tabular.combining import (
     FEWEST_ROWS,
     KINDS,
     LOUDEST,
+    PRIOR,
     START,
     START_PRIOR,
     Combination,
@@ -19,6 +20,7 @@ from vfg.tabular.combining import (
     _errors,
     _sums,
     _weights,
+    averaging_of,
     combine,
 )
 from vfg.tabular.drawing import corrected_share, drawing_shares
@@ -100,12 +102,49 @@ def test_one_cell_far_out_does_not_decide_for_all():
     single[0, 7, 0], single[4] = 500.0, x
     single[4, 7, 0] = 0.0
     every = torch.arange(300)
-    kept = Kept(0, every, x, torch.ones_like(x).bool(), torch.ones_like(x), single, single, None)
+    nothing = torch.zeros(2, len(KINDS), len(KINDS), dtype=torch.float64)
+    kept = Kept(0, every, x, torch.ones_like(x).bool(), torch.ones_like(x), single, nothing, None)
     total = _sums(kept)
     assert float(total.xx.max()) < 300 * 1.3 + LOUDEST**2
     found = _weights(total, ALL)
     assert found[4] > 0.7
     assert found[0] < 0.6
+
+
+def said_by_parts(rows, seed):
+    """Two kinds: twenty parts that err a lot each for itself, and two that err little together."""
+    truth = normals(rows, seed=seed)
+    many = truth + 1.5 * normals(20, rows, seed=seed + 1)
+    few = truth + 0.5 * normals(rows, seed=seed + 2) + 0.1 * normals(2, rows, seed=seed + 3)
+    single, mean = (torch.stack(each) for each in ((many[0], few[0]), (many.mean(0), few.mean(0))))
+    return truth, single, mean
+
+
+def test_averaging_is_known_from_where_nobody_saw_the_answer():
+    """What single parts say elsewhere tells how well means would do there."""
+    _, single, mean = said_by_parts(20_000, seed=0)
+    averaging = averaging_of(single @ single.T, mean @ mean.T)
+    truth, single, mean = said_by_parts(20_000, seed=10)
+    found = averaging @ (single @ single.T) @ averaging.T
+    np.testing.assert_allclose(found, mean @ mean.T, rtol=0.05)
+    # Least squares by it are those of the means, in which the many outweigh the few.
+    weights = torch.linalg.solve(found, single @ truth)
+    np.testing.assert_allclose(weights, torch.linalg.solve(mean @ mean.T, mean @ truth), atol=0.05)
+    assert weights[0] > weights[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_averaging_makes_nothing_larger(seed):
+    single, mean = (normals(5, 6, seed=20 * k + seed) for k in (1, 2))
+    single, mean = (1e3 * each @ each.T for each in (single, mean))
+    averaging = averaging_of(single, mean)
+    left = single - averaging @ single @ averaging.T
+    assert torch.linalg.eigvalsh(left).min() > -1.001 * PRIOR
+
+
+def test_without_gaps_averaging_changes_nothing():
+    nothing = torch.zeros(5, 5, dtype=torch.float64)
+    torch.testing.assert_close(averaging_of(nothing, nothing), torch.eye(5, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,19 @@ def test_kept_cells_are_in_no_gap_of_others_and_in_no_residual(kind):
     assert not torch.equal(one.scale, near.scale)
 
 
+def test_kept_cells_are_not_in_the_linear_model_that_fills_gaps_first():
+    """Two mixtures whose tables differ in kept cells alone say the same without them."""
+    values, observed = matrix(rows=80, columns=5)
+    kept = observed & (torch.rand(observed.shape, generator=torch.Generator().manual_seed(0)) < 0.2)
+    tables = values, torch.where(kept, values + 0.5, values)
+    near = [fitted(table, observed) for table in tables]
+    for one in near:
+        one.noise.fill_(0.1)
+    one, two = (n.without(table, observed, kept) for n, table in zip(near, tables, strict=True))
+    assert bool((one.centres == two.centres)[~kept].all())
+    assert not torch.equal(near[0].origin.linear.linear.loadings, one.origin.linear.linear.loadings)
+
+
 def test_the_linear_model_of_residuals_finds_what_neighbours_miss():
     generator = np.random.default_rng(0)
     hidden = generator.normal(size=(300, 3)) @ generator.normal(size=(3, 9))

@@ -25,6 +25,7 @@ from vfg.inference.answers import (
     ByName,
     Picture,
     Target,
+    picked,
     sorted_quantiles,
 )
 from vfg.inference.evidence import Given
@@ -225,7 +226,7 @@ class GaussianAnswer(Answer):
 
     def _own_tiles(self) -> Iterator[tuple[Tensor, Tensor, CodedTile]]:
         """Rows, their positions, and the padded tile in which they lie."""
-        model, values, seen, latent = self._evidence
+        model, latent = self._gaussian, bool(self._given.states)
         structure, parameters = model.structure, model.linear.values()
         readout = with_latents(structure, parameters, 0.0)
         if latent:
@@ -234,10 +235,11 @@ class GaussianAnswer(Answer):
             observing = factors_of(structure, parameters)
         side: Side | None = "leaf" if latent else None
         size = rows_of_a_tile(readout)
-        every = torch.arange(size, device=seen.device)
+        every = torch.arange(size, device=self._given.seen.device)
         for rows, positions in tiles(self._row_ids, size):
-            mask = seen.new_zeros(size, seen.shape[1]).index_copy(0, positions, seen[rows])
-            here = values.new_zeros(size, seen.shape[1]).index_copy(0, positions, values[rows])
+            values, seen = self._evidence(rows)
+            mask = seen.new_zeros(size, seen.shape[1]).index_copy(0, positions, seen)
+            here = values.new_zeros(size, seen.shape[1]).index_copy(0, positions, values)
             belief = condition(observing, here, Masks(mask, every), side)
             ids = self._row_ids[rows[0]] // size * size + every
             tile = CodedTile(
@@ -245,21 +247,19 @@ class GaussianAnswer(Answer):
             )
             yield rows, positions, tile
 
-    @cached_property
-    def _evidence(self) -> tuple[GaussianVFG, Tensor, Tensor, bool]:
-        """What is observed, in the leaves' units: columns, then latent coordinates if given."""
-        model, given = self._gaussian, self._given
-        with evaluating(model):
-            values, seen, _ = model.encode(given.cells, given.seen)
+    def _evidence(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What some rows have, in the leaves' units: columns, then latent coordinates if given."""
+        given, structure = self._given, self._gaussian.structure
+        values, seen, _ = self._gaussian.encode(given.cells[rows], given.seen[rows])
         if not given.states:
-            return model, values, seen, False
-        states = values.new_full((given.rows, model.structure.width), torch.nan)
+            return values, seen
+        states = values.new_full((len(rows), structure.width), torch.nan)
         for name, state in given.states.items():
-            span = model.structure.spans[name]
-            states[:, span.start : span.stop] = state.to(states)
+            span = structure.spans[name]
+            states[:, span.start : span.stop] = state[rows.to(state.device)].to(states)
         known = ~states.isnan()
         whole = torch.cat([values, torch.where(known, states, 0.0)], dim=1)
-        return model, whole, torch.cat([seen, known], dim=1), True
+        return whole, torch.cat([seen, known], dim=1)
 
     def _collected(
         self, of: Callable[[CodedTile], Picture], leading: tuple[int, ...] = ()
@@ -282,11 +282,11 @@ class GaussianAnswer(Answer):
                     whole.index_copy_(axis, here, part.index_select(axis, positions).to(like))
         named = ByName()
         for target in self._targets:
-            places = [columns.index(k) for k in target.columns]
             if target.is_latent:
                 named[target.name] = states[target.node]
             else:
-                named[target.name] = table[..., places[0] if target.is_column else places]
+                places = tuple(columns.index(k) for k in target.columns)
+                named[target.name] = table[..., places[0] if target.is_column else picked(places)]
         return named
 
     def _picture(self, found: Tensor, table: Tensor) -> Picture:

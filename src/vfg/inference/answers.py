@@ -61,6 +61,17 @@ class Target:
         return not self.columns
 
 
+def picked(places: tuple[int, ...]) -> slice | list[int]:
+    """An index for some places: a slice, which copies nothing, where one follows the other.
+
+    Example:
+        >>> picked((2, 3, 4)), picked((2, 4))
+        (slice(2, 5, None), [2, 4])
+    """
+    follow = places == tuple(range(places[0], places[0] + len(places)))
+    return slice(places[0], places[-1] + 1) if follow else list(places)
+
+
 @dataclass(frozen=True)
 class Picture:
     """Cells `(..., rows, columns)` and latent states by node `(..., rows, width)`."""
@@ -342,7 +353,7 @@ class Answer:
             if target.is_latent:
                 named[target.name] = found.states[target.node]
             else:
-                chosen = target.columns[0] if target.is_column else list(target.columns)
+                chosen = target.columns[0] if target.is_column else picked(target.columns)
                 named[target.name] = found.table[..., chosen]
         return named
 

@@ -82,7 +82,7 @@ class Parts:
     Attributes:
         members: the bent members.
         linears: the linear models that they started from, or None.
-        mixtures: of which the first ones kept the same cells aside as the members.
+        mixtures: of which the first ones kept the cells of the members aside, too.
         neighbours: which kept no cells aside; a row does not hear itself.
     """
 
@@ -109,9 +109,10 @@ class Kept:
     counted: Tensor
     """1 at the kept cells, else 0."""
     single: Tensor
-    """What parts that did not see these cells say, `(kinds, rows, columns)`."""
-    mean: Tensor
-    """What all parts of a kind say on average, likewise."""
+    """What parts that did not see these cells say on average, `(kinds, rows, columns)`."""
+    at_gaps: Tensor
+    """Sums of products, like `Sums.pp`, at gaps of the table, which no part saw: of what those of
+    `single` say, and of what all parts of a kind say on average, `(2, kinds, kinds)`."""
     near: Neighbours | None
     """Neighbours whose linear model did not see these cells."""
 
@@ -124,7 +125,7 @@ class Sums:
     xp: Tensor
     """`(kinds, columns)`; what single parts say, who did not see the cells."""
     pp: Tensor
-    """`(kinds, kinds, columns)`; of means over parts, which vary less."""
+    """`(kinds, kinds, columns)`; of two different parts, or of one with itself."""
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -142,8 +143,9 @@ def combine(
 ) -> Combination:
     """Fit the combination to the cells that every member kept aside.
 
-    What a part says of a cell that it never saw stands for what all of its kind would say; how
-    much their mean varies is known from all of them.
+    What a part says of a cell that it never saw stands for what others of its kind would say. How
+    much less their mean varies is read from the gaps of the table, which nobody saw: at kept cells
+    all but one of them know the answer.
 
     Args:
         parts: members, mixtures, linear models and neighbours.
@@ -158,13 +160,16 @@ def combine(
     most = FEWEST_ROWS if hurried else max(FEWEST_ROWS, ROWS // number)
     reach = reach_of(values, observed)
     stack = stacked(parts.members).eval()
+    nearest = [place * len(parts.neighbours) // number for place in range(number)]
     kept = [
-        _kept(parts, stack, values, observed, held[place], place, most, reach)
+        _kept(parts, stack, values, observed, held, place, nearest[place], most, reach)
         for place in range(number)
     ]
     total = _sums(kept[0])
     for one in kept[1:]:
         total = total + _sums(one)
+    averaging = averaging_of(*sum(one.at_gaps for one in kept))
+    total.pp = torch.einsum("ij,jkc,lk->ilc", averaging, total.pp, averaging)
     weights = _weights(total, parts.present)
     products = (weights[:, None] * total.xp).sum(0)
     squares = (weights[:, None, None] * weights[:, None] * total.pp).sum((0, 1))
@@ -204,34 +209,69 @@ def _kept(
     stack: VFG,
     values: Tensor,
     observed: Tensor,
-    own: Tensor,
+    held: Sequence[Tensor],
     place: int,
+    nearest: int,
     most: int,
     reach: Tensor,
 ) -> Kept:
+    own = held[place]
     rows = own.any(1).nonzero()[:most, 0]
     x, shown = values[rows], (observed & ~own)[rows]
-    bent = member_means(stack, len(parts.members), x, shown).clamp(*reach)
-    nothing = torch.zeros_like(x)
-    linear = None if parts.linears is None else parts.linears[place]
-    line = nothing if linear is None else exact_means(linear, x, shown).clamp(*reach)
-    single = [bent[place], nothing, line, nothing, nothing]
-    mean = [bent.mean(0), nothing, line, nothing, nothing]
-    near = None
-    every = torch.arange(len(x))
+    ids = torch.arange(len(x))
+    nothing = torch.zeros(1, *x.shape, dtype=torch.float64)
+    said, unseen = [nothing] * len(KINDS), [0] * len(KINDS)
+    said[0], unseen[0] = member_means(stack, len(parts.members), x, shown), place
     if parts.mixtures:
-        mixed = side_by_side(lambda mixture: mixture.expected(x, shown, every), parts.mixtures)
-        together = torch.stack(mixed).clamp(*reach)
-        single[1], mean[1] = together[place], together.mean(0)
+        mixed = side_by_side(lambda mixture: mixture.expected(x, shown, ids), parts.mixtures)
+        said[1], unseen[1] = torch.stack(mixed), place
+    if parts.linears is not None:
+        said[2] = exact_means(parts.linears[place], x, shown)[None]
+    near, alone = None, None
     if parts.neighbours:
-        near = parts.neighbours[place % len(parts.neighbours)].without(values, observed, own)
-        single[3:] = _without_themselves(near, x, shown, rows, len(values))
         others = [_without_themselves(one, x, shown, rows, len(values)) for one in parts.neighbours]
-        mean[3:] = [torch.stack(said).mean(0).clamp(*reach) for said in zip(*others, strict=True)]
-        single[3:] = [said.clamp(*reach) for said in single[3:]]
-    return Kept(
-        place, rows, x, shown, own[rows].double(), torch.stack(single), torch.stack(mean), near
-    )
+        said[3:] = [torch.stack(each) for each in zip(*others, strict=True)]
+        unseen[3:] = nearest, nearest
+        near = parts.neighbours[nearest].without(values, observed, own)
+        alone = _without_themselves(near, x, shown, rows, len(values))
+    said = [_quiet(each.clamp(*reach)) for each in said]
+    single = torch.stack([each[chosen] for each, chosen in zip(said, unseen, strict=True)])
+    mean = torch.stack([each.mean(0) for each in said])
+    gaps = ~observed[rows]
+    at_gaps = torch.stack([_products(each[:, gaps]) for each in (single, mean)])
+    if alone is not None:
+        single[3:] = _quiet(torch.stack(alone).clamp(*reach))
+    return Kept(place, rows, x, shown, own[rows].double(), single, at_gaps, near)
+
+
+def _products(said: Tensor) -> Tensor:
+    return said @ said.T
+
+
+def averaging_of(single: Tensor, mean: Tensor) -> Tensor:
+    r"""What averaging over parts does to products of what single ones say: $L$ with $L S L^T = M$.
+
+    Args:
+        single: $S$, sums of products of what single parts say, `(kinds, kinds)`.
+        mean: $M$, the same of the means of all parts.
+
+    Returns:
+        $L$, which makes nothing larger, and less of a difference the fewer products there are.
+
+    Example:
+        >>> single = torch.tensor([[8e6, 2e6], [2e6, 2e6]], dtype=torch.float64)
+        >>> mean = torch.tensor([[4e6, 2e6], [2e6, 2e6]], dtype=torch.float64)
+        >>> averaging = averaging_of(single, mean)
+        >>> (averaging @ single @ averaging.T / 1e6).round(decimals=3).tolist()
+        [[4.0, 2.0], [2.0, 2.0]]
+    """
+    prior = PRIOR * torch.eye(len(single), dtype=single.dtype)
+    root = torch.linalg.cholesky(single + prior)
+    inner = torch.linalg.solve_triangular(root, mean + prior, upper=False)
+    inner = torch.linalg.solve_triangular(root, inner.mT, upper=False)
+    values, vectors = torch.linalg.eigh(0.5 * (inner + inner.mT))
+    half = vectors * values.clamp(0.0, 1.0).sqrt() @ vectors.mT
+    return torch.linalg.solve_triangular(root, root @ half, upper=False, left=False)
 
 
 def _without_themselves(
@@ -242,8 +282,8 @@ def _without_themselves(
 
 
 def _sums(kept: Kept) -> Sums:
-    x, single, mean = (_quiet(said) for said in (kept.values, kept.single, kept.mean))
-    products = (x * x, x * single, mean[:, None] * mean)
+    x, single = _quiet(kept.values), _quiet(kept.single)
+    products = (x * x, x * single, single[:, None] * single)
     return Sums(*((product * kept.counted).sum(-2) for product in products))
 
 

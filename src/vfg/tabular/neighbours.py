@@ -168,12 +168,13 @@ class Neighbours(nn.Module):
         """
         assert self.origin is not None
         rows = self.origin.rows
-        made = Neighbours(len(rows), self.origin.linear)
-        made.origin, made.ranks = self.origin, self.ranks
-        made.noise.copy_(self.noise)
-        made.heard.copy_(self.heard)
         scores, known = self.ranks(values[rows].double()), observed[rows]
         seen = known & ~held[rows]
+        linear = fit_linear(self.origin.linear.graph, scores, seen, seed=0)
+        made = Neighbours(len(rows), linear)
+        made.origin, made.ranks = Origin(rows, linear), self.ranks
+        made.noise.copy_(self.noise)
+        made.heard.copy_(self.heard)
         made.begin(scores, seen)
         for _ in range(ROUNDS):
             made.refill(scores, seen)
