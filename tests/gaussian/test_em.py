@@ -3,7 +3,7 @@ import torch
 from gaussian.test_fitting import GRAPHS, factor_table
 from torch import Tensor
 
-from vfg.gaussian import GaussianVFG
+from vfg.gaussian import GaussianVFG, em
 from vfg.gaussian.em import Moments, chunks_of, e_step, e_step_with_pulls, mask_order
 from vfg.gaussian.parameters import Values
 from vfg.gaussian.starting import pairwise_covariance
@@ -19,6 +19,18 @@ def model_and_table(graph, components, mixture, missing):
 
 def detached(values: Values) -> Values:
     return Values(*(value.detach() for value in values))
+
+
+def test_equal_masks_lie_side_by_side_within_blocks(monkeypatch):
+    monkeypatch.setattr(em, "BLOCK", 64)
+    seen = torch.rand(192, 3, generator=torch.Generator().manual_seed(0)) < 0.5
+    order = mask_order(seen)
+    assert order.sort().values.tolist() == list(range(192))
+    for rows in order.split(64):
+        assert bool((rows // 64 == rows[0] // 64).all())
+        masks = seen[rows].long() @ torch.tensor([4, 2, 1])
+        assert len(masks.unique_consecutive()) == len(masks.unique())
+    assert mask_order(seen[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])

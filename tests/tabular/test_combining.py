@@ -6,11 +6,11 @@ import torch
 
 import vfg
 from vfg.tabular import combining
+from vfg.tabular.averaging import PRIOR, averaging_of
 from vfg.tabular.combining import (
     FEWEST_ROWS,
     KINDS,
     LOUDEST,
-    PRIOR,
     START,
     START_PRIOR,
     Combination,
@@ -20,7 +20,6 @@ from vfg.tabular.combining import (
     _errors,
     _sums,
     _weights,
-    averaging_of,
     combine,
 )
 from vfg.tabular.drawing import corrected_share, drawing_shares

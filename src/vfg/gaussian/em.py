@@ -21,6 +21,10 @@ NUMBERS_AT_ONCE = 2**24
 """How many numbers the covariances of one chunk of rows may take."""
 
 
+BLOCK = 2**18
+"""Rows within which equal masks are brought together."""
+
+
 class Chunk(NamedTuple):
     """Some rows of the leaves' values, 0 where unobserved, and their masks."""
 
@@ -70,8 +74,13 @@ class Expected:
 
 
 def mask_order(seen: Tensor) -> Tensor:
-    """The rows of a mask, equal ones side by side where there are many."""
-    return grouped_masks(seen).groups.argsort(stable=True)
+    """The rows of a mask, equal ones side by side where there are many.
+
+    Of long tables block by block: more equal masks than in a block would save nothing, and rows
+    from all over a table take longer to bring together.
+    """
+    orders = [grouped_masks(block).groups.argsort(stable=True) for block in seen.split(BLOCK)]
+    return torch.cat([order + place * BLOCK for place, order in enumerate(orders)])
 
 
 def chunks_of(structure: Structure, components: int, values: Tensor, seen: Tensor) -> list[Chunk]:

@@ -123,12 +123,12 @@ class QuickGaussianAnswer(GaussianAnswer):
     """A `GaussianAnswer` about a few rows with the ids 0, 1, ..., computed as one tile."""
 
     def _own_tiles(self) -> Iterator[tuple[Tensor, Tensor, CodedTile]]:
-        model, values, seen, latent = self._evidence
-        if latent:
+        if self._given.states:
             yield from super()._own_tiles()
             return
+        model, rows = self._gaussian, torch.arange(self._given.rows, device=self._row_ids.device)
+        values, seen = self._evidence(rows)
         observing, readout = _factors(model)
-        rows = torch.arange(len(values), device=values.device)
         belief = condition(observing, values, Masks(seen, rows), None)
         tile = CodedTile(
             readout, belief, self._row_ids, self._seed, model.codes, observing, values, seen, None

@@ -22,6 +22,7 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.model import VFG
 
+from .averaging import averaging_of
 from .drawing import corrected_share, drawing_shares
 from .forest import stacked, tiled
 from .mixtures import Mixture, side_by_side
@@ -109,7 +110,7 @@ class Kept:
     counted: Tensor
     """1 at the kept cells, else 0."""
     single: Tensor
-    """What parts that did not see these cells say on average, `(kinds, rows, columns)`."""
+    """What parts that did not see these cells say, `(kinds, rows, columns)`."""
     at_gaps: Tensor
     """Sums of products, like `Sums.pp`, at gaps of the table, which no part saw: of what those of
     `single` say, and of what all parts of a kind say on average, `(2, kinds, kinds)`."""
@@ -168,7 +169,7 @@ def combine(
     total = _sums(kept[0])
     for one in kept[1:]:
         total = total + _sums(one)
-    averaging = averaging_of(*sum(one.at_gaps for one in kept))
+    averaging = averaging_of(*torch.stack([one.at_gaps for one in kept]).sum(0))
     total.pp = torch.einsum("ij,jkc,lk->ilc", averaging, total.pp, averaging)
     weights = _weights(total, parts.present)
     products = (weights[:, None] * total.xp).sum(0)
@@ -246,32 +247,6 @@ def _kept(
 
 def _products(said: Tensor) -> Tensor:
     return said @ said.T
-
-
-def averaging_of(single: Tensor, mean: Tensor) -> Tensor:
-    r"""What averaging over parts does to products of what single ones say: $L$ with $L S L^T = M$.
-
-    Args:
-        single: $S$, sums of products of what single parts say, `(kinds, kinds)`.
-        mean: $M$, the same of the means of all parts.
-
-    Returns:
-        $L$, which makes nothing larger, and less of a difference the fewer products there are.
-
-    Example:
-        >>> single = torch.tensor([[8e6, 2e6], [2e6, 2e6]], dtype=torch.float64)
-        >>> mean = torch.tensor([[4e6, 2e6], [2e6, 2e6]], dtype=torch.float64)
-        >>> averaging = averaging_of(single, mean)
-        >>> (averaging @ single @ averaging.T / 1e6).round(decimals=3).tolist()
-        [[4.0, 2.0], [2.0, 2.0]]
-    """
-    prior = PRIOR * torch.eye(len(single), dtype=single.dtype)
-    root = torch.linalg.cholesky(single + prior)
-    inner = torch.linalg.solve_triangular(root, mean + prior, upper=False)
-    inner = torch.linalg.solve_triangular(root, inner.mT, upper=False)
-    values, vectors = torch.linalg.eigh(0.5 * (inner + inner.mT))
-    half = vectors * values.clamp(0.0, 1.0).sqrt() @ vectors.mT
-    return torch.linalg.solve_triangular(root, root @ half, upper=False, left=False)
 
 
 def _without_themselves(
