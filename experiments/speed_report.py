@@ -37,7 +37,7 @@ the conditioners.{rounded}
 
 FILLING = """### Rows filled per second, {name}
 
-{table}
+{what}{table}
 """
 
 PRECISION = """### Rounded conditioners, {name}
@@ -190,11 +190,27 @@ def _filling(device: Found, found: Found) -> str:
     rates = found.get("rows per second", {})
     body = [[name, f"{value:,.0f}"] for name, value in rates.items()]
     if "device" in found:
-        there = found["device"]
-        members = f"{there['members']} members of an imputer of letters"
-        body.append([members, f"{there['rows per second']:,.0f}"])
-        body.append(["one member", f"{there['rows per second and member']:,.0f}"])
-    return FILLING.format(name=device["name"], table=rows(["letter, 30 % missing", "rows/s"], body))
+        return _filling_on(device, found["device"])
+    header = ["letter, 30 % missing", "rows/s"]
+    return FILLING.format(name=device["name"], what="", table=rows(header, body))
+
+
+def _filling_on(device: Found, found: Found) -> str:
+    """On a GPU: members alone, by the precision of their conditioners."""
+    body = [
+        [
+            manner,
+            f"{rate['rows per second']:,.0f}",
+            f"{rate['rows per second and member']:,.0f}",
+            f"{rate['mean difference']:.1g}, {rate['largest difference']:.1g}",
+        ]
+        for manner, rate in found["manners"].items()
+    ]
+    header = ["conditioners", "rows/s", "and member", "differs from the first by, at most"]
+    what = (
+        f"The {found['members']} members of an imputer of letters, 30 % missing, as one call.\n\n"
+    )
+    return FILLING.format(name=device["name"], what=what, table=rows(header, body))
 
 
 def _growth(device: Found, found: Found) -> str:

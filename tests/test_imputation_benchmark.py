@@ -204,4 +204,22 @@ def test_the_numbers_of_the_readme_are_those_that_were_measured():
                 ]
                 assert (contest["seeds"] < 3) == table.endswith("\\")
                 found += 1
-    assert found == 33
+    assert found == 34
+
+
+def test_the_means_of_the_readme_are_those_of_all_contests():
+    project = Path(__file__).parent.parent
+    measured = json.loads((project / "docs" / "results" / "imputation.json").read_text())
+    lines = (project / "README.md").read_text().splitlines()
+    header = next(k for k, line in enumerate(lines) if "| cells missing |" in line)
+    for line, mechanism in zip(
+        lines[header + 2 : header + 6], ("mcar30", "mcar50", "mar30", "mnar30"), strict=True
+    ):
+        cells = [cell.strip() for cell in line.split("|")[2:-1]]
+        for cell, setting in zip(cells, ("in_sample", "unseen"), strict=True):
+            for told, half in zip(cell.split(" / "), ("tuning", "held_back"), strict=True):
+                group = f"{mechanism} {setting}"
+                contests = [measured["contests"].get(f"{t} {group}", {}) for t in measured[half]]
+                ratios = [contest["vfg"]["ratio"] for contest in contests if "vfg" in contest]
+                assert len(ratios) >= 7
+                assert float(told) == pytest.approx(np.exp(np.mean(np.log(ratios))), abs=0.006)

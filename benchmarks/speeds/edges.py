@@ -21,7 +21,13 @@ Case = tuple[int, int, int]
 """Edges, width, batch."""
 EDGES, WIDTHS, BATCHES = (4, 16, 64, 256), (8, 32), (128, 4096)
 CASES: list[Case] = [(k, w, b) for b in BATCHES for w in WIDTHS for k in EDGES]
-COMPILED: list[Case] = [(k, 8, b) for k in (4, 16) for b in BATCHES] + [(64, 8, 128)]
+COMPILED: list[Case] = [
+    *[(k, 8, b) for k in (4, 16) for b in BATCHES],
+    (64, 8, 128),
+    (64, 32, 128),
+    (16, 32, 128),
+    (64, 8, 4096),
+]
 """Where all libraries are also compiled, once all else is done: it takes minutes."""
 
 
