@@ -296,3 +296,35 @@ def test_in_a_hurry_the_cells_of_few_members_are_looked_at(monkeypatch):
     assert [place for place, _ in usual] == [0, 1, 2]
     assert hurried == [(0, FEWEST_ROWS), (1, FEWEST_ROWS)]
     assert min(rows for _, rows in usual) > FEWEST_ROWS
+
+
+class Confident:
+    """A mixture that knows what it saw, and errs a lot elsewhere, each in its own way."""
+
+    def __init__(self, truth, seen, seed):
+        self.truth, self.seen = truth, seen
+        self.errors = 1.5 * normals(*truth.shape, seed=seed)
+
+    def expected(self, values, observed, ids):
+        rows = (values[:, :1] == self.truth[:, 0]).long().argmax(1)
+        return self.truth[rows] + torch.where(self.seen[rows], 0.0, self.errors[rows])
+
+    def samples(self, values, observed, number, *, seed, ids):
+        return self.expected(values, observed, ids) + normals(number, *values.shape, seed=seed)
+
+
+def test_parts_that_err_each_in_its_own_way_weigh_what_their_mean_deserves():
+    """With x of variance 1 and the mean of eight erring by 1.5² / 8, that is 1 / (1 + 1.5² / 8)."""
+    truth = normals(800, 6)
+    observed = torch.rand(truth.shape, generator=torch.Generator().manual_seed(1)) < 0.7
+    observed[:, 0] = True  # tells rows apart
+    parts, held = parts_of(truth * observed, observed)
+    for own in held:
+        own[:, 0] = False
+    others = [_held_out(parts.members[0].graph, observed, 0.1, seed) for seed in range(10, 16)]
+    parts.mixtures = [
+        Confident(truth, observed & ~own, seed) for seed, own in enumerate([*held, *others], 50)
+    ]
+    found = combine(parts, truth * observed, observed, held)
+    joint = found.weights[1] * found.factors[1:].mean()
+    assert float(joint) == pytest.approx(1.0 / (1.0 + 1.5**2 / 8), abs=0.06)
