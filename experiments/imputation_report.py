@@ -62,7 +62,7 @@ For every table the rival with the least mean error there, so that the bar is hi
 rival's. The ratio of our error to its error as a geometric mean over tables (below 1: ours is
 better), and wins, draws and losses: a difference counts if it is beyond 2 % plus two standard
 errors of the paired differences over seeds. Rivals with fewer than three seeds are left out where
-others have them: HyperImpute, MIWAE and GAIN, whose errors are in the table above.
+others have them: MIWAE, GAIN and mostly HyperImpute, whose errors are in the table above.
 
 {table}
 

@@ -187,10 +187,9 @@ def _steps(device: Found, found: Found) -> str:
 
 
 def _filling(device: Found, found: Found) -> str:
-    rates = found.get("rows per second", {})
-    body = [[name, f"{value:,.0f}"] for name, value in rates.items()]
     if "device" in found:
         return _filling_on(device, found["device"])
+    body = [[name, f"{value:,.0f}"] for name, value in found["rows per second"].items()]
     header = ["letter, 30 % missing", "rows/s"]
     return FILLING.format(name=device["name"], what="", table=rows(header, body))
 

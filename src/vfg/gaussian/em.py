@@ -19,8 +19,6 @@ from vfg.gaussian.trees import clique_moments, prefers_tree, tree_pass
 
 NUMBERS_AT_ONCE = 2**24
 """How many numbers the covariances of one chunk of rows may take."""
-
-
 BLOCK = 2**18
 """Rows within which equal masks are brought together."""
 

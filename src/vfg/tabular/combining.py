@@ -163,7 +163,7 @@ def combine(
     stack = stacked(parts.members).eval()
     nearest = [place * len(parts.neighbours) // number for place in range(number)]
     kept = [
-        _kept(parts, stack, values, observed, held, place, nearest[place], most, reach)
+        _kept(parts, stack, values, observed, held[place], place, nearest[place], most, reach)
         for place in range(number)
     ]
     total = _sums(kept[0])
@@ -210,13 +210,12 @@ def _kept(
     stack: VFG,
     values: Tensor,
     observed: Tensor,
-    held: Sequence[Tensor],
+    own: Tensor,
     place: int,
     nearest: int,
     most: int,
     reach: Tensor,
 ) -> Kept:
-    own = held[place]
     rows = own.any(1).nonzero()[:most, 0]
     x, shown = values[rows], (observed & ~own)[rows]
     ids = torch.arange(len(x))
@@ -239,14 +238,10 @@ def _kept(
     single = torch.stack([each[chosen] for each, chosen in zip(said, unseen, strict=True)])
     mean = torch.stack([each.mean(0) for each in said])
     gaps = ~observed[rows]
-    at_gaps = torch.stack([_products(each[:, gaps]) for each in (single, mean)])
+    at_gaps = torch.stack([each[:, gaps] @ each[:, gaps].T for each in (single, mean)])
     if alone is not None:
         single[3:] = _quiet(torch.stack(alone).clamp(*reach))
     return Kept(place, rows, x, shown, own[rows].double(), single, at_gaps, near)
-
-
-def _products(said: Tensor) -> Tensor:
-    return said @ said.T
 
 
 def _without_themselves(
