@@ -27,7 +27,7 @@ from vfg.tabular.ensemble import _held_out
 from vfg.tabular.linear import fit_linear, star
 from vfg.tabular.mixtures import Mixture, fit_mixture
 from vfg.tabular.neighbour_plan import Kind
-from vfg.tabular.neighbours import fit_neighbours
+from vfg.tabular.neighbours import Neighbours, fit_neighbours
 from vfg.tabular.ranks import Ranks
 
 ALL = torch.ones(len(KINDS), dtype=torch.bool)
@@ -328,3 +328,17 @@ def test_parts_that_err_each_in_its_own_way_weigh_what_their_mean_deserves():
     found = combine(parts, truth * observed, observed, held)
     joint = found.weights[1] * found.factors[1:].mean()
     assert float(joint) == pytest.approx(1.0 / (1.0 + 1.5**2 / 8), abs=0.06)
+
+
+def test_neighbours_of_different_kinds_are_asked_about_the_cells_of_different_members(monkeypatch):
+    values, observed = gappy(in_clusters(rows=120))
+    parts, held = parts_of(values, observed, neighbours=4)
+    without, asked = Neighbours.without, []
+
+    def noted(near, *given):
+        asked.append(next(k for k, one in enumerate(parts.neighbours) if one is near))
+        return without(near, *given)
+
+    monkeypatch.setattr(Neighbours, "without", noted)
+    combine(parts, values, observed, held)
+    assert asked == [0, 2]
