@@ -223,3 +223,31 @@ def test_the_means_of_the_readme_are_those_of_all_contests():
                 ratios = [contest["vfg"]["ratio"] for contest in contests if "vfg" in contest]
                 assert len(ratios) >= 7
                 assert float(told) == pytest.approx(np.exp(np.mean(np.log(ratios))), abs=0.006)
+
+
+def test_the_totals_of_the_readme_are_those_of_all_contests():
+    project = Path(__file__).parent.parent
+    measured = json.loads((project / "docs" / "results" / "imputation.json").read_text())
+    ours = [found["vfg"] for found in measured["contests"].values() if "vfg" in found]
+    ended = [found["outcome"] for found in ours]
+    mean = np.exp(np.mean(np.log([found["ratio"] for found in ours])))
+    ahead = {
+        rival: 100 * (1 - draws["energy"][0] / draws["energy"][1])
+        for rival, draws in measured["draws"].items()
+    }
+    known = [(key, found["vfg"]) for key, found in measured["measures"].items() if "vfg" in found]
+    held = {
+        of_itself: 100
+        * np.mean([m["coverage"] for key, m in known if ("mnar" in key) == of_itself])
+        for of_itself in (False, True)
+    }
+    tables = {key.split()[0] for key, m in measured["measures"].items() if "miceforest" in m}
+    text = " ".join((project / "README.md").read_text().split())
+    for told in (
+        f"Over all {len(ours)} of these contests that is {mean:.2f}; {ended.count('win')} are won "
+        f"and {ended.count('loss')} lost",
+        f"miceforest's by {ahead['miceforest']:.0f} % in energy score, on {len(tables)} tables, "
+        f"and of BayesianRidge's by {ahead['ridge']:.0f} % on all",
+        f"intervals hold {held[False]:.0f} % of the cells, {held[True]:.0f} % of those",
+    ):
+        assert told in text
