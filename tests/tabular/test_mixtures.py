@@ -13,7 +13,6 @@ from vfg.tabular.mixtures import SHARES, Mixture, fit_mixtures, side_by_side
 from vfg.tabular.ranks import Ranks
 from vfg.tabular.rowwise import brought_back, joined
 
-CPU = torch.device("cpu")
 ORDERED = torch.zeros(4, dtype=torch.bool)
 
 
@@ -70,7 +69,6 @@ def test_mixtures_do_not_depend_on_the_number_of_threads():
                 unordered=ORDERED,
                 seed=5,
                 deadline=None,
-                device=CPU,
             )
         )
     torch.set_num_threads(threads)
@@ -84,7 +82,7 @@ def test_nothing_begins_after_the_deadline():
     held = [torch.zeros_like(observed)] * 2
     past = time.monotonic() - 1.0
     plan = MixturePlan(2, 3, 100, 4, 4)
-    options = {"unordered": ORDERED, "seed": 0, "deadline": past, "device": CPU}
+    options = {"unordered": ORDERED, "seed": 0, "deadline": past}
     assert fit_mixtures(star([1] * 4, 4), values, observed, held, plan, **options) == []
 
 
@@ -94,7 +92,7 @@ def test_held_cells_make_no_difference():
     held[:30, 1] = observed[:30, 1]
     other = torch.where(held, values + 100.0, values)
     plan = MixturePlan(1, 2, 120, 4, 4)
-    options = {"unordered": ORDERED, "seed": 1, "deadline": None, "device": CPU}
+    options = {"unordered": ORDERED, "seed": 1, "deadline": None}
     models = [
         fit_mixtures(star([1] * 4, 4), cells, observed, [held], plan, **options)[0]
         for cells in (values, other)
@@ -108,7 +106,7 @@ def fitted(unordered: torch.Tensor = ORDERED) -> tuple[Mixture, torch.Tensor, to
     skewed, held = torch.where(observed, values.exp(), 0.0), [torch.zeros_like(observed)]
     mixture = fit_mixtures(
         star([1] * 4, 4), skewed, observed, held, MixturePlan(1, 3, 150, 4, 4),
-        unordered=unordered, seed=1, deadline=None, device=CPU,
+        unordered=unordered, seed=1, deadline=None,
     )[0]  # fmt: skip
     return mixture, skewed, observed
 

@@ -21,10 +21,10 @@ from vfg.gaussian.factors import (
 )
 from vfg.inference.randomness import normal, uniform
 
-SMALLEST, LARGEST = 64, 512
-"""The least and the most rows of a tile."""
-NUMBERS = 2**18
-"""How many numbers describe what is believed of a tile, about."""
+SMALLEST, LARGEST, OTHER_LARGEST = 64, 512, 4096
+"""The least and the most rows of a tile; the most on other devices than a CPU."""
+NUMBERS, OTHER_NUMBERS = 2**18, 2**26
+"""How many numbers describe what is believed of a tile, about: on a CPU, and elsewhere."""
 DRAWS = 16
 """How many draws are made together."""
 NODES = 8
@@ -34,6 +34,8 @@ FIXED = (-8.0, -3.0, 0.0, 3.0, 8.0)
 POINTS_AT_ONCE = 2**20
 """How many points of the quadrature are mapped together, about."""
 BISECTIONS = 80
+ROOTS_AT_ONCE = 2**14
+"""How many matrices get their roots together: GPU libraries fail at some hundred thousand."""
 GATHERED = 1024
 """Up to how many numbers the loadings of a component are copied for every draw."""
 
@@ -41,8 +43,8 @@ GATHERED = 1024
 def rows_of_a_tile(readout: Factors) -> int:
     """How many rows are computed together, whatever the table, so that their bits are the same.
 
-    Small models are called rarely and large ones stay in the cache. A single row costs a whole
-    tile, so tiles have a bound.
+    Small models are called rarely and large ones stay in the cache of a CPU. A single row costs a
+    whole tile, so tiles have a bound.
 
     Args:
         readout: of table columns and latent coordinates.
@@ -53,8 +55,9 @@ def rows_of_a_tile(readout: Factors) -> int:
         512
     """
     components, columns, innovations = readout.loadings.shape
-    most = NUMBERS // (components * (columns + innovations**2))
-    size = LARGEST
+    on_cpu = readout.loadings.device.type == "cpu"
+    size, numbers = (LARGEST, NUMBERS) if on_cpu else (OTHER_LARGEST, OTHER_NUMBERS)
+    most = numbers // (components * (columns + innovations**2))
     while size > max(SMALLEST, most):
         size //= 2
     return size
@@ -129,10 +132,14 @@ class Tile:
 
 
 def _square_roots(covariance: Tensor) -> Tensor:
-    """Symmetric square roots of covariances, which may be singular."""
-    values, vectors = torch.linalg.eigh(covariance)
-    found: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
-    return found
+    """Symmetric square roots of covariances `(matrices, n, n)`, which may be singular."""
+
+    def roots(some: Tensor) -> Tensor:
+        values, vectors = torch.linalg.eigh(some)
+        found: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
+        return found
+
+    return torch.cat([roots(some) for some in covariance.split(ROOTS_AT_ONCE)])
 
 
 def mixture_covariance(tile: Tile, chosen: list[int]) -> Tensor:

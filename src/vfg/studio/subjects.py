@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -156,7 +157,9 @@ def open_subject(model: Any) -> Subject:
         file, model = str(model), _loaded(Path(model))
     model = getattr(model, "model_", model)
     if isinstance(model, TableModel):
-        return TableSubject(model, file)
+        # Single rows are what it asks for, and those are quickest on a CPU.
+        elsewhere = model.weights.device.type != "cpu"
+        return TableSubject(deepcopy(model).cpu() if elsewhere else model, file)
     if isinstance(model, vfg.VFG | vfg.GaussianVFG):
         return GraphSubject(model, file)
     raise TypeError(

@@ -87,7 +87,7 @@ def bent(
                 break
     lumps = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
     neighbours = _neighbours(values, observed, lumps, plan, seed, clock)
-    mixtures = _mixtures(graph, values, observed, kept, lumps, plan, seed, clock, device)
+    mixtures = _mixtures(graph, values, observed, kept, lumps, plan, seed, clock)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
     model = stacked(members)
@@ -139,7 +139,6 @@ def _mixtures(
     plan: Plan,
     seed: int,
     clock: Clock,
-    device: torch.device,
 ) -> list[Mixture]:
     sizes, left = plan.mixtures, clock.left(0.4)
     if sizes is None or not sizes.number:
@@ -148,9 +147,8 @@ def _mixtures(
     if left is not None:
         sizes, deadline = sizes.within(0.75 * left), time.monotonic() + 0.5 * left
     return fit_mixtures(
-        graph, values, observed, held, sizes, unordered=unordered, seed=seed, deadline=deadline,
-        device=device,
-    )  # fmt: skip
+        graph, values, observed, held, sizes, unordered=unordered, seed=seed, deadline=deadline
+    )
 
 
 class Clock:

@@ -15,6 +15,7 @@ from vfg.flows import Coupling
 from vfg.frames import is_frame
 from vfg.graph import Graph
 from vfg.modelfile import dumps, loads
+from vfg.training.distributed import chosen_device
 
 from .cells import Array, Mask
 from .checks import as_seed, check_count, check_settings, check_share, checked_table, plain_marker
@@ -67,7 +68,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         keep_empty_features: keep columns without any observed cell in `fit`, with 0 in their gaps
             if they hold numbers; without it they are dropped.
         warm_start: whether another `fit` goes on from the last one, with the same columns.
-        device: where to train; None takes the GPU if there is one.
+        device: where to train and to answer; None takes the GPU if there is one.
         random_state: seed, or generator that gives one.
         verbose: whether to show a progress bar.
 
@@ -147,7 +148,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             learn(self._encoding(table), table, wishes)
             if known is None
             else learn_on(known, table, wishes)
-        )
+        ).to(chosen_device(self.device))
         self.schema_ = self.model_.encoding.schema
         self.gaps_in_fit_ = self.model_.gaps(table).any(0)
         return self
@@ -288,7 +289,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         if isinstance(state.get("model_"), bytes):
-            state["model_"] = loads(state["model_"])
+            wanted = chosen_device(state["device"])
+            # Another machine may have no GPU.
+            there = wanted.type != "cuda" or torch.cuda.is_available()
+            state["model_"] = loads(state["model_"], wanted if there else None)
         super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Any:

@@ -73,7 +73,7 @@ def learn_on(model: TableModel, table: Any, wishes: Wishes) -> TableModel:
     and the neighbours, which need no start, are fitted anew. The given model stays as it is.
     """
     graph = None if model.linear is None else model.linear.graph
-    members = deepcopy(model.bent) or None
+    members = [deepcopy(member).cpu() for member in model.bent] or None
     whole = model.encoding.evidence(table, range(model.encoding.width))
     return _learned(model.encoding, model.columns, graph, whole, wishes, members)
 

@@ -21,7 +21,6 @@ from .rowwise import Asked, asked, joined
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-CPU = torch.device("cpu")
 SHRINKAGE = (4.0, 2.0)
 """Pseudo-rows that draw the components of mixtures to each other: of one, of the next, and again.
 Which is better depends on the table."""
@@ -78,7 +77,7 @@ class Mixture(nn.Module):
     def _ask(self) -> Asked:
         return asked(self.exact, self.ranks)
 
-    # How it goes through a file.
+    # How it goes through a file, or to another device.
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -91,6 +90,12 @@ class Mixture(nn.Module):
     def forget(self) -> None:
         """Forget whatever follows from the state."""
         self.__dict__.pop("_ask", None)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Mixture:
+        """As in `nn.Module`; whatever follows from the state is forgotten."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.forget()
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but tensors, ready for JSON."""
@@ -113,12 +118,11 @@ def fit_mixtures(
     unordered: Tensor,
     seed: int,
     deadline: float | None,
-    device: torch.device,
 ) -> list[Mixture]:
     """Mixtures of some rows each, without the cells that each keeps aside.
 
-    On a CPU as many are fitted at a time as there are threads. Those that would begin after the
-    deadline are left out.
+    As many are fitted at a time as there are threads, on the CPU, where pairs of rows and
+    components are solved entry by entry. Those that would begin after the deadline are left out.
 
     Args:
         graph: over the sections of the matrix.
@@ -129,7 +133,6 @@ def fit_mixtures(
         unordered: columns that have no order and stay as they are.
         seed: of everything drawn.
         deadline: as `time.monotonic` tells it, or None.
-        device: where to fit; the mixtures come back to the CPU.
     """
 
     def fitted(place: int) -> Mixture | None:
@@ -142,18 +145,16 @@ def fit_mixtures(
         shares = torch.where(unordered, 0.0, SHARES[place % len(SHARES)])
         ranks = Ranks.of(values, seen, shares)
         scores, seen = ranks(values[rows]), seen[rows]
-        exact = fit_mixture(graph, scores, seen, plan.components, place, own, device)
+        exact = fit_mixture(graph, scores, seen, plan.components, place, own)
         return Mixture(exact, ranks)
 
-    found = side_by_side(fitted, range(plan.number), device)
+    found = side_by_side(fitted, range(plan.number))
     # What was left out is at the end: mixtures and held-out cells belong together by position.
     return [mixture for mixture in found if mixture is not None]
 
 
-def side_by_side(
-    do: Callable[[Item], Result], items: Iterable[Item], device: torch.device = CPU
-) -> list[Result]:
-    """Do something for every item, on a CPU in as many threads as torch has.
+def side_by_side(do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Do something for every item, in as many threads as torch has.
 
     Small factorisations, of which mixtures are made, use one core each.
 
@@ -161,7 +162,7 @@ def side_by_side(
         >>> side_by_side(abs, [-1, 2])
         [1, 2]
     """
-    workers = torch.get_num_threads() if device.type == "cpu" else 1
+    workers = torch.get_num_threads()
     if workers == 1:
         return [do(item) for item in items]
     with ThreadPoolExecutor(max_workers=workers) as pool:
@@ -175,7 +176,6 @@ def fit_mixture(
     components: int,
     place: int,
     seed: int,
-    device: torch.device | None = None,
 ) -> GaussianVFG:
     """An exact model whose root is a mixture: linear parts side by side.
 
@@ -186,9 +186,8 @@ def fit_mixture(
         components: of the mixture.
         place: among all mixtures, which differ in their shrinkage.
         seed: of the start.
-        device: where to fit; the model comes back to the CPU.
     """
-    model = GaussianVFG(graph, components, noise_floor=0.03, seed=seed).to(device)
+    model = GaussianVFG(graph, components, noise_floor=0.03, seed=seed)
     model.fit(
         values,
         observed=with_all_columns(observed),
@@ -199,4 +198,4 @@ def fit_mixture(
         negligible=NEGLIGIBLE,
         seed=seed,
     )
-    return model.cpu()
+    return model

@@ -40,6 +40,9 @@ ROWS_OF_DRAWS = 1024
 class TableModel(nn.Module):
     """What `VFGImputer` learns from a table; `vfg.save` and `vfg.load` keep it.
 
+    It may be moved to a GPU like any module. Matrices that it is given and those that it returns
+    are on the CPU, wherever it computes.
+
     Args:
         encoding: how the table becomes a matrix of real numbers.
         columns: which columns of that matrix the models know: those that are not idle.
@@ -147,10 +150,15 @@ class TableModel(nn.Module):
             return torch.zeros(values.shape, dtype=torch.float64)
         ids = torch.arange(len(values)) if ids is None else ids
         parts = [
-            self._means(values[rows], observed[rows], ids[rows])
+            self._means(*self._here(values[rows], observed[rows], ids[rows])).cpu()
             for rows in torch.arange(len(values)).split(ROWS_AT_ONCE)
         ]
         return torch.cat(parts)
+
+    def _here(self, values: Tensor, observed: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same where the model is."""
+        place = self.weights.device
+        return values.to(place), observed.to(place), ids.to(place)
 
     def _means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         if not len(self.members):
@@ -248,13 +256,13 @@ class TableModel(nn.Module):
         if self.linear is None or not len(values):
             return torch.zeros(number, *values.shape, dtype=torch.float64)
         parts = [
-            self._draws(values[rows], observed[rows], number, seed, ids[rows])
+            self._draws(*self._here(values[rows], observed[rows], ids[rows]), number, seed).cpu()
             for rows in torch.arange(len(values)).split(ROWS_AT_ONCE)
         ]
         return torch.cat(parts, dim=1)
 
     def _draws(
-        self, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor
+        self, values: Tensor, observed: Tensor, ids: Tensor, number: int, seed: int
     ) -> Tensor:
         assert self.linear is not None
         if not len(self.members):
@@ -262,7 +270,7 @@ class TableModel(nn.Module):
             found = joined(answer.samples(number))
             return torch.where(observed, values, found)
         expected = self._expected(values, observed, ids, drawing=True)
-        found = torch.empty(number, *values.shape, dtype=torch.float64)
+        found = values.new_empty(number, *values.shape, dtype=torch.float64)
         for part, own in self.turns(number).items():
             found[own] = self._drawn(part, values, observed, len(own), seed, ids)
         return torch.where(observed, values, self.moved(found, expected))
@@ -385,9 +393,18 @@ class TableModel(nn.Module):
             mixture.forget()
         for near in self.near:
             near.forget()
-        for name in ("encoding", "stack", "unordered", "_ask_linear"):
-            self.__dict__.pop(name, None)
+        self._forget("encoding", "stack", "unordered", "_ask_linear")
         return result
+
+    def _apply(self, fn: Any, recurse: bool = True) -> TableModel:
+        """As in `nn.Module`; whatever follows from the state is forgotten."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._forget("stack", "_ask_linear")
+        return self
+
+    def _forget(self, *names: str) -> None:
+        for name in names:
+            self.__dict__.pop(name, None)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but tensors, ready for JSON; `from_dict` builds an equal model."""

@@ -43,9 +43,9 @@ START = 0.3
 """The noise to begin with."""
 HEARD = 0.7
 """The share of the columns that those hear that do not hear all."""
-PAIRS = 2**21
-"""How many pairs of rows and components are looked at together, about."""
-LARGEST_TILE = 512
+PAIRS, OTHER_PAIRS = 2**21, 2**25
+"""How many pairs of rows and components are looked at together, about: on a CPU, and elsewhere."""
+LARGEST_TILE, OTHER_LARGEST_TILE = 512, 4096
 
 
 class Said(NamedTuple):
@@ -107,8 +107,7 @@ class Neighbours(nn.Module):
             own: the component that each row is and must not hear; -1 for none.
         """
         scores = self.ranks(values.double())
-        expected = torch.empty(values.shape, dtype=torch.float64)
-        plain = torch.empty_like(expected)
+        expected, plain = torch.empty_like(scores), torch.empty_like(scores)
         for tile in self._tiles(scores, observed, ids, own):
             found = (tile.shares @ self._targets)[tile.places].double()
             expected[tile.rows], plain[tile.rows] = found.chunk(2, dim=1)
@@ -138,8 +137,8 @@ class Neighbours(nn.Module):
             own: the component that each row is and must not hear; -1 for none.
         """
         scores = self.ranks(values.double())
-        expected = torch.empty(values.shape, dtype=torch.float64)
-        chosen = torch.empty(number, len(values), dtype=torch.long)
+        expected = torch.empty_like(scores)
+        chosen = torch.empty(number, len(values), dtype=torch.long, device=scores.device)
         levels = uniform(seed, ids, torch.arange(number), 0, torch.arange(1))[..., 0]
         for tile in self._tiles(scores, observed, ids, own):
             shares = tile.shares[tile.places]
@@ -260,7 +259,9 @@ class Neighbours(nn.Module):
     def _tiles(
         self, scores: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None
     ) -> Iterator[Tile]:
-        size = max(8, min(LARGEST_TILE, PAIRS // len(self.centres)))
+        on_cpu = scores.device.type == "cpu"
+        most, pairs = (LARGEST_TILE, PAIRS) if on_cpu else (OTHER_LARGEST_TILE, OTHER_PAIRS)
+        size = max(8, min(most, pairs // len(self.centres)))
         known = observed.float()
         cells = torch.where(observed, scores, 0.0).float()
         looks = torch.cat([-0.5 * cells.square(), cells, -0.5 * known], dim=1)
@@ -288,7 +289,9 @@ class Neighbours(nn.Module):
         return result
 
     def _apply(self, fn: Any, recurse: bool = True) -> Neighbours:
-        """Stay as it is when a model changes its dtype: components are rows, not parameters."""
+        """Go along to another device, but to no other dtype: components are rows, no parameters."""
+        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+        self.forget()
         return self
 
     def to_dict(self) -> dict[str, Any]:
