@@ -163,6 +163,12 @@ def test_models_without_a_table_cannot_fill(here, commands, store):
     assert "needs a model of a table" in words
 
 
+@pytest.mark.parametrize("command", ["impute", "evaluate"])
+def test_a_known_model_is_asked_for_a_device_that_is_there(command, here, commands, store):
+    words = commands.fail(command, store.gaps, "-m", store.model, "--device", "tpu9")
+    assert "the device 'tpu9' is not there" in words
+
+
 def test_nan_counts_as_a_gap():
     batch = pa.record_batch({"a": [1.0, float("nan"), None], "b": ["x", None, "y"]})
     assert gaps_in(batch, ["a", "b"]) == 3

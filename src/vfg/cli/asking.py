@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vfg.graph import Graph
+    from vfg.tabular.model import TableModel
 
 Given = Mapping[str, str]
 """Evidence as it is typed: values by the names of columns or nodes."""
@@ -116,7 +117,7 @@ class Respondent(ABC):
         """What there is to know about it, ready for JSON."""
 
 
-def load_model(path: str | Path, device: str | None = None) -> Any:
+def load_model(path: str | Path) -> Any:
     """A model from a file, whatever its kind.
 
     Raises:
@@ -125,7 +126,25 @@ def load_model(path: str | Path, device: str | None = None) -> Any:
     """
     import vfg
 
-    return vfg.load(path, device=checked_device(device))
+    return vfg.load(path)
+
+
+def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
+    """A model of a table from a file, where it is to answer.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not a model of a table, or the device is not there.
+    """
+    from vfg.tabular.model import TableModel, answering_device
+
+    model = load_model(path)
+    if not isinstance(model, TableModel):
+        raise ValueError(
+            f"this needs a model of a table, as vfg fit writes it, but the file holds a "
+            f"{type(model).__name__}"
+        )
+    return model.to(answering_device(checked_device(device)))
 
 
 def checked_device(name: str | None) -> str | None:
@@ -148,7 +167,7 @@ def checked_device(name: str | None) -> str | None:
     return name
 
 
-def respondent(path: str | Path, device: str | None = None) -> Respondent:
+def respondent(path: str | Path) -> Respondent:
     """A model from a file, ready to be asked.
 
     Raises:
@@ -157,7 +176,7 @@ def respondent(path: str | Path, device: str | None = None) -> Respondent:
     """
     from vfg.tabular.model import TableModel
 
-    model = load_model(path, device)
+    model = load_model(path)
     if isinstance(model, TableModel):
         from .asking_tables import TableRespondent
 

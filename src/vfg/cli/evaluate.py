@@ -18,7 +18,6 @@ from .tables import known_columns, opened
 
 if TYPE_CHECKING:
     from vfg.tabular.evaluation import Evaluation
-    from vfg.tabular.model import TableModel
 
 
 @with_groups
@@ -55,10 +54,10 @@ def evaluate(
     """
     names = chosen_rivals(rivals)
     source = opened(table, from_)
-    from .asking import load_model
+    from .asking import load_table_model
     from .hiding import Trial, hidden_cells, without_cells
 
-    known = None if model is None else as_table_model(load_model(model))
+    known = None if model is None else load_table_model(model, wishes.device)
     chosen = (
         wishes.chosen(source.names)
         if known is None
@@ -79,22 +78,6 @@ def evaluate(
     print_scores(entries[0].evaluation)
     if names:
         print_rivals(entries)
-
-
-def as_table_model(model: object) -> TableModel:
-    """A model, if it is one of tables.
-
-    Raises:
-        ValueError: for one of another kind.
-    """
-    from vfg.tabular.model import TableModel
-
-    if not isinstance(model, TableModel):
-        raise ValueError(
-            f"this needs a model of a table, as vfg fit writes it, but the file holds a "
-            f"{type(model).__name__}"
-        )
-    return model
 
 
 def print_scores(found: Evaluation) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .evaluate import as_table_model
 from .filling import Target, check_output, write_filled
 from .fit import check_target
 from .groups import with_groups
@@ -144,7 +143,7 @@ def known_model(
     """The model of a file, or one that is learned from the table."""
     import vfg
 
-    from .asking import load_model
+    from .asking import load_table_model
     from .together import learned
 
     if path is not None:
@@ -152,7 +151,7 @@ def known_model(
             raise typer.BadParameter(
                 "--columns, --exclude and --save are about learning, but --model brings a model"
             )
-        return as_table_model(load_model(path))
+        return load_table_model(path, wishes.device)
     model = learned(source, wishes.chosen(source.names), wishes)
     if save is not None:
         vfg.save(model, save)  # type: ignore[arg-type]

@@ -15,14 +15,13 @@ from vfg.flows import Coupling
 from vfg.frames import is_frame
 from vfg.graph import Graph
 from vfg.modelfile import dumps, loads
-from vfg.training.distributed import chosen_device
 
 from .cells import Array, Mask
 from .checks import as_seed, check_count, check_settings, check_share, checked_table, plain_marker
 from .encoding import Encoding
 from .evaluation import Evaluation, evaluate
 from .learning import Wishes, learn, learn_on
-from .model import TableModel
+from .model import TableModel, answering_device
 from .outputs import feature_names, finished
 from .schema import Schema
 
@@ -148,7 +147,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             learn(self._encoding(table), table, wishes)
             if known is None
             else learn_on(known, table, wishes)
-        ).to(chosen_device(self.device))
+        ).to(answering_device(self.device))
         self.schema_ = self.model_.encoding.schema
         self.gaps_in_fit_ = self.model_.gaps(table).any(0)
         return self
@@ -289,10 +288,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         if isinstance(state.get("model_"), bytes):
-            wanted = chosen_device(state["device"])
-            # Another machine may have no GPU.
-            there = wanted.type != "cuda" or torch.cuda.is_available()
-            state["model_"] = loads(state["model_"], wanted if there else None)
+            state["model_"] = loads(state["model_"], answering_device(state["device"]))
         super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Any:

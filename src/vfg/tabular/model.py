@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vfg.gaussian import GaussianVFG
 from vfg.model import VFG
 from vfg.modelfile.kinds import register
+from vfg.training.distributed import chosen_device
 from vfg.training.history import History
 
 from .arrays import Arrays
@@ -34,6 +35,21 @@ DRAWING_SEEDS = 1009
 """Seeds of the parts' draws lie between multiples of this."""
 ROWS_OF_DRAWS = 1024
 """How many rows are drawn together where every row has many draws."""
+
+
+def answering_device(device: str | torch.device | None) -> torch.device:
+    """Where a table's model answers: on the GPU that is named or there, else on the CPU.
+
+    Other devices, on which members may learn, have no numbers of double precision; and a model that
+    learned on a GPU may be asked on a machine without one.
+
+    Example:
+        >>> answering_device("mps")
+        device(type='cpu')
+    """
+    wanted = chosen_device(device)
+    is_there = wanted.type == "cuda" and torch.cuda.is_available()
+    return wanted if is_there else torch.device("cpu")
 
 
 @register("TableModel")
