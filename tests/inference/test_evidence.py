@@ -1,0 +1,197 @@
+"""Evidence in every form that it may have: names, arrays, masks, frames; and bad input."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from inference.asked_models import NAN, dag, named, same, small, table_for
+from strategies import perturbed
+
+import vfg
+import vfg.inference.spread
+from vfg.inference import infer, traverse
+from vfg.inference.transport import transport
+
+
+def test_names_arrays_and_masks_are_the_same_evidence():
+    model = small()
+    whole = table_for(model, gaps=0.0)
+    gaps = whole.clone()
+    gaps[:, [0, 1, 4]] = NAN
+    mask = torch.tensor([False, False, True, True, False]).expand(6, 5)
+    expected = infer(model, gaps).mean
+    same(infer(model, whole, observed=mask).mean, expected)
+    same(infer(model, gaps.numpy()).mean, expected)
+    same(infer(model, gaps.tolist()).mean, expected)
+    same(infer(model, {"c": gaps[:, 3:], "b": whole[:, 2]}).mean, expected)
+    names = {"b": True, "c": mask[:, 3:]}
+    same(infer(model, whole, observed=names).mean, expected)
+
+
+def test_columns_can_be_evidence_masks_and_targets():
+    model = named()
+    whole = table_for(model, gaps=0.0)
+    gaps = whole.clone()
+    gaps[:, [1, 3]] = NAN
+    expected = infer(model, gaps, ["v", "c", "q"]).mean
+    assert expected["v"].shape == (6,)
+    assert torch.equal(expected["v"], expected["c"][:, 0])
+    given = {"p": whole[:, 0], "b": whole[:, 2], "w": whole[:, 4]}
+    same(infer(model, given, ["v", "c", "q"]).mean, expected)
+    names = {"p": True, "b": True, "w": True}
+    same(infer(model, whole, ["v", "c", "q"], observed=names).mean, expected)
+
+
+def test_columns_without_names_go_by_position():
+    graph = vfg.Graph(
+        [vfg.Node("x", 2, columns=(2, 0)), vfg.Node("y", 1, columns=(1,)), vfg.Node("r", 2)],
+        [vfg.Edge("x", "r"), vfg.Edge("y", "r")],
+    )
+    model = perturbed(vfg.VFG(graph).double(), 0)
+    answer = infer(model, {2: 1.5, 1: 0.5}, [0, "x"])
+    assert answer.mean["x"][0, 0] == 1.5
+    assert torch.equal(answer.mean[0], answer.mean["x"][:, 1])
+
+
+def test_numbers_are_repeated_for_all_rows():
+    model = small()
+    answer = infer(model, {"b": 1.5, "a": [[1.0, 2.0], [3.0, 4.0]]})
+    twice = infer(model, {"b": [1.5, 1.5], "a": [[1.0, 2.0], [3.0, 4.0]]})
+    same(answer.mean, twice.mean)
+    assert infer(model, {}).mean["a"].shape == (1, 2)
+
+
+FRAMES = {
+    "pandas": pd.DataFrame,
+    "polars": pl.DataFrame,
+    "arrow": lambda columns: pd.DataFrame(columns).convert_dtypes(dtype_backend="pyarrow"),
+    "nullable": lambda columns: pd.DataFrame(columns).convert_dtypes(),
+    "objects": lambda columns: pd.DataFrame(columns).astype(object).replace({np.nan: pd.NA}),
+    "none": lambda columns: pl.DataFrame(columns).fill_nan(None),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize("order", [range(5), [4, 2, 0, 1, 3]])
+def test_frames_match_columns_by_name(kind, order):
+    model = named()
+    table = table_for(model)
+    columns = {"pquvw"[k]: table[:, k].numpy() for k in order}
+    answer = infer(model, FRAMES[kind](columns))
+    same(answer.mean, infer(model, table).mean)
+    same(answer.std, infer(model, table).std)
+
+
+def test_frames_work_without_narwhals(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "narwhals", None)
+    model = named()
+    table = table_for(model)
+    plain = pd.DataFrame(table.numpy(), columns=list("pquvw"))
+    for frame in (plain, plain.convert_dtypes(), plain.astype(object).replace({np.nan: pd.NA})):
+        same(infer(model, frame).mean, infer(model, table).mean)
+
+
+def test_frames_for_a_graph_without_names_go_by_order():
+    model = small()
+    table = table_for(model)
+    frame = pd.DataFrame(table.numpy(), columns=list("vwxyz"), index=list("lmnopq"))
+    answer = infer(model, frame)
+    same(answer.mean, infer(model, table).mean)
+    assert list(answer.to_frame().index) == list("lmnopq")
+
+
+def test_truth_values_and_integers_are_numbers():
+    model = named()
+    frame = pd.DataFrame({"p": [True, False], "q": [1, 2], "u": [0.5, NAN], "v": 1.0, "w": 2.0})
+    assert infer(model, frame).mean["a"].tolist() == [[1.0, 1.0], [0.0, 2.0]]
+    mask = pd.DataFrame({name: [True, True] for name in "pqvwu"}).assign(u=[True, False])
+    same(infer(model, frame.fillna(7.0), observed=mask).mean, infer(model, frame).mean)
+
+
+def test_frames_of_single_precision_stay_single():
+    model = named()
+    frame = pd.DataFrame(table_for(model).float().numpy(), columns=list("pquvw"))
+    assert infer(model, frame).mean["a"].dtype == torch.float32
+
+
+def frame(**columns):
+    return pd.DataFrame({**{name: [1.0] for name in "pquvw"}, **columns})
+
+
+NAMED = [
+    (lambda m: infer(m, frame().drop(columns=["u", "w"])), r"lacks 'u', 'w'; "),
+    (lambda m: infer(m, frame(z=[1.0])), r"has unknown 'z'; "),
+    (lambda m: infer(m, frame().rename(columns={"u": "z"})), r"lacks 'u' and has unknown 'z'"),
+    (lambda m: infer(m, frame().rename(columns={"u": "p"})), r"lacks 'u' and repeats 'p'"),
+    (lambda m: infer(m, pl.DataFrame({"p": [1.0]})), r"lacks 'q', 'u', 'v', 'w'"),
+    (lambda m: infer(m, frame(u=["x"])), r"column 'u' must hold numbers, but has 'x'"),
+    (lambda m: infer(m, frame(u=pd.to_datetime(["2020-01-01"]))), r"column 'u' must hold numbers"),
+    (lambda m: infer(m, frame(u=np.array([1], np.float16))), r"column 'u' is float16"),
+    (lambda m: infer(m, frame(u=[np.inf])), r"leaf 'b' has infinite values \(column 'u'"),
+    (lambda m: infer(m, {"a": [[1.0, 2.0]], "p": 1.0}), r"'p' twice, as 'a' and as 'p'"),
+    (lambda m: infer(m, {"rot": 1.0}), r"names 'rot'.*did you mean 'root'"),
+    (lambda m: infer(m, {"zzz": 1.0}), r"names 'zzz', which is not a leaf.*choose one of 'a', 'b'"),
+    (lambda m: infer(m, {"a": 1.0}), r"'a' must have shape \(rows, 2\), but has \(\)"),
+    (lambda m: infer(m, {"b": [[1.0, 2.0]]}), r"'b' must have shape \(rows,\).*has \(1, 2\)"),
+    (lambda m: infer(m, {"b": [1.0, 2.0], "p": [1.0, 2.0, 3.0]}), r"'b' has 2 and 'p' has 3"),
+    (lambda m: infer(m, {"root": [[1.0, np.inf, 0.0]]}), r"'root' has infinite"),
+    (lambda m: infer(m, {"b": "x"}), r"evidence for 'b' must hold real numbers"),
+    (lambda m: infer(m, {"b": [1.0, [2.0]]}), r"evidence for 'b' must be rectangular"),
+    (lambda m: infer(m, {"b": None}), r"evidence for 'b' must hold real numbers"),
+    (lambda m: infer(m, {"b": torch.zeros(1, dtype=torch.float16)}), r"'b' is torch.float16"),
+    (lambda m: infer(m, torch.zeros(1, 5, dtype=torch.cfloat)), r"real numbers.*complex"),
+    (lambda m: infer(m, torch.zeros(1, 5), "rot"), r"target 'rot'.*did you mean 'root'"),
+    (lambda m: infer(m, torch.zeros(1, 5), []), r"targets is empty"),
+    (
+        lambda m: infer(m, {"b": [NAN]}, observed={"b": [True]}),
+        r"column 'u' of row 0 is observed, but it is NaN",
+    ),
+    (
+        lambda m: infer(m, {"root": torch.zeros(1, 3)}, observed={"root": [True]}),
+        r"names 'root', which is not a leaf but a latent node",
+    ),
+    (lambda m: infer(m, torch.zeros(2, 5), observed={"z": True}), r"the mask names 'z'"),
+    (lambda m: infer(m, torch.zeros(2, 5), observed={"a": [True]}), r"mask of 'a' must be boolean"),
+    (lambda m: infer(m, torch.zeros(2, 5), observed=torch.ones(2, 4).bool()), r"shape \(2, 5\)"),
+    (lambda m: infer(m, torch.zeros(2, 5), row_ids=[0, 0]), r"row_ids must differ, but 0"),
+    (lambda m: infer(m, torch.zeros(2, 5), row_ids=[0, -1]), r"0 or more, but one is -1"),
+    (lambda m: infer(m, torch.zeros(2, 5), row_ids=[0]), r"one row id per row \(2\)"),
+    (lambda m: infer(m, torch.zeros(2, 5), row_ids=[0.0, 1.0]), r"row_ids must be integers"),
+    (lambda m: infer(m, torch.zeros(2, 5), rounds=-1), r"rounds must be 0 or more"),
+    (lambda m: infer(m, torch.zeros(2, 5), labels=[0, 1]), r"one mean per label"),
+    (
+        lambda m: infer(m.float(), torch.full((1, 5), 1e300, dtype=torch.float64)),
+        r"too large for a model",
+    ),
+    (lambda m: infer(m, torch.zeros(2, 4)), r"\(rows, 5\).*has \(2, 4\)"),
+    (lambda m: transport(m, [1.0, NAN], "b", "a"), r"all of 'b', but its value has NaN"),
+    (lambda m: transport(m, [1.0], "b", "z"), r"no node 'z'"),
+    (lambda m: traverse(m, torch.zeros(1, 5), "a", 0, [1.0]), r"'a' is a leaf"),
+    (lambda m: traverse(m, torch.zeros(1, 5), "root", 3, [1.0]), r"coordinates 0 to 2, but got 3"),
+    (lambda m: traverse(m, torch.zeros(1, 5), "rot", 0, [1.0]), r"no node 'rot'"),
+    (lambda m: infer(m, torch.zeros(1, 5)).quantile(1.0), r"strictly between 0 and 1"),
+    (lambda m: infer(m, torch.zeros(1, 5)).samples(0), r"must be positive, but is 0"),
+    (lambda m: infer(m, torch.zeros(1, 5), "a").mean["b"], r"'b' is not among the targets 'a'"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), NAMED)
+def test_bad_input_gets_one_clear_sentence(call, message):
+    with pytest.raises((ValueError, TypeError, KeyError), match=message):
+        call(named())
+
+
+def test_a_frame_without_names_needs_the_right_number_of_columns():
+    with pytest.raises(ValueError, match=r"must have 5 columns.*but has 4"):
+        infer(small(), pd.DataFrame(np.zeros((2, 4))))
+
+
+def test_transport_names_what_keeps_a_graph_from_being_a_tree():
+    with pytest.raises(ValueError, match=r"node 'h' has the parents 'r', 's'"):
+        transport(dag(), [[1.0, 2.0]], "a", "b")
+    two = vfg.VFG(vfg.Graph.from_edges([("a", "r"), ("b", "s")], widths=1))
+    with pytest.raises(ValueError, match=r"several roots: 'r', 's'"):
+        transport(two, [1.0], "a", "b")
