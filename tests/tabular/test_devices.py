@@ -50,10 +50,10 @@ def test_a_moved_model_forgets_what_followed_from_its_tensors(imputer):
     model = pickle.loads(pickle.dumps(imputer)).model_
     model.means(*model.encode(table()))
     mixture = model.mixed[0]
-    assert {"stack", "_ask_linear"} <= set(model.__dict__)
+    assert {"stack", "ask_linear"} <= set(model.__dict__)
     assert "_ask" in mixture.__dict__
     model.to("cpu")
-    assert not {"stack", "_ask_linear"} & set(model.__dict__)
+    assert not {"stack", "ask_linear"} & set(model.__dict__)
     assert "_ask" not in mixture.__dict__
 
 

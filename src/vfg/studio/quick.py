@@ -31,8 +31,9 @@ from vfg.model import VFG
 from vfg.tabular.combining import KINDS
 from vfg.tabular.drawing import corrected_share
 from vfg.tabular.forest import tiled
+from vfg.tabular.joint import DRAWING_SEEDS
 from vfg.tabular.mixtures import Mixture
-from vfg.tabular.model import DRAWING_SEEDS, TableModel
+from vfg.tabular.model import TableModel
 from vfg.tabular.neighbours import Neighbours
 from vfg.tabular.rowwise import joined
 
@@ -188,7 +189,7 @@ def quick_table(
     """
     turns = model.turns(draws)
     ids = torch.arange(len(values))
-    if model.linear is None or not model.bent or model._has_broken_sections(observed):
+    if model.linear is None or not model.bent or model.has_broken_sections(observed):
         drawn = model.draws(values[:1], observed[:1], draws, seed)
         return model.means(values, observed), drawn[:, 0]
     table = torch.where(observed, values, torch.nan)
@@ -257,7 +258,7 @@ def _expected(
     if "linear" in kinds:
         found["linear"] = model.average([joined(quick_exact(model.linear, table).mean)])
     if KINDS[3] in kinds:
-        found.update(zip(KINDS[3:], model._neighbour_means(values, observed, ids), strict=True))
+        found.update(zip(KINDS[3:], model.neighbour_means(values, observed, ids), strict=True))
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
 from vfg.model import VFG
@@ -20,19 +20,16 @@ from vfg.training.history import History
 
 from .arrays import Arrays
 from .cells import Array, Mask
-from .combining import KINDS, Combination, member_means
-from .drawing import corrected_share, drawing_shares, turns
+from .combining import Combination
 from .encoding import Encoding
-from .forest import stacked
-from .mixtures import Mixture, side_by_side
-from .neighbours import Neighbours, Said
-from .rowwise import Asked, ExactMeans, asked, joined
+from .joint import Joint
+from .mixtures import Mixture
+from .neighbours import Neighbours
+from .rowwise import ExactMeans
 from .scales import Scale
 
 ROWS_AT_ONCE = 8192
 """How many rows are answered together: enough to be fast, few enough to keep memory flat."""
-DRAWING_SEEDS = 1009
-"""Seeds of the parts' draws lie between multiples of this."""
 ROWS_OF_DRAWS = 1024
 """How many rows are drawn together where every row has many draws."""
 
@@ -53,7 +50,7 @@ def answering_device(device: str | torch.device | None) -> torch.device:
 
 
 @register("TableModel")
-class TableModel(nn.Module):
+class TableModel(Joint):
     """What `VFGImputer` learns from a table; `vfg.save` and `vfg.load` keep it.
 
     It may be moved to a GPU like any module. Matrices that it is given and those that it returns
@@ -73,9 +70,6 @@ class TableModel(nn.Module):
     """
 
     history: History | None = None
-    factors: Tensor
-    spread: Tensor
-    reach: Tensor
 
     def __init__(
         self,
@@ -87,60 +81,18 @@ class TableModel(nn.Module):
         neighbours: list[Neighbours],
         combination: Combination,
     ) -> None:
-        super().__init__()
-        arrays = Arrays.of(encoding.state())
-        self._build(encoding.to_dict(), arrays, columns, linear, members, mixtures, neighbours)
-        for part in ("weights", "factors", "spread", "reach"):
-            getattr(self, part).copy_(getattr(combination, part))
+        super().__init__(len(columns), linear, members, mixtures, neighbours)
+        self._know(encoding.to_dict(), Arrays.of(encoding.state()), columns)
+        self.join(combination)
         self.eval()
 
-    def _build(
-        self,
-        described: dict[str, Any],
-        arrays: Arrays,
-        columns: list[int],
-        linear: GaussianVFG | None,
-        members: list[VFG],
-        mixtures: list[Mixture],
-        neighbours: list[Neighbours],
-    ) -> None:
+    def _know(self, described: dict[str, Any], arrays: Arrays, columns: list[int]) -> None:
         self.described, self.arrays, self.columns = described, arrays, columns
-        self.linear = linear
-        self.members = nn.ModuleList(members)
-        self.mixtures = nn.ModuleList(mixtures)
-        self.neighbours = nn.ModuleList(neighbours)
-        # A parameter, so that there is one even where no column tells anything.
-        self.weights = nn.Parameter(
-            torch.zeros(len(KINDS), dtype=torch.float64), requires_grad=False
-        )
-        for name in ("factors", "spread"):
-            self.register_buffer(name, torch.ones(len(columns), dtype=torch.float64))
-        self.register_buffer("reach", torch.zeros(2, len(columns), dtype=torch.float64))
 
     @cached_property
     def encoding(self) -> Encoding:
         """How the table becomes a matrix of real numbers."""
         return Encoding.from_dict(self.described, self.arrays.read())
-
-    @cached_property
-    def stack(self) -> VFG:
-        """The members as one model."""
-        return stacked(self.bent).eval()
-
-    @property
-    def bent(self) -> list[VFG]:
-        """The members."""
-        return [member for member in self.members if isinstance(member, VFG)]
-
-    @property
-    def mixed(self) -> list[Mixture]:
-        """The mixtures."""
-        return [mixture for mixture in self.mixtures if isinstance(mixture, Mixture)]
-
-    @property
-    def near(self) -> list[Neighbours]:
-        """The mixtures with a component at every row."""
-        return [one for one in self.neighbours if isinstance(one, Neighbours)]
 
     # Matrices in, matrices out: entries of idle columns are 0.
 
@@ -166,7 +118,7 @@ class TableModel(nn.Module):
             return torch.zeros(values.shape, dtype=torch.float64)
         ids = torch.arange(len(values)) if ids is None else ids
         parts = [
-            self._means(*self._here(values[rows], observed[rows], ids[rows])).cpu()
+            self.joint_means(*self._here(values[rows], observed[rows], ids[rows])).cpu()
             for rows in torch.arange(len(values)).split(ROWS_AT_ONCE)
         ]
         return torch.cat(parts)
@@ -175,90 +127,6 @@ class TableModel(nn.Module):
         """The same where the model is."""
         place = self.weights.device
         return values.to(place), observed.to(place), ids.to(place)
-
-    def _means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        if not len(self.members):
-            found = self._linear_means(values, observed, ids)
-        else:
-            found = self.joined(self._expected(values, observed, ids))
-        return torch.where(observed, values, found)
-
-    def asked_kinds(self, *, drawing: bool = False) -> set[str]:
-        """The kinds of parts that have a say in answers, or in draws."""
-        kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
-        if not kinds.isdisjoint(KINDS[3:]):
-            kinds.update(KINDS[3:])  # one answers for both
-        if drawing and drawing_shares(self.weights)[2] > 0:
-            kinds.add("linear")
-        return kinds
-
-    def _expected(
-        self, values: Tensor, observed: Tensor, ids: Tensor, *, drawing: bool = False
-    ) -> dict[str, Tensor]:
-        """What parts with a say expect, by kind."""
-        kinds = self.asked_kinds(drawing=drawing)
-        guesses = (self._member_means, self._mixture_means, self._linear_means)
-        found = {
-            kind: guess(values, observed, ids)
-            for kind, guess in zip(KINDS, guesses, strict=False)
-            if kind in kinds
-        }
-        if KINDS[3] in kinds:
-            found.update(zip(KINDS[3:], self._neighbour_means(values, observed, ids), strict=True))
-        return found
-
-    def joined(self, expected: Mapping[str, Tensor]) -> Tensor:
-        """What all parts together expect of every entry, from what they expect by kind."""
-        total = torch.zeros_like(next(iter(expected.values()), self.factors))
-        for kind, weight in zip(KINDS, self.weights, strict=True):
-            if kind in expected:
-                total = total + weight * expected[kind]
-        return self.factors * total
-
-    def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        found = self._ask_linear(values, observed, ids)
-        return found.clamp(*self.reach) if len(self.members) else found
-
-    def _mixture_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """What the mixtures expect on average."""
-        answers = side_by_side(lambda one: one.expected(values, observed, ids), self.mixed)
-        return self.average(answers)
-
-    def _neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Said:
-        """What neighbours expect on average."""
-        answers = [near.expected(values, observed, ids) for near in self.near]
-        return Said(*(self.average(said) for said in zip(*answers, strict=True)))
-
-    def average(self, tables: Sequence[Tensor]) -> Tensor:
-        """The mean of tables, each no further out than the columns reach.
-
-        They are added up one by one, since the bits of `mean` depend on the number of rows.
-        """
-        total = tables[0].clamp(*self.reach)
-        for table in tables[1:]:
-            total = total + table.clamp(*self.reach)
-        return total / len(tables)
-
-    @cached_property
-    def _ask_linear(self) -> Asked:
-        """Who answers for the linear model."""
-        assert self.linear is not None
-        return asked(self.linear)
-
-    def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """What the bent members expect on average."""
-        if not self._has_broken_sections(observed):
-            return self.average(
-                list(member_means(self.stack, len(self.members), values, observed, ids))
-            )
-        # Gaps inside sections are filled again until a whole model agrees: each member for itself.
-        answers = [member.infer(values, observed=observed, row_ids=ids) for member in self.bent]
-        return self.average([joined(answer.mean) for answer in answers])
-
-    def _has_broken_sections(self, observed: Tensor) -> bool:
-        """Whether a section is observed in part in any row."""
-        widths = list(self.bent[0].graph.sections.values())
-        return any(bool((part.any(1) & ~part.all(1)).any()) for part in observed.split(widths, 1))
 
     def draws(
         self, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor | None = None
@@ -272,67 +140,12 @@ class TableModel(nn.Module):
         if self.linear is None or not len(values):
             return torch.zeros(number, *values.shape, dtype=torch.float64)
         parts = [
-            self._draws(*self._here(values[rows], observed[rows], ids[rows]), number, seed).cpu()
+            self.joint_draws(
+                *self._here(values[rows], observed[rows], ids[rows]), number, seed
+            ).cpu()
             for rows in torch.arange(len(values)).split(ROWS_AT_ONCE)
         ]
         return torch.cat(parts, dim=1)
-
-    def _draws(
-        self, values: Tensor, observed: Tensor, ids: Tensor, number: int, seed: int
-    ) -> Tensor:
-        assert self.linear is not None
-        if not len(self.members):
-            answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
-            found = joined(answer.samples(number))
-            return torch.where(observed, values, found)
-        expected = self._expected(values, observed, ids, drawing=True)
-        found = values.new_empty(number, *values.shape, dtype=torch.float64)
-        for part, own in self.turns(number).items():
-            found[own] = self._drawn(part, values, observed, len(own), seed, ids)
-        return torch.where(observed, values, self.moved(found, expected))
-
-    def moved(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
-        """Draws of parts about what all of them together expect.
-
-        Args:
-            drawn: draws `(number, rows, columns)`.
-            expected: what those who draw expect, by kind.
-        """
-        shares, moved = drawing_shares(self.weights), corrected_share(self.weights)
-        pooled = torch.zeros_like(drawn[0])
-        for kind, share in zip(KINDS[:3], shares, strict=False):
-            if share > 0:
-                pooled = pooled + share * expected[kind]
-        if shares[3] > 0:
-            plain, corrected = (expected[kind] for kind in KINDS[3:])
-            pooled = pooled + shares[3] * (plain + moved * (corrected - plain))
-        return self.joined(expected) + self.spread * (drawn - pooled)
-
-    def turns(self, number: int) -> dict[int, list[int]]:
-        """Which draws each part makes, by its place among members, mixtures, linear, neighbours."""
-        counts = (len(self.members), len(self.mixtures), 1, len(self.neighbours))
-        return turns(self.weights, counts, number)
-
-    def drawing_part(self, part: int) -> VFG | Mixture | GaussianVFG | Neighbours:
-        """The part at a place of `turns`."""
-        assert self.linear is not None
-        parts: list[VFG | Mixture | GaussianVFG | Neighbours] = [
-            *self.bent, *self.mixed, self.linear, *self.near
-        ]  # fmt: skip
-        return parts[part]
-
-    def _drawn(
-        self, part: int, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor
-    ) -> Tensor:
-        model = self.drawing_part(part)
-        own = seed * DRAWING_SEEDS + part
-        if isinstance(model, Neighbours):
-            moved = corrected_share(self.weights)
-            return model.samples(values, observed, number, seed=own, ids=ids, corrected=moved)
-        if isinstance(model, Mixture):
-            return model.samples(values, observed, number, seed=own, ids=ids)
-        answer = model.infer(values, observed=observed, seed=own, row_ids=ids)
-        return joined(answer.samples(number))
 
     def quantiles(
         self,
@@ -356,7 +169,7 @@ class TableModel(nn.Module):
         """
         ids = torch.arange(len(values)) if ids is None else ids
         alone = self.linear is not None and not len(self.members)
-        normal = self._ask_linear if alone else None
+        normal = self.ask_linear if alone else None
         if isinstance(normal, ExactMeans):
             return normal.quantiles(values, observed, levels, self.unordered)
         found = torch.empty(len(levels), *values.shape, dtype=torch.float64)
@@ -405,22 +218,10 @@ class TableModel(nn.Module):
         for member in self.bent:
             # Tensors that are no part of the state follow the parameters.
             member.to(next(member.parameters()).dtype)
-        for mixture in self.mixed:
-            mixture.forget()
-        for near in self.near:
-            near.forget()
-        self._forget("encoding", "stack", "unordered", "_ask_linear")
-        return result
-
-    def _apply(self, fn: Any, recurse: bool = True) -> TableModel:
-        """As in `nn.Module`; whatever follows from the state is forgotten."""
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._forget("stack", "_ask_linear")
-        return self
-
-    def _forget(self, *names: str) -> None:
-        for name in names:
+        self.forget()
+        for name in ("encoding", "unordered"):
             self.__dict__.pop(name, None)
+        return result
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but tensors, ready for JSON; `from_dict` builds an equal model."""
@@ -439,15 +240,14 @@ class TableModel(nn.Module):
     def from_dict(cls, description: Mapping[str, Any]) -> TableModel:
         """A new model with the configuration that `to_dict` returned."""
         model = cls.__new__(cls)
-        nn.Module.__init__(model)
-        linear = description["linear"]
-        model._build(
-            json.loads(description["encoding"]),
-            Arrays(description["arrays"]),
-            list(description["columns"]),
+        columns, linear = list(description["columns"]), description["linear"]
+        Joint.__init__(
+            model,
+            len(columns),
             None if linear is None else GaussianVFG.from_dict(linear),
             [VFG.from_dict(member) for member in description["members"]],
             [Mixture.from_dict(mixture) for mixture in description["mixtures"]],
             [Neighbours.from_dict(near) for near in description["neighbours"]],
         )
+        model._know(json.loads(description["encoding"]), Arrays(description["arrays"]), columns)
         return model
