@@ -40,7 +40,7 @@ def measured(where: Where) -> dict[str, Any]:
             for precision in precisions
         },
     }
-    batches = (64,) if quick else BATCHES if device.type == "cuda" else (256, 2048)
+    batches = (64,) if quick else BATCHES if device.type == "cuda" else (256, *BATCHES)
     plans = [(name, batch, p) for name in MODELS for batch in batches for p in precisions]
     cases = [_case(*plan, device, rates, quick) for plan in plans if where.has_time]
     return {"rates": rates, "cases": cases}
@@ -169,8 +169,12 @@ def _products(model: vfg.VFG, batch: int) -> Any:
     layers = [
         layer.weight.detach() for layer in model.modules() if isinstance(layer, StackedLinear)
     ]
-    inputs = [torch.randn(len(w), batch, w.shape[1]) for w in layers]
-    outputs = [torch.randn(len(w), batch, w.shape[2]) for w in layers]
+    inputs, outputs = list[Tensor](), list[Tensor]()
+    for weight in layers:
+        before, after = ((len(weight), batch, width) for width in weight.shape[1:])
+        follows = outputs and outputs[-1].shape == before
+        inputs.append(outputs[-1] if follows else torch.randn(before))
+        outputs.append(torch.randn(after))
 
     def work() -> None:
         for _ in range(2):
