@@ -57,6 +57,8 @@ registers; the difference is that of gradients, relative to the largest.
 """
 
 ROUNDED = """ Large products in {rates} have a lower floor of their own."""
+PLAIN = """ Plain products are those of all conditioners and of their derivatives, layer after layer
+and nothing else."""
 
 COMPILE = """### Compiled steps, {name}
 
@@ -181,7 +183,7 @@ def _steps(device: Found, found: Found) -> str:
         name=device["name"],
         rate=rates["operations per second"] / 1e12,
         band=rates["bytes per second"] / 1e9,
-        rounded=ROUNDED.format(rates=named) if by_precision else "",
+        rounded=ROUNDED.format(rates=named) if by_precision else PLAIN,
         table=rows(header, body),
     )
 
@@ -230,7 +232,8 @@ def _growth(device: Found, found: Found) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g}"
+    found = 1e3 * seconds
+    return f"{found:,.0f}" if found >= 1000 else f"{found:.3g}"
 
 
 def _precision(device: Found, found: list[Found]) -> str:
