@@ -123,6 +123,15 @@ def test_the_page_says_what_is_impossible_and_keeps_the_rest(mixed_subject):
     assert again.question.given == {"age": 31}
 
 
+def test_choosing_what_is_chosen_leaves_the_editor_alone(mixed_subject):
+    """A new editor would take away what is being typed into the old one."""
+    state = act(mixed_subject, State(), {"kind": "select", "name": "age"})
+    again = act(mixed_subject, state, {"kind": "select", "name": "age"})
+    assert again == state
+    other = act(mixed_subject, state, {"kind": "select", "name": "city"})
+    assert (other.selected, other.revision) == ("city", state.revision + 1)
+
+
 @pytest.mark.parametrize(
     "action",
     [

@@ -77,7 +77,9 @@ def _acted(subject: Subject, state: State, action: Action, row_of: RowOf | None)
     if kind in ("clear", "undo"):
         return _followed(state, question=question.clear() if kind == "clear" else question.undo())
     if kind == "select":
-        return _followed(state, selected=subject.variable(action["name"]).name)
+        name = subject.variable(action["name"]).name
+        # What is typed into the editor stays, if it is of the same variable.
+        return state if name == state.selected else _followed(state, selected=name)
     if kind == "leaf":
         held = subject.variables_of(action["name"])
         return _followed(state, selected=held[0].name) if held else state
