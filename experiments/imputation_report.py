@@ -69,14 +69,16 @@ others have them: MIWAE and GAIN on most tables, HyperImpute and miceforest on l
 
 {table}
 
-{goals} Cells that hide themselves are larger than what is seen, so all methods fill in too little;
-ours, drawn to means as far as known cells ask for, more than trees do. Ionosphere and sonar have
-few rows and many columns of which few matter, which trees find.
+{goals}
 
 Table by table, `VFGImputer` / best rival over the seeds that both have (their number):
 
 {pairs}
 """
+
+GUESS = """ What may be in the way, by looking at single tables: cells that hide themselves are
+larger than what is seen, and ours, drawn to means as far as known cells ask for, fall short of them
+by more than trees do; ionosphere and sonar have few rows for their many columns."""
 
 SPREADS = """### Draws and intervals
 
@@ -209,7 +211,7 @@ def goals(found: Found) -> str:
         said.append(f", those in which cells do not hide themselves to {mean_of(seen):.3f}")
     said.append(f": {'met' if overall <= GOAL else 'missed'}. ")
     names = "; ".join(f"{table}: {', '.join(where)}" for table, where in lost.items())
-    said.append(f"Lost are {names}." if lost else "None is lost.")
+    said.append(f"Lost are {names}.{GUESS}" if lost else "None is lost.")
     return "".join(said)
 
 

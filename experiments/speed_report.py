@@ -197,7 +197,7 @@ def _filling(device: Found, found: Found) -> str:
 
 
 def _filling_on(device: Found, found: Found) -> str:
-    """On a GPU: members alone, by the precision of their conditioners."""
+    """On a GPU: members alone, by the precision of their conditioners, and a whole imputer."""
     body = [
         [
             manner,

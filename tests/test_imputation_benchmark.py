@@ -251,3 +251,20 @@ def test_the_totals_of_the_readme_are_those_of_all_contests():
         f"intervals hold {held[False]:.0f} % of the cells, {held[True]:.0f} % of those",
     ):
         assert told in text
+
+
+def test_the_page_says_whether_the_goal_is_met_and_what_is_lost(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "experiments"))
+    from imputation_report import goals
+
+    def held(ratio, outcome):
+        return {"vfg": {"ratio": ratio, "outcome": outcome}}
+
+    found = {"a mcar50 in_sample": held(0.8, "win"), "a mnar30 unseen": held(1.25, "loss")}
+    told = goals({"contests": found})
+    assert "All 2 contests of `VFGImputer` come to 1.000" in told
+    assert "hide themselves to 0.800: missed." in told
+    assert "Lost are a: MNAR 30 %, unseen rows (1.25)." in told
+    won = goals({"contests": {"a mcar50 in_sample": held(0.8, "win")}})
+    assert won.endswith("come to 0.800: met. None is lost.")
+    assert goals({"contests": {}}) == ""

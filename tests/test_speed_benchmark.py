@@ -232,6 +232,34 @@ def test_steps_are_told_over_the_floor_of_float32_and_over_that_of_their_precisi
     assert "bf16 (700 TFLOP/s)" in text
 
 
+@pytest.mark.slow
+def test_whole_imputers_are_measured_where_they_answer():
+    from speeds.filling import _imputer_on
+
+    found = _imputer_on(torch.device("cpu"), quick=True)
+    assert found["largest difference to a CPU"] == 0.0
+    assert found["rows per second"] > 0.0
+    assert min(found["parts"]) > 0
+
+
+def test_plain_products_are_a_chain(monkeypatch):
+    from speeds import steps
+
+    import vfg
+
+    graph = vfg.Graph.star({"a": 2, "b": 2}, width=4)
+    model = vfg.VFG(graph, flow=vfg.Coupling(blocks=2, hidden=8))
+    seen = []
+    monkeypatch.setattr(torch, "bmm", lambda x, y: seen.append((x, y)))
+    steps._products(model, 5)()
+    layers = len(seen) // 6  # there and back, three products each
+    taken, given = ([seen[3 * layer + k][0] for layer in range(layers)] for k in range(2))
+    for before, after in zip(given, taken[1:], strict=False):
+        assert (before is after) == (before.shape == after.shape)
+    assert any(before is after for before, after in zip(given, taken[1:], strict=False))
+    assert len({id(x) for x in given}) == layers
+
+
 def test_compiled_models_are_told_by_batch_and_precision():
     from speed_report import speed as section
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import vfg
 from vfg.bigtable import Filling, open_table
-from vfg.cli.asking import load_model
 from vfg.cli.filling import gaps_in
 from vfg.cli.hiding import hidden_cells
 from vfg.cli.learning import Learning
@@ -156,8 +156,6 @@ def test_tables_that_do_not_fit_the_model(store, here, commands):
 
 
 def test_models_without_a_table_cannot_fill(here, commands, store):
-    import vfg
-
     vfg.save(vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1)), "g.vfg")
     words = commands.fail("impute", store.gaps, "-m", "g.vfg")
     assert "needs a model of a table" in words
@@ -230,7 +228,7 @@ def test_reported_scores_are_of_cells_that_were_not_learned(monkeypatch, bend, b
 
 
 def test_a_model_from_a_file_is_asked_itself_and_said_to_be(store):
-    model = load_model(store.model)
+    model = vfg.load(store.model)
     table = open_table(store.gaps).read().select([str(name) for name in model.encoding.schema])
     subject = Subject(None, model, Path("m.vfg"), Learning(), 0.0, Filling())
     found, words = recovered(subject, table)

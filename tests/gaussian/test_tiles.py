@@ -70,3 +70,19 @@ def test_tiles_of_large_models_have_fewer_rows(components, columns, innovations,
     loadings = torch.zeros(components, columns, innovations)
     readout = Factors(torch.zeros(components), loadings, loadings[..., 0], loadings[..., 0])
     assert rows_of_a_tile(readout) == expected
+
+
+def test_tiles_of_other_devices_have_more_rows():
+    loadings = torch.zeros(48, 24, 8, device="meta")
+    readout = Factors(loadings[:, 0, 0], loadings, loadings[..., 0], loadings[..., 0])
+    assert rows_of_a_tile(readout) == 4096
+
+
+def test_roots_of_many_covariances_are_those_of_each(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    loadings = torch.randn(7, 3, 2, generator=generator, dtype=torch.float64)
+    singular = loadings @ loadings.mT
+    monkeypatch.setattr(tiles, "ROOTS_AT_ONCE", 3)
+    roots = tiles._square_roots(singular)
+    torch.testing.assert_close(roots @ roots, singular)
+    torch.testing.assert_close(roots, roots.mT)

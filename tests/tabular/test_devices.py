@@ -8,6 +8,7 @@ import torch
 
 import vfg
 from vfg.sklearn import VFGImputer
+from vfg.tabular.model import answering_device
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -55,6 +56,20 @@ def test_a_moved_model_forgets_what_followed_from_its_tensors(imputer):
     model.to("cpu")
     assert not {"stack", "ask_linear"} & set(model.__dict__)
     assert "_ask" not in mixture.__dict__
+
+
+def test_a_loaded_state_is_answered_from(imputer):
+    model, other = (pickle.loads(pickle.dumps(imputer)).model_ for _ in range(2))
+    values, observed = model.encode(table())
+    before = model.means(values, observed)
+    for near in other.near:
+        near.centres.add_(0.5)
+    for mixture in other.mixed:
+        mixture.ranks.knots.add_(0.5)
+    expected = other.means(values, observed)
+    assert not torch.equal(before, expected)
+    model.load_state_dict(other.state_dict())
+    assert torch.equal(model.means(values, observed), expected)
 
 
 @on_gpu
@@ -106,3 +121,19 @@ def test_an_imputer_learns_and_answers_on_a_gpu(bend):
     assert (low <= high).all()
     assert np.isfinite(imputer.score_samples(table())).all()
     assert np.isfinite(imputer.fit(table()).transform(table())).all()
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "expected"),
+    [
+        (None, True, "cuda:0"),
+        (None, False, "cpu"),
+        ("cuda:1", True, "cuda:1"),
+        ("cuda", False, "cpu"),
+        ("mps", True, "cpu"),
+        ("cpu", True, "cpu"),
+    ],
+)
+def test_answers_come_from_a_gpu_that_is_there_or_from_the_cpu(device, gpus, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
+    assert str(answering_device(device)) == expected

@@ -117,18 +117,6 @@ class Respondent(ABC):
         """What there is to know about it, ready for JSON."""
 
 
-def load_model(path: str | Path) -> Any:
-    """A model from a file, whatever its kind.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not a model.
-    """
-    import vfg
-
-    return vfg.load(path)
-
-
 def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
     """A model of a table from a file, where it is to answer.
 
@@ -136,9 +124,10 @@ def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
         FileNotFoundError: if there is no such file.
         ValueError: if it is not a model of a table, or the device is not there.
     """
+    import vfg
     from vfg.tabular.model import TableModel, answering_device
 
-    model = load_model(path)
+    model: Any = vfg.load(path)
     if not isinstance(model, TableModel):
         raise ValueError(
             f"this needs a model of a table, as vfg fit writes it, but the file holds a "
@@ -174,9 +163,10 @@ def respondent(path: str | Path) -> Respondent:
         FileNotFoundError: if there is no such file.
         ValueError: if it is not a model.
     """
+    import vfg
     from vfg.tabular.model import TableModel
 
-    model = load_model(path)
+    model: Any = vfg.load(path)
     if isinstance(model, TableModel):
         from .asking_tables import TableRespondent
 

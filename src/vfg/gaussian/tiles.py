@@ -21,10 +21,11 @@ from vfg.gaussian.factors import (
 )
 from vfg.inference.randomness import normal, uniform
 
-SMALLEST, LARGEST, OTHER_LARGEST = 64, 512, 4096
-"""The least and the most rows of a tile; the most on other devices than a CPU."""
-NUMBERS, OTHER_NUMBERS = 2**18, 2**26
-"""How many numbers describe what is believed of a tile, about: on a CPU, and elsewhere."""
+SMALLEST = 64
+"""The least rows of a tile."""
+LARGEST, NUMBERS = {"cpu": 512}, {"cpu": 2**18}
+"""The most rows, and how many numbers describe what is believed of them, about, by device."""
+OTHER_LARGEST, OTHER_NUMBERS = 4096, 2**26
 DRAWS = 16
 """How many draws are made together."""
 NODES = 8
@@ -55,8 +56,8 @@ def rows_of_a_tile(readout: Factors) -> int:
         512
     """
     components, columns, innovations = readout.loadings.shape
-    on_cpu = readout.loadings.device.type == "cpu"
-    size, numbers = (LARGEST, NUMBERS) if on_cpu else (OTHER_LARGEST, OTHER_NUMBERS)
+    kind = readout.loadings.device.type
+    size, numbers = LARGEST.get(kind, OTHER_LARGEST), NUMBERS.get(kind, OTHER_NUMBERS)
     most = numbers // (components * (columns + innovations**2))
     while size > max(SMALLEST, most):
         size //= 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from vfg.model import VFG
 from .combining import KINDS, Combination, member_means
 from .drawing import corrected_share, drawing_shares, turns
 from .forest import stacked
+from .forgetting import Forgetful
 from .mixtures import Mixture, side_by_side
 from .neighbours import Neighbours, Said
 from .rowwise import Asked, asked, joined
@@ -23,7 +23,7 @@ DRAWING_SEEDS = 1009
 """Seeds of the parts' draws lie between multiples of this."""
 
 
-class Joint(nn.Module):
+class Joint(Forgetful):
     """Members, mixtures, a linear model and neighbours that answer together.
 
     Matrices are encoded, have the columns that the models know, and are where the models are.
@@ -36,6 +36,7 @@ class Joint(nn.Module):
         neighbours: mixtures with a component at every row.
     """
 
+    follows = ("stack", "ask_linear")
     factors: Tensor
     spread: Tensor
     reach: Tensor
@@ -195,21 +196,6 @@ class Joint(nn.Module):
             *self.bent, *self.mixed, self.linear, *self.near
         ]  # fmt: skip
         return parts[part]
-
-    def forget(self) -> None:
-        """Forget whatever follows from the state."""
-        for name in ("stack", "ask_linear"):
-            self.__dict__.pop(name, None)
-        for mixture in self.mixed:
-            mixture.forget()
-        for near in self.near:
-            near.forget()
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Joint:
-        """As in `nn.Module`; whatever follows from the state is forgotten."""
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.forget()
-        return self
 
     # Private.
 

@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
 from vfg.graph import Graph
 
+from .forgetting import Forgetful
 from .linear import with_all_columns
 from .mixture_plan import ITERATIONS, MixturePlan
 from .ranks import Ranks
@@ -30,7 +31,7 @@ NEGLIGIBLE = 1e-2
 """Probability of a component given a row below which it is passed over."""
 
 
-class Mixture(nn.Module):
+class Mixture(Forgetful):
     r"""An exact model of the scores of columns, whose root is a mixture.
 
     With $p(k \mid x_o)$ the probabilities of the components, $m_k$ what they expect of a score and
@@ -41,6 +42,8 @@ class Mixture(nn.Module):
         exact: the model.
         ranks: how columns become scores.
     """
+
+    follows = ("_ask",)
 
     def __init__(self, exact: GaussianVFG, ranks: Ranks) -> None:
         super().__init__()
@@ -77,25 +80,7 @@ class Mixture(nn.Module):
     def _ask(self) -> Asked:
         return asked(self.exact, self.ranks)
 
-    # How it goes through a file, or to another device.
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        """As in `nn.Module`; whatever follows from the state is forgotten."""
-        result = super().load_state_dict(state_dict, strict, assign)
-        self.forget()
-        return result
-
-    def forget(self) -> None:
-        """Forget whatever follows from the state."""
-        self.__dict__.pop("_ask", None)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Mixture:
-        """As in `nn.Module`; whatever follows from the state is forgotten."""
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.forget()
-        return self
+    # How it goes through a file.
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but tensors, ready for JSON."""

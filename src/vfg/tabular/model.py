@@ -218,7 +218,6 @@ class TableModel(Joint):
         for member in self.bent:
             # Tensors that are no part of the state follow the parameters.
             member.to(next(member.parameters()).dtype)
-        self.forget()
         for name in ("encoding", "unordered"):
             self.__dict__.pop(name, None)
         return result

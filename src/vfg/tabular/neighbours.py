@@ -18,12 +18,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
 from vfg.inference.propagation import tiles
 from vfg.inference.randomness import normal, uniform
 
+from .forgetting import Forgetful
 from .linear import fit_linear, star
 from .neighbour_plan import MOST, Kind
 from .ranks import SHARE, Ranks
@@ -43,9 +44,10 @@ START = 0.3
 """The noise to begin with."""
 HEARD = 0.7
 """The share of the columns that those hear that do not hear all."""
-PAIRS, OTHER_PAIRS = 2**21, 2**25
-"""How many pairs of rows and components are looked at together, about: on a CPU, and elsewhere."""
-LARGEST_TILE, OTHER_LARGEST_TILE = 512, 4096
+PAIRS, LARGEST_TILE = {"cpu": 2**21}, {"cpu": 512}
+"""How many pairs of rows and components are looked at together, about, and how many rows at most,
+by type of device."""
+OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
 
 
 class Said(NamedTuple):
@@ -66,7 +68,7 @@ class Origin(NamedTuple):
     """The linear model that filled their gaps first."""
 
 
-class Neighbours(nn.Module):
+class Neighbours(Forgetful):
     """A mixture with a component at every row of a table.
 
     Args:
@@ -77,6 +79,7 @@ class Neighbours(nn.Module):
         origin: what it was fitted from, while it is known; no file keeps it.
     """
 
+    follows = ("_ask", "_targets", "_looks")
     centres: Tensor
     doubts: Tensor
     noise: Tensor
@@ -259,8 +262,8 @@ class Neighbours(nn.Module):
     def _tiles(
         self, scores: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None
     ) -> Iterator[Tile]:
-        on_cpu = scores.device.type == "cpu"
-        most, pairs = (LARGEST_TILE, PAIRS) if on_cpu else (OTHER_LARGEST_TILE, OTHER_PAIRS)
+        kind = scores.device.type
+        most, pairs = LARGEST_TILE.get(kind, OTHER_LARGEST_TILE), PAIRS.get(kind, OTHER_PAIRS)
         size = max(8, min(most, pairs // len(self.centres)))
         known = observed.float()
         cells = torch.where(observed, scores, 0.0).float()
@@ -273,26 +276,11 @@ class Neighbours(nn.Module):
                 logs[places[self_heard], own[rows][self_heard]] = -torch.inf
             yield Tile(rows, places, logs.softmax(1))
 
-    def forget(self) -> None:
-        """Forget whatever follows from the state."""
-        for name in ("_ask", "_targets", "_looks"):
-            self.__dict__.pop(name, None)
-
     # How it goes through a file.
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        """As in `nn.Module`; whatever follows from the state is forgotten."""
-        result = super().load_state_dict(state_dict, strict, assign)
-        self.forget()
-        return result
 
     def _apply(self, fn: Any, recurse: bool = True) -> Neighbours:
         """Go along to another device, but to no other dtype: components are rows, no parameters."""
-        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
-        self.forget()
-        return self
+        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but tensors, ready for JSON."""
