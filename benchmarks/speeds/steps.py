@@ -21,7 +21,7 @@ from vfg.training.capture import Replayed
 from vfg.training.data import Table
 from vfg.training.distributed import World
 from vfg.training.loop import Run
-from vfg.training.settings import Settings
+from vfg.training.settings import FitSettings
 
 from .clock import Where, Work, bandwidth, matrix_rate, medians
 
@@ -134,7 +134,7 @@ def run_of(
     model: vfg.VFG, table: Tensor, batch: int, device: torch.device, *, beta: float, **others: Any
 ) -> Run:
     """A training run that is about to begin; `others` are settings that differ from the usual."""
-    usual = Settings(
+    usual = FitSettings(
         masking=MASKING, layerwise=False, beta=beta, warmup=0, free_bits=0.0, epochs=1, steps=1,
         budget=None, batch=batch, rate=1e-4, weight_decay=1e-2, clip=1.0, validation=0.0,
         patience=None, scale=False, compile=False, seed=0,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vfg.bound import Bound
     from vfg.flows import Coupling, Linear, Spline
-    from vfg.gaussian import GaussianVFG
+    from vfg.gaussian import GaussianSettings, GaussianVFG
     from vfg.graph import Edge, Graph, Node
-    from vfg.inference import Answer
+    from vfg.inference import Answer, Model
     from vfg.likelihoods import Bernoulli, Categorical, Gaussian
     from vfg.model import VFG
     from vfg.modelfile import load, save
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
     from vfg.rich_priors import Flowed, Mixture
     from vfg.sampling import Sampled
     from vfg.states import States
-    from vfg.training import History, Masking, fit
+    from vfg.tabular.model import TableModel
+    from vfg.tabular.settings import ImputerSettings
+    from vfg.training import FitSettings, History, Masking, fit
 
     __version__: str
 
 _NAMES = {
     "bound": ("Bound",),
     "flows": ("Coupling", "Linear", "Spline"),
-    "gaussian": ("GaussianVFG",),
+    "gaussian": ("GaussianSettings", "GaussianVFG"),
     "graph": ("Edge", "Graph", "Node"),
-    "inference": ("Answer",),
+    "inference": ("Answer", "Model"),
     "likelihoods": ("Bernoulli", "Categorical", "Gaussian"),
     "model": ("VFG",),
     "modelfile": ("load", "save"),
@@ -39,7 +41,9 @@ _NAMES = {
     "rich_priors": ("Flowed", "Mixture"),
     "sampling": ("Sampled",),
     "states": ("States",),
-    "training": ("History", "Masking", "fit"),
+    "tabular.model": ("TableModel",),
+    "tabular.settings": ("ImputerSettings",),
+    "training": ("FitSettings", "History", "Masking", "fit"),
 }
 """Which module has which public names. They are imported when they are first used, since torch
 takes seconds, and the command line answers without it where it can."""
@@ -79,15 +83,19 @@ __all__ = [
     "Categorical",
     "Coupling",
     "Edge",
+    "FitSettings",
     "Flowed",
     "Gaussian",
+    "GaussianSettings",
     "GaussianVFG",
     "Graph",
     "History",
+    "ImputerSettings",
     "Laplace",
     "Linear",
     "Masking",
     "Mixture",
+    "Model",
     "Node",
     "Normal",
     "PerLabel",
@@ -95,6 +103,7 @@ __all__ = [
     "Spline",
     "States",
     "Surrogate",
+    "TableModel",
     "Terms",
     "fit",
     "load",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
+from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
 
@@ -95,3 +96,39 @@ def check_choice(argument: str, given: str, known: tuple[str, ...]) -> None:
     """
     if given not in known:
         raise ValueError(f"{argument} must be one of {', '.join(known)}, but got {given!r}")
+
+
+Settings = TypeVar("Settings")
+
+
+def with_options(
+    settings: Settings | None, options: Mapping[str, Any], kind: type[Settings], whose: str
+) -> Settings:
+    """Settings with some fields replaced.
+
+    Args:
+        settings: a frozen dataclass; None for the defaults of its kind.
+        options: other values of some fields, by name.
+        kind: the class of the settings.
+        whose: what they are settings of, for errors.
+
+    Raises:
+        TypeError: for settings of another kind, or an option that is no field.
+
+    Example:
+        >>> from vfg.training import Masking
+        >>> with_options(None, {"rate": 0.5}, Masking, "a model").rate
+        0.5
+    """
+    if settings is not None and not isinstance(settings, kind):
+        raise TypeError(
+            f"the settings of {whose} must be {kind.__name__}, but are {type(settings).__name__}"
+        )
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for name in options:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            raise TypeError(f"{whose} is fitted without an option {name!r}; {hint}")
+    start = kind() if settings is None else settings
+    return replace(start, **options) if options else start  # type: ignore[type-var]

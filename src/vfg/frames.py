@@ -26,13 +26,16 @@ def is_frame(table: Any) -> bool:
     return not plain and hasattr(table, "columns")
 
 
-def frame_values(frame: Frame, names: Sequence[str] | None, count: int) -> Column:
+def frame_values(
+    frame: Frame, names: Sequence[str] | None, count: int, *, partial: bool = False
+) -> Column:
     """The numbers of a frame, gaps as NaN.
 
     Args:
         frame: the frame.
         names: the columns that it must have, in any order; None takes them as they come.
         count: how many columns it must have.
+        partial: whether it may lack some of the named columns, which are then NaN.
 
     Returns:
         An array `(rows, columns)`, in the order of `names`; float32 if every column is, else
@@ -44,19 +47,22 @@ def frame_values(frame: Frame, names: Sequence[str] | None, count: int) -> Colum
     """
     columns = list(_columns(frame))
     labels = [label for label, _ in columns]
-    order = range(len(labels)) if names is None else _by_name(labels, names)
+    order = range(len(labels)) if names is None else _by_name(labels, names, partial)
     if names is None and len(labels) != count:
         raise ValueError(
             f"the frame must have {count} columns in the order of the leaves, but has "
             f"{len(labels)}; select them, or name the columns of the leaves in the graph"
         )
-    found = [_numbers(*columns[k]) for k in order]
+    known = {k: _numbers(*columns[k]) for k in order if k >= 0}
+    rows = len(next(iter(known.values()))) if known else 0
+    found = [known[k] if k >= 0 else np.full(rows, np.nan, dtype=np.float32) for k in order]
     return np.stack(found, axis=1) if found else np.empty((0, 0))
 
 
-def _by_name(labels: list[Any], names: Sequence[str]) -> list[int]:
+def _by_name(labels: list[Any], names: Sequence[str], partial: bool) -> list[int]:
+    """The places of the named columns among the labels, -1 for one that may be and is missing."""
     repeated = [label for k, label in enumerate(labels) if label in labels[:k]]
-    missing = [name for name in names if name not in labels]
+    missing = [] if partial else [name for name in names if name not in labels]
     extra = [label for label in labels if label not in names]
     wrong = [
         f"{words} {_listed(columns)}"
@@ -68,7 +74,8 @@ def _by_name(labels: list[Any], names: Sequence[str]) -> list[int]:
             f"the frame must have the columns of the model, in any order, but it "
             f"{' and '.join(wrong)}; select or rename its columns"
         )
-    return [labels.index(name) for name in names]
+    places = {label: place for place, label in enumerate(labels)}
+    return [places.get(name, -1) for name in names]
 
 
 def _listed(columns: list[Any]) -> str:

@@ -98,15 +98,35 @@ def as_cells(model: Tabular, table: ArrayLike, observed: ArrayLike | None) -> tu
     return cells, seen
 
 
-def read_table(model: Tabular, table: ArrayLike) -> Tensor:
-    """A tensor, array, frame or nested lists as floating-point numbers `(rows, columns)`."""
+def read_table(model: Tabular, table: ArrayLike, *, partial: bool = False) -> Tensor:
+    """A tensor, array, frame or nested lists as floating-point numbers `(rows, columns)`.
+
+    Args:
+        model: whose columns the table has.
+        table: the data.
+        partial: whether a frame may lack columns, which are then NaN.
+    """
     if is_frame(table):
-        columns = model.graph.columns
-        names = [name for name in columns or () if isinstance(name, str)]
-        return torch.from_numpy(frame_values(table, names or None, model.sections.columns))
+        names = frame_names(model, list(table.columns))
+        return torch.from_numpy(frame_values(table, names, model.sections.columns, partial=partial))
     given = as_tensor(table, "the table")
     _check_shape(model, given)
     return given if given.is_floating_point() else given.to(torch.get_default_dtype())
+
+
+def frame_names(model: Tabular, labels: Sequence[Any]) -> list[str] | None:
+    """The columns that a frame must have, in the order of the table; None takes them as they come.
+
+    Columns without names in the graph are called like their leaves, if the frame knows any leaf.
+    """
+    columns = model.graph.columns
+    if columns is not None and isinstance(columns[0], str):
+        return [str(name) for name in columns]
+    named: dict[int, str] = {}
+    for leaf, places in model.sections.positions.items():
+        named.update(zip(places, leaf_labels(model, leaf), strict=True))
+    known = [named[column] for column in sorted(named)]
+    return known if any(label in known for label in labels) else None
 
 
 def scaled(model: Tabular, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -307,8 +327,50 @@ def _mask_by_name(model: Tabular, observed: Mapping[str, ArrayLike], table: Tens
     return mask
 
 
+def leaf_labels(model: Tabular, leaf: str) -> tuple[str, ...]:
+    """What the columns of a leaf are called: by their names, else `leaf`, or `leaf[0]`, `leaf[1]`.
+
+    Example:
+        >>> import vfg
+        >>> leaf_labels(vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2)), "a")
+        ('a[0]', 'a[1]')
+    """
+    columns = model.graph.node(leaf).columns or ()
+    if columns and isinstance(columns[0], str):
+        return tuple(map(str, columns))
+    return coordinate_labels(leaf, len(model.sections.positions[leaf]))
+
+
+def coordinate_labels(node: str, width: int) -> tuple[str, ...]:
+    """What the coordinates of a node are called.
+
+    Example:
+        >>> coordinate_labels("root", 1), coordinate_labels("root", 2)
+        (('root',), ('root[0]', 'root[1]'))
+    """
+    return (node,) if width == 1 else tuple(f"{node}[{k}]" for k in range(width))
+
+
+def column_of(model: Tabular, name: Name) -> int | None:
+    """The position in the table of one column, by its name or as `leaf[0]`; None if there is none.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2))
+        >>> column_of(model, "a[1]"), column_of(model, "a")
+        (1, None)
+    """
+    columns = list[Name](model.graph.columns or ())
+    if name in columns:
+        return columns.index(name)
+    leaf, bracket, place = str(name).rpartition("[")
+    found = model.sections.positions.get(leaf, ()) if bracket else ()
+    is_place = place.endswith("]") and place[:-1].isdecimal() and int(place[:-1]) < len(found)
+    return found[int(place[:-1])] if is_place else None
+
+
 def table_columns(model: Tabular, name: Name, what: str) -> tuple[int, ...]:
-    """The positions in the table of a leaf, or of a column that a leaf names.
+    """The positions in the table of a leaf, or of a single column.
 
     Raises:
         ValueError: for a name that is neither, with what may have been meant.
@@ -316,8 +378,9 @@ def table_columns(model: Tabular, name: Name, what: str) -> tuple[int, ...]:
     positions, columns = model.sections.positions, model.graph.columns or ()
     if name in positions:
         return positions[str(name)]
-    if name in columns:
-        return (list[Name](columns).index(name),)
+    column = column_of(model, name)
+    if column is not None:
+        return (column,)
     if any(node.name == name for node in model.graph.nodes):
         raise ValueError(
             f"{what} names {name!r}, which is not a leaf but a latent node; only leaves and "

@@ -151,6 +151,11 @@ class VFG(nn.Module):
         return deepened(cls, linear, flow, seed)
 
     @property
+    def variables(self) -> dict[str, inference.Variable]:
+        """The columns of the table by name: their kinds, ranges and categories."""
+        return inference.graph_variables(self)
+
+    @property
     def states(self) -> str:
         """How latent states come about: `deterministic` or `sampled`."""
         return self.states_spec.name
@@ -229,6 +234,8 @@ class VFG(nn.Module):
     log_likelihood = bounds.log_likelihood
 
     infer = inference.infer
+    fill = inference.fill
+    log_prob = inference.log_prob
     transport = inference.transport
     embed = inference.embed
     classify = inference.classify

@@ -13,7 +13,7 @@ from vfg.training.data import Table
 from vfg.training.distributed import World
 from vfg.training.loop import Run
 from vfg.training.progress import Progress
-from vfg.training.settings import Settings
+from vfg.training.settings import FitSettings
 
 RATE = {"masking": vfg.Masking(rate=0.5), "epochs": 3, "steps": 4, "batch": 16, "rate": 1e-2}
 FIXED = {"beta": 0.1, "warmup": 2, "free_bits": 0.0, "budget": None, "weight_decay": 1e-2}
@@ -46,7 +46,7 @@ def run_of(layerwise=False, seed=0):
     model = vfg.VFG(graph, flow=flow, aggregation="gaussian", seed=seed)
     table = torch.randn(50, 5, generator=torch.Generator().manual_seed(1))
     data = Table(table, torch.rand(50, 5, generator=torch.Generator().manual_seed(2)) > 0.2, None)
-    settings = Settings(layerwise=layerwise, seed=0, **RATE, **FIXED, **OTHERS)
+    settings = FitSettings(layerwise=layerwise, seed=0, **RATE, **FIXED, **OTHERS)
     return Run(model, data, settings, World(), None)
 
 

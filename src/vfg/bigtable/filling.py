@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from vfg.extras import needs
-from vfg.tabular.cells import Array, Mask
+from vfg.inference.variables import central_levels
 from vfg.tabular.checks import SEEDS, check_count, check_share
+from vfg.tabular.filling import MissingCells
 from vfg.tabular.model import TableModel
 from vfg.tabular.schema import FITTING
 from vfg.tabular.specs import Boolean, ColumnSpec, Continuous, Date, Integer
@@ -22,8 +22,6 @@ from vfg.tabular.tables import open_table as opened
 with needs("table"):
     import pyarrow as pa
 
-DRAWS = 60
-"""How many draws the ends of intervals are read from."""
 DRAW = "draw"
 """The column that counts the draws of a row."""
 
@@ -152,21 +150,7 @@ def known_names(model: TableModel, names: Sequence[str]) -> list[str]:
     Raises:
         ValueError: if columns are missing.
     """
-    labels = list(model.encoding.schema)
-    if labels == list(range(len(labels))):
-        if len(names) != len(labels):
-            raise ValueError(
-                f"the model knows {len(labels)} columns without names, but the table has "
-                f"{len(names)}; select those that it was fitted to, in the same order"
-            )
-        return list(names)
-    missing = [label for label in labels if label not in names]
-    if missing:
-        raise ValueError(
-            f"the table lacks the column {listed(missing)} that the model knows; there are "
-            f"{listed(list(names))}"
-        )
-    return [str(label) for label in labels]
+    return [names[place] for place in model.places(names)]
 
 
 class _Part:
@@ -177,21 +161,15 @@ class _Part:
         self.names = known_names(model, batch.schema.names)
         self.types = {name: schema.field(name).type for name in self.names}
         arrays = [_typed_column(batch.column(name), self.types[name]) for name in self.names]
-        # Opened once, so that every column is read once.
-        self.table = opened(pa.table(arrays, names=self.names), model.encoding.missing_values)
-        self.gaps: Mask = model.gaps(self.table)
-        self.rows = np.flatnonzero(self.gaps.any(1))
-        self.ids = torch.from_numpy(self.rows + first_row)
-        values, observed = model.encode(self.table)
-        chosen = torch.from_numpy(self.rows)
-        self.values, self.observed = values[chosen], observed[chosen]
+        table = opened(pa.table(arrays, names=self.names), model.encoding.missing_values)
+        self.cells = MissingCells(model, table, first_row)
 
     def expected(self, filling: Filling) -> list[Any]:
         """All columns with what is expected, then what the settings add."""
-        filled = self._filled(self._answered(self.model.means))
-        columns = self._with_others(filled)
+        columns = self._with_others(self._filled(self.cells.means()))
         if filling.level is not None:
-            low, high = (self._filled(end) for end in self._ends(filling.level, filling.seed))
+            ends = self.cells.quantiles(central_levels(filling.level), filling.seed)
+            low, high = (self._filled(end) for end in ends)
             for name in _measured(self.model, self.names):
                 columns += [low[name], high[name]]
         return columns + (self._flags() if filling.flag else [])
@@ -199,11 +177,7 @@ class _Part:
     def drawn(self, filling: Filling) -> list[Any]:
         """All columns, every row as often as there are draws, one after the other."""
         number = filling.draws or 1
-        draws = self._answered(
-            lambda values, observed, ids: self.model.draws(
-                values, observed, number, filling.seed, ids
-            )
-        )
+        draws = self.cells.draws(number, filling.seed)
         tables = [
             pa.record_batch(self._with_others(self._filled(one)), self._names()) for one in draws
         ]
@@ -215,45 +189,9 @@ class _Part:
             found += [flags.take(order % rows) for flags in self._flags()]
         return [*found, pa.array(order // rows + 1, pa.int32())]
 
-    def _answered(self, ask: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        """What the model says, rows with sections known in part asked for on their own.
-
-        The model goes another way if any row has one, and rows must not influence each other.
-        """
-        found: Tensor | None = None
-        for rows in self._alike():
-            part = ask(self.values[rows], self.observed[rows], self.ids[rows])
-            if found is None:
-                found = part.new_zeros(*part.shape[:-2], len(self.ids), part.shape[-1])
-            found[..., rows, :] = part
-        return ask(self.values, self.observed, self.ids) if found is None else found
-
-    def _alike(self) -> Iterator[Tensor]:
-        members = self.model.bent
-        if not members:
-            yield torch.arange(len(self.ids))
-            return
-        widths = list(members[0].graph.sections.values())
-        broken = torch.zeros(len(self.ids), dtype=torch.bool)
-        for section in self.observed.split(widths, 1):
-            broken |= section.any(1) & ~section.all(1)
-        for group in (~broken, broken):
-            if group.any():
-                yield group.nonzero()[:, 0]
-
-    def _ends(self, level: float, seed: int) -> Tensor:
-        levels = [0.5 - level / 2, 0.5 + level / 2]
-        return self._answered(
-            lambda values, observed, ids: self.model.quantiles(
-                values, observed, levels, draws=DRAWS, seed=seed, ids=ids
-            )
-        )
-
     def _filled(self, matrix: Tensor) -> dict[str, Any]:
-        """The columns that the model knows, by name, filled from a matrix of the rows with gaps."""
-        whole: Array = np.zeros((self.batch.num_rows, self.model.encoding.width))
-        whole[self.rows] = self.model.spread_out(matrix)
-        table = self.model.encoding.decode(whole, self.table)
+        """The columns that the model knows, by name, filled from a matrix."""
+        table = self.cells.filled(matrix)
         return {
             name: _one_piece(_typed_column(table.column(place), self.types[name]))
             for place, name in enumerate(self.names)
@@ -264,8 +202,9 @@ class _Part:
         return [filled.get(name, self.batch.column(k)) for k, name in enumerate(names)]
 
     def _flags(self) -> list[Any]:
+        missing = self.cells.missing
         kept = [part.empty for part in self.model.encoding.parts.values()]
-        return [pa.array(self.gaps[:, k] & (not empty), pa.bool_()) for k, empty in enumerate(kept)]
+        return [pa.array(missing[:, k] & (not empty), pa.bool_()) for k, empty in enumerate(kept)]
 
     def _names(self) -> list[str]:
         return list(self.batch.schema.names)

@@ -123,7 +123,7 @@ def fit_files(
     source = Source([file for part in parts for file in part.files])
     model = fit(source, imputer, columns=columns, every_row=every_row).model_
     history = None if model.history is None else model.history.to_dict()
-    return dumps(model), history  # type: ignore[arg-type]
+    return dumps(model), history
 
 
 def chosen_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:

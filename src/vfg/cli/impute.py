@@ -154,5 +154,5 @@ def known_model(
         return load_table_model(path, wishes.device)
     model = learned(source, wishes.chosen(source.names), wishes)
     if save is not None:
-        vfg.save(model, save)  # type: ignore[arg-type]
+        vfg.save(model, save)
     return model

@@ -46,14 +46,14 @@ class Work:
 
     def to_bytes(self) -> tuple[bytes, dict[str, Any]]:
         """The same as bytes and plain values, for another process."""
-        return dumps(self.model), self.filling.to_dict()  # type: ignore[arg-type]
+        return dumps(self.model), self.filling.to_dict()
 
     @classmethod
     def from_bytes(cls, model: bytes, filling: dict[str, Any]) -> Work:
         """The inverse of `to_bytes`."""
         from vfg.bigtable.filling import Filling
 
-        return cls(loads(model), Filling(**filling))  # type: ignore[arg-type]
+        return cls(loads(model), Filling(**filling))
 
 
 class Engine(Protocol):

@@ -9,7 +9,7 @@ together), `chains` (discrete columns in turn), `scoring`, `answers`, `model`, `
 """
 
 from vfg.gaussian.answers import GaussianAnswer
-from vfg.gaussian.fitting import LikelihoodHistory
+from vfg.gaussian.fitting import GaussianSettings, LikelihoodHistory
 from vfg.gaussian.model import GaussianVFG
 from vfg.gaussian.posteriors import Posterior
 from vfg.gaussian.selection import Candidate, Selection, select
@@ -17,6 +17,7 @@ from vfg.gaussian.selection import Candidate, Selection, select
 __all__ = [
     "Candidate",
     "GaussianAnswer",
+    "GaussianSettings",
     "GaussianVFG",
     "LikelihoodHistory",
     "Posterior",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from vfg.gaussian.chains import CodedTile
-from vfg.gaussian.factors import Masks, Side, column_means, condition, mixed_moments
+from vfg.gaussian.factors import Factors, Masks, Side, column_means, condition, mixed_moments
 from vfg.gaussian.parameters import factors_of, with_latents
 from vfg.gaussian.tiles import (
     DRAWS,
@@ -21,15 +22,15 @@ from vfg.gaussian.tiles import (
 )
 from vfg.inference.answers import (
     DRAWS_FOR_QUANTILES,
-    Answer,
     ByName,
+    GraphAnswer,
     Picture,
     Target,
     picked,
     sorted_quantiles,
 )
 from vfg.inference.evidence import Given
-from vfg.inference.propagation import evaluating, tiles
+from vfg.inference.propagation import evaluating
 from vfg.inputs import Name
 from vfg.likelihoods import Categorical
 
@@ -40,7 +41,7 @@ CERTAIN = 1e-5
 """The standard deviation with which the given state of a latent node is observed."""
 
 
-class GaussianAnswer(Answer):
+class GaussianAnswer(GraphAnswer):
     r"""What the exact model infers: the conditional distribution of the targets, no approximation.
 
     Means and deviations are exact for affine leaves and for latent nodes, by quadrature for
@@ -59,6 +60,7 @@ class GaussianAnswer(Answer):
         targets: what was asked for.
         row_ids: the ids of the rows.
         seed: of the draws.
+        padded: as in `GraphAnswer`.
 
     Example:
         >>> import vfg
@@ -75,19 +77,21 @@ class GaussianAnswer(Answer):
         targets: Sequence[Target],
         row_ids: Tensor,
         seed: int,
+        padded: bool = True,
     ) -> None:
-        self._gaussian, self._given = model, given
-        self._targets, self._row_ids, self._seed = tuple(targets), row_ids, seed
+        super().__init__(model, given, targets, row_ids, seed, padded)
+        self._gaussian = model
 
-    @property
-    def joint(self) -> bool:
-        """Whether draws of different targets in one row belong together: always."""
-        return True
-
-    @property
-    def converged(self) -> Tensor:
-        """True for every row: nothing is iterated."""
-        return torch.ones(self._given.rows, dtype=torch.bool, device=self._given.table.device)
+    def select(self, rows: Sequence[int]) -> GaussianAnswer:
+        chosen = torch.tensor(list(rows), dtype=torch.long, device=self._row_ids.device)
+        return GaussianAnswer(
+            self._gaussian,
+            self._given.select(chosen),
+            self._targets,
+            self._row_ids[chosen],
+            self._seed,
+            self._padded,
+        )
 
     @cached_property
     def mean(self) -> ByName:
@@ -167,15 +171,12 @@ class GaussianAnswer(Answer):
             categories = self._gaussian.codes.units[unit].categories
             found[name] = like.new_zeros(self._given.rows, categories)
         with evaluating(self._gaussian):
-            for rows, positions, tile in self._own_tiles() if chosen else ():
+            for rows, positions, tile in self._coded_tiles() if chosen else ():
                 here = rows.to(like.device)
                 for name, unit in chosen.items():
                     found[name][here] = tile.probabilities(unit)[positions].to(like)
-        for name, table in found.items():
-            known = self._known[name].reshape(-1, 1)
-            certain = (torch.arange(table.shape[1], device=like.device) == known).to(table)
-            found[name] = torch.where(known.isnan(), table, certain)
-        return found
+        named = {target.name: target for target in self._targets}
+        return ByName({name: self._with_codes(named[name], part) for name, part in found.items()})
 
     @cached_property
     def responsibilities(self) -> Tensor:
@@ -183,17 +184,17 @@ class GaussianAnswer(Answer):
         like = self._given.table
         found = like.new_zeros(self._given.rows, self._gaussian.components)
         with evaluating(self._gaussian):
-            for rows, positions, tile in self._own_tiles():
+            for rows, positions, tile in self._coded_tiles():
                 found[rows.to(like.device)] = tile.shares[positions].to(like)
         return found
 
-    def covariance(self, target: Name) -> Tensor:
-        """The covariance matrix of one target, `(rows, width, width)`; 0 where observed.
+    def covariance(self, targets: Name | Sequence[Name]) -> Tensor:
+        """The joint covariance of one target or several, `(rows, width, width)`; 0 where observed.
 
         Exact for affine leaves and latent nodes, else from 256 draws; NaN for categories.
 
         Args:
-            target: one of the targets.
+            targets: names among the targets; their coordinates follow each other.
 
         Raises:
             KeyError: for another name.
@@ -202,46 +203,30 @@ class GaussianAnswer(Answer):
             >>> import vfg
             >>> from vfg.gaussian import GaussianVFG
             >>> model = GaussianVFG(vfg.Graph.star({"a": 2, "b": 1}, width=1))
-            >>> model.infer({"b": 0.0}).covariance("a").shape
-            torch.Size([1, 2, 2])
+            >>> answer = model.infer({})
+            >>> answer.covariance("a").shape, answer.covariance(["a", "b"]).shape
+            (torch.Size([1, 2, 2]), torch.Size([1, 3, 3]))
         """
-        known = self._known[target]
-        chosen = next(found for found in self._targets if found.name == target)
-        free = (known if known.ndim == 2 else known[:, None]).isnan().to(known)
-        if self._unit_of(chosen) is not None:
-            found = torch.full_like(free[:, :, None], torch.nan)
-            return torch.where(free[:, :, None] > 0.0, found, 0.0)
-        real = chosen.is_latent or self._gaussian.likelihood_specs[chosen.node].is_real
-        if not (real and (self._gaussian.leaves.is_identity or chosen.is_latent)):
-            draws = self.samples(DRAWS_FOR_QUANTILES)[target].reshape(
-                DRAWS_FOR_QUANTILES, *free.shape
-            )
-            left = draws - draws.mean(0)
-            found = torch.einsum("dni,dnj->nij", left, left) / (DRAWS_FOR_QUANTILES - 1)
-        else:
-            found = self._exact_covariance(chosen)
-        return found * free[:, :, None] * free[:, None, :]
+        chosen = self._chosen(targets)
+        if not all(self._is_affine(target) for target in chosen):
+            return super().covariance(targets)
+        free = self._side_by_side(self._known, chosen).isnan()
+        found = self._exact_covariance(chosen)
+        return torch.where(free[:, :, None] & free[:, None, :], found, 0.0)
 
     # Private.
 
-    def _own_tiles(self) -> Iterator[tuple[Tensor, Tensor, CodedTile]]:
-        """Rows, their positions, and the padded tile in which they lie."""
+    def _coded_tiles(self) -> Iterator[tuple[Tensor, Tensor, CodedTile]]:
+        """Rows, their positions, and the tile in which they lie."""
         model, latent = self._gaussian, bool(self._given.states)
-        structure, parameters = model.structure, model.linear.values()
-        readout = with_latents(structure, parameters, 0.0)
-        if latent:
-            observing = with_latents(structure, parameters, CERTAIN)
-        else:
-            observing = factors_of(structure, parameters)
+        observing, readout = factors_of_model(model, latent)
         side: Side | None = "leaf" if latent else None
-        size = rows_of_a_tile(readout)
-        every = torch.arange(size, device=self._given.seen.device)
-        for rows, positions in tiles(self._row_ids, size):
+        for rows, positions, ids in self._own_tiles(rows_of_a_tile(readout)):
             values, seen = self._evidence(rows)
-            mask = seen.new_zeros(size, seen.shape[1]).index_copy(0, positions, seen)
-            here = values.new_zeros(size, seen.shape[1]).index_copy(0, positions, values)
+            mask = seen.new_zeros(len(ids), seen.shape[1]).index_copy(0, positions, seen)
+            here = values.new_zeros(len(ids), seen.shape[1]).index_copy(0, positions, values)
+            every = torch.arange(len(ids), device=seen.device)
             belief = condition(observing, here, Masks(mask, every), side)
-            ids = self._row_ids[rows[0]] // size * size + every
             tile = CodedTile(
                 readout, belief, ids, self._seed, model.codes, observing, here, mask, side
             )
@@ -274,7 +259,7 @@ class GaussianAnswer(Answer):
             if target.is_latent
         }
         with evaluating(self._gaussian):
-            for chosen, positions, tile in self._own_tiles():
+            for chosen, positions, tile in self._coded_tiles():
                 here, found = chosen.to(like.device), of(tile)
                 parts = [(table, found.table[..., columns])]
                 parts += [(state, found.states[node]) for node, state in states.items()]
@@ -350,7 +335,7 @@ class GaussianAnswer(Answer):
             table = sorted_quantiles(draws, levels)
         for column, chances in self._discrete(tile):
             ones = (levels[:, None] > 1.0 - chances[:, 1]).to(table)
-            table[..., column] = torch.nan if self._is_categorical(column) else ones
+            table[..., column] = torch.nan if self._has_codes(column) else ones
         return self._picture(found, table)
 
     def _drawn_from(self, tile: CodedTile, count: int) -> Picture:
@@ -369,12 +354,12 @@ class GaussianAnswer(Answer):
                 yield unit.column, tile.probabilities(index)
 
     def _discrete_moments(self, column: int, chances: Tensor) -> tuple[Tensor, Tensor]:
-        if self._is_categorical(column):
+        if self._has_codes(column):
             likeliest = chances.argmax(-1).to(chances)
             return likeliest, torch.full_like(likeliest, torch.nan)
         return chances[:, 1], (chances[:, 0] * chances[:, 1]).sqrt()
 
-    def _is_categorical(self, column: int) -> bool:
+    def _has_codes(self, column: int) -> bool:
         model = self._gaussian
         unit = next(unit for unit in model.codes.units if unit.column == column)
         return isinstance(model.likelihood_specs[unit.leaf], Categorical)
@@ -382,23 +367,67 @@ class GaussianAnswer(Answer):
     def _unit_of(self, target: Target) -> int | None:
         """The place of a categorical target among the discrete columns."""
         for index, unit in enumerate(self._gaussian.codes.units):
-            if target.columns == (unit.column,) and self._is_categorical(unit.column):
+            if target.columns == (unit.column,) and self._has_codes(unit.column):
                 return index
         return None
 
-    def _exact_covariance(self, target: Target) -> Tensor:
+    def _is_affine(self, target: Target) -> bool:
+        """Whether a target is an affine function of the innovations."""
+        if target.is_latent:
+            return True
+        model = self._gaussian
+        return model.leaves.is_identity and model.likelihood_specs[target.node].is_real
+
+    def _exact_covariance(self, targets: Sequence[Target]) -> Tensor:
         like, structure = self._given.table, self._gaussian.structure
-        span = structure.spans.get(target.node, range(0))
-        places = structure.positions.get(target.node, ())
-        own = self._gaussian.sections.positions.get(target.node, ())
-        chosen = [places[own.index(column)] for column in target.columns]
-        chosen = chosen or [structure.columns + k for k in span]
-        scale = self._gaussian.scaling.scale[list(target.columns)] if target.columns else 1.0
+        chosen: list[int] = []
+        scales: list[Tensor] = []
+        for target in targets:
+            if target.is_latent:
+                span = structure.spans[target.node]
+                chosen += [structure.columns + k for k in span]
+                scales.append(torch.ones(len(span), dtype=torch.float64))
+            else:
+                places = structure.positions[target.node]
+                own = self._gaussian.sections.positions[target.node]
+                chosen += [places[own.index(column)] for column in target.columns]
+                scales.append(self._gaussian.scaling.scale[list(target.columns)].cpu())
+        scale = torch.cat(scales)
         found = like.new_zeros(self._given.rows, len(chosen), len(chosen))
         with evaluating(self._gaussian):
-            for rows, positions, tile in self._own_tiles():
+            for rows, positions, tile in self._coded_tiles():
                 part = mixture_covariance(tile, chosen)[positions]
-                part = part * torch.as_tensor(scale).to(part)
-                part = (part.mT * torch.as_tensor(scale).to(part)).mT
+                part = part * torch.outer(scale, scale).to(part)
                 found[rows.to(like.device)] = part.to(like)
         return found
+
+
+_FACTORS: WeakKeyDictionary[GaussianVFG, tuple[tuple[Any, ...], Factors, Factors]] = (
+    WeakKeyDictionary()
+)
+"""Factors of models whose latent nodes are not given, with what they were computed from."""
+
+
+def factors_of_model(model: GaussianVFG, latent: bool) -> tuple[Factors, Factors]:
+    """How evidence, and how columns and latent coordinates, follow from the innovations.
+
+    Factors without latent evidence are kept until a parameter changes.
+
+    Args:
+        model: the model.
+        latent: whether states of latent nodes are given.
+    """
+    if latent:
+        values = model.linear.values()
+        readout = with_latents(model.structure, values, 0.0)
+        return with_latents(model.structure, values, CERTAIN), readout
+    # A parameter that is changed in place has another version; one that is replaced, another id.
+    state = tuple((id(part), part._version) for part in model.parameters())
+    known = _FACTORS.get(model)
+    if known is None or known[0] != state:
+        values = model.linear.values()
+        factors = factors_of(model.structure, values)
+        known = state, factors, with_latents(model.structure, values, 0.0)
+        if not torch.is_grad_enabled():
+            _FACTORS[model] = known
+    return known[1], known[2]

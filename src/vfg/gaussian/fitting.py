@@ -6,11 +6,12 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from vfg.config import check_choice
 from vfg.gaussian.active import active_steps
 from vfg.gaussian.bending import Adam, bend, make_normal
 from vfg.gaussian.em import Chunk, Expected, chunks_of
@@ -64,17 +65,57 @@ class LikelihoodHistory:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How to fit; see `GaussianVFG.fit`."""
+class GaussianSettings:
+    """How a `vfg.GaussianVFG` is fitted.
 
-    iterations: int
-    tolerance: float
-    restarts: int
-    steps: int
-    shrinkage: float
-    negligible: float
-    seed: int
-    progress: bool
+    Args:
+        iterations: of EM, at the most.
+        tolerance: EM stops when an iteration gains less than this per row.
+        restarts: how many runs of EM to choose from; None means 1, or 3 for mixtures.
+        finish: `"gradient"` steps afterwards or `"none"`; `"auto"` takes them for splines,
+            couplings, noise-free inner nodes and discrete leaves.
+        steps: how many.
+        shrinkage: pseudo-rows that pull loadings to 0, noises to 1 and the covariances of
+            mixed roots to their average; 0 is maximum likelihood.
+        negligible: EM passes over components whose probability given a row is below this,
+            and looks at all of them every fifth iteration: much faster with many components.
+        validation: what chooses between runs, iterations and steps: a share of the cells,
+            which are held out, or a table of other rows.
+        seed: of starts, held-out cells and batches.
+        progress: whether to print what every run reaches.
+
+    Raises:
+        ValueError: for values that cannot be.
+
+    Example:
+        >>> GaussianSettings(iterations=50).tolerance
+        1e-05
+    """
+
+    iterations: int = 300
+    tolerance: float = 1e-5
+    restarts: int | None = None
+    finish: str = "auto"
+    steps: int = 500
+    shrinkage: float = 0.0
+    negligible: float = 0.0
+    validation: Any = 0.0
+    seed: int = 0
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("finish", self.finish, ("auto", "gradient", "none"))
+        if (
+            self.iterations < 1
+            or self.steps < 0
+            or (self.restarts is not None and self.restarts < 1)
+        ):
+            raise ValueError(
+                f"fit needs iterations >= 1, restarts >= 1 and steps >= 0, but got "
+                f"{self.iterations}, {self.restarts} and {self.steps}"
+            )
+        if not 0.0 <= self.negligible < 1.0:
+            raise ValueError(f"negligible is a probability below 1, but got {self.negligible}")
 
 
 @dataclass(frozen=True)
@@ -123,7 +164,7 @@ def training_of(
     return Training(cells, seen & ~held, held)
 
 
-def fit_exact(model: GaussianVFG, data: Training, plan: Plan) -> LikelihoodHistory:
+def fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> LikelihoodHistory:
     """Fit a model whose table has been scaled; `GaussianVFG.fit` checks everything first."""
     generator = torch.Generator().manual_seed(plan.seed)
     if not model.leaves.is_identity:
@@ -131,7 +172,7 @@ def fit_exact(model: GaussianVFG, data: Training, plan: Plan) -> LikelihoodHisto
         some = data.rows(chosen.to(data.cells.device))
         make_normal(model, some.cells, some.seen)
     histories: list[tuple[float, LikelihoodHistory, Values]] = []
-    for run in range(plan.restarts):
+    for run in range(plan.restarts or 1):
         history, values = _run(model, data, plan, run)
         model.linear.assign(values)
         histories.append((_score(model, data), history, values))
@@ -233,7 +274,7 @@ class _Chosen:
 
 
 def _run(
-    model: GaussianVFG, data: Training, plan: Plan, run: int
+    model: GaussianVFG, data: Training, plan: GaussianSettings, run: int
 ) -> tuple[LikelihoodHistory, Values]:
     """One run of EM from its own start: on some rows first if there are many."""
     generator = torch.Generator().manual_seed(plan.seed + 7919 * run)
@@ -252,7 +293,7 @@ def _run(
 
 
 def _ascend(
-    model: GaussianVFG, values: Values, chunks: list[Chunk], data: Training, plan: Plan
+    model: GaussianVFG, values: Values, chunks: list[Chunk], data: Training, plan: GaussianSettings
 ) -> tuple[Values, list[float], bool]:
     def score(values: Values) -> float:
         model.linear.assign(values)
@@ -273,7 +314,7 @@ def _ascend(
 def _bend(
     model: GaussianVFG,
     data: Training,
-    plan: Plan,
+    plan: GaussianSettings,
     history: LikelihoodHistory,
     generator: torch.Generator,
 ) -> None:
@@ -296,7 +337,7 @@ def _bend(
     history.steps.append(_mean_log_prob(model, data))
 
 
-def _on_all_rows(model: GaussianVFG, data: Training, plan: Plan) -> None:
+def _on_all_rows(model: GaussianVFG, data: Training, plan: GaussianSettings) -> None:
     with evaluating(model):
         leaves, seen, _ = model.encode(data.cells, data.seen)
         chunks = chunks_of(model.structure, model.components, leaves, seen)
@@ -306,7 +347,7 @@ def _on_all_rows(model: GaussianVFG, data: Training, plan: Plan) -> None:
 def _finish(
     model: GaussianVFG,
     data: Training,
-    plan: Plan,
+    plan: GaussianSettings,
     history: LikelihoodHistory,
     generator: torch.Generator,
 ) -> None:
@@ -347,6 +388,6 @@ def _held_out(model: GaussianVFG, data: Training) -> float:
     return float(found.sum() / data.held.sum())
 
 
-def _say(plan: Plan, words: str) -> None:
+def _say(plan: GaussianSettings, words: str) -> None:
     if plan.progress:
         print(words, flush=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vfg.config import check_choice, spec_from_dict
+from vfg import inference
+from vfg.config import check_choice, spec_from_dict, with_options
 from vfg.flows import FlowSpec
 from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.codes import Codes
-from vfg.gaussian.fitting import LikelihoodHistory, Plan, fit_exact, training_of
+from vfg.gaussian.fitting import GaussianSettings, LikelihoodHistory, fit_exact, training_of
 from vfg.gaussian.leaves import Leaves, leaf_spec
 from vfg.gaussian.parameters import Parameters
 from vfg.gaussian.posteriors import Posterior, posterior_of
@@ -27,8 +29,6 @@ from vfg.likelihoods import Gaussian, LikelihoodSpec, likelihoods_by_leaf
 from vfg.modelfile.kinds import register
 from vfg.sections import Scaling, Sections, column_positions
 from vfg.training.data import fit_scaling
-
-Finish = Literal["auto", "gradient", "none"]
 
 
 @register("GaussianVFG")
@@ -127,18 +127,10 @@ class GaussianVFG(nn.Module):
     def fit(
         self,
         table: ArrayLike,
+        settings: GaussianSettings | None = None,
         *,
         observed: ArrayLike | None = None,
-        iterations: int = 300,
-        tolerance: float = 1e-5,
-        restarts: int | None = None,
-        finish: Finish = "auto",
-        steps: int = 500,
-        shrinkage: float = 0.0,
-        negligible: float = 0.0,
-        validation: float | ArrayLike = 0.0,
-        seed: int = 0,
-        progress: bool = False,
+        **options: Any,
     ) -> LikelihoodHistory:
         """Maximise the likelihood of the observed cells, from a fresh start.
 
@@ -148,21 +140,9 @@ class GaussianVFG(nn.Module):
 
         Args:
             table: the data; NaN is unobserved.
+            settings: how; None for the defaults.
             observed: which cells may be used.
-            iterations: of EM, at the most.
-            tolerance: EM stops when an iteration gains less than this per row.
-            restarts: how many runs of EM to choose from; None means 1, or 3 for mixtures.
-            finish: `"gradient"` steps afterwards or `"none"`; `"auto"` takes them for splines,
-                couplings, noise-free inner nodes and discrete leaves.
-            steps: how many.
-            shrinkage: pseudo-rows that pull loadings to 0, noises to 1 and the covariances of
-                mixed roots to their average; 0 is maximum likelihood.
-            negligible: EM passes over components whose probability given a row is below this,
-                and looks at all of them every fifth iteration: much faster with many components.
-            validation: what chooses between runs, iterations and steps: a share of the cells,
-                which are held out, or a table of other rows.
-            seed: of starts, held-out cells and batches.
-            progress: whether to print what every run reaches.
+            options: fields of `GaussianSettings` that differ from `settings`.
 
         Returns:
             The log-likelihoods on the way.
@@ -175,18 +155,17 @@ class GaussianVFG(nn.Module):
             >>> model.fit([[1.0, 2.0], [2.0, 4.1], [3.0, 5.9]]).converged
             True
         """
-        check_choice("finish", finish, ("auto", "gradient", "none"))
-        _check_counts(iterations, restarts, steps)
-        if not 0.0 <= negligible < 1.0:
-            raise ValueError(f"negligible is a probability below 1, but got {negligible}")
+        chosen = with_options(settings, options, GaussianSettings, "a GaussianVFG")
         cells, seen = as_cells(self, table, observed)
         self._rescale(cells, seen)
         cells, seen = scaled(self, cells, seen)
-        training = training_of(self, cells, seen, validation, seed)
+        training = training_of(self, cells, seen, chosen.validation, chosen.seed)
         self.codes.start(cells, training.seen)
-        runs = restarts or (1 if self.components == 1 else 3)
-        steps = steps if self._needs_gradients(finish) else 0
-        plan = Plan(iterations, tolerance, runs, steps, shrinkage, negligible, seed, progress)
+        plan = replace(
+            chosen,
+            restarts=chosen.restarts or (1 if self.components == 1 else 3),
+            steps=chosen.steps if self._needs_gradients(chosen.finish) else 0,
+        )
         return fit_exact(self, training, plan)
 
     @torch.no_grad()
@@ -261,16 +240,20 @@ class GaussianVFG(nn.Module):
         observed: ArrayLike | None = None,
         seed: int = 0,
         row_ids: ArrayLike | None = None,
+        padded: bool = True,
     ) -> GaussianAnswer:
         """Any targets given any evidence; the same forms as `VFG.infer` takes.
 
         Args:
-            given: an array, tensor or frame with NaN for gaps; or values by the names of leaves,
-                columns and latent nodes.
+            given: an array or tensor with NaN for missing values; a frame with some of the
+                columns; values by the names of leaves, columns and latent nodes; or a list of such
+                mappings, one per row.
             targets: leaves, columns or latent nodes by name; None means all leaves.
             observed: which cells may be used.
             seed: of the draws.
             row_ids: distinct integers from 0 on that draws depend on; None means the position.
+            padded: False computes the rows as they are, without padding to a fixed size. This is
+                faster for a few rows; numbers are the same up to rounding.
 
         Returns:
             Means, deviations, covariances, quantiles, probabilities and joint draws.
@@ -284,7 +267,14 @@ class GaussianVFG(nn.Module):
         self.leaves.check(evidence.seen)
         ids = as_row_ids(self, row_ids, evidence.rows)
         chosen = as_targets(self, targets)
-        return GaussianAnswer(self, evidence, chosen, ids, seed)
+        return GaussianAnswer(self, evidence, chosen, ids, seed, padded)
+
+    fill = inference.fill
+
+    @property
+    def variables(self) -> dict[str, inference.Variable]:
+        """The columns of the table by name: their kinds, ranges and categories."""
+        return inference.graph_variables(self)
 
     def sample(self, rows: int, *, seed: int = 0) -> Tensor:
         """Draw rows from the model.
@@ -380,7 +370,7 @@ class GaussianVFG(nn.Module):
 
     # Private.
 
-    def _needs_gradients(self, finish: Finish) -> bool:
+    def _needs_gradients(self, finish: str) -> bool:
         stiff = not self.inner_noise and bool(self.structure.inner)
         learned = stiff or not self.leaves.is_identity or bool(self.codes.units)
         return finish == "gradient" or (finish == "auto" and learned)
@@ -390,11 +380,3 @@ class GaussianVFG(nn.Module):
         self.scaling.high.fill_(torch.inf)
         device = self.linear.offsets.device
         fit_scaling(self, cells.to(device), seen.to(device), True)
-
-
-def _check_counts(iterations: int, restarts: int | None, steps: int) -> None:
-    if iterations < 1 or steps < 0 or (restarts is not None and restarts < 1):
-        raise ValueError(
-            f"fit needs iterations >= 1, restarts >= 1 and steps >= 0, but got {iterations}, "
-            f"{restarts} and {steps}"
-        )

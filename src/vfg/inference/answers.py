@@ -1,12 +1,14 @@
-"""Answer: what is inferred about the targets, with its spread."""
+"""Answer: what is inferred about the targets, with its spread, for every kind of model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,8 +17,18 @@ from vfg.inference.draws import GROUP, Moments, Tile, is_joint
 from vfg.inference.evidence import Given
 from vfg.inference.propagation import Belief, evaluating, tiles
 from vfg.inference.spread import continuous_columns, noise_scale
+from vfg.inference.variables import (
+    Array,
+    Marginal,
+    Variable,
+    central_levels,
+    even_levels,
+    given_marginal,
+    graph_variables,
+    latent_variable,
+)
 from vfg.inputs import Name
-from vfg.likelihoods import CategoricalLikelihood
+from vfg.likelihoods import Categorical, CategoricalLikelihood
 
 if TYPE_CHECKING:
     import pandas
@@ -30,10 +42,10 @@ TILE = {"cpu": 32}
 OTHER_TILE = 1024
 
 
-class ByName(dict[Name, Tensor]):
-    """Tensors by target."""
+class ByName(dict[Name, Any]):
+    """Tensors, or arrays of a table's columns, by target."""
 
-    def __missing__(self, name: Name) -> Tensor:
+    def __missing__(self, name: Name) -> Any:
         raise KeyError(f"{name!r} is not among the targets {', '.join(map(repr, self))}")
 
 
@@ -85,8 +97,455 @@ class Picture:
         return Picture(change(self.table), states)
 
 
-class Answer:
-    r"""What is inferred about some targets given evidence, in data units.
+class Answer(ABC):
+    """What is inferred about some targets given evidence; every kind of model returns one.
+
+    Values are in the units of the data: tensors from `vfg.VFG` and `vfg.GaussianVFG`, arrays with
+    the units and categories of the table from `vfg.TableModel`. Observed values come back as they
+    were given, with deviation 0. Draws are made when they are asked for, so ask before the model is
+    trained any further.
+    """
+
+    @property
+    @abstractmethod
+    def targets(self) -> tuple[Name, ...]:
+        """The names of the targets."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """How many rows of evidence there are."""
+
+    @property
+    @abstractmethod
+    def joint(self) -> bool:
+        """Whether draws of different targets in one row belong together."""
+
+    @property
+    @abstractmethod
+    def converged(self) -> Any:
+        """Which rows' missing cells inside partly observed sections have settled, `(rows,)`."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> ByName:
+        """Expected values by target; for categories the most probable one."""
+
+    @property
+    @abstractmethod
+    def std(self) -> ByName:
+        """Standard deviations, shaped like `mean`; 0 where observed, NaN for categories."""
+
+    @property
+    @abstractmethod
+    def probabilities(self) -> ByName:
+        """Probabilities of the categories `(rows, categories)` of categorical targets."""
+
+    @property
+    @abstractmethod
+    def categories(self) -> dict[Name, tuple[Any, ...]]:
+        """What the columns of `probabilities` stand for, by target."""
+
+    @abstractmethod
+    def samples(self, n: int) -> ByName:
+        """Draws by target, the draw along the first axis; the first are the same for every `n`.
+
+        Args:
+            n: how many draws per row.
+
+        Raises:
+            ValueError: if `n` is not positive.
+        """
+
+    @abstractmethod
+    def covariance(self, targets: Name | Sequence[Name]) -> Any:
+        """The joint covariance matrix of one target or several, `(rows, width, width)`.
+
+        Args:
+            targets: names among the targets; their coordinates follow each other.
+
+        Raises:
+            KeyError: for another name.
+        """
+
+    @abstractmethod
+    def select(self, rows: Sequence[int]) -> Self:
+        """The answer about some of the rows only.
+
+        Args:
+            rows: their positions.
+        """
+
+    @abstractmethod
+    def _quantiles_at(self, levels: Sequence[float]) -> ByName:
+        """Quantiles with the levels along the first axis."""
+
+    @abstractmethod
+    def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
+        """What is known of every variable among the targets, of the only row."""
+
+    @abstractmethod
+    def _labelled(self, values: ByName) -> dict[str, Array]:
+        """Columns of a frame from values by target."""
+
+    @abstractmethod
+    def expectations(self) -> dict[str, Array]:
+        """By variable: expected numbers `(rows,)`, or probabilities `(rows, categories)`."""
+
+    @property
+    def _index(self) -> Any:
+        """The row labels of the frame that was given; None if there were none."""
+        return None
+
+    def quantile(self, q: float | Sequence[float] | Tensor) -> ByName:
+        """Quantiles, shaped like `mean`; several levels come first: `(levels, rows, ...)`.
+
+        Args:
+            q: a level or several, strictly between 0 and 1.
+
+        Raises:
+            ValueError: for a level outside of that.
+
+        Example:
+            >>> import vfg
+            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+            >>> model.infer({"a": 2.0}).quantile([0.1, 0.9])["b"].flatten()
+            tensor([0.7184, 3.2816], dtype=torch.float64)
+        """
+        levels = torch.as_tensor(q, dtype=torch.float64)
+        if not bool(((levels > 0.0) & (levels < 1.0)).all()):
+            raise ValueError(f"quantile levels lie strictly between 0 and 1, but got {q}")
+        named = self._quantiles_at(levels.reshape(-1).tolist())
+        if levels.ndim:
+            return named
+        return ByName({name: value[0] for name, value in named.items()})
+
+    def interval(self, level: float = 0.9) -> tuple[ByName, ByName]:
+        """The lower and the upper ends of central intervals, both shaped like `mean`.
+
+        Args:
+            level: the probability inside, between 0 and 1.
+
+        Raises:
+            ValueError: for another level.
+
+        Example:
+            >>> import vfg
+            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+            >>> low, high = model.infer({"a": 2.0}).interval(0.8)
+            >>> round(low["b"].item(), 4), round(high["b"].item(), 4)
+            (0.7184, 3.2816)
+        """
+        ends = self._quantiles_at(central_levels(level))
+        low, high = ({name: value[k] for name, value in ends.items()} for k in (0, 1))
+        return ByName(low), ByName(high)
+
+    def marginals(
+        self, *, row: int = 0, level: float = 0.9, draws: int = 128
+    ) -> dict[str, Marginal]:
+        """What is known of every variable among the targets in one row, ready to be shown.
+
+        Args:
+            row: which row of the evidence.
+            level: of the central intervals.
+            draws: about how many draws or quantiles stand for a distribution; 0 for the ends of
+                the interval alone.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1.
+            IndexError: for a row that does not exist.
+
+        Example:
+            >>> import vfg
+            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+            >>> model.infer({"a": 2.0}).marginals()["b"].text
+            '2'
+        """
+        if not 0 <= row < self.rows:
+            raise IndexError(f"the answer has {self.rows} rows, but row {row} was asked for")
+        central_levels(level)
+        one = self if self.rows == 1 else self.select([row])
+        return one._marginals(level, draws)
+
+    def to_frame(self, *, std: bool = False, quantiles: Sequence[float] = ()) -> pandas.DataFrame:
+        """The means as a frame with one row per row and one column per target column.
+
+        Args:
+            std: whether to add a column `"<name> std"` for each.
+            quantiles: levels for which to add a column `"<name> q<level>"` each.
+
+        Raises:
+            ImportError: without pandas, which comes with the extra `table`.
+
+        Example:
+            >>> import vfg
+            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+            >>> model.infer({"a": [1.0, 2.0]}).to_frame(quantiles=[0.5])
+                 a    b  a q0.5  b q0.5
+            0  1.0  1.0     1.0     1.0
+            1  2.0  2.0     2.0     2.0
+        """
+        with needs("table"):
+            import pandas
+        columns = self._labelled(self.mean)
+        if std:
+            columns |= {f"{name} std": cells for name, cells in self._labelled(self.std).items()}
+        for level in quantiles:
+            found = self._labelled(self.quantile(level))
+            columns |= {f"{name} q{level:g}": cells for name, cells in found.items()}
+        return pandas.DataFrame(columns, index=self._index)
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(repr, self.targets[:6])) + (", ..." if len(self.targets) > 6 else "")
+        rows, open_rows = self.rows, int((~self.converged).sum())
+        return (
+            f"Answer: {rows} row{'' if rows == 1 else 's'}, targets {names}; "
+            f"{'joint draws' if self.joint else 'noise independent by column'}; "
+            f"{f'{open_rows} rows did not converge' if open_rows else 'all rows converged'}"
+        )
+
+
+class GraphAnswer(Answer):
+    """What the answers of models of graphs share: evidence, targets, and how values get names.
+
+    Args:
+        model: a model of a graph.
+        given: the evidence.
+        targets: what was asked for.
+        row_ids: the ids of the rows.
+        seed: of the draws.
+        padded: whether rows are computed in padded tiles of a fixed size, so that their bits depend
+            on nothing else in the batch.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        given: Given,
+        targets: Sequence[Target],
+        row_ids: Tensor,
+        seed: int,
+        padded: bool = True,
+    ) -> None:
+        self._model, self._given, self._padded = model, given, padded
+        self._targets, self._row_ids, self._seed = tuple(targets), row_ids, seed
+
+    @abstractmethod
+    def _at_levels(self, levels: Tensor) -> ByName:
+        """Quantiles of all rows before evidence is put in place, `(levels, rows, ...)`."""
+
+    @property
+    def targets(self) -> tuple[Name, ...]:
+        return tuple(target.name for target in self._targets)
+
+    @property
+    def rows(self) -> int:
+        return self._given.rows
+
+    @property
+    def joint(self) -> bool:
+        return True
+
+    @property
+    def converged(self) -> Tensor:
+        return torch.ones(self._given.rows, dtype=torch.bool, device=self._given.table.device)
+
+    @property
+    def categories(self) -> dict[Name, tuple[Any, ...]]:
+        return {name: tuple(range(shares.shape[1])) for name, shares in self.probabilities.items()}
+
+    @property
+    def _index(self) -> Any:
+        return self._given.index
+
+    @torch.no_grad()
+    def _quantiles_at(self, levels: Sequence[float]) -> ByName:
+        flat = torch.tensor(levels, dtype=torch.float64, device=self._row_ids.device)
+        return self._with_evidence(self._at_levels(flat))
+
+    def covariance(self, targets: Name | Sequence[Name]) -> Tensor:
+        """The joint covariance of one target or several, `(rows, width, width)`; 0 where observed.
+
+        From 256 draws; NaN for categories.
+
+        Args:
+            targets: names among the targets; their coordinates follow each other.
+
+        Raises:
+            KeyError: for another name.
+
+        Example:
+            >>> import vfg
+            >>> model = vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2))
+            >>> model.infer({"b": 0.0}).covariance("a").shape
+            torch.Size([1, 2, 2])
+        """
+        chosen = self._chosen(targets)
+        free = self._side_by_side(self._known, chosen).isnan()
+        draws = self._side_by_side(self.samples(DRAWS_FOR_QUANTILES), chosen)
+        left = draws - draws.mean(0)
+        found = torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)
+        unordered = torch.tensor(
+            [self._is_categorical(target) for target in chosen for _ in target.labels],
+            device=found.device,
+        )
+        unknown = unordered[:, None] | unordered[None, :]
+        found = torch.where(unknown, torch.nan, found)
+        return torch.where(free[:, :, None] & free[:, None, :], found, 0.0)
+
+    def _chosen(self, targets: Name | Sequence[Name]) -> list[Target]:
+        names = [targets] if isinstance(targets, str | int) else list(targets)
+        known = {target.name: target for target in self._targets}
+        for name in names:
+            if name not in known:
+                ByName(known)[name]  # says which targets there are
+        return [known[name] for name in names]
+
+    @staticmethod
+    def _side_by_side(values: Mapping[Name, Tensor], chosen: Sequence[Target]) -> Tensor:
+        """The coordinates of some targets, `(..., rows, coordinates)`."""
+        parts = [values[t.name][..., None] if t.is_column else values[t.name] for t in chosen]
+        return torch.cat(parts, dim=-1)
+
+    def _is_categorical(self, target: Target) -> bool:
+        specs = self._model.likelihood_specs
+        return not target.is_latent and isinstance(specs[target.node], Categorical)
+
+    def _coordinates(self) -> Iterator[tuple[Target, int, Variable]]:
+        """Every coordinate of every target, and what variable it is."""
+        by_column = list(graph_variables(self._model).values())
+        for target in self._targets:
+            for place, label in enumerate(target.labels):
+                latent = target.is_latent
+                variable = (
+                    latent_variable(label, target.node)
+                    if latent
+                    else by_column[target.columns[place]]
+                )
+                yield target, place, variable
+
+    def expectations(self) -> dict[str, Array]:
+        mean, shares = self.mean, self.probabilities
+        found = {}
+        for target, place, variable in self._coordinates():
+            if target.name in shares:
+                found[variable.name] = _array(shares[target.name])
+                continue
+            cells = _array(mean[target.name])
+            cells = cells if target.is_column else cells[:, place]
+            is_chance = variable.kind == "choice"
+            found[variable.name] = np.stack([1.0 - cells, cells], 1) if is_chance else cells
+        return found
+
+    def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
+        ends = central_levels(level)
+        # One call, since the draws behind quantiles are made for each.
+        quantiles = self._quantiles_at([*ends, *even_levels(draws).tolist()])
+        expected, std = self.expectations(), self.std
+        found = {}
+        for target, place, variable in self._coordinates():
+            known = float(_coordinate(self._known[target.name], target, place)[0])
+            if known == known:
+                value = variable.value_of(known) if variable.kind != "choice" else int(known)
+                found[variable.name] = given_marginal(variable, value)
+            elif variable.kind == "choice":
+                chances = expected[variable.name][0]
+                likeliest = int(chances.argmax())
+                found[variable.name] = Marginal(variable, likeliest, probabilities=chances)
+            else:
+                found[variable.name] = _number_marginal(
+                    variable,
+                    float(expected[variable.name][0]),
+                    float(_coordinate(std[target.name], target, place)[0]),
+                    _coordinate(quantiles[target.name], target, place)[:, 0],
+                )
+        return found
+
+    def _named(self, found: Picture) -> ByName:
+        named = ByName()
+        for target in self._targets:
+            if target.is_latent:
+                named[target.name] = found.states[target.node]
+            else:
+                chosen = target.columns[0] if target.is_column else picked(target.columns)
+                named[target.name] = found.table[..., chosen]
+        return named
+
+    def _states(self, states: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The latent targets among states by block `(..., nodes, rows, width)`."""
+        place = self._model.passing.schedule.place
+        latent = {target.node: place[target.node] for target in self._targets if target.is_latent}
+        return {node: states[block].select(-3, row) for node, (block, row) in latent.items()}
+
+    @cached_property
+    def _known(self) -> ByName:
+        """What was given of every target, NaN where nothing was."""
+        given = self._given
+        free = {
+            target.node: given.table.new_full((given.rows, *target.shape), torch.nan)
+            for target in self._targets
+            if target.is_latent
+        }
+        return self._named(Picture(given.table, {**free, **given.states}))
+
+    def _with_evidence(self, found: ByName, certain: float | None = None) -> ByName:
+        """Put what was given, or what `certain` says of it, in place of what was inferred."""
+        put = ByName()
+        for name, value in found.items():
+            known = self._known[name]
+            chosen = known if certain is None else torch.full_like(known, certain)
+            put[name] = torch.where(known.isnan(), value.to(known), chosen)
+        return put
+
+    def _with_codes(self, target: Target, shares: Tensor) -> Tensor:
+        """Probabilities `(rows, categories)` with certainty where the code was given."""
+        known = self._given.table[:, target.columns[0]]
+        codes = torch.arange(shares.shape[1], device=known.device)
+        certain = (codes == known[:, None]).to(known)
+        return torch.where(known.isnan()[:, None], shares.to(known), certain)
+
+    def _labelled(self, values: ByName) -> dict[str, Array]:
+        return {
+            label: _coordinate(values[target.name], target, place)
+            for target in self._targets
+            for place, label in enumerate(target.labels)
+        }
+
+    def _own_tiles(self, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Rows, their positions in a tile, and the ids of that tile's rows.
+
+        A padded tile has `size` rows at consecutive ids; without padding all rows are one tile.
+        """
+        device = self._row_ids.device
+        if not self._padded:
+            rows = torch.arange(self.rows, device=device)
+            return [(rows, rows, self._row_ids)] if self.rows else []
+        every = torch.arange(size, device=device)
+        return [
+            (rows, positions, self._row_ids[rows[0]] // size * size + every)
+            for rows, positions in tiles(self._row_ids, size)
+        ]
+
+
+def _array(values: Tensor) -> Array:
+    found: Array = values.detach().cpu().numpy()
+    return found
+
+
+def _coordinate(values: Tensor, target: Target, place: int) -> Array:
+    """One coordinate of a target, `(..., rows)`."""
+    return _array(values if target.is_column else values[..., place])
+
+
+def _number_marginal(variable: Variable, mean: float, std: float, quantiles: Array) -> Marginal:
+    """From the mean, the deviation, both ends of the interval, and quantiles at even levels."""
+    low, high = (float(end) for end in quantiles[:2])
+    draws = quantiles[2:] if len(quantiles) > 2 else quantiles
+    return Marginal(variable, mean, False, mean, std, low, high, draws)
+
+
+class MessageAnswer(GraphAnswer):
+    r"""What a model with deterministic states infers, in data units.
 
     What the numbers mean depends on the roots. If all of them aggregate by `gaussian` or
     `precision`, draws are **joint**: $h \sim N(r, P^{-1}/\tau)$ at the roots, decoded, plus the
@@ -94,16 +553,14 @@ class Answer:
     shifted so that 64 fixed internal draws have that mean. Otherwise the spread is noise alone,
     whose scale depends on which leaves were observed, independent from column to column.
 
-    Observed values come back as they were given, with deviation 0. Draws are made when they are
-    asked for, so ask before the model is trained any further.
-
     Args:
         model: the model.
         given: the evidence.
-        belief: what the messages said.
         targets: what was asked for.
         row_ids: the ids of the rows.
         seed: of the draws.
+        padded: as in `GraphAnswer`.
+        belief: what the messages said.
 
     Example:
         >>> import vfg
@@ -120,19 +577,27 @@ class Answer:
         self,
         model: VFG,
         given: Given,
-        belief: Belief,
         targets: Sequence[Target],
         row_ids: Tensor,
         seed: int,
+        padded: bool,
+        belief: Belief,
     ) -> None:
-        self._model, self._given, self._belief = model, given, belief
-        self._targets, self._row_ids, self._seed = tuple(targets), row_ids, seed
+        super().__init__(model, given, targets, row_ids, seed, padded)
+        self._belief = belief
         self._moments: dict[int, Moments] = {}
 
-    @property
-    def targets(self) -> tuple[Name, ...]:
-        """The names of the targets."""
-        return tuple(target.name for target in self._targets)
+    def select(self, rows: Sequence[int]) -> MessageAnswer:
+        chosen = torch.tensor(list(rows), dtype=torch.long, device=self._row_ids.device)
+        return MessageAnswer(
+            self._model,
+            self._given.select(chosen),
+            self._targets,
+            self._row_ids[chosen],
+            self._seed,
+            self._padded,
+            self._belief.select(chosen),
+        )
 
     @property
     def joint(self) -> bool:
@@ -172,37 +637,7 @@ class Answer:
 
         return self._with_evidence(self._by_tiles(of), certain=0.0)
 
-    @torch.no_grad()
-    def quantile(self, q: float | Sequence[float] | Tensor) -> ByName:
-        """Quantiles, shaped like `mean`; several levels come first: `(levels, rows, width)`.
-
-        In closed form if the answer is not joint, else from the first 256 draws; of Bernoulli
-        leaves from their probability. NaN where `std` is.
-
-        Args:
-            q: a level or several, strictly between 0 and 1.
-
-        Raises:
-            ValueError: for a level outside of that.
-
-        Example:
-            >>> import vfg
-            >>> from vfg.inference.queries import infer
-            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
-            >>> infer(model, {"a": 2.0}).quantile([0.1, 0.9])["b"].flatten()
-            tensor([0.7184, 3.2816], dtype=torch.float64)
-        """
-        levels = torch.as_tensor(q, dtype=torch.float64)
-        if not bool(((levels > 0.0) & (levels < 1.0)).all()):
-            raise ValueError(f"quantile levels lie strictly between 0 and 1, but got {q}")
-        flat = levels.reshape(-1).to(self._row_ids.device)
-        named = self._with_evidence(self._at_levels(flat))
-        if levels.ndim:
-            return named
-        return ByName({name: value[0] for name, value in named.items()})
-
     def _at_levels(self, levels: Tensor) -> ByName:
-        """Quantiles of all rows before evidence is put in place, `(levels, rows, ...)`."""
         return self._by_tiles(lambda tile: self._quantiles(tile, levels), (len(levels),))
 
     @torch.no_grad()
@@ -241,72 +676,28 @@ class Answer:
                 continue
             likelihood = self._model.likelihood_at(block)
             if isinstance(likelihood, CategoricalLikelihood):
-                table = likelihood.logits(self._belief.backward[block]).softmax(-1)[row]
-                known = self._given.table[:, target.columns[0]].to(table.device)
-                codes = torch.arange(table.shape[1], device=table.device)
-                certain = (codes == known[:, None]).to(table)
-                table = torch.where(known.isnan()[:, None], table, certain)
-                found[target.name] = table.to(self._given.table)
+                found[target.name] = self._with_codes(
+                    target, likelihood.logits(self._belief.backward[block]).softmax(-1)[row]
+                )
         return found
 
-    def to_frame(self, *, std: bool = False, quantiles: Sequence[float] = ()) -> pandas.DataFrame:
-        """The means as a frame with one row per row and one column per target column.
-
-        Args:
-            std: whether to add a column `"<name> std"` for each.
-            quantiles: levels for which to add a column `"<name> q<level>"` each.
-
-        Raises:
-            ImportError: without pandas, which comes with the extra `table`.
-
-        Example:
-            >>> import vfg
-            >>> from vfg.inference.queries import infer
-            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
-            >>> infer(model, {"a": [1.0, 2.0]}).to_frame(quantiles=[0.5])
-                 a    b  a q0.5  b q0.5
-            0  1.0  1.0     1.0     1.0
-            1  2.0  2.0     2.0     2.0
-        """
-        with needs("table"):
-            import pandas
-        columns = self._columns(self.mean, "")
-        columns |= self._columns(self.std, " std") if std else {}
-        for level in quantiles:
-            columns |= self._columns(self.quantile(level), f" q{level:g}")
-        return pandas.DataFrame(columns, index=self._given.index)
-
-    def __repr__(self) -> str:
-        names = ", ".join(map(repr, self.targets[:6])) + (", ..." if len(self.targets) > 6 else "")
-        rows, open_rows = self._given.rows, int((~self.converged).sum())
-        return (
-            f"Answer: {rows} row{'' if rows == 1 else 's'}, targets {names}; "
-            f"{'joint draws' if self.joint else 'noise independent by column'}; "
-            f"{f'{open_rows} rows did not converge' if open_rows else 'all rows converged'}"
-        )
-
     # Private.
-
-    def _states(self, states: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The latent targets among states by block `(..., nodes, rows, width)`."""
-        place = self._model.passing.schedule.place
-        latent = {target.node: place[target.node] for target in self._targets if target.is_latent}
-        return {node: states[block].select(-3, row) for node, (block, row) in latent.items()}
 
     def _tiles(self) -> Iterator[tuple[Tensor, Tensor, Tile]]:
         """Rows, their positions, and the padded tile in which they lie."""
         device, seen = self._row_ids.device, self._given.seen
-        size = TILE.get(device.type, OTHER_TILE)
         temperature = self._model.spread.log_temperature.exp()
-        for rows, positions in tiles(self._row_ids, size):
-            wide = seen.new_zeros((size, seen.shape[1]))
-            first = self._row_ids[rows[0]] // size * size
+        for rows, positions, ids in self._own_tiles(TILE.get(device.type, OTHER_TILE)):
+            wide = seen.new_zeros((len(ids), seen.shape[1]))
+            belief = self._belief
+            if self._padded:
+                belief = belief.select(rows).place(positions, len(ids))
             tile = Tile(
                 self._model,
-                self._belief.select(rows).place(positions, size),
+                belief,
                 noise=noise_scale(self._model, wide.index_copy(0, positions, seen[rows])),
                 temperature=temperature,
-                row_ids=first + torch.arange(size, device=device),
+                row_ids=ids,
                 seed=self._seed,
                 remembered=self._moments,
             )
@@ -330,9 +721,12 @@ class Answer:
 
     def _drawn(self, tile: Tile, count: int) -> Picture:
         tables, states = [], []
-        for group in range(-(-count // GROUP)):
-            decoded = tile.states(group)
-            tables.append(tile.data(group, decoded))
+        # Without padding nothing keeps the draws of few rows from being decoded at once.
+        size = GROUP if self._padded else count
+        for first in range(0, count, size):
+            draws = torch.arange(first, first + size)
+            decoded = tile.states(draws)
+            tables.append(tile.data(draws, decoded))
             states.append(self._states(decoded))
         latent = {node: torch.cat([part[node] for part in states])[:count] for node in states[0]}
         return Picture(torch.cat(tables)[:count], latent if self.joint else _unknown(latent))
@@ -346,45 +740,6 @@ class Answer:
         drawn = self._drawn(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         mixed = torch.where(continuous_columns(self._model), drawn.table, table)
         return Picture(mixed, drawn.states)
-
-    def _named(self, found: Picture) -> ByName:
-        named = ByName()
-        for target in self._targets:
-            if target.is_latent:
-                named[target.name] = found.states[target.node]
-            else:
-                chosen = target.columns[0] if target.is_column else picked(target.columns)
-                named[target.name] = found.table[..., chosen]
-        return named
-
-    @cached_property
-    def _known(self) -> ByName:
-        """What was given of every target, NaN where nothing was."""
-        given = self._given
-        free = {
-            target.node: given.table.new_full((given.rows, *target.shape), torch.nan)
-            for target in self._targets
-            if target.is_latent
-        }
-        return self._named(Picture(given.table, {**free, **given.states}))
-
-    def _with_evidence(self, found: ByName, certain: float | None = None) -> ByName:
-        """Put what was given, or what `certain` says of it, in place of what was inferred."""
-        put = ByName()
-        for name, value in found.items():
-            known = self._known[name]
-            chosen = known if certain is None else torch.full_like(known, certain)
-            put[name] = torch.where(known.isnan(), value.to(known), chosen)
-        return put
-
-    def _columns(self, values: ByName, suffix: str) -> dict[str, Any]:
-        found = {}
-        for target in self._targets:
-            value = values[target.name].detach().cpu()
-            value = value[:, None] if target.is_column else value
-            for place, label in enumerate(target.labels):
-                found[label + suffix] = value[:, place].numpy()
-        return found
 
 
 def _unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 INTERNAL = 64
 """How many fixed draws of the roots tell where decoded draws lie and how far they spread."""
 GROUP = 32
-"""How many draws are decoded together: always this many, so that a draw has the same bits in
-every request."""
+"""How many draws of padded tiles are decoded together: always this many, so that a draw has the
+same bits in every request."""
 
 
 def is_joint(model: VFG) -> bool:
@@ -179,27 +179,30 @@ class Tile:
         pairs = zip(drawn, means, strict=True)
         return means, [(states - mean).square().mean(0) for states, mean in pairs]
 
-    def states(self, group: int) -> list[Tensor]:
-        """Backward states for one group of draws, by block `(draws, nodes, rows, width)`."""
+    def states(self, draws: Tensor) -> list[Tensor]:
+        """Backward states for draws by their numbers, by block `(draws, nodes, rows, width)`."""
         if not self.joint:
-            return self._repeated(GROUP)
-        normals = self._root_normals(self._draws(group))
+            return self._repeated(len(draws))
+        normals = self.root_normals(draws)
         drawn = decode(self.model, self.belief, normals, self.temperature)
         centres, means = self.belief.backward, self.moments[0]
         shifts = [centre - mean for centre, mean in zip(centres, means, strict=True)]
         return [x + shift for x, shift in zip(drawn, shifts, strict=True)]
 
-    def data(self, group: int, states: list[Tensor]) -> Tensor:
+    def data(self, draws: Tensor, states: list[Tensor]) -> Tensor:
         """Draws of the leaves given those states in data units, `(draws, rows, columns)`."""
+        return self.at_levels(states, self.levels(draws))
+
+    def levels(self, draws: Tensor) -> Tensor:
+        """Uniform numbers behind the leaves' draws, `(draws, rows, columns)`."""
         nodes, coordinates = column_counters(self.model)
-        draws = self._draws(group)
-        return self._explained(states, uniform(self.seed, self.row_ids, draws, nodes, coordinates))
+        return uniform(self.seed, self.row_ids, draws, nodes, coordinates)
 
     def plain_quantiles(self, levels: Tensor) -> Tensor:
         """Quantiles of the leaves given the backward states alone, `(levels, rows, columns)`."""
         shape = (len(levels), len(self.row_ids), self.model.sections.columns)
         states = self._repeated(len(levels))
-        return self._explained(states, levels[:, None, None].expand(shape))
+        return self.at_levels(states, levels[:, None, None].expand(shape))
 
     def deviations(self) -> Tensor:
         """Standard deviations of the leaves in data units, `(rows, columns)`."""
@@ -225,13 +228,11 @@ class Tile:
         wide = factor.ndim > self.belief.backward[block].ndim
         return (factor.square().sum(-1).sqrt() if wide else factor) * self.temperature.rsqrt()
 
-    def _draws(self, group: int) -> Tensor:
-        return torch.arange(group * GROUP, (group + 1) * GROUP)
-
     def _repeated(self, count: int) -> list[Tensor]:
         return [states.expand(count, *states.shape) for states in self.belief.backward]
 
-    def _root_normals(self, draws: Tensor) -> dict[int, Tensor]:
+    def root_normals(self, draws: Tensor) -> dict[int, Tensor]:
+        """Standard Normal draws of the roots, by block `(draws, nodes, rows, width)`."""
         order = {node.name: place for place, node in enumerate(self.model.graph.nodes)}
         found = {}
         for index in self.belief.roots:
@@ -244,7 +245,7 @@ class Tile:
             found[index] = shaped.to(self.belief.backward[index])
         return found
 
-    def _explained(self, states: list[Tensor], numbers: Tensor) -> Tensor:
+    def at_levels(self, states: list[Tensor], numbers: Tensor) -> Tensor:
         """The leaves' quantiles at `numbers (draws, rows, columns)`, in data units."""
         sections = self.model.sections
         levels = sections.split(numbers.flatten(0, 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from vfg.inputs import (
     as_mask,
     as_tensor,
     check_values,
+    column_of,
     read_table,
     scaled,
     table_columns,
@@ -47,13 +48,26 @@ class Given:
         """How many rows there are."""
         return len(self.table)
 
+    def select(self, rows: Tensor) -> Given:
+        """Some of the rows."""
+        here = rows.to(self.table.device)
+        return Given(
+            self.table[here],
+            {name: state[rows.to(state.device)] for name, state in self.states.items()},
+            self.cells[rows],
+            self.seen[rows],
+            {block: states[:, rows] for block, states in self.evidence.items()},
+            None if self.index is None else self.index[rows.cpu().numpy()],
+        )
+
 
 def as_given(model: Tabular, given: ArrayLike, observed: ArrayLike | None) -> Given:
     """Check evidence in any of its forms.
 
     Args:
         model: whose leaves, columns and latent nodes are given.
-        given: a table with NaN for gaps, or a mapping from names to values.
+        given: a table with NaN for missing values, a frame with some of the columns, a mapping
+            from names to values, or a list of such mappings, one per row.
         observed: which cells of the table may be used; None means all but NaN.
 
     Raises:
@@ -62,10 +76,12 @@ def as_given(model: Tabular, given: ArrayLike, observed: ArrayLike | None) -> Gi
         TypeError: for what is not numbers.
     """
     states: dict[str, Tensor] = {}
+    if is_records(given):
+        given = _joined_records(model, given)
     if isinstance(given, Mapping):
         table, states = _by_name(model, given)
     else:
-        table = read_table(model, given)
+        table = read_table(model, given, partial=True)
     if observed is not None:
         table = _masked(model, table, observed)
     seen = ~table.isnan()
@@ -74,6 +90,43 @@ def as_given(model: Tabular, given: ArrayLike, observed: ArrayLike | None) -> Gi
     evidence, _, _ = as_evidence(model, states, rows=len(table))
     index = getattr(given, "index", None) if is_frame(given) else None
     return Given(table, states, *scaled(model, known, seen), evidence, index)
+
+
+def is_records(given: ArrayLike) -> bool:
+    """Whether evidence is a list of mappings from names to values, one per row.
+
+    Example:
+        >>> is_records([{"a": 1.0}, {}]), is_records([[1.0]]), is_records([])
+        (True, False, False)
+    """
+    listed = isinstance(given, Sequence) and not isinstance(given, str) and len(given) > 0
+    return listed and all(isinstance(row, Mapping) for row in given)
+
+
+def _joined_records(
+    model: Tabular, records: Sequence[Mapping[Name, ArrayLike]]
+) -> dict[Name, Tensor]:
+    """Rows of values by name as one mapping, NaN where a row does not have a name."""
+    found: dict[Name, Tensor] = {}
+    for name in dict.fromkeys(name for record in records for name in record):
+        width = _width(model, name)
+        table = torch.full((len(records), width), torch.nan, dtype=torch.float64)
+        for row, record in enumerate(records):
+            value = record.get(name)
+            if value is not None:
+                table[row] = as_value(model, name, _one_row(value))[0]
+        found[name] = table
+    return found or {model.graph.leaves[0]: _nothing(model, len(records))}
+
+
+def _one_row(value: ArrayLike) -> ArrayLike:
+    """The values of one node as a table of one row."""
+    found = as_tensor(value, "a row of evidence")
+    return found[None] if found.ndim == 1 and len(found) > 1 else found
+
+
+def _nothing(model: Tabular, rows: int) -> Tensor:
+    return torch.full((rows, _width(model, model.graph.leaves[0])), torch.nan, dtype=torch.float64)
 
 
 def _masked(model: Tabular, table: Tensor, observed: ArrayLike) -> Tensor:
@@ -150,7 +203,7 @@ def _width(model: Tabular, name: Name) -> int:
 
 
 def _is_known(model: Tabular, name: Name) -> bool:
-    return name in model.sections.positions or name in (model.graph.columns or ())
+    return name in model.sections.positions or column_of(model, name) is not None
 
 
 def _is_latent(model: Tabular, name: Name) -> bool:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from vfg.inference.answers import Answer
+from vfg.frames import is_frame
+from vfg.inference.answers import Answer, MessageAnswer
 from vfg.inference.evidence import Given, as_given
 from vfg.inference.propagation import ROUNDS, Belief, evaluating, propagate_by_tiles
 from vfg.inference.sampled import SampledAnswer
 from vfg.inference.targets import as_row_ids, as_targets
-from vfg.inputs import ArrayLike, Name, as_labels, as_tensor
+from vfg.inputs import ArrayLike, Name, Tabular, as_labels, as_tensor, frame_names
+from vfg.likelihoods import Bernoulli
 from vfg.priors import LabelPrior
+from vfg.tabular.tables import open_table
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -36,6 +40,7 @@ def infer(
     row_ids: ArrayLike | None = None,
     rounds: int = ROUNDS,
     importance: int = 0,
+    padded: bool = True,
 ) -> Answer:
     """Any targets given any evidence.
 
@@ -46,9 +51,11 @@ def infer(
 
     Args:
         model: the model.
-        given: an array, tensor or frame with NaN for gaps; or values by the names of leaves,
-            columns and latent nodes: a number, `(rows,)` or `(rows, width)` each.
-        targets: leaves, columns or latent nodes by name; None means all leaves.
+        given: an array or tensor with NaN for missing values; a frame with some of the columns; or
+            values by the names of leaves, columns and latent nodes: a number, `(rows,)` or
+            `(rows, width)` each; or a list of such mappings, one per row.
+        targets: leaves, columns or latent nodes by name; None means all leaves. A column without
+            a name is called `leaf[0]`, `leaf[1]`, ...
         observed: which cells may be used, as a boolean mask, or by leaf or column.
         labels: label per row, −1 for none, if the prior has labels.
         seed: of the draws.
@@ -57,6 +64,8 @@ def infer(
         rounds: how often gaps are filled again, at most.
         importance: with sampled states, how many draws per row are weighed by self-normalised
             importance weights, which takes q nearer to the posterior; 0 for plain draws.
+        padded: False computes the rows as they are, without padding to the fixed size. This is
+            faster for a few rows; numbers are the same up to rounding.
 
     Returns:
         Means, deviations, quantiles and draws; see `Answer`.
@@ -84,9 +93,9 @@ def infer(
             f"got {importance} for states={model.states!r}"
         )
     if model.sampling is not None:
-        return SampledAnswer(model, evidence, chosen, kinds, ids, seed, importance)
-    belief = _believe(model, evidence, kinds, ids, rounds)
-    return Answer(model, evidence, belief, chosen, ids, seed)
+        return SampledAnswer(model, evidence, chosen, ids, seed, padded, kinds, importance)
+    belief = believe(model, evidence, kinds, ids, rounds, padded=padded)
+    return MessageAnswer(model, evidence, chosen, ids, seed, padded, belief)
 
 
 @torch.no_grad()
@@ -148,7 +157,7 @@ def label_probabilities(
     """
     given = as_given(model, table, observed)
     priors = {block: model.prior_at(block) for block in model._blocks_of(model.priors)}
-    belief = _believe(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
+    belief = believe(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
     scores = []
     for block, prior in priors.items():
         if not isinstance(prior, LabelPrior):
@@ -158,6 +167,99 @@ def label_probabilities(
             )
         scores.append(_label_scores(belief, block, prior).sum(0))
     return torch.stack(scores).sum(0).softmax(-1).to(given.table)
+
+
+@torch.no_grad()
+def fill(model: Tabular, table: ArrayLike, *, row_ids: ArrayLike | None = None) -> Any:
+    """A copy of a table whose missing values are what the model expects.
+
+    Observed cells stay as they are. Bernoulli and categorical leaves are filled with the most
+    probable value. A frame may have other columns, which stay.
+
+    Args:
+        model: the model.
+        table: a tensor, an array, nested lists, or a frame with the columns of the model.
+        row_ids: as in `infer`.
+
+    Returns:
+        A table of the same kind; nested lists come back as an array.
+
+    Raises:
+        ValueError: for a table without the columns of the model.
+        TypeError: for a mapping, or a column that does not hold numbers.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))  # edges are identities
+        >>> fill(model, [[2.0, float("nan")]])
+        array([[2., 2.]])
+    """
+    if isinstance(table, Mapping):
+        raise TypeError("fill takes a table; ask for values by name with infer")
+    if isinstance(table, Tensor):
+        found = _expected_cells(model, table, row_ids)
+        return torch.where(table.isnan(), found.to(table), table)
+    opened = open_table(table)
+    names = frame_names(model, opened.labels) if is_frame(table) else None
+    places = range(len(opened.labels)) if names is None else _places(opened.labels, names)
+    columns = [opened.column(place) for place in places]
+    cells = np.full((opened.rows, len(columns)), np.nan)
+    for place, column in enumerate(columns):
+        if column.storage not in ("float", "integer", "boolean", "empty"):
+            raise TypeError(
+                f"column {column.label!r} must hold numbers, but holds {column.storage} cells"
+            )
+        cells[~column.missing, place] = column.observed
+    expected = _expected_cells(model, torch.from_numpy(cells), row_ids).numpy()
+    fills = {
+        place: (column.missing, expected[column.missing, k])
+        for k, (place, column) in enumerate(zip(places, columns, strict=True))
+        if column.missing.any()
+    }
+    return opened.filled(fills)
+
+
+def _places(labels: Sequence[Any], names: Sequence[str]) -> list[int]:
+    missing = [name for name in names if name not in labels]
+    if missing:
+        raise ValueError(
+            f"the frame lacks the column {', '.join(map(repr, missing[:6]))} of the model; "
+            "add it, or ask with infer, which takes a frame with some of the columns"
+        )
+    return [list(labels).index(name) for name in names]
+
+
+def _expected_cells(model: Any, table: Tensor, row_ids: ArrayLike | None) -> Tensor:
+    """The expected table; of Bernoulli columns the more probable value."""
+    answer = model.infer(table, row_ids=row_ids)
+    found = torch.empty_like(table if table.is_floating_point() else table.double())
+    for leaf, columns in model.sections.positions.items():
+        part = answer.mean[leaf]
+        is_chance = isinstance(model.likelihood_specs[leaf], Bernoulli)
+        found[:, list(columns)] = ((part > 0.5).to(part) if is_chance else part).to(found)
+    return found
+
+
+def log_prob(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
+    """Refused: a VFG has no log-density in closed form.
+
+    Args:
+        model: the model.
+        table: ignored.
+        observed: ignored.
+
+    Raises:
+        ValueError: always, with what to use instead.
+    """
+    if model.sampling is not None:
+        raise ValueError(
+            "a VFG with sampled states has no log_prob in closed form; estimate it by importance "
+            "weighting with log_likelihood(table), or take the lower bound bound(table)"
+        )
+    raise ValueError(
+        "a VFG with deterministic states has no likelihood; use surrogate(table), build the model "
+        'with states="sampled" and use log_likelihood, or use a vfg.GaussianVFG'
+    )
 
 
 def classify(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
@@ -216,7 +318,7 @@ def traverse(
     _check_coordinate(model, node, coordinate)
     steps = as_tensor(values, "the values").reshape(-1)
     given = as_given(model, table, observed)
-    belief = _believe(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
+    belief = believe(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
     with evaluating(model):
         moved = [_decode_moved(model, belief, node, coordinate, float(step)) for step in steps]
     empty = given.table.new_zeros((given.rows, 0, model.sections.columns))
@@ -226,10 +328,19 @@ def traverse(
 # What the functions above share.
 
 
-def _believe(
-    model: VFG, given: Given, labels: Tensor | None, row_ids: Tensor, rounds: int
+def believe(
+    model: VFG,
+    given: Given,
+    labels: Tensor | None,
+    row_ids: Tensor,
+    rounds: int = ROUNDS,
+    *,
+    padded: bool = True,
 ) -> Belief:
+    """What messages say about rows, in padded tiles of a fixed size or as they are."""
     size = CHUNK.get(row_ids.device.type, OTHER_CHUNK)
+    if not padded:
+        size, row_ids = given.rows, torch.arange(given.rows, device=row_ids.device)
     with evaluating(model):
         return propagate_by_tiles(
             model,

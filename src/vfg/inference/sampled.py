@@ -13,15 +13,15 @@ from vfg.inference.answers import (
     DRAWS_FOR_QUANTILES,
     OTHER_TILE,
     TILE,
-    Answer,
     ByName,
+    GraphAnswer,
     Picture,
     Target,
     sorted_quantiles,
 )
 from vfg.inference.evidence import Given
 from vfg.inference.pools import Pool, SampledTile
-from vfg.inference.propagation import evaluating, placed, tiles
+from vfg.inference.propagation import evaluating, placed
 from vfg.inference.spread import continuous_columns
 from vfg.likelihoods import CategoricalLikelihood, GaussianLikelihood
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vfg.model import VFG
 
 
-class SampledAnswer(Answer):
+class SampledAnswer(GraphAnswer):
     """What a model with sampled states infers, from draws of its latent nodes.
 
     Latent nodes are drawn from q given the observed sections, nodes about which nothing is known
@@ -41,9 +41,10 @@ class SampledAnswer(Answer):
         model: the model.
         given: the evidence.
         targets: what was asked for.
-        labels: label per row, or None.
         row_ids: the ids of the rows.
         seed: of the draws.
+        padded: as in `GraphAnswer`.
+        labels: label per row, or None.
         importance: how many draws are weighed; 0 for none.
 
     Example:
@@ -60,24 +61,27 @@ class SampledAnswer(Answer):
         model: VFG,
         given: Given,
         targets: Sequence[Target],
-        labels: Tensor | None,
         row_ids: Tensor,
         seed: int,
+        padded: bool,
+        labels: Tensor | None,
         importance: int,
     ) -> None:
-        self._model, self._given, self._labels = model, given, labels
-        self._targets, self._row_ids, self._seed = tuple(targets), row_ids, seed
-        self._importance = importance
+        super().__init__(model, given, targets, row_ids, seed, padded)
+        self._labels, self._importance = labels, importance
 
-    @property
-    def joint(self) -> bool:
-        """Whether draws of different targets in one row belong together: always."""
-        return True
-
-    @property
-    def converged(self) -> Tensor:
-        """True for every row: nothing is iterated."""
-        return torch.ones(self._given.rows, dtype=torch.bool, device=self._given.table.device)
+    def select(self, rows: Sequence[int]) -> SampledAnswer:
+        chosen = torch.tensor(list(rows), dtype=torch.long, device=self._row_ids.device)
+        return SampledAnswer(
+            self._model,
+            self._given.select(chosen),
+            self._targets,
+            self._row_ids[chosen],
+            self._seed,
+            self._padded,
+            None if self._labels is None else self._labels[chosen],
+            self._importance,
+        )
 
     @cached_property
     def effective_sample_size(self) -> Tensor:
@@ -112,11 +116,8 @@ class SampledAnswer(Answer):
         for target in self._targets:
             likelihood = self._categorical(target)
             if likelihood is not None:
-                known = self._given.table[:, target.columns[0]]
-                table = self._code_table(target, likelihood).to(known)
-                codes = torch.arange(table.shape[1], device=table.device)
-                certain = (codes == known[:, None]).to(table)
-                found[target.name] = torch.where(known.isnan()[:, None], table, certain)
+                shares = self._code_table(target, likelihood)
+                found[target.name] = self._with_codes(target, shares)
         return found
 
     @torch.no_grad()
@@ -207,22 +208,22 @@ class SampledAnswer(Answer):
 
     def _sampled_tiles(self) -> Iterator[tuple[Tensor, Tensor, SampledTile]]:
         """Rows, their positions, and the padded tile in which they lie."""
-        given, device = self._given, self._row_ids.device
-        size = TILE.get(device.type, OTHER_TILE)
-        for rows, positions in tiles(self._row_ids, size):
-            labels = self._labels
+        given, labels = self._given, self._labels
+        for rows, positions, ids in self._own_tiles(
+            TILE.get(self._row_ids.device.type, OTHER_TILE)
+        ):
+            size = len(ids)
             evidence = {
                 block: placed(part.movedim(1, 0), rows, positions, size, torch.nan).movedim(0, 1)
                 for block, part in given.evidence.items()
             }
-            first = self._row_ids[rows[0]] // size * size
             tile = SampledTile(
                 self._model,
                 placed(given.cells, rows, positions, size, 0.0),
                 placed(given.seen, rows, positions, size, False),
                 None if labels is None else placed(labels, rows, positions, size, -1),
                 evidence,
-                row_ids=first + torch.arange(size, device=device),
+                row_ids=ids,
                 seed=self._seed,
                 importance=self._importance,
             )

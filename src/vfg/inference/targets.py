@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vfg.graph.checks import suggestion
 from vfg.inference.answers import Target
-from vfg.inputs import ArrayLike, Name, Tabular, as_tensor
+from vfg.inputs import (
+    ArrayLike,
+    Name,
+    Tabular,
+    as_tensor,
+    column_of,
+    coordinate_labels,
+    leaf_labels,
+)
 
 
 def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Target]:
@@ -32,7 +40,7 @@ def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Targ
     return [_target(model, name) for name in chosen]
 
 
-def as_row_ids(model: Tabular, row_ids: ArrayLike | None, rows: int) -> Tensor:
+def as_row_ids(model: nn.Module, row_ids: ArrayLike | None, rows: int) -> Tensor:
     """Distinct integers from 0 on, on the model's device; None means the position.
 
     Raises:
@@ -66,14 +74,12 @@ def _target(model: Tabular, name: Name) -> Target:
     columns: tuple[Name, ...] = graph.columns or ()
     if isinstance(name, str) and name in positions:
         found = positions[name]
-        own = graph.node(name).columns or ()
-        labels = tuple(str(c) for c in own) if own and isinstance(own[0], str) else None
-        return Target(name, name, found, labels or _labels(name, len(found)), (len(found),))
+        return Target(name, name, found, leaf_labels(model, name), (len(found),))
     if isinstance(name, str) and name in model.passing.schedule.place:
         width = graph.node(name).width
-        return Target(name, name, (), _labels(name, width), (width,))
-    if name in columns:
-        column = columns.index(name)
+        return Target(name, name, (), coordinate_labels(name, width), (width,))
+    column = column_of(model, name)
+    if column is not None:
         leaf = next(leaf for leaf, found in positions.items() if column in found)
         return Target(name, leaf, (column,), (str(name),), ())
     known = [*(node.name for node in graph.nodes), *map(str, columns)]
@@ -81,7 +87,3 @@ def _target(model: Tabular, name: Name) -> Target:
         f"the target {name!r} is not a leaf, column or latent node; "
         f"{suggestion(str(name), dict.fromkeys(known))}"
     )
-
-
-def _labels(name: str, width: int) -> tuple[str, ...]:
-    return (name,) if width == 1 else tuple(f"{name}[{k}]" for k in range(width))

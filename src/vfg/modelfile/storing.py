@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO
 
 import torch
 
 from vfg.files import write_atomically
-from vfg.model import VFG
 from vfg.modelfile.container import (
     Contents,
     blaming,
@@ -25,14 +24,14 @@ Device = torch.device | str | int
 FilePath = str | os.PathLike[str]
 
 
-def save(model: VFG, path: FilePath) -> None:
+def save(model: Any, path: FilePath) -> None:
     """Write a model to a file, whole or not at all.
 
     The file appears under its name only when everything is on the disk; one that was there before
     is replaced, and stays as it was if anything fails.
 
     Args:
-        model: the model, on any device.
+        model: a model of any kind, on any device, or a fitted `VFGImputer`, whose model is saved.
         path: where to; by convention its name ends in `.vfg`.
 
     Raises:
@@ -42,7 +41,7 @@ def save(model: VFG, path: FilePath) -> None:
 
     Example:
         >>> import tempfile, vfg
-        >>> model = VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2))
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save(model, f"{folder}/model.vfg")
         ...     load(f"{folder}/model.vfg").graph == model.graph
@@ -51,7 +50,7 @@ def save(model: VFG, path: FilePath) -> None:
     write_atomically(Path(path), dumps(model))
 
 
-def load(path: FilePath, device: Device | None = None) -> VFG:
+def load(path: FilePath, device: Device | None = None) -> Any:
     """Read a model from a file that `save` wrote, with the same weights bit for bit.
 
     Args:
@@ -77,7 +76,7 @@ def load(path: FilePath, device: Device | None = None) -> VFG:
         return _read(stream, os.fstat(stream.fileno()).st_size, device)
 
 
-def dumps(model: VFG) -> bytes:
+def dumps(model: Any) -> bytes:
     """The bytes that `save` writes; equal for equal models.
 
     Args:
@@ -89,17 +88,18 @@ def dumps(model: VFG) -> bytes:
 
     Example:
         >>> import vfg
-        >>> data = dumps(VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2)))
+        >>> data = dumps(vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2)))
         >>> dumps(loads(data)) == data
         True
     """
+    model = getattr(model, "model_", model)  # what a scikit-learn estimator has fitted
     data = packed(fields_of(model), model.state_dict())
     with blaming("this model cannot be saved: its file"):
         _rehearsed_contents(io.BytesIO(data), len(data))
     return data
 
 
-def loads(data: bytes, device: Device | None = None) -> VFG:
+def loads(data: bytes, device: Device | None = None) -> Any:
     """The model in the bytes that `dumps` returned; see `load`.
 
     Args:
@@ -128,7 +128,7 @@ def _rehearsed_contents(stream: BinaryIO, size: int) -> Contents:
     return contents
 
 
-def _read(stream: BinaryIO, size: int, device: Device | None) -> VFG:
+def _read(stream: BinaryIO, size: int, device: Device | None) -> Any:
     contents = _rehearsed_contents(stream, size)
     tensors = read_tensors(stream, contents)
     fields = contents.fields
@@ -136,5 +136,4 @@ def _read(stream: BinaryIO, size: int, device: Device | None) -> VFG:
         model = built(fields).to(getattr(torch, fields["dtype"]))
     # Assigned, not copied: each tensor keeps the dtype that it was saved with.
     model.load_state_dict(tensors, strict=True, assign=True)
-    # Of the only registered kind so far, or of the one that the caller knows to be in the file.
-    return cast(VFG, model.eval().to(torch.device("cpu" if device is None else device)))
+    return model.eval().to(torch.device("cpu" if device is None else device))

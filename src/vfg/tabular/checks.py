@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,27 +10,15 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_random_state
 
-from vfg.flows import Coupling
-from vfg.graph import Graph
-
 from .schema import check_labels
-from .tables import ArrayTable, open_table
+from .tables import Table, open_table
 
 SEEDS = 2**26
 """How many different seeds there are; training multiplies them, within 64 bits."""
-SETTINGS: dict[str, tuple[type, str]] = {
-    "graph": (Graph, "a vfg.Graph"),
-    "flow": (Coupling, "a vfg.Coupling"),
-    "schema": (Mapping, "a mapping from columns to kinds"),
-    "bounds": (Mapping, "a mapping from columns to pairs (lowest, highest)"),
-}
-"""Settings that are objects, None left aside: their types, and how to speak of them."""
-LEAST = {"members": 1, "mixtures": 0, "neighbours": 0, "width": 1, "steps": 1}
-"""Settings that count something, and the least that each may be."""
 
 
-def checked_table(table: Any, missing_values: Any, caller: str) -> Any:
-    """A table that has rows and columns and no infinite cells, as a frame or an array.
+def checked_table(table: Any, missing_values: Any, caller: str) -> Table:
+    """A table that has rows and columns and no infinite cells, opened.
 
     Args:
         table: a frame, an array, or nested sequences.
@@ -44,8 +31,8 @@ def checked_table(table: Any, missing_values: Any, caller: str) -> Any:
         TypeError: for sparse and lazy tables.
 
     Example:
-        >>> checked_table([[1, 2]], np.nan, "VFGImputer")
-        array([[1, 2]])
+        >>> checked_table([[1, 2]], np.nan, "VFGImputer").rows
+        1
     """
     if sparse.issparse(table):
         raise TypeError(
@@ -62,45 +49,18 @@ def checked_table(table: Any, missing_values: Any, caller: str) -> Any:
                 f"a minimum of 1 is required by {caller}."
             )
     opened.columns()
-    return opened.array if isinstance(opened, ArrayTable) else table
-
-
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings of an imputer that cannot be.
-
-    Args:
-        settings: its parameters by name.
-
-    Raises:
-        TypeError: for a graph, flow, schema or bounds of another type.
-        ValueError: for numbers that are not positive, or not whole where they count something.
-
-    Example:
-        >>> check_settings({"members": 0})
-        Traceback (most recent call last):
-        ValueError: members must be a whole number of at least 1, but is 0
-    """
-    given = {name: value for name, value in settings.items() if value is not None}
-    for name, (kind, words) in SETTINGS.items():
-        if name in given and not isinstance(given[name], kind):
-            raise TypeError(f"{name} must be {words} or None, but is {given[name]!r}")
-    for name, least in LEAST.items():
-        if name in given:
-            check_count(name, given[name], least)
-    budget = given.get("budget", 1.0)
-    if not (_is_number(budget, Real) and budget > 0):
-        raise ValueError(f"budget must be a positive number of seconds, but is {budget!r}")
+    return opened
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Refuse what is not a whole number, or too small."""
-    if not (_is_number(value, Integral) and value >= least):
+    if not (is_number(value, Integral) and value >= least):
         raise ValueError(f"{name} must be a whole number of at least {least}, but is {value!r}")
 
 
 def check_share(name: str, value: Any) -> None:
     """Refuse what is not a number between 0 and 1, both excluded."""
-    if not (_is_number(value, Real) and 0.0 < value < 1.0):
+    if not (is_number(value, Real) and 0.0 < value < 1.0):
         raise ValueError(f"{name} must be a number between 0 and 1, but is {value!r}")
 
 
@@ -129,5 +89,6 @@ def plain_marker(missing_values: Any) -> Any:
     return missing_values.item() if isinstance(missing_values, np.generic) else missing_values
 
 
-def _is_number(value: Any, kind: type) -> bool:
+def is_number(value: Any, kind: type) -> bool:
+    """Whether something is a number of a kind, and neither a truth value nor NaN."""
     return isinstance(value, kind) and not isinstance(value, bool) and not math.isnan(value)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -85,12 +86,19 @@ class Parts:
         linears: the linear models that they started from, or None.
         mixtures: of which the first ones kept the cells of the members aside, too.
         neighbours: which kept no cells aside; a row does not hear itself.
+        stack: the members as one model, if there is one already.
     """
 
     members: list[VFG]
     linears: list[GaussianVFG] | None
     mixtures: list[Mixture]
     neighbours: list[Neighbours]
+    stack: VFG | None = None
+
+    @cached_property
+    def stacked_members(self) -> VFG:
+        """The members as one model in evaluation mode."""
+        return (stacked(self.members) if self.stack is None else self.stack).eval()
 
     @property
     def present(self) -> Tensor:
@@ -160,7 +168,7 @@ def combine(
     number = min(number, FEWEST_MEMBERS) if hurried else number
     most = FEWEST_ROWS if hurried else max(FEWEST_ROWS, ROWS // number)
     reach = reach_of(values, observed)
-    stack = stacked(parts.members).eval()
+    stack = parts.stacked_members
     nearest = [place * len(parts.neighbours) // number for place in range(number)]
     kept = [
         _kept(parts, stack, values, observed, held[place], place, nearest[place], most, reach)

@@ -126,9 +126,18 @@ class Encoding:
             ValueError: for infinite cells, or other columns than those fitted.
         """
         opened = self._open(table)
-        values = np.empty((self.width, opened.rows))
-        observed = np.empty((self.width, opened.rows), dtype=bool)
-        for column in _labelled(opened.columns(), self.schema):
+        return self.encode_columns(_labelled(opened.columns(), self.schema), opened.rows)
+
+    def encode_columns(self, columns: Sequence[Column], rows: int) -> tuple[Array, Mask]:
+        """The matrix of some columns of a table; nothing is known of the others.
+
+        Args:
+            columns: under the labels of the schema.
+            rows: how many rows they have.
+        """
+        values = np.zeros((self.width, rows))
+        observed = np.zeros((self.width, rows), dtype=bool)
+        for column in columns:
             section = self.sections[column.label]
             values[section], observed[section] = self.parts[column.label].encode(column)
         return values.T, observed.T
@@ -142,7 +151,12 @@ class Encoding:
             table: with the columns that were fitted.
             columns: of the matrix.
         """
-        values, observed = self.encode(table)
+        return self.without_idle(*self.encode(table), columns)
+
+    def without_idle(
+        self, values: Array, observed: Mask, columns: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Some columns of a matrix as tensors; columns that tell nothing are no evidence."""
         for label in self.idle:
             observed[:, self.sections[label]] = False
         chosen = list(columns)
@@ -158,9 +172,7 @@ class Encoding:
 
     def gaps(self, table: Any) -> Mask:
         """Which cells of a table are missing, `(rows, columns)`."""
-        opened = self._open(table)
-        found = [opened.column(k).missing for k in range(len(opened.labels))]
-        return np.stack(found, axis=1) if found else np.zeros((opened.rows, 0), dtype=bool)
+        return self._open(table).missing
 
     def decode(self, values: Array, like: Any, scales: Mapping[Any, float] | None = None) -> Any:
         """A copy of a table whose gaps are filled from a matrix.
@@ -208,21 +220,6 @@ class Encoding:
             label: self._decoded(label, matrix[:, section], scales)
             for label, section in self.sections.items()
         }
-
-    def decode_rows(
-        self, values: Array, like: Any, scales: Mapping[Any, float] | None = None
-    ) -> Any:
-        """New rows from a matrix, such as samples, as a table of the kind and dtypes of another.
-
-        Args:
-            values: the matrix `(rows, width)`.
-            like: a table with the columns that were fitted; it may have no rows.
-            scales: the deviation of the errors of `values`, as in `decode`.
-        """
-        opened = self._open(like)
-        columns = self.decode_columns(values, scales)
-        cells = [None if self.parts[k].empty else columns[k] for k in columns]
-        return opened.rebuilt(cells, len(values))
 
     def probabilities(self, label: Label, values: Array, scale: float | None = None) -> Array:
         """The probabilities of a column's categories, `(rows, categories)`.

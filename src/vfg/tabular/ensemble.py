@@ -20,7 +20,7 @@ from vfg.training.history import History
 from vfg.training.loop import Run
 from vfg.training.masking import Masking
 from vfg.training.progress import Progress
-from vfg.training.settings import Settings
+from vfg.training.settings import FitSettings
 
 from .combining import Combination, Parts, combine
 from .forest import stacked, tiled, unstack
@@ -100,7 +100,7 @@ def bent(
             member.spread.load_state_dict(members[0].spread.state_dict())
         else:
             _calibrate(member, values, observed, own, seed + k)
-    parts = Parts(members, linears, mixtures, neighbours)
+    parts = Parts(members, linears, mixtures, neighbours, model)
     return (
         parts,
         combine(parts, values, observed, held, seed=seed, hurried=budget is not None),
@@ -229,7 +229,7 @@ def _train(
     seen = tiled(observed, plan.members).to(device)
     model.to(device)
     pace = min(plan.steps, EPOCH if budget is None else HURRIED)
-    settings = Settings(
+    settings = FitSettings(
         masking=MASKING, layerwise=False, beta=0.0, warmup=0, free_bits=0.0,
         epochs=max(1, plan.steps // pace), steps=pace, budget=budget, batch=plan.batch,
         rate=plan.rate, weight_decay=1e-2, clip=1.0, validation=0.0, patience=None, scale=True,

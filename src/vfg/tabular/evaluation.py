@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from vfg.inference.variables import central_levels
+
 from .cells import Array, Label, Mask
 from .checks import check_share
+from .tables import Table
 
 if TYPE_CHECKING:
     from .model import TableModel
@@ -102,31 +105,85 @@ class Evaluation:
         return float(np.average(np.array(scores)[known], weights=hidden[known]))
 
 
+def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
+    """Known cells of a table to hide, drawn one by one; every row keeps at least one.
+
+    Args:
+        table: an opened table.
+        share: of the known cells to hide.
+        seed: decides which.
+        keep: how many known cells every column keeps at least; columns with fewer are not hidden
+            from. A model that is fitted without the hidden cells needs two.
+
+    Returns:
+        A mask `(rows, columns)`.
+
+    Raises:
+        ValueError: for a share that is not between 0 and 1.
+
+    Example:
+        >>> from vfg.tabular.tables import open_table
+        >>> hold_out(open_table(np.zeros((100, 2))), 0.3, seed=0).sum(0).tolist()
+        [33, 24]
+    """
+    check_share("share", share)
+    known = ~table.missing
+    # A stream of its own: gaps made with the same seed would else be the very cells to hide.
+    chosen = known & (np.random.default_rng([seed, HIDING]).random(known.shape) < share)
+    alone = known.any(1) & (chosen == known).all(1)
+    chosen[np.flatnonzero(alone), known[alone].argmax(1)] = False
+    chosen[:, (known & ~chosen).sum(0) < keep] = False
+    return np.asarray(chosen)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A table some of whose cells are hidden, encoded.
+
+    Attributes:
+        values: the truth, `(rows, columns that the model knows)`.
+        shown: which entries the model may see.
+        hidden: which entries are hidden. Categories that no shown cell has are not among them.
+    """
+
+    values: Array
+    shown: Mask
+    hidden: Mask
+
+    @classmethod
+    def of(cls, model: TableModel, table: Table, hidden: Mask) -> HeldOut:
+        """Encode a table of the model's columns with some cells hidden."""
+        encoded, observed = model.encode(table)
+        seen = observed.numpy()
+        entries = np.zeros(seen.shape, dtype=bool)
+        labels = list(model.encoding.schema)
+        for label, places in sections_of(model).items():
+            entries[:, places] = hidden[:, labels.index(label)][:, None]
+        entries &= seen
+        return cls(encoded.numpy(), seen & ~entries, entries)
+
+
 def evaluate(
-    model: TableModel, table: Any, *, share: float, level: float, draws: int, seed: int
+    model: TableModel, table: Table, hidden: Mask, *, level: float, seed: int
 ) -> Evaluation:
-    """Hide known cells of a table, fill them, and compare.
+    """Fill hidden cells of a table, and compare.
 
     Args:
         model: the fitted model.
         table: with the columns that were fitted.
-        share: of the known cells to hide, one per row at least being left.
+        hidden: which cells are hidden, `(rows, columns)`.
         level: of the intervals whose coverage is measured.
-        draws: how many draws the intervals are read from.
-        seed: decides which cells.
+        seed: of the draws behind them.
 
     Raises:
-        ValueError: for a share or level that is not between 0 and 1.
+        ValueError: for a level that is not between 0 and 1.
     """
-    check_share("share", share)
     check_share("level", level)
-    values, observed = model.encode(table)
-    hidden = _hidden(model, observed.numpy(), share, seed)
-    shown = observed & ~torch.from_numpy(hidden)
+    held = HeldOut.of(model, table, hidden)
+    values, shown = torch.from_numpy(held.values), torch.from_numpy(held.shown)
     means = model.means(values, shown).numpy()
-    levels = [0.5 - level / 2, 0.5 + level / 2]
-    ends = model.quantiles(values, shown, levels, draws=draws, seed=seed).numpy()
-    return compared(model, values.numpy(), hidden, means, level, (ends[0], ends[1]))
+    ends = model.quantiles(values, shown, central_levels(level), seed=seed).numpy()
+    return compared(model, held.values, held.hidden, means, level, (ends[0], ends[1]))
 
 
 def compared(
@@ -162,23 +219,6 @@ def sections_of(model: TableModel) -> dict[Label, list[int]]:
         for label, section in model.encoding.sections.items()
         if label not in model.encoding.idle
     }
-
-
-def _hidden(model: TableModel, observed: Array, share: float, seed: int) -> Array:
-    """Whole sections, drawn cell by cell; rows keep at least one."""
-    # A stream of its own: gaps made with the same seed would else be the very cells to hide.
-    generator = np.random.default_rng([seed, HIDING])
-    hidden = np.zeros_like(observed)
-    sections = list(sections_of(model).values())
-    if not sections:
-        return hidden
-    known = np.stack([observed[:, places].all(1) for places in sections], axis=1)
-    chosen = known & (generator.random(known.shape) < share)
-    alone = known.any(1) & (chosen == known).all(1)
-    chosen[np.flatnonzero(alone), known[alone].argmax(1)] = False
-    for k, places in enumerate(sections):
-        hidden[:, places] = chosen[:, k : k + 1]
-    return hidden
 
 
 def _score(

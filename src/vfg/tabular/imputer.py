@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import fields
 from typing import Any, Self
 
 import numpy as np
@@ -14,19 +16,19 @@ from torch import Tensor
 from vfg.flows import Coupling
 from vfg.frames import is_frame
 from vfg.graph import Graph
+from vfg.inference.variables import central_levels
 from vfg.modelfile import dumps, loads
 
-from .cells import Array, Mask
-from .checks import as_seed, check_count, check_settings, check_share, checked_table, plain_marker
-from .encoding import Encoding
-from .evaluation import Evaluation, evaluate
-from .learning import Wishes, learn, learn_on
+from .cells import Array
+from .checks import as_seed, check_count, check_share, checked_table, plain_marker
+from .evaluation import Evaluation, evaluate, hold_out
+from .filling import MissingCells
 from .model import TableModel, answering_device
 from .outputs import feature_names, finished
 from .schema import Schema
+from .settings import ImputerSettings
+from .tables import ArrayTable, Table
 
-DRAWS = 60
-"""How many draws the ends of intervals are read from."""
 ROWS_OF_A_PART = 2**18
 """By how many rows long arrays are filled."""
 
@@ -139,17 +141,17 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ValueError: for infinite cells, no rows or columns, or settings that cannot be.
             TypeError: for sparse tables and cells of unknown kinds.
         """
-        check_settings(self.get_params(deep=False))
+        settings = self._settings()
         known: TableModel | None = getattr(self, "model_", None) if self.warm_start else None
         table = self._table(X, reset=known is None)
-        wishes = self._wishes()
-        self.model_ = (
-            learn(self._encoding(table), table, wishes)
-            if known is None
-            else learn_on(known, table, wishes)
-        ).to(answering_device(self.device))
-        self.schema_ = self.model_.encoding.schema
-        self.gaps_in_fit_ = self.model_.gaps(table).any(0)
+        model = TableModel(settings) if known is None else deepcopy(known)
+        if known is None:
+            model.fit(table)
+        else:
+            model.refit(table, settings)
+        self.model_ = model
+        self.schema_ = model.encoding.schema
+        self.gaps_in_fit_ = table.missing.any(0)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -163,8 +165,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         table = self._table(X, reset=False)
-        gaps = self.model_.gaps(table)
-        return finished(self, self._filled(table, gaps), gaps, indicate=True)
+        return finished(self, self._filled(table), table.missing, indicate=True)
 
     def sample(self, X: Any, n: int = 5, *, random_state: Any = 0) -> Any:
         """Draw the gaps of a table several times, jointly within each row: multiple imputation.
@@ -180,11 +181,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         check_count("n", n)
-        table = self._table(X, reset=False)
-        gaps = self.model_.gaps(table)
-        values, observed, ids = self._rows_with_gaps(table, gaps)
-        drawn = self.model_.draws(values, observed, int(n), as_seed(random_state), ids)
-        tables = self._tables(table, gaps, drawn)
+        cells = MissingCells(self.model_, self._table(X, reset=False))
+        tables = self._tables(cells, cells.draws(int(n), as_seed(random_state)))
         return np.stack(tables) if isinstance(tables[0], np.ndarray) else tables
 
     def predict_interval(
@@ -208,12 +206,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         check_share("level", level)
-        table = self._table(X, reset=False)
-        gaps = self.model_.gaps(table)
-        values, observed, ids = self._rows_with_gaps(table, gaps)
-        levels, seed = [0.5 - level / 2, 0.5 + level / 2], as_seed(random_state)
-        ends = self.model_.quantiles(values, observed, levels, draws=DRAWS, seed=seed, ids=ids)
-        low, high = self._tables(table, gaps, ends)
+        cells = MissingCells(self.model_, self._table(X, reset=False))
+        ends = cells.quantiles(central_levels(level), as_seed(random_state))
+        low, high = self._tables(cells, ends)
         return low, high
 
     def score_samples(self, X: Any) -> Array:
@@ -229,8 +224,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             `(rows,)`; 0 for a row without observed cells.
         """
         check_is_fitted(self)
-        values, observed = self.model_.encode(self._table(X, reset=False))
-        return self.model_.log_prob(values, observed).numpy()
+        return self.model_.log_prob(self._table(X, reset=False))
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean of `score_samples`, so that model selection works."""
@@ -243,8 +237,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             X: a table with the columns that were fitted.
         """
         check_is_fitted(self)
-        values, observed = self.model_.encode(self._table(X, reset=False))
-        return self.model_.embed(values, observed).numpy()
+        return self.model_.embed(self._table(X, reset=False))
 
     def evaluate(
         self, X: Any, *, share: float = 0.1, level: float = 0.9, random_state: Any = 0
@@ -266,7 +259,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         table = self._table(X, reset=False)
         seed = as_seed(random_state)
-        return evaluate(self.model_, table, share=share, level=level, draws=DRAWS, seed=seed)
+        hidden = hold_out(table, share, seed)
+        return evaluate(self.model_, table, hidden, level=level, seed=seed)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns that `transform` returns.
@@ -304,64 +298,39 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     # Private.
 
-    def _table(self, X: Any, *, reset: bool) -> Any:
+    def _table(self, X: Any, *, reset: bool) -> Table:
+        """The checked table; every column is read once."""
         table = checked_table(X, plain_marker(self.missing_values), type(self).__name__)
-        validate_data(self, X if is_frame(X) else table, reset=reset, skip_check_array=True)
+        given = X if is_frame(X) or not isinstance(table, ArrayTable) else table.array
+        validate_data(self, given, reset=reset, skip_check_array=True)
         return table
 
-    def _encoding(self, table: Any) -> Encoding:
-        schema, marker = self.schema, plain_marker(self.missing_values)
-        if not isinstance(schema, Schema):
-            schema = Schema.infer(table, schema, missing_values=marker)
-        if self.bounds is not None:
-            schema = schema.bounded(self.bounds)
-        return Encoding.fit(schema, table, missing_values=marker, margin=0.0)
-
-    def _wishes(self) -> Wishes:
-        return Wishes(
-            graph=self.graph,
-            bend=self.bend,
-            members=self.members,
-            mixtures=self.mixtures,
-            neighbours=self.neighbours,
-            width=self.width,
-            flow=self.flow,
-            steps=self.steps,
-            budget=self.budget,
+    def _settings(self) -> ImputerSettings:
+        """The parameters that decide the model."""
+        own = {f.name for f in fields(ImputerSettings)}
+        chosen = {name: value for name, value in self.get_params(deep=False).items() if name in own}
+        return ImputerSettings(
+            **{**chosen, "missing_values": plain_marker(self.missing_values)},
             progress=bool(self.verbose),
-            device=self.device,
             seed=as_seed(self.random_state),
         )
 
-    def _filled(self, table: Any, gaps: Mask) -> Any:
-        """The table with expected values in its gaps."""
-        numbers = isinstance(table, np.ndarray) and table.dtype.kind == "f"
-        if not numbers or len(gaps) <= ROWS_OF_A_PART:
-            return self._filled_part(table, gaps)
+    def _filled(self, table: Table) -> Any:
+        """The table with expected values in its missing cells."""
+        numbers = isinstance(table, ArrayTable) and table.array.dtype.kind == "f"
+        if not numbers or table.rows <= ROWS_OF_A_PART:
+            cells = MissingCells(self.model_, table)
+            return cells.filled(cells.means())
         # Parts take turns in the same memory; ids go on, so that their bits are those of the whole.
-        filled = np.empty_like(table)
-        for start in range(0, len(gaps), ROWS_OF_A_PART):
-            part = slice(start, start + ROWS_OF_A_PART)
-            filled[part] = self._filled_part(table[part], gaps[part], start)
+        assert isinstance(table, ArrayTable)
+        filled = np.empty_like(table.array)
+        for start in range(0, table.rows, ROWS_OF_A_PART):
+            part = ArrayTable(table.array[start : start + ROWS_OF_A_PART], table.marker)
+            cells = MissingCells(self.model_, part, start)
+            filled[start : start + ROWS_OF_A_PART] = cells.filled(cells.means())
         return filled
 
-    def _filled_part(self, table: Any, gaps: Mask, first: int = 0) -> Any:
-        values, observed, rows = self._rows_with_gaps(table, gaps)
-        return self._decoded(table, gaps, self.model_.means(values, observed, first + rows))
-
-    def _rows_with_gaps(self, table: Any, gaps: Mask) -> tuple[Tensor, Tensor, Tensor]:
-        """Encoded values, evidence and positions of the rows that something is missing from."""
-        rows = torch.from_numpy(np.flatnonzero(gaps.any(1)))
-        values, observed = self.model_.encode(table)
-        return values[rows], observed[rows], rows
-
-    def _decoded(self, table: Any, gaps: Mask, found: Tensor) -> Any:
-        """The table, its gaps filled from a matrix of the rows that have some."""
-        whole = np.zeros((len(gaps), self.model_.encoding.width))
-        whole[gaps.any(1)] = self.model_.spread_out(found)
-        return self.model_.encoding.decode(whole, table)
-
-    def _tables(self, table: Any, gaps: Mask, matrices: Tensor) -> list[Any]:
+    def _tables(self, cells: MissingCells, matrices: Tensor) -> list[Any]:
         """One filled table per matrix."""
-        filled = (self._decoded(table, gaps, matrix) for matrix in matrices)
-        return [finished(self, one, gaps, indicate=False) for one in filled]
+        filled = (cells.filled(matrix) for matrix in matrices)
+        return [finished(self, one, cells.missing, indicate=False) for one in filled]

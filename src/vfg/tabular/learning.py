@@ -1,16 +1,16 @@
-"""Learning a `TableModel`: which columns, which graph, linear start, members."""
+"""Fitting the parts of a `TableModel`: which columns, which graph, linear start, members."""
 
 from __future__ import annotations
 
 import time
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from vfg.flows import Coupling
+from vfg.gaussian import GaussianVFG
 from vfg.graph import Graph
 from vfg.model import VFG
 from vfg.training.distributed import chosen_device
@@ -21,119 +21,136 @@ from .combining import Combination, Parts
 from .encoding import Encoding
 from .ensemble import bent
 from .linear import fit_linear, star
-from .model import TableModel
+from .mixtures import Mixture
+from .neighbours import Neighbours
 from .plan import FEWEST_ROWS, MOST_COLUMNS, MOST_ROWS, planned
-from .tables import listed
+from .schema import Schema
+from .settings import ImputerSettings
+from .tables import Table, listed
+
+if TYPE_CHECKING:
+    from .model import TableModel
 
 ENOUGH = 0.15
 """The share of a budget that the linear model may take; beyond it nothing is bent."""
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What a user asks for; None leaves a choice to the table's shape."""
+@dataclass
+class FittedParts:
+    """All that a table's model is made of; see `vfg.TableModel.of_parts`."""
 
-    graph: Graph | None = None
-    bend: bool = True
-    members: int | None = None
-    mixtures: int | None = None
-    neighbours: int | None = None
-    width: int | None = None
-    flow: Coupling | None = None
-    steps: int | None = None
-    budget: float | None = None
-    progress: bool = False
-    device: str | torch.device | None = None
-    seed: int = 0
+    encoding: Encoding
+    columns: list[int]
+    linear: GaussianVFG | None
+    combination: Combination
+    members: list[VFG] = field(default_factory=list)
+    mixtures: list[Mixture] = field(default_factory=list)
+    neighbours: list[Neighbours] = field(default_factory=list)
+    stack: VFG | None = None
+    history: History | None = None
 
 
-def learn(encoding: Encoding, table: Any, wishes: Wishes) -> TableModel:
-    """Fit everything to a table.
+def fit_parts(
+    table: Table, settings: ImputerSettings, start: TableModel | None = None
+) -> FittedParts:
+    """Fit everything to a table; every column is read once.
 
     Args:
-        encoding: of the table.
-        table: with gaps.
-        wishes: sizes, budget and seed.
-
-    Returns:
-        The fitted model.
+        table: with missing cells.
+        settings: sizes, budget and seed.
+        start: a fitted model whose encoding and graph stay and whose members go on; it stays as it
+            is. None begins anew.
 
     Raises:
         ValueError: for a graph whose leaves are not the columns of the table.
     """
+    if start is not None:
+        encoding, columns = start.encoding, start.columns
+        graph = None if start.linear is None else start.linear.graph
+        whole = encoding.evidence(table, range(encoding.width))
+        members = [deepcopy(member).cpu() for member in start.bent] or None
+        return _fit_to_matrix(encoding, columns, graph, whole, settings, members)
+    encoding = fit_encoding(table, settings)
     whole = encoding.evidence(table, range(encoding.width))
-    columns, graph = known_columns(encoding, whole, wishes)
-    return _learned(encoding, columns, graph, whole, wishes, None)
+    columns, graph = known_columns(encoding, whole, settings)
+    return _fit_to_matrix(encoding, columns, graph, whole, settings, None)
 
 
-def learn_on(model: TableModel, table: Any, wishes: Wishes) -> TableModel:
-    """Go on from a fitted model, with more steps or other rows of the same columns.
-
-    Encoding and graph stay, members go on from where they are, and the linear model, the mixtures
-    and the neighbours, which need no start, are fitted anew. The given model stays as it is.
-    """
-    graph = None if model.linear is None else model.linear.graph
-    members = [deepcopy(member).cpu() for member in model.bent] or None
-    whole = model.encoding.evidence(table, range(model.encoding.width))
-    return _learned(model.encoding, model.columns, graph, whole, wishes, members)
+def fit_encoding(table: Table, settings: ImputerSettings) -> Encoding:
+    """The encoding of a table whose filled cells keep to the observed range."""
+    schema, marker = settings.schema, settings.missing_values
+    if not isinstance(schema, Schema):
+        schema = Schema.infer(table, schema, missing_values=marker)
+    if settings.bounds is not None:
+        schema = schema.bounded(settings.bounds)
+    return Encoding.fit(schema, table, missing_values=marker, margin=0.0)
 
 
-def _learned(
+def _fit_to_matrix(
     encoding: Encoding,
     columns: list[int],
     graph: Graph | None,
     whole: tuple[Tensor, Tensor],
-    wishes: Wishes,
+    settings: ImputerSettings,
     members: list[VFG] | None,
-) -> TableModel:
+) -> FittedParts:
     begun = time.monotonic()
     plain = Combination.of_members(len(columns))
-    values, observed = _matrix(whole, columns, wishes.seed)
+    values, observed = _matrix(whole, columns, settings.seed)
     if graph is None:
-        return TableModel(encoding, columns, None, [], [], [], plain)
-    linear = fit_linear(graph, values, observed, wishes.seed)
+        return FittedParts(encoding, columns, None, plain)
+    linear = fit_linear(graph, values, observed, settings.seed)
     spent = time.monotonic() - begun
-    if not can_bend(graph, len(values), wishes.bend) or _is_late(spent, wishes.budget):
-        return TableModel(encoding, columns, linear, [], [], [], plain)
-    left = None if wishes.budget is None else wishes.budget - spent
+    late = _is_late(spent, settings.budget)
+    if not supports_deep(graph, len(values), settings.bend) or late:
+        return FittedParts(encoding, columns, linear, plain)
+    left = None if settings.budget is None else settings.budget - spent
     unordered = encoding.unordered[columns]
-    parts, combination, history = _bent(graph, values, observed, unordered, wishes, left, members)
-    model = TableModel(
-        encoding, columns, linear, parts.members, parts.mixtures, parts.neighbours, combination
+    parts, combination, history = _fit_ensemble(
+        graph, values, observed, unordered, settings, left, members
     )
-    model.history = history
-    return model
+    return FittedParts(
+        encoding,
+        columns,
+        linear,
+        combination,
+        parts.members,
+        parts.mixtures,
+        parts.neighbours,
+        parts.stacked_members,
+        history,
+    )
 
 
-def _bent(
+def _fit_ensemble(
     graph: Graph,
     values: Tensor,
     observed: Tensor,
     unordered: Tensor,
-    wishes: Wishes,
+    settings: ImputerSettings,
     budget: float | None,
     members: list[VFG] | None,
 ) -> tuple[Parts, Combination, History]:
     plan = planned(
         *values.shape,
         known=float(observed.double().mean()),
-        members=wishes.members if members is None else len(members),
-        mixtures=wishes.mixtures,
+        members=settings.members if members is None else len(members),
+        mixtures=settings.mixtures,
         # Rows know nothing of a given graph.
-        neighbours=wishes.neighbours if wishes.graph is None else 0,
-        width=wishes.width,
-        flow=wishes.flow,
-        steps=wishes.steps,
+        neighbours=settings.neighbours if settings.graph is None else 0,
+        width=settings.width,
+        flow=settings.flow,
+        steps=settings.steps,
     )
     return bent(
         graph,
         values,
         observed,
         plan,
-        seed=wishes.seed,
+        seed=settings.seed,
         budget=budget,
-        progress=wishes.progress,
-        device=chosen_device(wishes.device),
+        progress=settings.progress,
+        device=chosen_device(settings.device),
         unordered=unordered,
         members=members,
     )
@@ -150,7 +167,7 @@ def _matrix(whole: tuple[Tensor, Tensor], columns: list[int], seed: int) -> tupl
 
 
 def known_columns(
-    encoding: Encoding, whole: tuple[Tensor, Tensor], wishes: Wishes
+    encoding: Encoding, whole: tuple[Tensor, Tensor], settings: ImputerSettings
 ) -> tuple[list[int], Graph | None]:
     """The columns of the matrix that models know, leaf by leaf, and a graph over them.
 
@@ -160,7 +177,7 @@ def known_columns(
     Args:
         encoding: of the table.
         whole: its matrix, and which of its entries are evidence.
-        wishes: a graph over the columns of the table, or the width of a root over all of them.
+        settings: a graph over the columns of the table, or the width of a root over all of them.
 
     Returns:
         The columns, and the graph; None if no column tells anything.
@@ -168,15 +185,15 @@ def known_columns(
     Raises:
         ValueError: for a graph whose leaves are not the columns of the table.
     """
-    if wishes.graph is not None:
-        return _graph_over(wishes.graph, encoding)
+    if settings.graph is not None:
+        return _graph_over(settings.graph, encoding)
     active = [label for label in encoding.sections if label not in encoding.idle]
     active.sort(key=lambda label: _contents(*(part[:, encoding.sections[label]] for part in whole)))
     columns = [place for label in active for place in _places(encoding, label)]
     if not active:
         return columns, None
     widths = [len(_places(encoding, label)) for label in active]
-    plan = planned(1000, len(columns), width=wishes.width)
+    plan = planned(1000, len(columns), width=settings.width)
     return columns, star(widths, plan.width)
 
 
@@ -247,16 +264,16 @@ def _check_labels(labels: dict[str, tuple[Label, ...]], encoding: Encoding) -> N
         )
 
 
-def can_bend(graph: Graph, rows: int, wanted: bool = True) -> bool:
-    """Whether there is enough to learn from, and the graph has a bent form.
+def supports_deep(graph: Graph, rows: int, wanted: bool = True) -> bool:
+    """Whether there is enough to learn from, and the graph has a nonlinear form.
 
     Trees of flows have, if all latent nodes are of one width that no leaf exceeds.
 
     Example:
-        >>> can_bend(Graph.star({"a": 1, "b": 1}, width=2), rows=100)
+        >>> supports_deep(Graph.star({"a": 1, "b": 1}, width=2), rows=100)
         True
         >>> network = Graph.from_bayesian_network([("a", "c"), ("b", "c"), ("a", "b")])
-        >>> can_bend(network, rows=100)
+        >>> supports_deep(network, rows=100)
         False
     """
     if not wanted or rows < FEWEST_ROWS or not 2 <= len(graph.leaves) <= MOST_COLUMNS:

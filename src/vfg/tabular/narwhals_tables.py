@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,9 @@ class NarwhalsTable(Table):
     def __init__(self, frame: Any, marker: Any) -> None:
         self.frame: nw.DataFrame[Any] = nw.from_native(frame, eager_only=True)
         super().__init__(self.frame.columns, len(self.frame), marker)
-        self._read: dict[int, Column] = {}
 
-    def column(self, position: int) -> Column:
-        if position not in self._read:  # a table is encoded, looked through for gaps, and filled
-            series = self._series(position)
-            self._read[position] = read_series(self.labels[position], series, self.marker)
-        return self._read[position]
+    def _read(self, position: int) -> Column:
+        return read_series(self.labels[position], self._series(position), self.marker)
 
     def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         changed = []
@@ -39,16 +35,6 @@ class NarwhalsTable(Table):
             keep = nw.new_series("keep", ~missing, nw.Boolean(), backend=series.implementation)
             changed.append(series.zip_with(keep, new).alias(series.name))
         return self._native(self.frame.with_columns(*changed))
-
-    def rebuilt(self, columns: Sequence[Array | None], rows: int) -> Any:
-        series = [self._rebuilt(self._series(k), one, rows) for k, one in enumerate(columns)]
-        return self._native(series[0].to_frame().with_columns(*series[1:]))
-
-    def _rebuilt(self, like: nw.Series[Any], values: Array | None, rows: int) -> nw.Series[Any]:
-        if values is not None:
-            return written(values, like)
-        dtype = None if isinstance(like.dtype, nw.Unknown) else like.dtype
-        return _series([self.nothing] * rows, like, dtype)
 
     def _native(self, frame: nw.DataFrame[Any]) -> Any:
         """The frame of its own library; Arrow has kinds of categories that narwhals cannot say."""

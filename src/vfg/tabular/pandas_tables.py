@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ class PandasTable(Table):
         super().__init__(list(frame.columns), len(frame), marker)
         self.frame = frame
 
-    def column(self, position: int) -> Column:
+    def _read(self, position: int) -> Column:
         return read_series(self.labels[position], self.frame.iloc[:, position], self.marker)
 
     def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
@@ -42,16 +42,6 @@ class PandasTable(Table):
         for position, (missing, values) in fills.items():
             series = self.frame.iloc[:, position]
             result.isetitem(position, _merged(series, missing, values))
-        return result
-
-    def rebuilt(self, columns: Sequence[Array | None], rows: int) -> Any:
-        written = {}
-        for position, values in enumerate(columns):
-            like = self.frame.iloc[:, position]
-            cells = [self.nothing] * rows if values is None else _as_dtype(values, like)
-            written[position] = pd.Series(cells, dtype=like.dtype)
-        result = pd.DataFrame(written, index=range(rows))
-        result.columns = self.frame.columns
         return result
 
 

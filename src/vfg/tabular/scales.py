@@ -155,11 +155,18 @@ class Scale(ColumnEncoding):
         return standard[None], observed
 
     def decode(self, values: Array, scale: float | None = None) -> Array:
+        return self._result(self.numbers(values))
+
+    def numbers(self, values: Array) -> Array:
+        """Numbers, or ticks of the clock, within the limits and before they are rounded.
+
+        Args:
+            values: `(rows, 1)`.
+        """
         if self.empty:
-            return self._result(np.full(len(values), np.nan))
+            return np.full(len(values), np.nan)
         standard = np.zeros(len(values)) if self.constant else values[:, 0]
-        numbers = standard * self.deviation + self.centre
-        return self._result(np.clip(numbers, *self._open_limits()))
+        return np.clip(standard * self.deviation + self.centre, *self._open_limits())
 
     def _open_limits(self) -> tuple[float, float]:
         low = -math.inf if self.floor is None else self.floor

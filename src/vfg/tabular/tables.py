@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from numbers import Number
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vfg.frames import is_frame
+from vfg.graph.checks import suggestion
 
 from .cells import (
     STORAGE_OF_KIND,
@@ -46,14 +48,21 @@ class Table(ABC):
         self.labels = tuple(labels)
         self.rows = rows
         self.marker = marker
+        self._columns: dict[int, Column] = {}
 
     @property
     def nothing(self) -> Any:
         """What a missing cell is written as: the marker, if there is one."""
         return None if is_absent(self.marker) else self.marker
 
-    @abstractmethod
     def column(self, position: int) -> Column:
+        """One column, read when it is first asked for."""
+        if position not in self._columns:
+            self._columns[position] = self._read(position)
+        return self._columns[position]
+
+    @abstractmethod
+    def _read(self, position: int) -> Column:
         """Read one column."""
 
     @abstractmethod
@@ -65,14 +74,11 @@ class Table(ABC):
                 these cells; columns that are not named come back as they are.
         """
 
-    @abstractmethod
-    def rebuilt(self, columns: Sequence[Array | None], rows: int) -> Any:
-        """A new table of the same kind and dtypes.
-
-        Args:
-            columns: the values of its columns, None for one without any cell.
-            rows: how many rows it has.
-        """
+    @cached_property
+    def missing(self) -> Mask:
+        """Which cells are missing, `(rows, columns)`."""
+        found = [self.column(position).missing for position in range(len(self.labels))]
+        return np.stack(found, axis=1) if found else np.zeros((self.rows, 0), dtype=bool)
 
     def columns(self) -> list[Column]:
         """Read every column.
@@ -106,7 +112,7 @@ class ArrayTable(Table):
             turned[:, start : start + BLOCK] = self.array[start : start + BLOCK].T
         return turned
 
-    def column(self, position: int) -> Column:
+    def _read(self, position: int) -> Column:
         cells = self.by_column[position]
         if cells.dtype.kind == "O":
             return read_cells(position, cells, self.marker)
@@ -130,26 +136,74 @@ class ArrayTable(Table):
             result[fills[position][0], position] = values
         return result
 
-    def rebuilt(self, columns: Sequence[Array | None], rows: int) -> Array:
-        written = [
-            self._blank(rows) if values is None else self._written(values, self.array[:, position])
-            for position, values in enumerate(columns)
-        ]
-        dtype = _wide_enough(self.array.dtype, written)
-        result = np.empty((rows, len(columns)), dtype=dtype)
-        for position, values in enumerate(written):
-            result[:, position] = values
-        return result
-
     def _written(self, values: Array, cells: Array) -> Array:
         """New cells in the dtype of the array, or in the type that its objects have."""
         if cells.dtype.kind != "O":
             return cast(values, cells.dtype)
         return as_cells(values, cells[~read_cells(0, cells, self.marker).missing])
 
-    def _blank(self, rows: int) -> Array:
-        cell = np.nan if self.array.dtype.kind == "f" and self.nothing is None else self.nothing
-        return np.full(rows, cell, dtype=object).astype(self.array.dtype)
+
+class TableView(Table):
+    """Some columns of a table, in any order, and with some of their cells hidden.
+
+    Args:
+        table: the whole table.
+        positions: of the columns in the whole table.
+        hidden: cells that count as missing, `(rows, columns of the view)`; None hides none.
+
+    Example:
+        >>> view = TableView(open_table([[1.0, 2.0], [3.0, 4.0]]), [1], np.array([[True], [False]]))
+        >>> view.column(0).observed
+        array([4.])
+        >>> view.filled({0: (view.missing[:, 0], np.array([9.0]))})
+        array([[1., 9.],
+               [3., 4.]])
+    """
+
+    def __init__(self, table: Table, positions: Sequence[int], hidden: Mask | None = None) -> None:
+        super().__init__([table.labels[k] for k in positions], table.rows, table.marker)
+        self.table, self.positions, self.hidden = table, list(positions), hidden
+
+    def _read(self, position: int) -> Column:
+        column = self.table.column(self.positions[position])
+        if self.hidden is None:
+            return column
+        return replace(column, missing=column.missing | self.hidden[:, position])
+
+    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+        return self.table.filled({self.positions[k]: fill for k, fill in fills.items()})
+
+
+def hide_cells(table: Table, hidden: Mask) -> Table:
+    """A table some of whose cells count as missing, `(rows, columns)`."""
+    return TableView(table, range(len(table.labels)), hidden)
+
+
+def as_cell_mask(observed: Any, table: Table) -> Mask:
+    """Which cells of a table may be used: a boolean array or frame, or truth values by column.
+
+    Of a mapping, what is not named may not be used.
+
+    Raises:
+        ValueError: for a wrong shape, what is not boolean, or an unknown column.
+    """
+    shape = (table.rows, len(table.labels))
+    if isinstance(observed, Mapping):
+        mask = np.zeros(shape, dtype=bool)
+        places = {label: place for place, label in enumerate(table.labels)}
+        for name, part in observed.items():
+            if name not in places:
+                known = suggestion(str(name), map(str, table.labels))
+                raise ValueError(f"the mask names {name!r}, which is no column; {known}")
+            mask[:, places[name]] = np.asarray(part, dtype=bool)
+        return mask
+    found = np.asarray(observed)
+    if found.shape != shape or found.dtype != bool:
+        raise ValueError(
+            f"observed must be a boolean mask of shape {shape}, but is {found.dtype} of shape "
+            f"{found.shape}"
+        )
+    return found
 
 
 def open_table(table: Any, missing_values: Any = np.nan) -> Table:

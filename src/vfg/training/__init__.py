@@ -3,5 +3,6 @@
 from vfg.training.history import Epoch, History
 from vfg.training.loop import fit
 from vfg.training.masking import Masking
+from vfg.training.settings import FitSettings
 
-__all__ = ["Epoch", "History", "Masking", "fit"]
+__all__ = ["Epoch", "FitSettings", "History", "Masking", "fit"]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vfg.config import with_options
 from vfg.inference import fit_spread
 from vfg.inputs import ArrayLike, as_cells, as_labels, scaled
 from vfg.model import VFG
@@ -21,14 +22,11 @@ from vfg.training.distributed import World, chosen_device, joined_world
 from vfg.training.divergence import has_blown_up
 from vfg.training.history import Epoch, History
 from vfg.training.losses import HeldOutLoss
-from vfg.training.masking import Masking
 from vfg.training.optimiser import AdamW, one_cycle
 from vfg.training.progress import Progress
-from vfg.training.settings import Settings
+from vfg.training.settings import FitSettings
 from vfg.training.steps import Steps
 
-BOTH_ALGORITHMS = Masking()
-"""Algorithms 1 and 2 in turns."""
 RESTARTS = 5
 """How often a non-finite loss or a blow-up is answered by going back and lowering the rate."""
 SLOWDOWN = 0.3
@@ -36,35 +34,22 @@ SLOWDOWN = 0.3
 
 
 def fit(
-    model: VFG,
+    model: Any,
     table: ArrayLike,
+    settings: Any = None,
     *,
     observed: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    masking: Masking | None = BOTH_ALGORITHMS,
-    layerwise: bool = False,
-    beta: float = 1.0,
-    warmup: int = 0,
-    free_bits: float = 0.0,
-    epochs: int = 200,
-    steps: int | None = None,
-    budget: float | None = None,
-    batch: int = 256,
-    rate: float = 2e-3,
-    weight_decay: float = 1e-2,
-    clip: float | str = 1.0,
-    validation: float = 0.1,
-    patience: int | None = None,
-    scale: bool = True,
     device: str | torch.device | None = None,
-    compile: bool | str = "auto",
-    precision: str = "float32",
-    memory: str = "store",
     checkpoint: str | Path | None = None,
-    progress: bool = True,
-    seed: int = 0,
-) -> History:
-    r"""Train a model in place.
+    progress: bool | None = None,
+    **options: Any,
+) -> Any:
+    r"""Fit a model of any kind to a table, in place.
+
+    Of a `vfg.GaussianVFG` the likelihood is maximised by EM; see `GaussianVFG.fit`. Of a
+    `vfg.TableModel` the encoding and all parts are fitted; see `TableModel.fit`. A `vfg.VFG` is
+    trained by gradient steps:
 
     Algorithm 1 ascends the surrogate objective; Algorithm 2, interleaved by `masking`, passes
     messages from a random subset of each row's sections and scores the others. With sampled states
@@ -78,49 +63,25 @@ def fit(
     on from the best state, and a warning says so once.
 
     Args:
-        model: the model; on return it has the best state found, in evaluation mode.
+        model: a `vfg.VFG`, `vfg.GaussianVFG` or `vfg.TableModel`; on return a VFG has the best
+            state found, in evaluation mode.
         table: a tensor, array, pandas or polars frame, mapping from leaves, torch dataset or
-            loader; NaN is unobserved.
+            loader; NaN is unobserved. A `vfg.TableModel` takes columns of any kind.
+        settings: `vfg.FitSettings`, `vfg.GaussianSettings` or `vfg.ImputerSettings`, by the kind of
+            the model; None for the defaults.
         observed: which cells may be used; those that are NaN are never.
         labels: label per row, −1 for none, if the prior has labels.
-        masking: Algorithm 2, or None for Algorithm 1 alone.
-        layerwise: update the edges of one layer per step, cycling through the layers.
-        beta: weight of the KL and prior terms; with sampled states only 1 is a bound.
-        warmup: epochs during which that weight rises from 0.
-        free_bits: with sampled states, nats per latent node below which its KL term does not
-            count, so that no node is silenced early.
-        epochs: how often the held-out loss is looked at.
-        steps: how many steps make an epoch; None means one pass over the table.
-        budget: seconds after which to stop all the same; the schedule shrinks to fit.
-        batch: rows per step.
-        rate: the highest learning rate of the one-cycle schedule.
-        weight_decay: of the conditioners.
-        clip: largest norm of a gradient; `"running"` shortens gradients to twice their usual norm,
-            whatever that is.
-        validation: share of the observed sections that is held out to choose the best state; 0
-            keeps the last state.
-        patience: stop after this many epochs without a better held-out loss.
-        scale: whether a new model learns location and scale of real-valued columns.
         device: where to train; the GPU if there is one.
-        compile: whether to compile the step with `torch.compile`; `"auto"` does, after the first
-            epochs, where it was measured to be faster and work enough is left to pay for it.
-            Compiled steps are the same up to rounding.
-        precision: of the products inside conditioners while training: `"float32"`, the model's own;
-            `"tf32"`, on a GPU's tensor cores; `"bf16"`, hidden layers included. States,
-            log-determinants, sums and solves keep the model's own, and so does the held-out loss.
-        memory: what flows keep for the derivative: `"store"`, all that it needs; `"recompute"`, the
-            states between their layers, from which the rest is computed again; `"invert"`, only
-            what comes out, which is inverted layer by layer, so that deep flows need hardly more
-            memory than shallow ones.
         checkpoint: folder that keeps the run, so that calling again after a crash resumes it.
-        progress: show a progress bar.
-        seed: decides everything that is drawn; global generators are left alone.
+        progress: whether to show a progress bar; None shows one for a VFG.
+        options: fields of the settings that differ, such as `epochs=20` or `seed=1`.
 
     Returns:
         The history of the run.
 
     Raises:
         ValueError: for a table, labels or settings that cannot be, or a foreign checkpoint.
+        TypeError: for an option that the model's kind does not have.
         FloatingPointError: if the loss stays non-finite at ever lower rates; the model is then back
             at its best state.
 
@@ -132,10 +93,16 @@ def fit(
         >>> len(history)
         3
     """
-    settings = Settings(
-        masking, layerwise, beta, warmup, free_bits, epochs, steps, budget, batch, rate,
-        weight_decay, clip, validation, patience, scale, compile, seed, precision, memory,
-    )  # fmt: skip
+    if not isinstance(model, VFG):
+        return _fit_other(
+            model,
+            table,
+            settings,
+            {"observed": observed, "device": device, "progress": progress, **options},
+            {"labels": labels, "checkpoint": checkpoint},
+        )
+    settings = with_options(settings, options, FitSettings, "a VFG")
+    progress = progress is not False
     cells, seen = as_cells(model, collected(table), observed)
     if not len(cells):
         raise ValueError("there is nothing to learn from a table without rows")
@@ -146,18 +113,37 @@ def fit(
         described = {"settings": asdict(settings), "model": model.to_dict()}
         tensors = {"cells": cells, "seen": seen, **model.state_dict()}
         folder = Checkpoint(checkpoint, fingerprint(described, tensors))
-    fit_scaling(model, cells, seen, scale)
+    fit_scaling(model, cells, seen, settings.scale)
     model.to(where)
     data = Table(*scaled(model, cells, seen), None if given is None else given.to(where))
     devices = [where] if where.type == "cuda" else []
     with joined_world(where) as world, torch.random.fork_rng(devices=devices):
         run = Run(model, data, settings, world, folder)
-        shown = Progress(epochs, visible=progress and world.is_first)
+        shown = Progress(settings.epochs, visible=progress and world.is_first)
         history = run.train(shown)
         model.eval()
         if model.sampling is None:  # draws of sampled states spread by themselves
-            fit_spread(model, data.cells, run.data.seen, run.held, labels=data.labels, seed=seed)
+            fit_spread(
+                model, data.cells, run.data.seen, run.held, labels=data.labels, seed=settings.seed
+            )
     return history
+
+
+def _fit_other(
+    model: Any, table: Any, settings: Any, options: dict[str, Any], only_vfg: dict[str, Any]
+) -> Any:
+    """Fit a model that has a `fit` method of its own."""
+    kind = type(model).__name__
+    if not hasattr(model, "fit"):
+        raise TypeError(
+            f"vfg.fit takes a VFG, a GaussianVFG or a TableModel, but got {kind}; a scikit-learn "
+            "estimator has a fit method"
+        )
+    for name, value in only_vfg.items():
+        if value is not None:
+            raise ValueError(f"{name}= is for a vfg.VFG, but the model is a {kind}; leave it out")
+    given = {name: value for name, value in options.items() if value is not None}
+    return model.fit(table, settings, **given)
 
 
 class Run:
@@ -167,7 +153,7 @@ class Run:
         self,
         model: VFG,
         data: Table,
-        settings: Settings,
+        settings: FitSettings,
         world: World,
         checkpoint: Checkpoint | None,
         held: Tensor | None = None,

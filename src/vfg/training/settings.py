@@ -9,28 +9,70 @@ from vfg.flows.precision import check_precision
 from vfg.training.compiling import check_compile
 from vfg.training.masking import Masking
 
+BOTH_ALGORITHMS = Masking()
+"""Algorithms 1 and 2 in turns."""
+
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything that decides what training does to a model, beside the model and the table."""
+class FitSettings:
+    """Everything that decides what training does to a `vfg.VFG`, beside the model and the table.
 
-    masking: Masking | None
-    layerwise: bool
-    beta: float
-    warmup: int
-    free_bits: float
-    epochs: int
-    steps: int | None
-    budget: float | None
-    batch: int
-    rate: float
-    weight_decay: float
-    clip: float | str
-    validation: float
-    patience: int | None
-    scale: bool
-    compile: bool | str
-    seed: int
+    Args:
+        masking: Algorithm 2, or None for Algorithm 1 alone.
+        layerwise: update the edges of one layer per step, cycling through the layers.
+        beta: weight of the KL and prior terms; with sampled states only 1 is a bound.
+        warmup: epochs during which that weight rises from 0.
+        free_bits: with sampled states, nats per latent node below which its KL term does not
+            count, so that no node is silenced early.
+        epochs: how often the held-out loss is looked at.
+        steps: how many steps make an epoch; None means one pass over the table.
+        budget: seconds after which to stop all the same; the schedule shrinks to fit.
+        batch: rows per step.
+        rate: the highest learning rate of the one-cycle schedule.
+        weight_decay: of the conditioners.
+        clip: largest norm of a gradient; `"running"` shortens gradients to twice their usual norm,
+            whatever that is.
+        validation: share of the observed sections that is held out to choose the best state; 0
+            keeps the last state.
+        patience: stop after this many epochs without a better held-out loss.
+        scale: whether a new model learns location and scale of real-valued columns.
+        compile: whether to compile the step with `torch.compile`; `"auto"` does, after the first
+            epochs, where it was measured to be faster and work enough is left to pay for it.
+            Compiled steps are the same up to rounding.
+        seed: decides everything that is drawn; global generators are left alone.
+        precision: of the products inside conditioners while training: `"float32"`, the model's own;
+            `"tf32"`, on a GPU's tensor cores; `"bf16"`, hidden layers included. States,
+            log-determinants, sums and solves keep the model's own, and so does the held-out loss.
+        memory: what flows keep for the derivative: `"store"`, all that it needs; `"recompute"`, the
+            states between their layers, from which the rest is computed again; `"invert"`, only
+            what comes out, which is inverted layer by layer, so that deep flows need hardly more
+            memory than shallow ones.
+
+    Raises:
+        ValueError: for values that cannot be.
+
+    Example:
+        >>> FitSettings(epochs=20).batch
+        256
+    """
+
+    masking: Masking | None = BOTH_ALGORITHMS
+    layerwise: bool = False
+    beta: float = 1.0
+    warmup: int = 0
+    free_bits: float = 0.0
+    epochs: int = 200
+    steps: int | None = None
+    budget: float | None = None
+    batch: int = 256
+    rate: float = 2e-3
+    weight_decay: float = 1e-2
+    clip: float | str = 1.0
+    validation: float = 0.1
+    patience: int | None = None
+    scale: bool = True
+    compile: bool | str = "auto"
+    seed: int = 0
     precision: str = "float32"
     memory: str = "store"
 

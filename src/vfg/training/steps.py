@@ -20,7 +20,7 @@ from vfg.training.data import Table
 from vfg.training.distributed import World
 from vfg.training.losses import BoundLoss, SurrogateLoss
 from vfg.training.optimiser import AdamW
-from vfg.training.settings import Settings
+from vfg.training.settings import FitSettings
 
 
 class Steps:
@@ -39,7 +39,7 @@ class Steps:
     """
 
     def __init__(
-        self, model: VFG, data: Table, settings: Settings, world: World, optimiser: AdamW
+        self, model: VFG, data: Table, settings: FitSettings, world: World, optimiser: AdamW
     ) -> None:
         self.model, self.data, self.settings, self.world = model, data, settings, world
         self.optimiser = optimiser
@@ -179,7 +179,7 @@ def _batch_size(wanted: int, rows: int, world: World) -> int:
     return size
 
 
-def _loss_function(model: VFG, settings: Settings, world: World) -> Callable[..., Tensor]:
+def _loss_function(model: VFG, settings: FitSettings, world: World) -> Callable[..., Tensor]:
     loss: nn.Module = (
         SurrogateLoss(model) if model.sampling is None else BoundLoss(model, settings.free_bits)
     )

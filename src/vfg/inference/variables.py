@@ -1,14 +1,18 @@
-"""What can be asked about: columns with their ranges and categories, and values as people type."""
+"""Variables: the columns of a model with their ranges and categories, and values as people type."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from vfg.graph.checks import suggestion
+from vfg.inputs import Tabular, leaf_labels
+from vfg.likelihoods import Bernoulli, Categorical
 
 Array: TypeAlias = npt.NDArray[Any]
 Kind: TypeAlias = Literal["number", "integer", "date", "choice"]
@@ -19,17 +23,21 @@ DAY = 86_400_000_000
 """Microseconds, in which dates are counted, of a day, in which they are drawn."""
 STEPS = 200
 """How many steps a slider has, about."""
+TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+"""How people write truth values, in small letters."""
+LATENT_RANGE = 3.0
+"""Deviations of a standard Normal root that a drawing of a latent coordinate shows."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A column of a model, as a page shows it.
+    """A column of a model: what it is called, which values it has, and how people write them.
 
     Args:
-        name: what it is called.
+        name: under which `infer` takes it as evidence and as a target.
         kind: number, integer, date or choice.
         leaf: the node of the graph that holds it.
-        low: the least value in training; dates are counted in days since 1970.
+        low: the least value in training; dates are counted in days since 1970, durations in days.
         high: the greatest.
         categories: what a choice can be.
         idle: whether it tells nothing, since it never varied.
@@ -142,10 +150,16 @@ class Variable:
             if category == text and isinstance(category, bool) == isinstance(text, bool):
                 return category
         named = {str(category): category for category in self.categories}
-        if str(text).strip() not in named:
-            known = ", ".join(list(named)[:6]) + (", …" if len(named) > 6 else "")
-            raise ValueError(f"{self.name!r} is one of {known}, but got {text!r}")
-        return named[str(text).strip()]
+        if any(isinstance(category, bool) for category in self.categories):
+            named |= {word: truth for word, truth in TRUTHS.items() if truth in self.categories}
+        typed = str(text).strip()
+        typed = typed if typed in named else typed.lower()
+        if typed not in named:
+            known = ", ".join(map(str, self.categories[:6])) + (", …" if len(named) > 6 else "")
+            close = suggestion(str(text), map(str, self.categories))
+            hint = f"; {close}" if close.startswith("did") else ""
+            raise ValueError(f"{self.name!r} is one of {known}, but got {text!r}{hint}")
+        return named[typed]
 
     def _date(self, text: Any) -> Value:
         if isinstance(text, int | float):
@@ -208,3 +222,117 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """What an answer says about one variable of one row.
+
+    Args:
+        variable: which one.
+        value: the best guess: the mean, or the likeliest category; None if nothing is known.
+        given: whether it is evidence.
+        mean: the expected value on the variable's axis; NaN for choices.
+        std: the standard deviation; 0 if given, NaN for choices.
+        low: the lower end of the central interval; NaN for choices.
+        high: the upper end.
+        draws: of numbers and dates, `(draws,)`; they may be quantiles at even levels.
+        probabilities: of the categories of a choice, `(categories,)`.
+    """
+
+    variable: Variable
+    value: Value
+    given: bool = False
+    mean: float = math.nan
+    std: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    draws: Array = field(default_factory=lambda: np.zeros(0))
+    probabilities: Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def text(self) -> str:
+        """The best guess in few characters."""
+        if self.variable.kind == "choice" or self.given:
+            return self.variable.show(self.value)
+        return self.variable.show_number(self.mean)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Probabilities of the categories by name, the likeliest first; empty for numbers."""
+        named = zip(map(str, self.variable.categories), self.probabilities.tolist(), strict=False)
+        return dict(sorted(named, key=lambda pair: -pair[1]))
+
+
+def given_marginal(variable: Variable, value: Value) -> Marginal:
+    """The marginal of evidence: a point.
+
+    Example:
+        >>> given_marginal(Variable("age", "number", "age"), 41.0).std
+        0.0
+    """
+    if variable.kind == "choice":
+        certain = np.array([float(category == value) for category in variable.categories])
+        return Marginal(variable, value, True, probabilities=certain)
+    place = variable.number_of(value)
+    return Marginal(variable, value, True, place, 0.0, place, place, np.array([place]))
+
+
+def even_levels(count: int) -> Array:
+    """Levels in the middle of equal shares of a distribution.
+
+    Example:
+        >>> even_levels(4)
+        array([0.125, 0.375, 0.625, 0.875])
+    """
+    return (np.arange(count) + 0.5) / max(count, 1)
+
+
+def central_levels(level: float) -> tuple[float, float]:
+    """The levels of the two ends of a central interval.
+
+    Raises:
+        ValueError: for a level that is not between 0 and 1.
+
+    Example:
+        >>> central_levels(0.5)
+        (0.25, 0.75)
+    """
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"the level of an interval lies between 0 and 1, but is {level:g}")
+    return 0.5 - level / 2, 0.5 + level / 2
+
+
+def graph_variables(model: Tabular) -> dict[str, Variable]:
+    """The columns of a model of a graph, in the order of its table.
+
+    A leaf of several columns without names has the variables `leaf[0]`, `leaf[1]`, ...
+
+    Example:
+        >>> import vfg
+        >>> list(graph_variables(vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2))))
+        ['a[0]', 'a[1]', 'b']
+    """
+    found: dict[int, Variable] = {}
+    for leaf, columns in model.sections.positions.items():
+        for label, column in zip(leaf_labels(model, leaf), columns, strict=True):
+            found[column] = _graph_variable(model, label, leaf, column)
+    return {found[column].name: found[column] for column in sorted(found)}
+
+
+def _graph_variable(model: Tabular, name: str, leaf: str, column: int) -> Variable:
+    spec = model.likelihood_specs[leaf]
+    if isinstance(spec, Bernoulli | Categorical):
+        count = spec.categories if isinstance(spec, Categorical) else 2
+        return Variable(name, "choice", leaf, categories=tuple(range(count)))
+    scaling = model.scaling
+    low, high = float(scaling.low[column]), float(scaling.high[column])
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        centre, width = float(scaling.location[column]), 3.0 * float(scaling.scale[column])
+        low, high = centre - width, centre + width
+    return Variable(name, "number", leaf, low, high)
+
+
+def latent_variable(name: str, node: str) -> Variable:
+    """One coordinate of a latent node as a variable."""
+    return Variable(name, "number", node, -LATENT_RANGE, LATENT_RANGE)
