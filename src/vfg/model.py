@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vfg import bound as bounds
 from vfg import generation, inference, objective, scores
+from vfg import rich_priors as rich_priors  # files may name its priors
 from vfg.aggregation import State
 from vfg.choices import check_prior, flow_specs, treatments
 from vfg.config import check_choice, spec_from_dict

@@ -122,11 +122,19 @@ def frame(**columns):
 
 
 NAMED = [
-    (lambda m: infer(m, frame().drop(columns=["u", "w"])), r"lacks 'u', 'w'; "),
+    (lambda m: m.encode(frame().drop(columns=["u", "w"])), r"lacks 'u', 'w'; "),
     (lambda m: infer(m, frame(z=[1.0])), r"has unknown 'z'; "),
-    (lambda m: infer(m, frame().rename(columns={"u": "z"})), r"lacks 'u' and has unknown 'z'"),
-    (lambda m: infer(m, frame().rename(columns={"u": "p"})), r"lacks 'u' and repeats 'p'"),
-    (lambda m: infer(m, pl.DataFrame({"p": [1.0]})), r"lacks 'q', 'u', 'v', 'w'"),
+    (lambda m: m.encode(frame().rename(columns={"u": "z"})), r"lacks 'u' and has unknown 'z'"),
+    (lambda m: infer(m, frame().rename(columns={"u": "z"})), r"has unknown 'z'"),
+    (lambda m: infer(m, frame().rename(columns={"u": "p"})), r"repeats 'p'"),
+    (lambda m: m.encode(pl.DataFrame({"p": [1.0]})), r"lacks 'q', 'u', 'v', 'w'"),
+    (lambda m: m.fill(frame().drop(columns=["u"])), r"lacks the column 'u'"),
+    (lambda m: m.fill({"p": 1.0}), r"ask for values by name with infer"),
+    (lambda m: m.fill(frame(u=["x"])), r"column 'u' must hold numbers, but holds text"),
+    (lambda m: m.log_prob(frame()), r"deterministic states has no likelihood; use surrogate"),
+    (lambda m: infer(m, [{"p": 1.0}, {"zz": 1.0}]), r"names 'zz', which is not a leaf"),
+    (lambda m: infer(m, frame()).interval(1.0), r"between 0 and 1, but is 1"),
+    (lambda m: infer(m, frame(), "a").covariance(["a", "b"]), r"'b' is not among the targets 'a'"),
     (lambda m: infer(m, frame(u=["x"])), r"column 'u' must hold numbers, but has 'x'"),
     (lambda m: infer(m, frame(u=pd.to_datetime(["2020-01-01"]))), r"column 'u' must hold numbers"),
     (lambda m: infer(m, frame(u=np.array([1], np.float16))), r"column 'u' is float16"),
@@ -195,3 +203,51 @@ def test_transport_names_what_keeps_a_graph_from_being_a_tree():
     two = vfg.VFG(vfg.Graph.from_edges([("a", "r"), ("b", "s")], widths=1))
     with pytest.raises(ValueError, match=r"several roots: 'r', 's'"):
         transport(two, [1.0], "a", "b")
+
+
+def test_a_list_of_mappings_is_one_row_each():
+    model = named()
+    rows = [{"p": 1.0, "root": [0.1, 0.2, 0.3]}, {}, {"a": [1.0, 2.0], "u": 3}]
+    found = infer(model, rows).mean
+    nothing = torch.full((2, 5), NAN, dtype=torch.float64)
+    same(infer(model, [{}, {}]).mean, infer(model, nothing).mean)
+    for k, row in enumerate(rows):
+        alone = {name: [value] if np.ndim(value) else value for name, value in row.items()}
+        expected = infer(model, alone, row_ids=[k]) if row else infer(model, [{}], row_ids=[k])
+        same({name: part[k : k + 1] for name, part in found.items()}, expected.mean)
+
+
+def test_a_frame_may_have_some_of_the_columns_in_any_order():
+    model = named()
+    whole = table_for(model, gaps=0.0)
+    frame = pd.DataFrame({"w": whole[:, 4].numpy(), "p": whole[:, 0].numpy()})
+    same(infer(model, frame).mean, infer(model, {"p": whole[:, 0], "w": whole[:, 4]}).mean)
+
+
+def test_columns_without_names_are_called_by_leaf_and_place():
+    model = small()
+    whole = table_for(model, gaps=0.0)
+    names = list(model.variables)
+    assert names == ["a[0]", "a[1]", "b", "c[0]", "c[1]"]
+    by_name = infer(model, {"a[1]": whole[:, 1], "c[0]": whole[:, 3]}, ["a[0]", "c[1]"])
+    gaps = whole.clone()
+    gaps[:, [0, 2, 4]] = NAN
+    expected = infer(model, gaps).mean
+    assert torch.equal(by_name.mean["a[0]"], expected["a"][:, 0])
+    assert torch.equal(by_name.mean["c[1]"], expected["c"][:, 1])
+    frame = pd.DataFrame({"c[0]": whole[:, 3].numpy(), "a[1]": whole[:, 1].numpy()})
+    same(infer(model, frame).mean, expected)
+
+
+def test_filling_keeps_what_is_known_and_other_columns():
+    model = named()
+    table = table_for(model)
+    expected = infer(model, table)
+    cells = torch.cat([expected.mean[leaf] for leaf in model.graph.leaves], dim=1)
+    assert torch.equal(model.fill(table), cells)
+    frame = pd.DataFrame(table.numpy()[:, ::-1], columns=list("wvuqp")).assign(id=list("uvwxyz"))
+    filled = model.fill(frame)
+    assert list(filled.columns) == [*"wvuqp", "id"]
+    np.testing.assert_array_equal(filled[list("pquvw")].to_numpy(), cells.numpy())
+    assert filled["id"].tolist() == list("uvwxyz")
+    np.testing.assert_array_equal(model.fill(table.numpy()), cells.numpy())

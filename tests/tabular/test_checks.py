@@ -11,11 +11,11 @@ from vfg.tabular.checks import (
     SEEDS,
     as_seed,
     check_count,
-    check_settings,
     check_share,
     checked_table,
     plain_marker,
 )
+from vfg.tabular.settings import check_settings
 
 
 def checked(table, marker=np.nan):
@@ -24,9 +24,9 @@ def checked(table, marker=np.nan):
 
 def test_frames_and_arrays_come_back_as_they_are():
     array, frame = np.ones((2, 3)), pd.DataFrame({"a": [1, 2]})
-    assert checked(array) is array
-    assert checked(frame) is frame
-    np.testing.assert_array_equal(checked([[1, 2], [3, 4]]), np.array([[1, 2], [3, 4]]))
+    assert checked(array).array is array
+    assert checked(frame).frame is frame
+    np.testing.assert_array_equal(checked([[1, 2], [3, 4]]).array, np.array([[1, 2], [3, 4]]))
 
 
 @pytest.mark.parametrize(

@@ -51,15 +51,13 @@ def test_encoded_rows_decode_to_the_cells_they_came_from(name, kind, table):
     encoding = Encoding.fit(None, table)
     values, _ = encoding.encode(table)
     first = next(iter(encoding.sections))
-    rows = encoding.decode_rows(values, table, {first: SHARP})
-    found, expected = observed_cells(rows, first), observed_cells(table, first)
+    column = open_table(table).column(0)
+    found = encoding.decode_columns(values, {first: SHARP})[first][~column.missing]
     if kind == "continuous":
-        numbers = [
-            [float(c[1] if isinstance(c, tuple) else c) for c in k] for k in (found, expected)
-        ]
-        np.testing.assert_allclose(*numbers, rtol=1e-3 if "16" in name else 1e-6)
+        wanted = column.observed.astype(float)
+        np.testing.assert_allclose(found, wanted, rtol=1e-3 if "16" in name else 1e-6)
     else:
-        assert found == expected
+        assert found.tolist() == column.observed.tolist()
 
 
 @pytest.mark.parametrize(("name", "kind", "table"), EVERY, ids=NAMES)
@@ -172,9 +170,6 @@ def test_idle_columns_are_filled_without_a_model_or_stay_empty():
     assert filled["empty"].isna().all()
     assert filled["name"][0] == "name 00"
     assert filled["number"][14] == pytest.approx(6.5)
-    rows = encoding.decode_rows(matrix[:2], frame)
-    assert rows["empty"].isna().all()
-    assert (rows.dtypes == frame.dtypes).all()
 
 
 @pytest.mark.parametrize("rows", [0, 1])
@@ -186,7 +181,7 @@ def test_tables_of_no_or_one_row_can_be_fitted_and_used(rows, convert):
     assert values.shape == observed.shape == (rows, encoding.width)
     assert set(encoding.idle) == set(encoding.sections)
     assert len(encoding.decode(values, table)) == rows
-    assert len(encoding.decode_rows(values, table)) == rows
+    assert {len(cells) for cells in encoding.decode_columns(values).values()} == {rows}
     full = Encoding.fit(None, convert({"a": [1.5], "b": ["x"], "c": [True]}))
     assert full.encode(table)[0].shape == (rows, full.width)
 

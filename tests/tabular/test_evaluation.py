@@ -8,7 +8,8 @@ import pytest
 import torch
 from tabular.mixed_tables import linear, mixed, numbers
 
-from vfg.tabular.evaluation import ColumnScore, Evaluation, _hidden, evaluate
+from vfg.tabular.evaluation import ColumnScore, Evaluation, HeldOut, evaluate, hold_out
+from vfg.tabular.tables import open_table
 
 
 @pytest.fixture(scope="module")
@@ -17,12 +18,13 @@ def fitted():
 
 
 def test_errors_are_those_of_the_hidden_cells(fitted):
-    table, model = numbers(rows=400)[1], fitted.model_
-    found = evaluate(model, table, share=0.2, level=0.8, draws=50, seed=3)
+    table, model = open_table(numbers(rows=400)[1]), fitted.model_
+    cells = hold_out(table, 0.2, 3)
+    found = evaluate(model, table, cells, level=0.8, seed=3)
     values, observed = model.encode(table)
-    hidden = torch.from_numpy(_hidden(model, observed.numpy(), 0.2, 3))
+    hidden = torch.from_numpy(cells[:, model.columns])
     guess = model.means(values, observed & ~hidden)
-    low, high = model.quantiles(values, observed & ~hidden, [0.1, 0.9], draws=50, seed=3)
+    low, high = model.quantiles(values, observed & ~hidden, [0.1, 0.9], seed=3)
     for label, score in enumerate(found.columns):
         assert score.column == label
         place = model.columns.index(label)
@@ -51,13 +53,22 @@ def test_intervals_cover_as_often_as_they_say(fitted):
 def test_rows_keep_something_and_sections_are_hidden_as_a_whole():
     frame = mixed(rows=200)
     model = linear().fit(frame).model_
-    observed = model.encode(frame)[1].numpy()
-    hidden = _hidden(model, observed, 0.9, seed=0)
-    assert not (hidden & ~observed).any()
-    assert ((observed & ~hidden).any(1) | ~observed.any(1)).all()
+    table = open_table(frame)
+    cells = hold_out(table, 0.9, seed=0)
+    assert not (cells & table.missing).any()
+    assert ((~table.missing & ~cells).any(1) | table.missing.all(1)).all()
+    held = HeldOut.of(model, table, cells)
     first, second = (model.columns.index(place) for place in (3, 4))
-    np.testing.assert_array_equal(hidden[:, first], hidden[:, second])
-    assert hidden.mean() > 0.4
+    np.testing.assert_array_equal(held.hidden[:, first], held.hidden[:, second])
+    assert not (held.hidden & held.shown).any()
+    assert held.hidden.mean() > 0.4
+
+
+def test_columns_keep_cells_to_learn_from():
+    table = open_table([[1.0, k if k < 3 else None] for k in range(40)])
+    for seed in range(20):
+        hidden = hold_out(table, 0.5, seed, keep=2)
+        assert ((~table.missing & ~hidden).sum(0) >= 2).all()
 
 
 def test_categories_have_accuracies_and_numbers_have_coverage():

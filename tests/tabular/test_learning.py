@@ -1,5 +1,7 @@
 """Which columns and graphs are learned, and going on from a fitted model."""
 
+from copy import deepcopy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,8 @@ import vfg
 from vfg.modelfile import dumps
 from vfg.tabular import learning
 from vfg.tabular.encoding import Encoding
-from vfg.tabular.learning import Wishes, can_bend, learn, learn_on
+from vfg.tabular.learning import supports_deep
+from vfg.tabular.tables import open_table
 
 LIGHTLY = {name: LIGHT[name] for name in ("members", "steps", "width", "flow")}
 
@@ -23,10 +26,22 @@ def encoded(table):
     return Encoding.fit(None, table, margin=0.0)
 
 
-def known_columns(table, **wishes):
+def known_columns(table, **settings):
     encoding = encoded(table)
     whole = encoding.evidence(table, range(encoding.width))
-    return learning.known_columns(encoding, whole, Wishes(**wishes))
+    return learning.known_columns(encoding, whole, vfg.ImputerSettings(**settings))
+
+
+def fitted(table, **settings):
+    model = vfg.TableModel(**settings)
+    vfg.fit(model, table)
+    return model
+
+
+def refitted(model, table, **settings):
+    again = deepcopy(model)
+    again.refit(table, vfg.ImputerSettings(**settings))
+    return again
 
 
 def test_without_a_graph_every_telling_column_is_a_leaf_under_one_root():
@@ -97,8 +112,8 @@ def test_columns_that_tell_nothing_may_be_in_a_graph_or_not():
     scores = []
     for names in ("abcd", "cd"):
         graph = vfg.Graph.star(dict.fromkeys(names, 1), width=3)
-        model = learn(encoded(frame), frame, Wishes(graph=graph, bend=False))
-        scores.append(model.log_prob(*model.encode(frame)))
+        model = fitted(frame, graph=graph, bend=False)
+        scores.append(model.log_prob(frame))
     np.testing.assert_allclose(*scores, rtol=1e-2, atol=1e-2)
 
 
@@ -115,9 +130,9 @@ def test_columns_that_tell_nothing_may_be_in_a_graph_or_not():
     ids=["star", "wide leaf", "one leaf", "tree", "network", "part of a root"],
 )
 def test_which_graphs_have_a_bent_form(graph, expected):
-    assert can_bend(graph, rows=100) is expected
-    assert not can_bend(graph, rows=100, wanted=False)
-    assert not can_bend(graph, rows=5)
+    assert supports_deep(graph, rows=100) is expected
+    assert not supports_deep(graph, rows=100, wanted=False)
+    assert not supports_deep(graph, rows=5)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +146,7 @@ def test_which_graphs_have_a_bent_form(graph, expected):
 )
 def test_graphs_with_a_bent_form_are_bent(graph):
     frame = frame_of(numbers(rows=40)[1])
-    model = learn(encoded(frame), frame, Wishes(graph=graph, **LIGHTLY))
+    model = fitted(frame, graph=graph, **LIGHTLY)
     assert len(model.bent) == 2
     assert model.means(*model.encode(frame)).isfinite().all()
 
@@ -139,75 +154,74 @@ def test_graphs_with_a_bent_form_are_bent(graph):
 def test_rows_without_evidence_are_not_learned_from():
     frame = frame_of(numbers()[1])
     empty = pd.DataFrame(np.nan, index=range(30), columns=frame.columns)
-    alone = learn(encoded(frame), frame, Wishes(bend=False))
-    longer = learn(encoded(frame), pd.concat([frame, empty]), Wishes(bend=False))
+    alone = fitted(frame, bend=False)
+    longer = fitted(pd.concat([frame, empty]), bend=False)
     assert dumps(alone) == dumps(longer)
 
 
 def test_very_long_tables_are_learned_from_some_rows(monkeypatch):
     monkeypatch.setattr("vfg.tabular.learning.MOST_ROWS", 30)
     frame = frame_of(numbers(rows=200)[1])
-    few, other, again = (
-        learn(encoded(frame), frame, Wishes(bend=False, seed=seed)) for seed in (0, 1, 0)
-    )
+    few, other, again = (fitted(frame, bend=False, seed=seed) for seed in (0, 1, 0))
     values = few.encode(frame)
     assert torch.equal(few.means(*values), again.means(*values))
     assert not torch.allclose(few.means(*values), other.means(*values), atol=1e-3)
 
 
-def test_learning_on_keeps_the_given_model_and_goes_on_from_it():
+def test_refitting_keeps_the_given_model_and_goes_on_from_it():
     frame = frame_of(numbers()[1])
-    first = learn(encoded(frame), frame, Wishes(**LIGHTLY))
+    first = fitted(frame, **LIGHTLY)
     before = dumps(first)
-    second = learn_on(first, frame, Wishes(**LIGHTLY))
+    second = refitted(first, frame, **LIGHTLY)
     assert dumps(first) == before
     assert dumps(second) != before
     assert len(second.bent) == len(first.bent)
     start, end = first.bent[0].state_dict(), second.bent[0].state_dict()
     moved = max(float((start[k].double() - end[k].double()).abs().max()) for k in start)
-    fresh = learn(encoded(frame), frame, Wishes(**LIGHTLY, seed=5)).bent[0].state_dict()
+    fresh = fitted(frame, **LIGHTLY, seed=5).bent[0].state_dict()
     away = max(float((start[k].double() - fresh[k].double()).abs().max()) for k in start)
     assert 0.0 < moved < away
 
 
-def test_learning_on_learns_from_the_new_rows():
+def test_refitting_learns_from_the_new_rows():
     gappy = numbers(rows=120)[1]
     few, all_rows = frame_of(gappy[:30]), frame_of(gappy)
-    first = learn(encoded(few), few, Wishes(bend=False))
-    second = learn_on(first, all_rows, Wishes(bend=False))
+    first = fitted(few, bend=False)
+    second = refitted(first, all_rows, bend=False)
     assert second.described == first.described
-    direct = learn(first.encoding, all_rows, Wishes(bend=False))
-    fills = [model.spread_out(model.means(*model.encode(all_rows))) for model in (second, direct)]
-    np.testing.assert_allclose(*fills, atol=1e-3)
+    parts = learning.fit_parts(open_table(all_rows), vfg.ImputerSettings(bend=False), first)
+    direct = vfg.TableModel.of_parts(first.encoding, first.columns, parts.linear)
+    np.testing.assert_allclose(second.fill(all_rows), direct.fill(all_rows), atol=1e-9)
+    assert not np.allclose(second.fill(all_rows), first.fill(all_rows), atol=1e-3)
 
 
-def test_learning_on_can_bend_what_was_linear():
+def test_refitting_can_bend_what_was_linear():
     frame = frame_of(numbers()[1])
-    first = learn(encoded(frame), frame, Wishes(bend=False, width=4))
-    second = learn_on(first, frame, Wishes(**LIGHTLY))
+    first = fitted(frame, bend=False, width=4)
+    second = refitted(first, frame, **LIGHTLY)
     assert (len(first.bent), len(second.bent)) == (0, 2)
 
 
 def test_rows_know_nothing_of_a_given_graph():
     frame = frame_of(numbers(rows=40)[1])
     graph = vfg.Graph.star(dict.fromkeys("abcd", 1), width=3)
-    model = learn(encoded(frame), frame, Wishes(graph=graph, neighbours=3, **LIGHTLY))
+    model = fitted(frame, graph=graph, neighbours=3, **LIGHTLY)
     assert not model.near
     assert model.weights[3:].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("number", [0, 1, 5])
-def test_there_are_as_many_neighbours_as_are_wished_for(number):
+def test_there_are_as_many_neighbours_as_are_asked_for(number):
     frame = frame_of(numbers(rows=40)[1])
-    model = learn(encoded(frame), frame, Wishes(neighbours=number, **LIGHTLY))
+    model = fitted(frame, neighbours=number, **LIGHTLY)
     assert len(model.near) == number
     assert model.means(*model.encode(frame)).isfinite().all()
 
 
-def test_learning_on_has_the_new_rows_as_neighbours():
+def test_refitting_has_the_new_rows_as_neighbours():
     gappy = numbers(rows=120)[1]
     few, all_rows = frame_of(gappy[:30]), frame_of(gappy)
-    first = learn(encoded(few), few, Wishes(**LIGHTLY))
-    second = learn_on(first, all_rows, Wishes(**LIGHTLY))
+    first = fitted(few, **LIGHTLY)
+    second = refitted(first, all_rows, **LIGHTLY)
     assert {len(near.centres) for near in first.near} == {30}
     assert {len(near.centres) for near in second.near} == {120}

@@ -11,7 +11,7 @@ import pytest
 from tabular.frames_of_every_kind import ARRAYS, FRAMES, GAPS, ROWS, cells_of, dtypes_of, objects
 
 from vfg.tabular.cells import absent
-from vfg.tabular.tables import open_table
+from vfg.tabular.tables import TableView, as_cell_mask, open_table
 
 GAP_MASK = np.isin(np.arange(ROWS), GAPS)
 
@@ -35,19 +35,6 @@ def test_a_frame_keeps_dtypes_and_observed_cells_when_gaps_are_filled(name, kind
     assert repr(cells_of(frame, "x")) == repr(before), "the table itself must stay as it is"
     if isinstance(frame, pd.DataFrame):
         assert filled.index.equals(frame.index)
-
-
-@pytest.mark.parametrize(("name", "kind", "frame"), FRAMES, ids=[name for name, _, _ in FRAMES])
-def test_new_rows_have_the_dtypes_of_the_frame(name, kind, frame):
-    table = open_table(frame)
-    x, y = table.columns()
-    rebuilt = table.rebuilt([x.values[[5, 0]], y.values[[5, 0]]], 2)
-    assert dtypes_of(rebuilt) == dtypes_of(frame)
-    before = cells_of(frame, "x")
-    assert cells_of(rebuilt, "x") == [before[5], before[0]]
-    blank = table.rebuilt([None, y.values[[5, 0]]], 2)
-    assert open_table(blank).column(0).missing.all()
-    assert dtypes_of(blank) == dtypes_of(frame)
 
 
 @pytest.mark.parametrize(("name", "kind", "array"), ARRAYS, ids=[name for name, _, _ in ARRAYS])
@@ -206,3 +193,44 @@ def test_times_that_clocks_skip_are_moved_on(wanted, zone):
         fill = np.array([wanted], dtype="datetime64[us]")
         filled = table.filled({0: (table.column(0).missing, fill)})
         assert filled["t"].to_list()[1] == pd.Timestamp("2021-03-28T03:00", tz=zone)
+
+
+@pytest.mark.parametrize(("name", "kind", "frame"), FRAMES, ids=[name for name, _, _ in FRAMES])
+def test_a_view_hides_cells_and_fills_the_whole_table(name, kind, frame):
+    table = open_table(frame)
+    hidden = np.zeros((table.rows, 2), dtype=bool)
+    hidden[0, 1] = True
+    view = TableView(table, [1, 0], hidden)
+    assert view.labels == ("y", "x")
+    column = view.column(1)
+    np.testing.assert_array_equal(column.missing, GAP_MASK | hidden[:, 1])
+    np.testing.assert_array_equal(view.missing[:, 1], column.missing)
+    number = int(column.missing.sum())
+    filled = view.filled({1: (column.missing, table.column(0).values[[1] * number])})
+    before, after = cells_of(frame, "x"), cells_of(filled, "x")
+    assert after[0] == before[1]
+    assert [after[k] for k in range(ROWS) if not column.missing[k]] == [
+        before[k] for k in range(ROWS) if not column.missing[k]
+    ]
+    assert cells_of(filled, "y") == cells_of(frame, "y")
+
+
+def test_a_column_is_read_once(monkeypatch):
+    table = open_table(pd.DataFrame({"a": [1.0, None], "b": ["x", "y"]}))
+    reads = []
+    read = type(table)._read
+    monkeypatch.setattr(type(table), "_read", lambda s, k: reads.append(k) or read(s, k))
+    for _ in range(3):
+        table.columns()
+        assert table.missing.sum() == 1
+    assert sorted(reads) == [0, 1]
+
+
+def test_a_mask_by_column_names_what_may_be_used():
+    table = open_table(pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}))
+    found = as_cell_mask({"b": [True, False]}, table)
+    np.testing.assert_array_equal(found, [[False, True], [False, False]])
+    with pytest.raises(ValueError, match=r"the mask names 'c', which is no column"):
+        as_cell_mask({"c": True}, table)
+    with pytest.raises(ValueError, match=r"boolean mask of shape \(2, 2\), but is bool.*\(2,\)"):
+        as_cell_mask([True, False], table)

@@ -77,8 +77,8 @@ def as_given(model: Tabular, given: ArrayLike, observed: ArrayLike | None) -> Gi
     """
     states: dict[str, Tensor] = {}
     if is_records(given):
-        given = _joined_records(model, given)
-    if isinstance(given, Mapping):
+        table, states = _from_records(model, given)
+    elif isinstance(given, Mapping):
         table, states = _by_name(model, given)
     else:
         table = read_table(model, given, partial=True)
@@ -103,30 +103,33 @@ def is_records(given: ArrayLike) -> bool:
     return listed and all(isinstance(row, Mapping) for row in given)
 
 
-def _joined_records(
+def _from_records(
     model: Tabular, records: Sequence[Mapping[Name, ArrayLike]]
-) -> dict[Name, Tensor]:
-    """Rows of values by name as one mapping, NaN where a row does not have a name."""
-    found: dict[Name, Tensor] = {}
-    for name in dict.fromkeys(name for record in records for name in record):
-        width = _width(model, name)
-        table = torch.full((len(records), width), torch.nan, dtype=torch.float64)
-        for row, record in enumerate(records):
-            value = record.get(name)
-            if value is not None:
-                table[row] = as_value(model, name, _one_row(value))[0]
-        found[name] = table
-    return found or {model.graph.leaves[0]: _nothing(model, len(records))}
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Rows of values by name as a table and latent states, NaN where a row has no value."""
+    table = torch.full((len(records), model.sections.columns), torch.nan, dtype=torch.float64)
+    states: dict[str, Tensor] = {}
+    for row, record in enumerate(records):
+        taken: dict[int, Name] = {}
+        for name, given in record.items():
+            if given is None:
+                continue
+            value = as_value(model, name, _one_row(given))[0].to(table)
+            if _is_latent(model, name):
+                width = model.graph.node(str(name)).width
+                free = table.new_full((len(records), width), torch.nan)
+                states.setdefault(str(name), free)[row] = _finite(name, value)
+                continue
+            for place, column in enumerate(table_columns(model, name, "the evidence")):
+                _take(model, taken, name, column)
+                table[row, column] = value[place]
+    return table, states
 
 
 def _one_row(value: ArrayLike) -> ArrayLike:
     """The values of one node as a table of one row."""
     found = as_tensor(value, "a row of evidence")
     return found[None] if found.ndim == 1 and len(found) > 1 else found
-
-
-def _nothing(model: Tabular, rows: int) -> Tensor:
-    return torch.full((rows, _width(model, model.graph.leaves[0])), torch.nan, dtype=torch.float64)
 
 
 def _masked(model: Tabular, table: Tensor, observed: ArrayLike) -> Tensor:

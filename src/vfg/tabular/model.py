@@ -385,11 +385,12 @@ class TableModel(Joint):
     @cached_property
     def _held(self) -> dict[str, tuple[Label, ...]]:
         """The columns of the table that every leaf of the linear model holds."""
+        sections = self.encoding.sections
         if self.linear is None:
             return {}
         owner = {
             place: label
-            for label, section in self.encoding.sections.items()
+            for label, section in sections.items()
             for place in range(section.start, section.stop)
         }
         return {
@@ -400,10 +401,11 @@ class TableModel(Joint):
     @cached_property
     def _leaf_names(self) -> dict[str, str]:
         """What the leaves of the linear model are called for people."""
-        assert self.linear is not None
-        taken = [node.name for node in self.linear.graph.nodes if node.name not in self._held]
+        held = self._held
+        nodes = [] if self.linear is None else self.linear.graph.nodes
+        taken = [node.name for node in nodes if node.name not in held]
         names: dict[str, str] = {}
-        for leaf, labels in self._held.items():
+        for leaf, labels in held.items():
             names[leaf] = _free_name(str(labels[0]) if len(labels) == 1 else leaf, taken)
             taken.append(names[leaf])
         return names

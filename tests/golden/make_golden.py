@@ -1,0 +1,361 @@
+"""Write the golden model files and the answers that they give.
+
+    OMP_NUM_THREADS=1 python tests/golden/make_golden.py [folder]
+
+The folder is `v1` beside this script unless another one is given. Files of a released version are
+kept as they are: a later version of the file format gets a folder of its own. Every model is small,
+fitted briefly and with a fixed seed; what matters is that a file loads and answers as it did, not
+that the model is any good.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+
+# Run as a script, the folder of tests is not on the path.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from golden.asking import answers, from_batch, plain, table_to_score
+
+import vfg
+from vfg.sklearn import VFGImputer
+
+SMALL = vfg.Coupling(blocks=2, hidden=4, layers=2, activation="silu")
+"""Smooth, so that every parameter counts in every answer."""
+TINY = vfg.Coupling(blocks=2, hidden=3, layers=1, activation="silu")
+GAPS = [
+    [None, 0.4, None, 1.2, -0.3],
+    [0.7, None, None, None, None],
+    [-1.1, 0.2, 0.9, None, None],
+    [None, None, None, None, None],
+]
+"""Rows that are asked about: sections known in part, one known cell, whole sections, nothing."""
+
+
+# Models of tables of numbers.
+
+
+def numbers(rows=120, columns=5, seed=0, share=0.1):
+    """Columns that hang together by two factors, with gaps."""
+    generator = np.random.default_rng(seed)
+    factors = generator.normal(size=(rows, 2))
+    table = factors @ generator.normal(size=(2, columns))
+    table[:, -1] = np.tanh(table[:, -1]) + 0.5 * factors[:, 0] ** 2
+    table = table + 0.3 * generator.normal(size=table.shape)
+    table[generator.random(table.shape) < share] = np.nan
+    return table
+
+
+def discrete(rows=150, seed=0):
+    """Two real columns, two binary ones, and one of three categories."""
+    generator = np.random.default_rng(seed)
+    factors = generator.normal(size=(rows, 2))
+    noisy = factors[:, [0, 1, 0, 1, 0]] + 0.5 * generator.normal(size=(rows, 5))
+    noisy[:, 2:4] = noisy[:, 2:4] > 0
+    noisy[:, 4] = np.digitize(noisy[:, 4], [-0.5, 0.7])
+    noisy[generator.random(noisy.shape) < 0.1] = np.nan
+    return noisy
+
+
+DISCRETE_GAPS = [
+    [0.5, None, 1.0, None, None],
+    [None, None, None, 0.0, 2.0],
+    [-0.8, 1.1, None, 1.0, None],
+    [None, None, None, None, None],
+]
+DISCRETE = {"flags": "bernoulli", "kind": vfg.Categorical(3), "*": "gaussian"}
+
+
+def sections(width=3):
+    """Leaves of 2, 1 and 2 columns under two layers."""
+    return vfg.Graph.tree({"a": 2, "b": 1, "c": 2}, arity=2, width=width)
+
+
+def discrete_sections(width):
+    return vfg.Graph.star({"real": 2, "flags": 2, "kind": 2}, width=width)
+
+
+def named_sections():
+    leaves = [
+        vfg.Node("body", 2, columns=("height", "weight")),
+        vfg.Node("age", 1, columns=("age",)),
+        vfg.Node("blood", 2, columns=("sugar", "iron")),
+    ]
+    return vfg.Graph.star(leaves, width=3)
+
+
+def flows(graph, table, rows, targets, labels=None, given_labels=None, **options):
+    """A trained `VFG`, in double precision so that machines agree, and what it is asked."""
+    model = vfg.VFG(graph, **({"flow": SMALL} | options))
+    vfg.fit(model, table, labels=labels, epochs=6, batch=64, rate=1e-2, device="cpu",
+            compile=False, progress=False, seed=0)  # fmt: skip
+    given = {"rows": rows, "targets": targets}
+    return model.double(), given if given_labels is None else given | {"labels": given_labels}
+
+
+def gaussian(graph, table, rows, targets, **options):
+    model = vfg.GaussianVFG(graph, **options)
+    model.fit(table, iterations=20, steps=20, restarts=1, seed=0)
+    return model, {"rows": rows, "targets": targets}
+
+
+def mean_of_named_columns():
+    frame = pd.DataFrame(numbers(), columns=["height", "weight", "age", "sugar", "iron"])
+    targets = ["body", "age", "blood", "sugar", "root"]
+    flow = vfg.Coupling(blocks=2, hidden=8)
+    return flows(named_sections(), frame, GAPS, targets, aggregation="mean", flow=flow)
+
+
+def joint_gaussian():
+    targets = ["a", "b", "c", "node1_1", "root"]
+    return flows(sections(), numbers(seed=1), GAPS, targets, aggregation="gaussian")
+
+
+def concatenation():
+    graph = vfg.Graph.star({"a": 2, "b": 1, "c": 2}, width=5)
+    targets = ["a", "b", "c", "root"]
+    return flows(graph, numbers(seed=2), GAPS, targets, aggregation="concatenation")
+
+
+def single_precision():
+    """As trained, with other flows: an affine map and splines."""
+    flow = {"a->root": vfg.Linear(), "*": vfg.Spline(bins=4)}
+    graph = vfg.Graph.star({"a": 2, "b": 1, "c": 2}, width=2)
+    options = {"aggregation": "precision", "flow": flow}
+    model, given = flows(graph, numbers(seed=3), GAPS, ["a", "b", "c", "root"], **options)
+    return model.float(), given
+
+
+def sampled():
+    targets = ["a", "b", "c", "node1_1", "root"]
+    return flows(sections(), numbers(seed=4), GAPS, targets, states="sampled")
+
+
+def discrete_leaves():
+    return flows(
+        discrete_sections(3), discrete(), DISCRETE_GAPS, ["real", "flags", "kind", "root"],
+        likelihood=DISCRETE,
+    )  # fmt: skip
+
+
+def discrete_leaves_sampled():
+    return flows(
+        discrete_sections(3), discrete(seed=1), DISCRETE_GAPS, ["real", "flags", "kind", "root"],
+        likelihood=DISCRETE, states="sampled", aggregation="gaussian",
+    )  # fmt: skip
+
+
+def per_label():
+    table = numbers(seed=5)
+    labels = (np.nan_to_num(table[:, 0]) > 0).astype(int)
+    return flows(
+        sections(), table, GAPS, ["a", "b", "c", "root"], labels=labels, given_labels=[1, -1, 0, 1],
+        prior=vfg.PerLabel(2),
+    )  # fmt: skip
+
+
+def mixture_prior():
+    return flows(
+        sections(), numbers(seed=6), GAPS, ["a", "b", "c", "root"],
+        prior=vfg.Mixture(3), states=vfg.Sampled(ladder=True),
+    )  # fmt: skip
+
+
+def flowed_prior():
+    return flows(
+        sections(), numbers(seed=7), GAPS, ["a", "b", "c", "root"],
+        prior=vfg.Flowed(blocks=2, hidden=4, layers=2, activation="silu"),
+        states=vfg.Sampled(amortised=4),
+    )  # fmt: skip
+
+
+def gaussian_affine():
+    frame = pd.DataFrame(numbers(seed=8), columns=["height", "weight", "age", "sugar", "iron"])
+    targets = ["body", "age", "blood", "iron", "root"]
+    return gaussian(named_sections(), frame, GAPS, targets)
+
+
+def gaussian_splines():
+    options = {"leaf": vfg.Spline(bins=4)}
+    return gaussian(sections(2), numbers(seed=9), GAPS, ["a", "b", "c", "root"], **options)
+
+
+def gaussian_mixture():
+    graph = vfg.Graph.star({"a": 2, "b": 1, "c": 2}, width=2)
+    return gaussian(graph, numbers(seed=10), GAPS, ["a", "b", "c", "root"], components=2)
+
+
+def gaussian_mixture_of_loadings():
+    graph = vfg.Graph.star({"a": 2, "b": 1, "c": 2}, width=2)
+    options = {"components": 2, "mixture": "loadings"}
+    return gaussian(graph, numbers(seed=11), GAPS, ["a", "b", "c", "root"], **options)
+
+
+def gaussian_discrete():
+    return gaussian(
+        discrete_sections(2), discrete(seed=2), DISCRETE_GAPS, ["real", "flags", "kind", "root"],
+        likelihood=DISCRETE,
+    )  # fmt: skip
+
+
+def gaussian_network():
+    edges = [("A", "C"), ("B", "C"), ("C", "D"), ("A", "E"), ("D", "E")]
+    graph = vfg.Graph.from_bayesian_network(edges, width=3)
+    frame = pd.DataFrame(numbers(seed=12), columns=list("ABCDE"))
+    leaves = list(graph.leaves)
+    rows = [[dict(zip("ABCDE", row, strict=True))[leaf] for leaf in leaves] for row in GAPS]
+    return gaussian(graph, frame[leaves], rows, [*leaves, "family:C", "root"])
+
+
+# Models of tables with columns of every kind.
+
+
+def mixed(rows, seed, share=0.2):
+    """A column of every kind with gaps, an empty one and a constant one; the first row has none."""
+    generator = np.random.default_rng(seed)
+    hidden = generator.normal(size=rows)
+    noisy = hidden[:, None] + 0.5 * generator.normal(size=(rows, 8))
+    letters = np.array(list("abcdefghijkl"))
+    days = pd.to_timedelta(np.round(100 * noisy[:, 5]), unit="D")
+    frame = pd.DataFrame(
+        {
+            "height": 170.0 + 10.0 * noisy[:, 0],
+            "weight": np.exp(4.2 + 0.2 * noisy[:, 7]),
+            "age": pd.array(np.round(40 + 12 * noisy[:, 1]).astype(int), dtype="Int64"),
+            "member": pd.array(noisy[:, 2] > 0, dtype="boolean"),
+            "city": np.array(["Bern", "Oslo", "Rome"])[np.digitize(noisy[:, 3], [-0.5, 0.5])],
+            "letter": letters[np.digitize(noisy[:, 6], np.linspace(-1.5, 1.5, 11))],
+            "grade": pd.Categorical.from_codes(
+                np.digitize(noisy[:, 4], [-0.7, 0.7]), ["low", "mid", "high"], ordered=True
+            ),
+            "since": (pd.Timestamp("2020-01-01") + days).astype("datetime64[us]"),
+        }
+    )
+    gaps = generator.random(frame.shape) < share
+    gaps[0] = False
+    return frame.mask(gaps).assign(empty=np.nan, constant=1.5)
+
+
+def batch_of(frame):
+    """Seven rows to fill, in another order of columns.
+
+    The first is complete and the last empty; the others miss every third cell; one of them has an
+    unknown city.
+    """
+    row, column = np.indices(frame.shape)
+    gaps = (row > 0) & ((row + column) % 3 == 0)
+    gaps[6] = True
+    part = frame.mask(gaps)
+    part.loc[4, "city"] = "Lima"
+    order = np.random.default_rng(0).permutation(len(part.columns))
+    part = part.iloc[:, order].assign(id=[f"row {k}" for k in range(7)])
+    return pa.RecordBatch.from_pandas(part, preserve_index=False)
+
+
+def table_model(frame, other, **options):
+    """A fitted imputer, and what its model is asked."""
+    imputer = VFGImputer(device="cpu", random_state=0, **options).fit(frame)
+    given = {"batch": from_batch(batch_of(other)), "columns": list(frame.columns)}
+    return imputer, given
+
+
+def table_linear():
+    return table_model(mixed(80, 0), mixed(7, 1, 0.0), bend=False)
+
+
+def table_ensemble():
+    # Of the twelve letters every part would keep a grid for each of their many coordinates.
+    sizes = [(60, 2, 0.2), (7, 3, 0.0)]
+    frame, other = (mixed(*size).drop(columns="letter") for size in sizes)
+    return table_model(
+        frame, other, members=2, mixtures=2, neighbours=2, steps=300, width=4,
+        flow=TINY,
+    )  # fmt: skip
+
+
+def table_sections():
+    names = ["height", "weight", "age", "member", "city", "grade", "since"]
+    leaves = [
+        vfg.Node("person", 4, ("age", "height", "weight", "member")),
+        vfg.Node("place", 2, ("since", "city")),
+        vfg.Node("grade", 1, ("grade",)),
+    ]
+    return table_model(
+        mixed(60, 4)[names], mixed(7, 5, 0.0)[names], graph=vfg.Graph.star(leaves, width=6),
+        members=2, mixtures=1, steps=300, flow=TINY,
+    )  # fmt: skip
+
+
+def table_of_an_array():
+    table, other = numbers(60, seed=13), numbers(6, seed=14, share=0.4)
+    imputer = VFGImputer(
+        device="cpu", random_state=0, members=1, mixtures=1, neighbours=1, steps=300, width=3,
+        flow=TINY,
+    ).fit(table)  # fmt: skip
+    names = [f"column {k}" for k in range(5)]
+    frame = pd.DataFrame(other, columns=names)
+    batch = pa.RecordBatch.from_pandas(frame, preserve_index=False)
+    return imputer, {"batch": from_batch(batch), "columns": names}
+
+
+MODELS = {
+    "vfg_mean_named": mean_of_named_columns,
+    "vfg_gaussian": joint_gaussian,
+    "vfg_concatenation": concatenation,
+    "vfg_float32": single_precision,
+    "vfg_sampled": sampled,
+    "vfg_discrete": discrete_leaves,
+    "vfg_discrete_sampled": discrete_leaves_sampled,
+    "vfg_per_label": per_label,
+    "vfg_mixture_prior": mixture_prior,
+    "vfg_flowed_prior": flowed_prior,
+    "gaussian_affine": gaussian_affine,
+    "gaussian_splines": gaussian_splines,
+    "gaussian_mixture": gaussian_mixture,
+    "gaussian_mixture_loadings": gaussian_mixture_of_loadings,
+    "gaussian_discrete": gaussian_discrete,
+    "gaussian_network": gaussian_network,
+    "table_linear": table_linear,
+    "table_ensemble": table_ensemble,
+    "table_sections": table_sections,
+    "table_array": table_of_an_array,
+}
+
+
+def main():
+    """Fit every model, save it, load it again and write down what it answers."""
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "v1")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {}
+    for name, make in MODELS.items():
+        made, given = make()
+        imputer = made if isinstance(made, VFGImputer) else None
+        path = folder / f"{name}.vfg"
+        vfg.save(made if imputer is None else imputer.model_, path)
+        found = answers(vfg.load(path), given)
+        if imputer is not None:
+            found |= scores(imputer, given)
+        written[name] = {"given": given, "answers": found}
+        print(f"{path.stat().st_size:8d} bytes  {path.name}", flush=True)
+    lines = [f"{json.dumps(name)}: {json.dumps(part)}" for name, part in written.items()]
+    (folder / "answers.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def scores(imputer, given):
+    """log p and embedding of the rows, as `VFGImputer` tells them."""
+    table = table_to_score(given)
+    if not hasattr(imputer, "feature_names_in_"):
+        table = table.to_pandas().to_numpy()
+    return plain({"log_prob": imputer.score_samples(table), "embed": imputer.embed(table)})
+
+
+if __name__ == "__main__":
+    main()

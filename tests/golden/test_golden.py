@@ -1,0 +1,38 @@
+"""Model files of earlier versions load, and answer as they did."""
+
+import json
+from pathlib import Path
+
+import pytest
+from golden.asking import answers, assert_same, plain, table_to_score
+
+import vfg
+
+FOLDER = Path(__file__).parent / "v1"
+GOLDEN = json.loads((FOLDER / "answers.json").read_text())
+ROWWISE = ("log_prob", "embed")
+TABLES = [name for name in GOLDEN if name.startswith("table_")]
+
+
+def expected(name):
+    """All answers, but those that `TableModel` gives about tables as they are."""
+    found = GOLDEN[name]["answers"]
+    return {key: found[key] for key in found if name not in TABLES or key not in ROWWISE}
+
+
+def test_every_file_has_answers():
+    assert sorted(path.stem for path in FOLDER.glob("*.vfg")) == sorted(GOLDEN)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_file_answers_as_it_did(name):
+    model = vfg.load(FOLDER / f"{name}.vfg")
+    assert_same(answers(model, GOLDEN[name]["given"]), expected(name), name)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_of_a_table_have_the_log_p_and_the_embedding_that_they_had(name):
+    model = vfg.load(FOLDER / f"{name}.vfg")
+    table, found = table_to_score(GOLDEN[name]["given"]), GOLDEN[name]["answers"]
+    assert_same(plain(model.log_prob(table)), found["log_prob"], name)
+    assert_same(plain(model.embed(table)), found["embed"], name)
