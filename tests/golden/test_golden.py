@@ -1,6 +1,8 @@
 """Model files of earlier versions load, and answer as they did."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,9 @@ def test_rows_of_a_table_have_the_log_p_and_the_embedding_that_they_had(name):
     table, found = table_to_score(GOLDEN[name]["given"]), GOLDEN[name]["answers"]
     assert_same(plain(model.log_prob(table)), found["log_prob"], name)
     assert_same(plain(model.embed(table)), found["embed"], name)
+
+
+@pytest.mark.parametrize("name", ["vfg_mixture_prior", "vfg_flowed_prior", "table_linear"])
+def test_files_load_in_a_process_that_imports_nothing_else(name):
+    code = f"import vfg; vfg.load({str(FOLDER / (name + '.vfg'))!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
