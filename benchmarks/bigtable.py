@@ -3,6 +3,8 @@
 python benchmarks/bigtable.py                        100 million rows; goes on when started again
 python benchmarks/bigtable.py --minutes 8            as many of them as 8 minutes allow
 python benchmarks/bigtable.py --quick                20,000 rows
+python benchmarks/bigtable.py --csv --before FOLDER  `vfg impute` of a CSV file, here and as it is
+                                                     in another checkout
 
 The table has 16 columns of correlated numbers, a fifth of its cells are missing, and its rows are
 made while they are read. They pass through `vfg.bigtable.impute` to a folder of Parquet files,
@@ -13,16 +15,25 @@ interrupted, by hand or by `--minutes`, goes on and keeps what was measured. Mem
 processes of the job hold together, pages that they share counted once for each. A machine that is
 busy with other things, which its load tells, gives fewer rows per second, but hardly fewer per
 second of computing.
+
+With `--csv`, `vfg impute` fills a CSV file of 2.5 million rows with 8 columns of numbers, one of
+categories and one of identifiers that are passed through: once with a linear model that it learns
+first, once with one that is there. Both checkouts take turns, in one process with one thread. How
+often the file is opened and parsed is counted in runs over a tenth of the rows. The files that the
+checkouts write must be the same, byte for byte.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import resource
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -32,6 +43,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pcsv
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
 from results import TRIALS, versions, write
@@ -44,6 +56,43 @@ from vfg.tabular.plan import planned
 COLUMNS, CAUSES, GAPS = 16, 5, 0.2
 ROWS_MADE = 65_536
 """Rows that one draw of random numbers makes; shards may have any size."""
+CSV_ROWS, CSV_COLUMNS, CSV_GAPS, CSV_SEED = 2_500_000, 8, 0.1, 0
+HERE = Path(__file__).parent.parent
+COUNTED = """
+import builtins, json, sys
+import pyarrow as pa
+import pyarrow.csv as pcsv
+from vfg.cli import main
+
+path, counts = sys.argv[1], {"opens": 0, "whole_parses": 0}
+
+def counted(function):
+    def call(file, *arguments, **options):
+        counts["opens"] += str(file) == path
+        return function(file, *arguments, **options)
+    return call
+
+class Reader:
+    def __init__(self, *arguments):
+        self.inner = open_csv(*arguments)
+        self.schema = self.inner.schema
+    def __enter__(self):
+        return self
+    def __exit__(self, *error):
+        self.inner.close()
+    def __iter__(self):
+        yield from self.inner
+        counts["whole_parses"] += 1
+
+open_csv, pcsv.open_csv = pcsv.open_csv, Reader
+pa.input_stream, builtins.open = counted(pa.input_stream), counted(builtins.open)
+sys.argv = ["vfg", *sys.argv[2:]]
+try:
+    main()
+finally:
+    print(json.dumps(counts))
+"""
+"""A program that runs `vfg` and prints how often it opens a CSV file and parses it to its end."""
 
 
 class Generated(Source):
@@ -225,9 +274,130 @@ def prepared(folder: Path, name: str) -> Path:
     return made
 
 
+@dataclass(frozen=True)
+class CsvFiles:
+    """The files of the measurement with `--csv`: a table, its first tenth, output and model."""
+
+    table: Path
+    small: Path
+    output: Path
+    model: Path
+
+    @classmethod
+    def written(cls, folder: Path, rows: int) -> CsvFiles:
+        """The files in a folder, with both tables written."""
+        names = ("t.csv", "small.csv", "out.csv", "model.vfg")
+        files = cls(*(folder / name for name in names))
+        write_csv(files.table, rows)
+        write_csv(files.small, rows // 10)
+        return files
+
+
+def write_csv(path: Path, rows: int) -> None:
+    """Write numbers that depend on each other, a category and an identifier to a CSV file."""
+    generator = np.random.default_rng(CSV_SEED)
+    loadings = generator.normal(size=(CAUSES, CSV_COLUMNS))
+    numbers = [f"c{k}" for k in range(CSV_COLUMNS)]
+    types = {"id": pa.string(), **dict.fromkeys(numbers, pa.float64()), "kind": pa.string()}
+    schema = pa.schema(list(types.items()))
+    with pcsv.CSVWriter(path, schema) as writer:
+        for first in range(0, rows, ROWS_MADE):
+            size = min(ROWS_MADE, rows - first)
+            values = generator.normal(size=(size, CAUSES)) @ loadings
+            values = np.round(values + 0.5 * generator.normal(size=values.shape), 5)
+            missing = generator.random((size, CSV_COLUMNS + 1)) < CSV_GAPS
+            words = np.array(["low", "middle", "high"])[np.digitize(values[:, 0], [-1, 1])]
+            columns = [
+                pa.array([f"r{row:07d}" for row in range(first, first + size)]),
+                *(pa.array(values[:, k], mask=missing[:, k]) for k in range(CSV_COLUMNS)),
+                pa.array(words, mask=missing[:, -1]),
+            ]
+            writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def environment(checkout: Path) -> dict[str, str]:
+    """The variables for a run of the package in a checkout, with one thread."""
+    return {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
+
+
+def measure(checkout: Path, command: Sequence[str], output: Path) -> dict[str, Any]:
+    """Time, memory and result of a command of the package in a checkout."""
+    begun = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "vfg", *command], env=environment(checkout))
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"vfg {' '.join(command)} failed in {checkout}")
+    return {
+        "seconds": round(time.perf_counter() - begun, 2),
+        "user_seconds": round(used.ru_utime, 2),
+        "system_seconds": round(used.ru_stime, 2),
+        "most_resident_megabytes": round(used.ru_maxrss * 1024 / 1e6),
+        "digest": hashlib.blake2b(output.read_bytes(), digest_size=20).hexdigest(),
+    }
+
+
+def count_reads(checkout: Path, command: Sequence[str], table: Path) -> dict[str, int]:
+    """How often a command of the package in a checkout opens and parses a table."""
+    line = [sys.executable, "-c", COUNTED, str(table), *command]
+    found = subprocess.run(line, env=environment(checkout), check=True, capture_output=True)
+    return dict(json.loads(found.stdout.splitlines()[-1]))
+
+
+def compare(checkouts: dict[str, Path], files: CsvFiles, options: list[str], repeats: int) -> Any:
+    """Runs of `vfg impute` with some options in several checkouts, which take turns."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
+    for _ in range(repeats):
+        for name, checkout in checkouts.items():
+            command = ["impute", str(files.table), "-o", str(files.output), *options]
+            runs[name].append(measure(checkout, command, files.output))
+    digests = {run.pop("digest") for name in runs for run in runs[name]}
+    small = ["impute", str(files.small), "-o", str(files.output), *options]
+    return {
+        "options": " ".join(options).replace(f"{files.table.parent}/", ""),
+        "same_bytes": len(digests) == 1,
+        **{
+            name: {**count_reads(checkout, small, files.small), "runs": runs[name]}
+            for name, checkout in checkouts.items()
+        },
+    }
+
+
+def measure_csv(given: argparse.Namespace) -> None:
+    """Measure `vfg impute` of a CSV file, write, print."""
+    checkouts = {"after": HERE} if given.before is None else {"before": given.before, "after": HERE}
+    rows = 20_000 if given.quick else CSV_ROWS
+    with tempfile.TemporaryDirectory() as name:
+        files = CsvFiles.written(Path(name), rows)
+        linear = ["--linear", "--exclude", "id", "--quiet"]
+        learning = ["impute", str(files.small), "-o", str(files.output), *linear]
+        measure(HERE, [*learning, "--save", str(files.model)], files.output)
+        ways = {"learned": linear, "known": ["-m", str(files.model), "--quiet"]}
+        found = {
+            way: compare(checkouts, files, options, given.repeats) for way, options in ways.items()
+        }
+        size = files.table.stat().st_size
+    results = {
+        "rows": rows,
+        "megabytes": round(size / 1e6),
+        "columns": CSV_COLUMNS + 2,
+        "missing": CSV_GAPS,
+        "seed": CSV_SEED,
+        "processes": 1,
+        "load": round(os.getloadavg()[1], 1),
+        "remark": "both cores are shared with other work, so times are noisy",
+        "versions": versions("pyarrow"),
+        "models": found,
+    }
+    print(json.dumps(found, indent=1))
+    print(write("bigtable_csv", results, quick=given.quick, output=given.output))
+
+
 def main() -> None:
     """Measure, write, print."""
     given = arguments()
+    if given.csv:
+        measure_csv(given)
+        return
     sizes = {"linear": given.rows, "bent": given.bent_rows}
     if given.quick:
         sizes = {"linear": 20_000, "bent": 2_000}
@@ -279,6 +449,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="the shards, to go on another time")
     parser.add_argument("--folder", type=Path, default=TRIALS / "bigtable", help="of the shards")
     parser.add_argument("--output", type=Path, help="folder for the JSON file")
+    parser.add_argument("--csv", action="store_true", help="measure `vfg impute` of a CSV file")
+    parser.add_argument("--before", type=Path, help="with --csv: another checkout to compare with")
+    parser.add_argument("--repeats", type=int, default=2, help="with --csv: runs of each checkout")
     given = parser.parse_args()
     given.shard_rows = {"linear": 65_536, "bent": 8_192}
     return given

@@ -6,9 +6,11 @@ import os
 import pyarrow as pa
 import pytest
 from bigtable.tables_on_disk import mixed, one_batch
+from typer.testing import CliRunner
 
 import vfg
 from vfg.bigtable import Filling, Sink, filled_batch, impute, open_table, write_table
+from vfg.cli import app
 from vfg.sklearn import VFGImputer
 
 ROWS = 100
@@ -197,3 +199,35 @@ def test_a_file_that_fails_at_once_leaves_nothing(tmp_path, table, model):
     with pytest.raises(RuntimeError, match="enough"):
         impute(table, model, tmp_path / "one.csv", shard_rows=30, engine=Failing(0))
     assert sorted(tmp_path.iterdir()) == before
+
+
+# How often a CSV file is read.
+
+
+def csv_of_mixed(folder):
+    table = mixed(300)
+    write_table(table.to_batches(), table.schema, folder / "table.csv")
+    return folder / "table.csv"
+
+
+def run(*arguments):
+    found = CliRunner().invoke(app, [str(part) for part in arguments])
+    assert found.exit_code == 0, found.output
+
+
+def test_a_csv_file_is_parsed_once_to_learn_and_once_to_fill(tmp_path, csv_work):
+    path = csv_of_mixed(tmp_path)
+    command = ["impute", path, "-o", tmp_path / "out.csv", "--linear", "--shard-rows", 100]
+    run(*command, "--exclude", "id,note")
+    assert (csv_work.opens, csv_work.parses) == (3, 2)  # one open is for the names
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_csv_file_is_parsed_once_for_its_types_and_once_to_fill(
+    tmp_path, model, csv_work, monkeypatch, watched
+):
+    path = csv_of_mixed(tmp_path)
+    vfg.save(model, tmp_path / "model.vfg")
+    monkeypatch.setattr("vfg.cli.impute.is_watched", lambda quiet: watched)
+    run("impute", path, "-m", tmp_path / "model.vfg", "-o", tmp_path / "out.csv")
+    assert (csv_work.opens, csv_work.parses) == (3, 2)

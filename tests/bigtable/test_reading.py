@@ -3,6 +3,7 @@
 import gzip
 import io
 import sys
+from datetime import date
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,6 +72,16 @@ def test_batches_of_no_rows_are_refused():
         (["", "NA", "null"], "null", [None, None, None]),
         ([" 1", "2 ", "3"], "int64", [1, 2, 3]),
         (["0x10", "1", "2"], "string", ["0x10", "1", "2"]),
+        (["1\u00a0", "1", "2"], "string", ["1\u00a0", "1", "2"]),
+        (
+            [" 2020-01-31", "2020-02-01\t", ""],
+            "date32[day]",
+            [date(2020, 1, 31), date(2020, 2, 1), None],
+        ),
+        # What pyarrow would not read as another type is text.
+        (["true", " false", ""], "string", ["true", " false", None]),
+        (["tRuE", "false", ""], "string", ["tRuE", "false", None]),
+        ([" 2020-01-31 10:20", "", ""], "string", [" 2020-01-31 10:20", None, None]),
     ],
 )
 def test_cells_of_text_get_the_narrowest_type(tmp_path, written, kind, expected):
@@ -110,6 +121,62 @@ def test_columns_that_are_left_alone_are_plain_text(tmp_path):
     found = open_table(path).leaving(["b"]).read()
     assert found["b"].to_pylist() == ["NA", "007", ""]
     assert found["a"].to_pylist() == [1, 2, 3]
+
+
+def test_a_file_is_looked_through_once_whatever_columns_are_left_alone(tmp_path, csv_work):
+    source = open_table(text_file(tmp_path, "a,b,c\n1,NA,x\n2,7,y\n"))
+    assert source.names == ["a", "b", "c"]
+    assert (csv_work.opens, csv_work.parses) == (1, 0)
+    left = source.leaving(["b"])
+    assert left.rows == 2
+    assert (csv_work.opens, csv_work.parses) == (2, 1)
+    again = source.leaving(["b"])
+    assert again.schema.types == left.schema.types == [pa.int64(), pa.string(), pa.string()]
+    assert (source.rows, source.leaving(["a", "b"]).schema.types) == (2, [pa.string()] * 3)
+    assert (csv_work.opens, csv_work.parses) == (2, 1)
+    # Only a column of unknown type needs another look.
+    assert source.schema.types == [pa.int64(), pa.int64(), pa.string()]
+    assert (csv_work.opens, csv_work.parses) == (3, 2)
+
+
+def test_a_look_that_was_given_up_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(csvfiles, "LONGEST_LINE", 64)
+    source = open_table(text_file(tmp_path, "a\n" + "1\n" * 500 + "x\n"))
+    assert next(source.scan()).schema.types == [pa.int64()]
+    assert (source.rows, source.schema.types) == (501, [pa.string()])
+
+
+def test_the_first_line_of_every_part_is_read_once(tmp_path, csv_work):
+    paths = [text_file(tmp_path, "a,b\n1,x\n", f"{place}.csv") for place in range(3)]
+    source = open_table(paths)
+    for _ in range(2):
+        assert source.leaving(["b"]).rows == 3
+        assert [file.names for file in source.leaving(["a"]).files] == [["a", "b"]] * 3
+    assert (csv_work.opens, csv_work.parses) == (6, 3)
+
+
+def test_a_scan_gives_the_table_and_leaves_its_schema_known(tmp_path, csv_work):
+    source = open_table(text_file(tmp_path, "a,b,c\n1,NA,x\n2.5,7,\n"))
+    source = source.leaving(["b"])
+    found = pa.Table.from_batches(source.scan())
+    assert found.to_pydict() == {"a": [1.0, 2.5], "b": ["NA", "7"], "c": ["x", None]}
+    assert source.schema.equals(found.schema)
+    assert (csv_work.opens, csv_work.parses) == (2, 1)
+    assert pa.Table.from_batches(source.scan()).equals(found)
+    assert source.read().equals(found)
+
+
+def test_a_file_without_a_separator_has_one_column(tmp_path):
+    path = text_file(tmp_path, "a,b\n1,2\n", "table.tsv")
+    assert open_table(path).read().to_pydict() == {"a,b": ["1,2"]}
+
+
+def test_only_the_first_block_is_read_for_the_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(csvfiles, "LONGEST_LINE", 64)
+    for rows in (5, 14, 15, 16, 17, 29, 30, 31, 32, 33, 100):  # also cut within a line
+        path = text_file(tmp_path, "a,b\n" + "1,23\n" * rows)
+        assert open_table(path).names == ["a", "b"]
+        assert open_table(path).rows == rows
 
 
 def test_a_file_of_names_alone_has_no_rows(tmp_path):

@@ -1,13 +1,23 @@
 """Which type a column of text holds."""
 
+import io
 import itertools
 
 import pyarrow as pa
+import pyarrow.csv as pcsv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfg.bigtable.types import GAPS, joined, text_type, without_gaps
+from vfg.bigtable.types import (
+    GAPS,
+    cast_text,
+    common_schema,
+    joined,
+    text_type,
+    widen,
+    without_gaps,
+)
 
 WRITTEN = {
     "int64": ["1", "-20", "0", "9007199254740993"],
@@ -54,3 +64,51 @@ def test_types_are_joined_or_not():
     assert joined(pa.null(), pa.date32()) == pa.date32()
     assert joined(pa.string(), pa.int64()) is None
     assert joined(pa.bool_(), pa.int64()) is None
+
+
+PADDED = [
+    f"{before}{cell}{after}"
+    for cells in WRITTEN.values()
+    for cell in (*cells, "tRuE", "NAN", "+1", "-0", "inf")
+    for before, after in (("", ""), (" ", ""), ("", "\t"), ("", "\u00a0"), ("\n", ""))
+]
+
+
+@pytest.mark.parametrize("cell", list(dict.fromkeys(PADDED)))
+def test_cells_are_cast_as_pyarrow_reads_them(cell):
+    found = cast_text(pa.array([cell]), pa.null())
+    table = pcsv.read_csv(
+        io.BytesIO(f'a\n"{cell}"\n'.encode()),
+        parse_options=pcsv.ParseOptions(newlines_in_values=True),
+        convert_options=pcsv.ConvertOptions(column_types={"a": found.type}, null_values=[]),
+    )
+    assert repr(table["a"].to_pylist()) == repr(found.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["1", None, str(2**60 + 1)], pa.float64()),
+        (["2020-01-31", "1999-12-01"], pa.timestamp("s")),
+        (["2020-01-31 10:20:30", None], pa.timestamp("ns")),
+        ([None, None], pa.string()),
+    ],
+)
+def test_widened_cells_are_those_of_their_text(cells, kind):
+    narrow = cast_text(pa.array(cells, pa.string()), pa.null())
+    assert narrow.type != kind
+    assert widen(narrow, kind).equals(pa.array(cells, pa.string()).cast(kind))
+
+
+def test_text_and_times_out_of_range_are_not_widened_to():
+    far = pa.array(["9999-12-31"]).cast(pa.date32())
+    for cells, kind in (
+        (pa.array([1]), pa.string()),
+        (pa.array([1.5]), pa.int64()),
+        (far, pa.timestamp("ns")),
+    ):
+        with pytest.raises(pa.ArrowInvalid):
+            widen(cells, kind)
+    with pytest.raises(pa.ArrowInvalid, match="the column 'a' holds int64 and string"):
+        common_schema(pa.schema({"a": pa.int64()}), pa.schema({"a": pa.string()}))
+    assert cast_text(pa.array(["9999-12-31"]), pa.timestamp("ns")).to_pylist() == ["9999-12-31"]

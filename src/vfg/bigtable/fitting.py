@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from .every_row import Rows, fit_linear_to_all
 from .filling import known_names
 from .reading import Place, Source, open_table
 from .statistics import Statistics
+from .types import common_schema, widen_table
 
 with needs("table"):
     import pyarrow as pa
@@ -85,13 +87,14 @@ def fit(
     table = table.leaving([name for name in table.names if name not in dict.fromkeys(names)])
     learner: VFGImputer = VFGImputer() if imputer is None else clone(imputer)
     settings = learner.get_params(deep=False)
-    sample = Sample(min(rows, max(MOST_CELLS // len(names), 1)), as_seed(learner.random_state))
-    statistics = Statistics(learner.missing_values)
-    for batch in table.batches(ROWS_AT_ONCE):
-        statistics.add(batch.select(names))
-        sample.add(batch.select(names))
-        if progress is not None:
-            progress(sample.seen)
+    survey = Survey(
+        names,
+        size=min(rows, max(MOST_CELLS // len(names), 1)),
+        seed=as_seed(learner.random_state),
+        marker=learner.missing_values,
+        progress=progress,
+    )
+    sample, statistics = survey.run(table)
     if not sample.seen:
         raise ValueError("the table has no rows to learn from")
     if sample.seen > sample.size:
@@ -146,12 +149,73 @@ def chosen_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[s
     return [name for name in names if name in dict.fromkeys(wanted)]
 
 
+@dataclass(frozen=True)
+class Survey:
+    r"""A pass over some columns of a table that draws a sample and computes statistics.
+
+    Args:
+        names: of the columns.
+        size: how many rows are sampled, at most.
+        seed: of the sample.
+        marker: of missing values besides null and NaN, as `missing_values` of `VFGImputer`.
+        progress: is told how many rows were read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with open(f"{folder}/table.csv", "w") as file:
+        ...         _ = file.write("a,b\n1,x\n2.5,y\n")
+        ...     sample, statistics = Survey(["a"], 10, 0).run(open_table(f"{folder}/table.csv"))
+        >>> sample.table["a"].to_pylist(), statistics.ranges
+        ([1.0, 2.5], {'a': (1.0, 2.5)})
+    """
+
+    names: list[str]
+    size: int
+    seed: int
+    marker: Any = None
+    progress: Callable[[int], None] | None = None
+
+    def run(self, source: Source) -> tuple[Sample, Statistics]:
+        """The sample and the statistics of a table.
+
+        The same pass infers the types of CSV files. If a column turns out to be text after cells of
+        it were read as numbers or dates, the table is read a second time in its final types.
+
+        Args:
+            source: the table.
+
+        Raises:
+            ValueError: for tables that cannot be read.
+        """
+        batches = source.scan()
+        try:
+            return self._gather(batches)
+        except pa.ArrowInvalid:
+            for _ in batches:  # types are inferred from the remaining rows too
+                pass
+            return self._gather(source.batches(ROWS_AT_ONCE))
+
+    def _gather(self, batches: Iterator[Any]) -> tuple[Sample, Statistics]:
+        sample, statistics = Sample(self.size, self.seed), Statistics(self.marker)
+        schema: Any = None
+        for batch in batches:
+            chosen = batch.select(self.names)
+            schema = chosen.schema if schema is None else common_schema(schema, chosen.schema)
+            widest = widen_table(chosen, schema)
+            statistics.add(widest)
+            sample.add(widest)
+            if self.progress is not None:
+                self.progress(sample.seen)
+        return sample, statistics
+
+
 class Sample:
     """Rows of a stream, each with the same chance of being kept.
 
     Every row draws a number, and those with the least numbers are kept, in their order; rows
     without any observed cell only if there are too few others. Which rows are kept does not depend
-    on how the stream is cut.
+    on how the stream is cut. A column may have a wider type in a later batch; see `types.widen`.
 
     Args:
         size: how many rows are kept, at most.
@@ -177,7 +241,8 @@ class Sample:
         draws = self._numbers.random(batch.num_rows) + ~_knows_something(batch)
         chosen = np.flatnonzero(draws < self._limit)
         part = pa.Table.from_batches([batch]).take(chosen)
-        self._kept = part if self._kept is None else pa.concat_tables([self._kept, part])
+        kept = [] if self._kept is None else [widen_table(self._kept, part.schema)]
+        self._kept = pa.concat_tables([*kept, part])
         self._draws = np.concatenate([self._draws, draws[chosen]])
         if len(self._draws) > 2 * self.size:
             self._prune()

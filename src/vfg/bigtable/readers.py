@@ -66,6 +66,19 @@ class TableFile(ABC):
         """The names of the columns."""
         return list(self.schema.names)
 
+    @property
+    def needs_inference(self) -> bool:
+        """Whether types have yet to be inferred from the cells, so that `scan` saves a pass."""
+        return False
+
+    def scan(self) -> Iterator[Any]:
+        """Record batches of any size, in order, in the types inferred so far.
+
+        A column may have a wider type in a later batch. After the last batch, `schema` and `rows`
+        are known.
+        """
+        return self.batches(self.schema)
+
     def leaving(self, names: Sequence[str]) -> TableFile:
         """The same file with some columns left as they are written, if it is one of text."""
         return self

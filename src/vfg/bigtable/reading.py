@@ -58,8 +58,9 @@ class Source:
         kinds = {field.name: field.type for field in first}
         for file in self.files[1:]:
             _check_names(self.files[0], file)
+            found = file.schema
             for name in kinds:
-                kinds[name] = _joined(name, kinds[name], file)
+                kinds[name] = _joined(file, found.field(name), kinds[name])
         return pa.schema([first.field(name).with_type(kind) for name, kind in kinds.items()])
 
     @property
@@ -74,6 +75,8 @@ class Source:
 
     def leaving(self, names: Sequence[str]) -> Source:
         """The same table with some columns of text files left as the text that they are.
+
+        Both tables share what is known of the files, so types are inferred once.
 
         Args:
             names: of the columns; their gaps count as text too, and are written as they were read.
@@ -100,6 +103,26 @@ class Source:
         schema = self.schema
         stored = (batch for file in self.files for batch in file.batches(schema))
         return resized(stored, schema, rows)
+
+    def scan(self) -> Iterator[Any]:
+        """The table in pieces of any size, in one pass that also infers the types of CSV files.
+
+        A column has the type that was inferred so far from the same file. A later piece may have a
+        wider type, or another one if it comes from the next file. After the last piece, `schema`
+        and `rows` are known without another pass.
+
+        Returns:
+            An iterator over `pyarrow.RecordBatch`, each with the columns in the order of its file.
+
+        Raises:
+            ValueError: for files that cannot be read or lack a column, while iterating.
+        """
+        if not any(file.needs_inference for file in self.files):
+            yield from self.batches()
+            return
+        for file in self.files:
+            _check_names(self.files[0], file)
+            yield from file.scan()
 
     def read(self) -> Any:
         """The whole table in memory, as a `pyarrow.Table`."""
@@ -231,7 +254,7 @@ def _file(path: Path, kind: Kind, name: str) -> TableFile:
 
 
 def _check_names(first: TableFile, other: TableFile) -> None:
-    known, found = dict.fromkeys(first.schema.names), dict.fromkeys(other.schema.names)
+    known, found = dict.fromkeys(first.names), dict.fromkeys(other.names)
     for name in known:
         if name not in found:
             raise ValueError(
@@ -246,13 +269,13 @@ def _check_names(first: TableFile, other: TableFile) -> None:
             )
 
 
-def _joined(name: str, known: Any, file: TableFile) -> Any:
-    found = file.schema.field(name).type
-    wider = joined(known, found)
+def _joined(file: TableFile, field: Any, known: Any) -> Any:
+    wider = joined(known, field.type)
     if wider is None and file.kind.format in ("csv", "tsv", "jsonl"):
         return pa.string()
     if wider is None:
         raise ValueError(
-            f"the column {name!r} holds {known} before and {found} in {file.name}; convert one"
+            f"the column {field.name!r} holds {known} before and {field.type} in {file.name}; "
+            "convert one"
         )
     return wider

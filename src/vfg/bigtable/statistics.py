@@ -9,6 +9,8 @@ from vfg.extras import needs
 from vfg.tabular.cells import is_absent
 from vfg.tabular.specs import ColumnSpec, Continuous, Date, Integer
 
+from .types import widen
+
 with needs("table"):
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -19,6 +21,8 @@ MOST_CATEGORIES = 10_000
 
 class Statistics:
     """Gaps, ranges and categories of all columns, from batches of a table.
+
+    A column may have a wider type in a later batch; see `types.widen`.
 
     Args:
         marker: what marks a gap besides null and NaN, as `missing_values` of `VFGImputer`.
@@ -35,7 +39,7 @@ class Statistics:
         self.marker = None if is_absent(marker) else marker
         self.rows = 0
         self.gaps: dict[str, int] = {}
-        self.ranges: dict[str, tuple[Any, Any]] = {}
+        self._ends: dict[str, Any] = {}
         self._texts: dict[str, dict[str, None] | None] = {}
 
     def add(self, batch: Any) -> None:
@@ -51,6 +55,11 @@ class Statistics:
             elif _has_range(kind):
                 self._add_range(field.name, column)
 
+    @property
+    def ranges(self) -> dict[str, tuple[Any, Any]]:
+        """The minimum and maximum of columns of numbers, dates and timestamps, by name."""
+        return {name: (ends[0].as_py(), ends[1].as_py()) for name, ends in self._ends.items()}
+
     def categories(self, name: str) -> tuple[str, ...] | None:
         """The different cells of a column of text, in order; None if it has none, or too many."""
         found = self._texts.get(name)
@@ -63,10 +72,11 @@ class Statistics:
             kinds: of the columns, by name.
         """
         found: dict[str, tuple[Any, Any]] = {}
+        ranges = self.ranges
         for name, spec in kinds.items():
-            if name not in self.ranges:
+            if name not in ranges:
                 continue
-            low, high = self.ranges[name]
+            low, high = ranges[name]
             if isinstance(spec, Date) and hasattr(low, "isoformat"):
                 found[name] = (_on_the_wall(low), _on_the_wall(high))
             elif isinstance(spec, Continuous | Integer):
@@ -90,11 +100,17 @@ class Statistics:
                 self._texts[name] = None
 
     def _add_range(self, name: str, column: Any) -> None:
-        ends = pc.min_max(column).as_py()
-        if ends["min"] is None or ends["min"] != ends["min"]:
-            return
-        low, high = self.ranges.get(name, (ends["min"], ends["max"]))
-        self.ranges[name] = min(low, ends["min"]), max(high, ends["max"])
+        found = _ends(column)
+        if name in self._ends:
+            found = _ends(pa.concat_arrays([widen(self._ends[name], column.type), found]))
+        if not pc.is_null(found, nan_is_null=True)[0].as_py():
+            self._ends[name] = found
+
+
+def _ends(column: Any) -> Any:
+    """An array of minimum and maximum; of null or NaN if all cells are missing."""
+    found = pc.min_max(column)
+    return pa.array([found["min"], found["max"]], column.type)
 
 
 def _has_range(kind: Any) -> bool:
