@@ -69,12 +69,13 @@ def size_of(rows, values):
 
 
 def test_all_rows_make_the_model_likelier(rows):
-    values, observed = rows.model.encode(rows.source.read())
-    before = float(rows.model.log_prob(values, observed).mean())
+    table = rows.source.read()
+    values, observed = rows.model.encode(table)
+    before = float(rows.model.log_prob(table).mean())
     means = rows.model.means(values, observed)
     trace = fit_linear_to_all(rows)
     assert len(trace) > 2
-    assert float(rows.model.log_prob(values, observed).mean()) > before
+    assert float(rows.model.log_prob(table).mean()) > before
     assert not torch.equal(rows.model.means(values, observed), means)  # nothing old is kept
 
 
