@@ -5,11 +5,15 @@ import json
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from vfg.cli.hiding import Trial, hidden_cells, without_cells
+import vfg
+from vfg.bigtable import open_table as read
 from vfg.cli.rivals import chosen_rivals
-from vfg.sklearn import VFGImputer
+from vfg.modelfile import dumps
+from vfg.tabular.evaluation import evaluate, hold_out
+from vfg.tabular.tables import hide_cells, open_table
 
 
 @pytest.fixture(scope="module")
@@ -19,39 +23,62 @@ def numbers():
     return pa.table({f"x{k}": hidden + 0.3 * generator.normal(size=150) for k in range(4)})
 
 
+def with_nulls(table, hidden):
+    """The same Arrow table with nulls in the hidden cells."""
+    columns = [
+        pc.if_else(pa.array(hidden[:, place]), pa.scalar(None, column.type), column)
+        for place, column in enumerate(table.columns)
+    ]
+    return pa.table(columns, schema=table.schema)
+
+
 def test_hidden_cells_are_known_and_leave_something(numbers):
-    table = without_cells(numbers, np.random.default_rng(1).random((150, 4)) < 0.4)
+    table = with_nulls(numbers, np.random.default_rng(1).random((150, 4)) < 0.4)
     known = ~table.to_pandas().isna().to_numpy()
-    hidden = hidden_cells(table, 0.5, seed=0)
+    hidden = hold_out(open_table(table), 0.5, seed=0, keep=2)
     assert hidden.any()
     assert not (hidden & ~known).any()
     assert ((known & ~hidden).any(1) == known.any(1)).all()
+    assert ((known & ~hidden).sum(0) >= 2).all()
 
 
 def test_gaps_made_with_the_same_seed_are_not_the_cells_to_hide(numbers):
     from vfg.data import mcar
 
-    table = without_cells(numbers, mcar((150, 4), 0.1, seed=0))
-    assert hidden_cells(table, 0.1, seed=0).sum() > 20
+    table = open_table(with_nulls(numbers, mcar((150, 4), 0.1, seed=0)))
+    assert hold_out(table, 0.1, seed=0, keep=2).sum() > 20
 
 
 def test_cells_are_hidden_and_the_others_stay(numbers):
-    hidden = hidden_cells(numbers, 0.2, seed=0)
-    left = without_cells(numbers, hidden).to_pandas()
-    assert (left.isna().to_numpy() == hidden).all()
-    assert (left.to_numpy()[~hidden] == numbers.to_pandas().to_numpy()[~hidden]).all()
+    hidden = hold_out(open_table(numbers), 0.2, seed=0, keep=2)
+    left = hide_cells(open_table(numbers), hidden)
+    assert (left.missing == hidden).all()
+    for place, column in enumerate(left.columns()):
+        assert (column.observed == numbers.column(place).to_numpy()[~hidden[:, place]]).all()
 
 
-def test_a_table_too_small_to_hide_anything_is_refused():
-    with pytest.raises(ValueError, match="no cell can be hidden"):
-        hidden_cells(pa.table({"a": [1.0, 2.0]}), 0.5, seed=0)
+def test_nothing_of_hidden_cells_is_learned(store):
+    table = read(store.gaps).read().drop_columns("id")
+    hidden = hold_out(open_table(table), 0.3, seed=0, keep=2)
+    view, nulls = (vfg.TableModel(bend=False) for _ in range(2))
+    view.fit(hide_cells(open_table(table), hidden))
+    nulls.fit(with_nulls(table, hidden))
+    assert dumps(view) == dumps(nulls)
+
+
+def test_a_table_too_small_to_hide_anything_is_refused(here, commands):
+    (here / "t.csv").write_text("a\n1.0\n2.0\n")
+    words = commands.fail("evaluate", "t.csv", "--share", 0.5, "--linear")
+    assert "no cell can be hidden; use more rows, or a larger --share" in words
 
 
 def test_errors_are_those_of_the_filled_cells(numbers):
-    hidden = hidden_cells(numbers, 0.2, seed=0)
-    imputer = VFGImputer(bend=False, random_state=0).fit(without_cells(numbers, hidden))
-    found = Trial(imputer.model_, numbers, hidden).evaluate(0.9, 0)
-    filled = imputer.transform(without_cells(numbers, hidden)).to_pandas().to_numpy()
+    table = open_table(numbers)
+    hidden = hold_out(table, 0.2, seed=0, keep=2)
+    model = vfg.TableModel(bend=False)
+    model.fit(hide_cells(table, hidden))
+    found = evaluate(model, table, hidden, level=0.9, seed=0)
+    filled = model.fill(with_nulls(numbers, hidden)).to_pandas().to_numpy()
     truth = numbers.to_pandas().to_numpy()
     for place, score in enumerate(found.columns):
         rows = hidden[:, place]

@@ -55,7 +55,7 @@ def test_tracebacks_come_with_debug_only(store, commands):
     assert "Traceback" not in commands.invoke(*wrong).output
     found = commands.invoke(*wrong, "--debug")
     assert "Traceback" in found.stderr
-    assert found.stderr.splitlines()[-1].startswith("vfg: there is no column 'x'")
+    assert found.stderr.splitlines()[-1].startswith("vfg: there is no column or node 'x'")
     assert found.exit_code == 1
 
 

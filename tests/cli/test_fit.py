@@ -9,6 +9,8 @@ import vfg
 from vfg.cli.graphs import sections_graph
 from vfg.cli.learning import Learning, bounds_of, kinds_of
 from vfg.cli.tables import chosen_columns
+from vfg.sklearn import VFGImputer
+from vfg.tabular.settings import ImputerSettings
 
 FIT = ["--linear", "--exclude", "id", "-o", "m.vfg"]
 
@@ -153,6 +155,28 @@ def test_choices_are_those_that_were_made():
     assert Learning().choices() == {"seed": 0}
     made = Learning(kinds=["a=integer", "b=date"], bend=False, seed=4).choices()
     assert made == {"kinds": "a=integer, b=date", "bend": False, "seed": 4}
+
+
+def test_options_become_the_settings_of_a_fit():
+    options = Learning(bend=False, members=2, neighbours=0, width=5, steps=7, budget=3.0, seed=4)
+    settings = options.settings(["a", "b"])
+    assert settings == ImputerSettings(
+        bend=False, members=2, neighbours=0, width=5, steps=7, budget=3.0, seed=4
+    )
+    typed = Learning(kinds=["a=integer"], bounds=["b=0:"], sections="a,b", device="cpu")
+    settings = typed.settings(["a", "b"])
+    assert (settings.schema, settings.bounds) == ({"a": "integer"}, {"b": (0.0, None)})
+    assert (settings.graph.sections, settings.device) == ({"a+b": 2}, "cpu")
+
+
+def test_an_imputer_has_the_settings_that_it_is_made_from():
+    settings = ImputerSettings(bend=False, members=2, schema={"a": "integer"}, steps=7, seed=4)
+    params = VFGImputer.from_settings(settings).get_params(deep=False)
+    assert (params.pop("random_state"), params.pop("verbose")) == (4, False)
+    for name, value in params.items():
+        if hasattr(settings, name):
+            assert getattr(settings, name) is value
+    assert {"graph", "flow", "missing_values", "device"} <= set(params)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ import pytest
 import vfg
 from vfg.bigtable import Filling, open_table
 from vfg.cli.filling import gaps_in
-from vfg.cli.hiding import hidden_cells
 from vfg.cli.learning import Learning
 from vfg.cli.reporting import Subject, recovered
+from vfg.tabular.evaluation import hold_out
+from vfg.tabular.tables import open_table as opened
 
 COLUMNS = ["id", "height", "visits", "shirt", "member", "since"]
 
@@ -141,7 +142,7 @@ def test_a_column_with_one_value_is_filled_with_it(here, commands):
         (["--to", "odd"], "the format must be one of", 1),
     ],
 )
-def test_wrong_wishes_are_told_in_one_sentence(arguments, words, code, store, here, commands):
+def test_wrong_options_are_told_in_one_sentence(arguments, words, code, store, here, commands):
     arguments = ["impute", store.gaps, "-m", store.model, *arguments]
     assert words in commands.fail(*arguments, code=code)
 
@@ -192,38 +193,28 @@ def test_the_report_is_one_page_that_needs_nothing_else(store, here, commands):
     assert (here / "r.html").read_text() == page
 
 
-class Watched:
-    """An imputer that remembers what it learned from."""
-
-    def __init__(self, inner):
-        self.inner, self.table, self.settings = inner, None, {}
-
-    def set_params(self, **settings):
-        self.settings = settings
-        self.inner.set_params(**settings)
-
-    def fit(self, table):
-        self.table = table
-        return self.inner.fit(table)
-
-
 @pytest.mark.parametrize(("bend", "budget"), [(False, None), (True, 5.0)])
 def test_reported_scores_are_of_cells_that_were_not_learned(monkeypatch, bend, budget):
     generator = np.random.default_rng(0)
     cause = generator.normal(size=(60, 1))
     values = cause + 0.3 * generator.normal(size=(60, 3))
     table = pa.table({name: values[:, k] for k, name in enumerate("abc")})
-    wishes = Learning(bend=bend, members=1, mixtures=0, steps=1)
-    watched = Watched(wishes.imputer(["a", "b", "c"]))
-    monkeypatch.setattr(Learning, "imputer", lambda self, columns: watched)
-    subject = Subject(None, None, None, wishes, 2.0, Filling())
+    options = Learning(bend=bend, members=1, mixtures=0, steps=1)
+    fitted, fit = [], vfg.TableModel.fit
+
+    def watched(model, table):
+        fitted.append((table.missing, model.settings))
+        return fit(model, table)
+
+    monkeypatch.setattr(vfg.TableModel, "fit", watched)
+    subject = Subject(None, None, None, options, 2.0, Filling())
     found, words = recovered(subject, table)
-    hidden = hidden_cells(table, 0.1, 0)
-    known = [~column.is_null().to_numpy() for column in watched.table.columns]
-    np.testing.assert_array_equal(np.stack(known, 1), ~hidden)
+    hidden = hold_out(opened(table), 0.1, 0, keep=2)
+    ((missing, settings),) = fitted
+    np.testing.assert_array_equal(missing, hidden)
     assert sum(score.hidden for score in found.columns) == hidden.sum()
     assert found.rmse < 0.8 * found.baseline
-    assert watched.settings["budget"] == budget
+    assert settings.budget == budget
     assert "second one was learned with them hidden, from 60 rows" in words
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import vfg
-from vfg.cli.asking import Question, respondent
-from vfg.cli.query import repeated
+from vfg.cli.query import chosen_targets, describe, parse_evidence, repeated
+from vfg.cli.sample import draw_rows
 from vfg.data import gaussian_network
 
 
@@ -64,7 +64,9 @@ def test_wide_nodes_take_and_give_several_numbers(exact, commands):
     assert [answer["name"] for answer in said["answers"]] == ["root[0]", "root[1]", "C"]
     expected = model.infer({"AB": torch.tensor([[1.0, 2.0]])}, targets=["C"]).mean["C"].item()
     assert said["answers"][2]["value"] == pytest.approx(expected)
-    assert "'AB' takes 2 numbers" in commands.fail("query", path, "--given", "AB=1")
+    assert "'AB' takes 2 values with commas between them" in commands.fail(
+        "query", path, "--given", "AB=1"
+    )
 
 
 def test_latent_nodes_can_be_given(exact, commands):
@@ -82,7 +84,7 @@ def test_without_targets_all_that_is_not_given_is_answered(exact, store, command
     asked = json.loads(
         commands.succeed("query", exact[1], "--given", "A=1", "--draws", 50, "--json")
     )
-    assert [answer["name"] for answer in asked["answers"]] == ["C"]
+    assert [answer["name"] for answer in asked["answers"]] == ["B", "C"]
     asked = json.loads(
         commands.succeed("query", store.model, "--given", "height=180", "--draws", 50, "--json")
     )
@@ -98,30 +100,121 @@ def test_columns_of_every_kind_are_evidence_and_answer(store, commands):
     assert "█" in words
 
 
-def test_evidence_moves_answers_of_every_kind(store):
-    asked = respondent(store.model)
-    low, high = (
-        asked.ask({"height": h}, ["shirt", "since", "visits"], Question(draws=100))
-        for h in ("155", "185")
-    )
-    assert (low[0].value, high[0].value) == ("S", "L")
-    assert low[1].value < high[1].value
-    assert low[2].value < high[2].value
-    assert sum(high[0].shares.values()) == pytest.approx(1.0)
+def test_evidence_moves_answers_of_every_kind(store, commands):
+    def ask(height):
+        options = ["--infer", "shirt", "since", "visits", "--draws", 100, "--json"]
+        said = commands.succeed("query", store.model, "--given", f"height={height}", *options)
+        return json.loads(said)["answers"]
+
+    low, high = ask(155), ask(185)
+    assert (low[0]["value"], high[0]["value"]) == ("S", "L")
+    assert low[1]["value"] < high[1]["value"]
+    assert low[2]["value"] < high[2]["value"]
+    assert sum(high[0]["probabilities"].values()) == pytest.approx(1.0)
 
 
-def test_intervals_grow_with_their_level(store):
-    asked = respondent(store.model)
-    narrow, wide = (
-        asked.ask({}, ["height"], Question(level, draws=100))[0].interval for level in (0.5, 0.9)
-    )
+def test_answers_have_the_keys_of_their_kind(store, commands):
+    said = json.loads(commands.succeed("query", store.model, "--draws", 100, "--json"))
+    keys = {found["name"]: list(found) for found in said["answers"]}
+    number, choice = ["name", "value", "deviation", "interval"], ["name", "value", "probabilities"]
+    assert keys == {
+        "height": number,
+        "visits": number,
+        "shirt": choice,
+        "member": choice,
+        "since": ["name", "value", "interval"],
+    }
+    since = next(found for found in said["answers"] if found["name"] == "since")
+    for text in (since["value"], *since["interval"]):
+        assert str(np.datetime64(text, "D")) == text
+
+
+def test_integers_are_answered_with_their_mean_before_it_is_rounded(store):
+    model = vfg.load(store.model)
+    answer = model.infer({"height": 180.0}, ["visits"])
+    found = describe(answer.marginals(draws=100)["visits"])
+    assert found["value"] == pytest.approx(answer.mean["visits"][0])
+    assert found["value"] != round(found["value"])
+
+
+def test_times_of_day_are_kept(here, commands):
+    rows = "".join(f"{k % 7},2024-03-01 {8 + k % 7:02d}:30:00\n" for k in range(40))
+    (here / "t.csv").write_text(f"x,at\n{rows}")
+    commands.succeed("fit", "t.csv", "-o", "m.vfg", "--linear")
+    said = commands.succeed("query", "m.vfg", "--given", "x=3", "--infer", "at", "--json")
+    (found,) = json.loads(said)["answers"]
+    assert found["value"].startswith("2024-03-01T11:")
+    said = commands.succeed("query", "m.vfg", "--given", "at=2024-03-01 12:30:00", "--json")
+    assert json.loads(said)["answers"][0]["value"] == pytest.approx(4.0, abs=0.2)
+
+
+def test_intervals_grow_with_their_level(store, commands):
+    def interval(level):
+        options = ["--infer", "height", "--draws", 100, "--level", level, "--json"]
+        said = commands.succeed("query", store.model, *options)
+        return json.loads(said)["answers"][0]["interval"]
+
+    narrow, wide = interval(0.5), interval(0.9)
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
 def test_what_is_given_is_certain_in_conditional_samples(store):
-    drawn = respondent(store.model).sample(20, {"shirt": "S"}, seed=0, first=0)
+    drawn = draw_rows(vfg.load(store.model), 20, {"shirt": "S"}, seed=0)
     assert drawn["shirt"].tolist() == ["S"] * 20
     assert np.mean(drawn["height"]) < 170
+
+
+def test_what_is_typed_becomes_a_value_of_its_column(store):
+    model = vfg.load(store.model)
+    given = {"height": "180", "shirt": "L", "member": "no", "since": "2021-06-01", "visits": "3"}
+    assert parse_evidence(model, given) == {
+        "height": 180.0,
+        "shirt": "L",
+        "member": False,
+        "since": "2021-06-01",
+        "visits": 3,
+    }
+    assert chosen_targets(model, [], {"height": 1.0, "since": ""}) == ["visits", "shirt", "member"]
+
+
+def test_categories_that_look_like_numbers_stay_text(here, commands):
+    codes = ["00701", "10115", "02139"]
+    rows = "".join(f"{codes[k % 3]},{k % 3}\n" for k in range(60))
+    (here / "t.csv").write_text(f"zip,x\n{rows}")
+    commands.succeed("fit", "t.csv", "-o", "m.vfg", "--linear")
+    asked = ["query", "m.vfg", "--given", "zip=00701", "--infer", "x", "--json"]
+    (found,) = json.loads(commands.succeed(*asked))["answers"]
+    assert found["value"] == pytest.approx(0.0, abs=0.3)
+    words = commands.fail("query", "m.vfg", "--given", "zip=701")
+    assert "'zip' is one of 00701, 02139, 10115, but got '701'; did you mean '00701'?" in words
+
+
+def test_values_of_a_leaf_are_given_in_its_order():
+    nodes = [vfg.Node("ba", 2, columns=("b", "a")), vfg.Node("c", 1, columns=("c",))]
+    graph = vfg.Graph([*nodes, vfg.Node("r", 2)], [vfg.Edge("ba", "r"), vfg.Edge("c", "r")])
+    model = vfg.GaussianVFG(graph)
+    assert parse_evidence(model, {"ba": "1,2", "r": "3,4"}) == {"b": 1.0, "a": 2.0, "r": [[3, 4]]}
+    assert chosen_targets(model, ["r", "ba"], {}) == ["r", "b", "a"]
+
+
+def test_values_of_a_section_are_given_in_its_order(store, here, commands):
+    options = ["--linear", "--exclude", "id", "-o", "m.vfg", "--sections", "shirt,height"]
+    commands.succeed("fit", store.gaps, *options)
+    model = vfg.load("m.vfg")
+    assert parse_evidence(model, {"shirt+height": "S,160"}) == {"shirt": "S", "height": 160.0}
+    words = commands.fail("query", "m.vfg", "--given", "root=1")
+    assert "'root' is a latent node" in words
+
+
+def test_columns_without_names_may_be_called_by_their_positions(tmp_path, commands):
+    nodes = [vfg.Node("p", 2, columns=(1, 2)), vfg.Node("q", 1, columns=(0,)), vfg.Node("r", 2)]
+    graph = vfg.Graph(nodes, [vfg.Edge("p", "r"), vfg.Edge("q", "r")])
+    vfg.save(vfg.GaussianVFG(graph), tmp_path / "m.vfg")
+    said = commands.succeed("query", tmp_path / "m.vfg", "--given", "2=5", "--infer", "0", "--json")
+    by_label = commands.succeed(
+        "query", tmp_path / "m.vfg", "--given", "p[1]=5", "--infer", "q", "--json"
+    )
+    assert json.loads(said)["answers"] == json.loads(by_label)["answers"]
 
 
 @pytest.mark.parametrize("edges", ["linear", "sampled", "bernoulli"])
@@ -145,13 +238,14 @@ def test_deep_models_answer_too(edges, tmp_path, commands):
 @pytest.mark.parametrize(
     ("arguments", "words", "code"),
     [
-        (["--given", "heigt=1"], "there is no column 'heigt'; did you mean 'height'", 1),
-        (["--given", "height=tall"], "the value of 'height' must be a number, but is 'tall'", 1),
-        (["--given", "height=nan"], "the value of 'height' must be finite", 1),
-        (["--given", "shirt=XXL"], "'shirt' is never 'XXL'", 1),
-        (["--given", "since=soon"], "the value of 'since' must be a date", 1),
-        (["--given", "member=perhaps"], "the value of 'member' must be true or false", 1),
-        (["--infer", "age"], "there is no column 'age'", 1),
+        (["--given", "heigt=1"], "there is no column or node 'heigt'; did you mean 'height'", 1),
+        (["--given", "height=tall"], "'height' takes a number such as", 1),
+        (["--given", "height=nan"], "'height' takes a number such as", 1),
+        (["--given", "visits=2.5"], "'visits' takes a whole number such as", 1),
+        (["--given", "shirt=XXL"], "'shirt' is one of L, M, S, but got 'XXL'", 1),
+        (["--given", "since=soon"], "'since' takes a date such as 202", 1),
+        (["--given", "member=perhaps"], "'member' is one of False, True, but got 'perhaps'", 1),
+        (["--infer", "age"], "there is no column or node 'age'", 1),
         (["--given", "height"], "--given takes NAME=VALUE, but got 'height'", 2),
         (["--given", "height=1", "height=2"], "--given names 'height' twice", 2),
         (["--level", "1"], "must lie between 0 and 1", 2),

@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .groups import with_groups
-from .learning import Learning
+from .learning import Learning, load_table_model
 from .options import AsJson, Debug, InputFormat, Level, TableFiles, Threads
 from .options import share as between
 from .output import console, print_json, print_table
 from .rivals import Entry, chosen_rivals, compete
-from .tables import known_columns, opened
+from .tables import columns_of, known_columns, opened
 
 if TYPE_CHECKING:
     from vfg.tabular.evaluation import Evaluation
+
+KEPT = 2
+"""How many known cells every column keeps at least: with fewer, nothing can be learned of it."""
 
 
 @with_groups
 def evaluate(
     table: TableFiles,
-    wishes: Learning,
+    options: Learning,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -54,26 +57,33 @@ def evaluate(
     """
     names = chosen_rivals(rivals)
     source = opened(table, from_)
-    from .asking import load_table_model
-    from .hiding import Trial, hidden_cells, without_cells
+    import vfg
+    from vfg.tabular.evaluation import HeldOut, hold_out
+    from vfg.tabular.evaluation import evaluate as evaluate_model
+    from vfg.tabular.tables import hide_cells, open_table
 
-    known = None if model is None else load_table_model(model, wishes.device)
+    fitted = None if model is None else load_table_model(model, options.device)
     chosen = (
-        wishes.chosen(source.names)
-        if known is None
-        else known_columns(source.names, [str(label) for label in known.encoding.schema])
+        options.chosen(source.names)
+        if fitted is None
+        else known_columns(source.names, columns_of(fitted))
     )
-    whole = source.read().select(chosen)
-    hidden = hidden_cells(whole, share, wishes.seed)
+    whole = open_table(source.read().select(chosen))
+    hidden = hold_out(whole, share, options.seed, keep=KEPT)
+    if not hidden.any():
+        raise ValueError("no cell can be hidden; use more rows, or a larger --share")
     begun = time.monotonic()
-    if known is None:
-        known = wishes.imputer(chosen).fit(without_cells(whole, hidden)).model_
-    trial = Trial(known, whole, hidden)
-    entries = [Entry("vfg", trial.evaluate(level, wishes.seed), time.monotonic() - begun)]
-    entries += compete(names, known, trial.values, trial.shown, trial.hidden, level, wishes.seed)
+    if fitted is None:
+        fitted = vfg.TableModel(options.settings(chosen))
+        fitted.fit(hide_cells(whole, hidden))
+    found = evaluate_model(fitted, whole, hidden, level=level, seed=options.seed)
+    entries = [Entry("vfg", found, time.monotonic() - begun)]
+    if names:
+        held = HeldOut.of(fitted, whole, hidden)
+        entries += compete(names, fitted, held, level, options.seed)
     if as_json:
         methods = [entry.to_dict() for entry in entries]
-        print_json({"share": share, "level": level, "seed": wishes.seed, "methods": methods})
+        print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})
         return
     print_scores(entries[0].evaluation)
     if names:

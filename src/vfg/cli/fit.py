@@ -24,7 +24,7 @@ from .options import (
 )
 from .output import console, print_json
 from .tables import opened
-from .together import learned_together
+from .together import fit_by_engine
 
 if TYPE_CHECKING:
     from vfg.tabular.model import TableModel
@@ -36,7 +36,7 @@ def fit(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model.")
     ],
-    wishes: Learning,
+    options: Learning,
     from_: InputFormat = None,
     engine: EngineName = "local",
     processes: Processes = 1,
@@ -55,13 +55,13 @@ def fit(
 
     check_target(output)
     source = opened(table, from_)
-    chosen = wishes.chosen(source.names)
+    chosen = options.chosen(source.names)
     begun = time.monotonic()
-    model = learned_together(source, chosen, wishes, engine, processes, every_row)
+    model = fit_by_engine(source, chosen, options, engine, processes, every_row)
     if model is None:  # another process of torchrun's writes it
         return
     seconds = time.monotonic() - begun
-    vfg.save(model, output)  # type: ignore[arg-type]
+    vfg.save(model, output)
     keep_history(output, model.history)
     found = {
         "output": str(output),
@@ -71,11 +71,11 @@ def fit(
         "mixtures": len(model.mixtures),
         "neighbours": len(model.neighbours),
         "seconds": round(seconds, 2),
-        "seed": wishes.seed,
+        "seed": options.seed,
     }
     if as_json:
         print_json(found)
-    elif not wishes.quiet:
+    elif not options.quiet:
         console().print(
             f"{output}: {described(model)}, learned from {source.rows:,} rows in {seconds:.1f} s",
             markup=False,

@@ -13,7 +13,7 @@ import typer
 from .filling import Target, check_output, write_filled
 from .fit import check_target
 from .groups import with_groups
-from .learning import Learning
+from .learning import Learning, load_table_model
 from .options import (
     AsJson,
     Debug,
@@ -75,7 +75,7 @@ class Additions:
 def impute(
     table: TableFiles,
     added: Additions,
-    wishes: Learning,
+    options: Learning,
     output: Output = "-",
     model: KnownModel = None,
     from_: InputFormat = None,
@@ -95,7 +95,7 @@ def impute(
     from vfg.engines import engine_named
 
     # Whatever can be wrong is found before hours are spent on learning.
-    filling = Filling(added.draws, added.intervals, added.flag, wishes.seed)
+    filling = Filling(added.draws, added.intervals, added.flag, options.seed)
     workers = engine_named(engine, processes=processes)
     check_output(output)
     for file in (added.report, added.save):
@@ -103,24 +103,24 @@ def impute(
             check_target(file)
     source = opened(table, from_)
     begun = time.monotonic()
-    found = known_model(source, model, wishes, added.save)
+    found = load_or_fit(source, model, options, added.save)
     learning = time.monotonic() - begun
     target = Target(output, output_format(output, to, as_json), workers, shard_rows)
-    counts = write_filled(source, found, filling, target, show=is_watched(wishes.quiet))
+    counts = write_filled(source, found, filling, target, show=is_watched(options.quiet))
     if added.report is not None:
         from .reporting import Subject, report_on
 
-        subject = Subject(source, found, model, wishes, learning, filling)
+        subject = Subject(source, found, model, options, learning, filling)
         report_on(subject, added.report)
     summary = {
         "output": output,
         **counts,
         "learning_seconds": round(learning, 2),
-        "seed": wishes.seed,
+        "seed": options.seed,
     }
     if as_json and output != "-":
         print_json(summary)
-    elif not wishes.quiet and output != "-":
+    elif not options.quiet and output != "-":
         console().print(f"{output}: {in_words(counts)}", markup=False)
 
 
@@ -137,22 +137,28 @@ def in_words(counts: Mapping[str, int]) -> str:
     return words
 
 
-def known_model(
-    source: Source, path: Path | None, wishes: Learning, save: Path | None
+def load_or_fit(
+    source: Source, path: Path | None, options: Learning, save: Path | None
 ) -> TableModel:
-    """The model of a file, or one that is learned from the table."""
+    """The model of a file, or one that is fitted to the table.
+
+    Args:
+        source: the table.
+        path: of the file; None fits a model.
+        options: how.
+        save: where to keep the fitted model; None keeps none.
+    """
     import vfg
 
-    from .asking import load_table_model
-    from .together import learned
+    from .together import fit_model
 
     if path is not None:
-        if wishes.columns or wishes.exclude or save:
+        if options.columns or options.exclude or save:
             raise typer.BadParameter(
                 "--columns, --exclude and --save are about learning, but --model brings a model"
             )
-        return load_table_model(path, wishes.device)
-    model = learned(source, wishes.chosen(source.names), wishes)
+        return load_table_model(path, options.device)
+    model = fit_model(source, options.chosen(source.names), options)
     if save is not None:
         vfg.save(model, save)
     return model

@@ -1,9 +1,10 @@
-"""Learning a model from a table in files, with the options that several commands share."""
+"""Fitting a model to a table in files, or loading one, with the options that commands share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -32,12 +33,13 @@ from .progress import is_watched, watch_training
 from .tables import chosen_columns
 
 if TYPE_CHECKING:
-    from vfg.sklearn import VFGImputer
+    from vfg import TableModel
+    from vfg.tabular.settings import ImputerSettings
 
 
 @dataclass(frozen=True)
 class Learning:
-    """What a user asks for; None leaves a choice to the table."""
+    """How a model is fitted; None leaves a choice to the table."""
 
     columns: Columns = None
     exclude: Exclude = None
@@ -73,36 +75,73 @@ class Learning:
         }
         return {**shown, "seed": self.seed}
 
-    def imputer(self, columns: Sequence[str]) -> VFGImputer:
-        """An imputer of some columns, not fitted yet.
+    def settings(self, columns: Sequence[str]) -> ImputerSettings:
+        """The settings of a fit to some columns.
+
+        Args:
+            columns: that are learned.
 
         Raises:
             ValueError: for settings that do not fit the columns.
         """
-        from vfg.sklearn import VFGImputer
-
-        from .asking import checked_device
+        from vfg.tabular.settings import ImputerSettings
 
         watched = is_watched(self.quiet)
         if watched:
             watch_training()
-        graph = chosen_graph(self.graph, self.sections, self.width, columns)
-        return VFGImputer(
-            graph,
-            schema=kinds_of(self.kinds or (), columns),
-            bounds=bounds_of(self.bounds or (), columns),
-            bend=self.bend,
-            members=self.members,
-            mixtures=self.mixtures,
-            neighbours=self.neighbours,
-            width=self.width,
-            steps=self.steps,
-            budget=self.budget,
-            device=checked_device(self.device),
-            random_state=self.seed,
-            verbose=watched,
-            keep_empty_features=True,
+        known = [field.name for field in fields(ImputerSettings)]
+        plain = {name: value for name, value in vars(self).items() if name in known}
+        parsed = {
+            "graph": chosen_graph(self.graph, self.sections, self.width, columns),
+            "schema": kinds_of(self.kinds or (), columns),
+            "bounds": bounds_of(self.bounds or (), columns),
+            "device": checked_device(self.device),
+            "progress": watched,
+        }
+        return ImputerSettings(**{**plain, **parsed})
+
+
+def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
+    """A model of a table from a file, on the device where it is to answer.
+
+    Args:
+        path: of the file.
+        device: by its name; None takes a GPU if there is one.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not a model of a table, or the device is not there.
+    """
+    import vfg
+    from vfg.tabular.model import answering_device
+
+    model = vfg.load(path)
+    if not isinstance(model, vfg.TableModel):
+        raise ValueError(
+            f"this needs a model of a table, as vfg fit writes it, but the file holds a "
+            f"{type(model).__name__}"
         )
+    return model.to(answering_device(checked_device(device)))
+
+
+def checked_device(name: str | None) -> str | None:
+    """The name of a device that is there.
+
+    Raises:
+        ValueError: if it is none, or not there.
+    """
+    if name is None:
+        return None
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        found = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+        raise ValueError(
+            f"the device {name!r} is not there; choose one of {', '.join(found)}"
+        ) from error
+    return name
 
 
 def kinds_of(texts: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ class Subject:
         source: the table with gaps.
         model: that filled it.
         file: of the model; None if it learned from this table.
-        wishes: how it learned, or another would.
+        options: how it learned, or another would.
         seconds: that learning took.
         filling: what was written in the gaps.
     """
@@ -48,7 +48,7 @@ class Subject:
     source: Source
     model: TableModel
     file: Path | None
-    wishes: Learning
+    options: Learning
     seconds: float
     filling: Filling
 
@@ -58,7 +58,7 @@ class Subject:
         filling = self.filling
         chosen = {"model": self.file, "draws": filling.draws, "intervals": filling.level}
         known = {name: value for name, value in chosen.items() if value is not None}
-        return {**settings_of(self.model), **known, **self.wishes.choices()}
+        return {**settings_of(self.model), **known, **self.options.choices()}
 
 
 def report_on(subject: Subject, path: Path) -> None:
@@ -88,7 +88,7 @@ def report_on(subject: Subject, path: Path) -> None:
         table=table,
         filled=filled,
         evaluation=found,
-        graph=_graph(model, names),
+        graph=None if model.linear is None else model.graph,
         rows=source.rows,
         settings=subject.settings,
         hiding=hiding,
@@ -107,24 +107,27 @@ def recovered(subject: Subject, table: Any) -> tuple[Evaluation | None, str]:
         subject: table and model.
         table: the rows to look at, with the columns of the model.
     """
-    from .hiding import Trial, hidden_cells, without_cells
+    import vfg
+    from vfg.tabular.evaluation import evaluate, hold_out
+    from vfg.tabular.tables import hide_cells, open_table
 
-    wishes, level = subject.wishes, subject.filling.level or 0.9
-    try:
-        hidden = hidden_cells(table, SHARE, wishes.seed)
-    except ValueError:  # there are too few known cells
+    from .evaluate import KEPT
+
+    options, level = subject.options, subject.filling.level or 0.9
+    whole = open_table(table)
+    hidden = hold_out(whole, SHARE, options.seed, keep=KEPT)
+    if not hidden.any():  # there are too few known cells
         return None, ""
     if subject.file is not None:
-        trial = Trial(subject.model, table, hidden)
-        return trial.evaluate(level, wishes.seed), OTHER_ROWS
+        return evaluate(subject.model, whole, hidden, level=level, seed=options.seed), OTHER_ROWS
     # The linear model takes seconds anyway, and without a budget it is the same every time.
-    budget = max(LEAST_SECONDS, 0.5 * subject.seconds) if wishes.bend else None
-    learner = wishes.imputer(list(table.column_names))
-    learner.set_params(budget=budget, verbose=False)
-    second = learner.fit(without_cells(table, hidden)).model_
+    budget = max(LEAST_SECONDS, 0.5 * subject.seconds) if options.bend else None
+    settings = options.settings(list(table.column_names))
+    second = vfg.TableModel(replace(settings, budget=budget, progress=False))
+    second.fit(hide_cells(whole, hidden))
     limit = "" if budget is None else f" within {budget:.0f} s"
     words = SECOND_MODEL.format(rows=table.num_rows, limit=limit)
-    return Trial(second, table, hidden).evaluate(level, wishes.seed), words
+    return evaluate(second, whole, hidden, level=level, seed=options.seed), words
 
 
 def some_rows(source: Source) -> Any:
@@ -145,17 +148,10 @@ def some_rows(source: Source) -> Any:
 
 def settings_of(model: TableModel) -> dict[str, Any]:
     """What a model is, for people."""
-    from .asking_tables import weights_of
     from .fit import described
 
     found = {"kind": described(model)}
     if len(model.members):
-        weights = weights_of(model).items()
+        weights = model.part_weights.items()
         found["weights"] = ", ".join(f"{name} {weight:.2f}" for name, weight in weights)
     return found
-
-
-def _graph(model: TableModel, names: list[str]) -> Any:
-    from .asking_tables import named_graph
-
-    return None if model.linear is None else named_graph(model, names)

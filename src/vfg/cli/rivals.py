@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from vfg.tabular.evaluation import Evaluation
+    from vfg.tabular.evaluation import Evaluation, HeldOut
     from vfg.tabular.model import TableModel
 
 NEIGHBOURS = 5
@@ -59,22 +56,14 @@ def chosen_rivals(text: str | None) -> list[str]:
 
 
 def compete(
-    names: list[str],
-    model: TableModel,
-    values: NDArray[np.float64],
-    shown: NDArray[np.bool_],
-    hidden: NDArray[np.bool_],
-    level: float,
-    seed: int,
+    names: list[str], model: TableModel, held: HeldOut, level: float, seed: int
 ) -> list[Entry]:
     """Let rivals fill the hidden entries of a matrix in which columns are standardised.
 
     Args:
         names: of the rivals.
         model: whose encoding the matrix has.
-        values: the truth.
-        shown: which entries they see.
-        hidden: which entries count.
+        held: the matrix, which entries they see, and which they fill.
         level: of the intervals, which rivals do not have.
         seed: of their draws.
     """
@@ -82,7 +71,7 @@ def compete(
 
     from vfg.tabular.evaluation import compared
 
-    gaps = np.where(shown, values, np.nan)
+    gaps = np.where(held.shown, held.values, np.nan)
     entries = []
     for name in names:
         begun = time.monotonic()
@@ -90,7 +79,8 @@ def compete(
             warnings.simplefilter("ignore")  # that chained regressions have not converged yet
             filled = RIVALS[name](seed).fit_transform(gaps)
         seconds = time.monotonic() - begun
-        entries.append(Entry(name, compared(model, values, hidden, filled, level), seconds))
+        found = compared(model, held.values, held.hidden, filled, level)
+        entries.append(Entry(name, found, seconds))
     return entries
 
 

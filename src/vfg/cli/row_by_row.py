@@ -18,10 +18,10 @@ from .options import (
 )
 from .output import print_json
 from .progress import is_watched
-from .tables import known_columns, opened, output_format, row_results, write_batches
+from .tables import columns_of, known_columns, opened, output_format, row_results, write_batches
 
 if TYPE_CHECKING:
-    from .asking import Respondent
+    from vfg import Model
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,20 @@ class RowByRow:
     as_json: AsJson = False
     debug: Debug = False
 
-    def write(self, asked: Respondent, work: Callable[[Any], Mapping[str, Any]]) -> int:
+    def write(self, model: Model, work: Callable[[Any], Mapping[str, Any]]) -> int:
         """Write what some work finds; the number of rows.
 
         Args:
-            asked: the model.
+            model: of any kind.
             work: arrays by name from a `pyarrow.Table` with the columns of the model.
         """
+        import vfg
+        from vfg.bigtable.filling import filled_schema
+
         source = opened(self.table, self.from_)
-        columns = known_columns(source.names, asked.columns)
-        asked.check(source.schema)
+        columns = known_columns(source.names, columns_of(model))
+        if isinstance(model, vfg.TableModel):
+            filled_schema(model, source.schema)  # refuses columns that hold what they did not
         batches = row_results(source, columns, work, show=is_watched(self.quiet))
         return write_batches(
             batches, self.output, output_format(self.output, self.to, self.as_json)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .asking import Respondent, respondent
 from .options import AsJson, Debug, ModelFile, Output, OutputFormat, Quiet, Seed, Threads
 from .output import print_json
 from .progress import advancing, is_watched
-from .query import GivenPairs, pairs
+from .query import GivenPairs, parse_evidence, split_pairs
 from .tables import ROWS, output_format, write_batches
+
+if TYPE_CHECKING:
+    from vfg import Model
 
 
 def sample(
@@ -31,24 +33,57 @@ def sample(
 
     vfg sample model.vfg -n 100 -o rows.csv
     """
-    asked = respondent(model)
-    batches = _batches(asked, rows, pairs(given or []), seed, show=is_watched(quiet))
+    import vfg
+
+    source: Model = vfg.load(model)
+    evidence = parse_evidence(source, split_pairs(given or []))
+    batches = _batches(source, rows, evidence, seed, show=is_watched(quiet))
     written = write_batches(batches, output, output_format(output, to, as_json))
     if as_json and output != "-":
         print_json({"rows": written, "output": output, "seed": seed})
 
 
 def _batches(
-    asked: Respondent, rows: int, given: dict[str, str], seed: int, *, show: bool
+    model: Model, rows: int, evidence: Mapping[str, Any], seed: int, *, show: bool
 ) -> Iterator[Any]:
     import pyarrow as pa
 
     with advancing(rows if show else None, "rows") as advance:
         for first in range(0, rows, ROWS):
             number = min(ROWS, rows - first)
-            found = asked.sample(number, given, seed, first)
+            found = draw_rows(model, number, evidence, seed=seed, first=first)
             yield pa.RecordBatch.from_pydict({k: column(cells) for k, cells in found.items()})
             advance(number)
+
+
+def draw_rows(
+    model: Model, rows: int, evidence: Mapping[str, Any], *, seed: int, first: int = 0
+) -> dict[str, Any]:
+    """New rows as arrays by column.
+
+    The same rows come out however they are divided into calls. The exception is a `vfg.VFG` without
+    evidence, which draws its rows one after the other: there the calls count.
+
+    Args:
+        model: of any kind.
+        rows: how many.
+        evidence: what is given of every row, as `Model.infer` takes it.
+        seed: of the draws.
+        first: the number of the first row.
+    """
+    import numpy as np
+
+    import vfg
+
+    if isinstance(model, vfg.VFG) and not evidence:
+        # Its prior is drawn from by sample alone: without evidence, infer spreads noise only.
+        own = seed if not first else np.random.SeedSequence([seed, first]).generate_state(1)[0]
+        table = model.sample(rows, seed=int(own)).double().cpu().numpy()
+        return dict(zip(model.variables, table.T, strict=True))
+    ids = np.arange(first, first + rows)
+    names = list(model.variables)
+    drawn = model.infer([dict(evidence)] * rows, names, seed=seed, row_ids=ids).samples(1)
+    return {name: np.asarray(drawn[name][0]).reshape(rows) for name in names}
 
 
 def column(cells: Any) -> Any:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .histories import drawn_history, known_history
 from .options import AsJson, Debug
 from .output import console, print_json, print_table
+
+if TYPE_CHECKING:
+    from vfg import Model
 
 MOST_CATEGORIES = 6
 """How many categories of a column are listed."""
@@ -29,31 +32,69 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show what a model knows: kind, columns, sizes and graph, and how its training went."""
+    import vfg
     from vfg.graph.graphfiles import READERS, read_graph, write_graph
 
     if file.suffix.lower() in READERS:
-        graph: Any = read_graph(file)
+        graph = read_graph(file)
         found: dict[str, Any] = {"kind": "Graph", "graph": graph.to_dict()}
     else:
-        from .asking import respondent
-
-        asked = respondent(file)
-        graph, found = asked.graph, asked.describe()
+        model: Model = vfg.load(file)
+        graph, found = model.graph, describe_model(model)
         found["history"] = known_history(file)
     if graph_to is not None:
-        if graph is None:
-            raise ValueError("the model has no graph, since no column tells anything")
         write_graph(graph, graph_to)
     if as_json:
         print_json(found)
         return
     _print_model(found)
-    if graph is not None:
-        console().print(repr(graph), markup=False)
+    console().print(repr(graph), markup=False)
     if found.get("history") is not None:
         console().print()
         for line in drawn_history(found["history"]):
             console().print(line, markup=False)
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """What there is to know about a model, ready for JSON.
+
+    Args:
+        model: of any kind.
+    """
+    return {
+        "kind": type(model).__name__,
+        "columns": [_describe_column(model, name) for name in model.variables],
+        **_sizes(model),
+        "graph": model.graph.to_dict(),
+    }
+
+
+def _describe_column(model: Any, name: str) -> dict[str, Any]:
+    import vfg
+
+    variable = model.variables[name]
+    if not isinstance(model, vfg.TableModel):
+        kind = model.likelihood_specs[variable.leaf].name
+        return {"name": name, "kind": kind, "idle": variable.idle}
+    spec = model.encoding.schema[model.labels[name]]
+    found: dict[str, Any] = {"name": name, "kind": spec.name}
+    if spec.name in ("categorical", "ordinal"):
+        found["categories"] = list(variable.categories)
+    return {**found, "idle": variable.idle}
+
+
+def _sizes(model: Any) -> dict[str, Any]:
+    """How many parts and parameters a model has, and its settings."""
+    import vfg
+
+    if isinstance(model, vfg.TableModel):
+        parts = ("members", "mixtures", "neighbours")
+        found: dict[str, Any] = {name: len(getattr(model, name)) for name in parts}
+        found["weights"] = model.part_weights
+    else:
+        kinds = str | int | float | bool
+        found = {key: value for key, value in model.to_dict().items() if isinstance(value, kinds)}
+    return {**found, "parameters": sum(part.numel() for part in model.parameters())}
 
 
 def _print_model(found: dict[str, Any]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .failing import suggested
 from .progress import advancing
 
 if TYPE_CHECKING:
+    from vfg import Model
     from vfg.bigtable import Source
 
 ROWS = 16_384
@@ -25,6 +26,26 @@ def opened(files: Sequence[str], format: str | None = None) -> Source:
     from vfg.bigtable import open_table
 
     return open_table(list(files), format=format)
+
+
+def columns_of(model: Model) -> list[str] | None:
+    """The columns of the tables that a model knows; None if it takes them by position.
+
+    Args:
+        model: of any kind.
+
+    Example:
+        >>> import vfg
+        >>> columns_of(vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2))) is None
+        True
+    """
+    import vfg
+
+    labels: Iterable[Any] = model.graph.columns or ()
+    if isinstance(model, vfg.TableModel):
+        labels = model.labels.values()
+    named = any(isinstance(label, str) for label in labels)
+    return list(model.variables) if named else None
 
 
 def known_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:

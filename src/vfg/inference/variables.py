@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -41,6 +41,8 @@ class Variable:
         high: the greatest.
         categories: what a choice can be.
         idle: whether it tells nothing, since it never varied.
+        place: its position among the columns of the leaf, in the order in which the leaf's values
+            are given.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Variable:
     high: float = 1.0
     categories: tuple[Any, ...] = ()
     idle: bool = False
+    place: int = 0
 
     @property
     def step(self) -> float:
@@ -86,13 +89,15 @@ class Variable:
             >>> Variable("age", "integer", "age").parse("old")
             Traceback (most recent call last):
             ValueError: 'age' takes a whole number such as 0, but got 'old'
+            >>> Variable("zip", "choice", "zip", categories=("00701", "10115")).parse("00701")
+            '00701'
         """
         if self.kind == "choice":
             return self._choice(text)
         if self.kind == "date":
             return self._date(text)
         try:
-            number = float(str(text).strip().replace("\u2212", "-"))
+            number = float(str(text).strip().replace("\u2212", "-").replace("\u202f", ""))
         except ValueError:
             number = math.nan
         if not math.isfinite(number) or (self.kind == "integer" and number != round(number)):
@@ -108,9 +113,18 @@ class Variable:
         return days_of(np.array([value], "M8[us]"))[0] if self.kind == "date" else float(value)
 
     def value_of(self, number: float) -> Value:
-        """The value at a place of the axis, the inverse of `number_of`."""
+        """The value at a place of the axis, the inverse of `number_of`.
+
+        Dates have a time of day if one end of the range has.
+
+        Example:
+            >>> Variable("since", "date", "since", 19000.0, 19001.0).value_of(19000.5)
+            '2022-01-08'
+            >>> Variable("since", "date", "since", 19000.25, 19001.0).value_of(19000.5)
+            '2022-01-08T12:00:00'
+        """
         if self.kind == "date":
-            return str(moments_of(np.array([number]))[0].astype("M8[D]"))
+            return str(moments_of(np.array([number]))[0].astype(f"M8[{self._unit}]"))
         return round(number) if self.kind == "integer" else float(f"{number:.12g}")
 
     def show(self, value: Value) -> str:
@@ -145,17 +159,27 @@ class Variable:
             return 4
         return min(max(0, 2 - math.floor(math.log10(span / 3.0))), 9)
 
+    @property
+    def _unit(self) -> str:
+        """The coarsest of day, second and microsecond in which the ends of the range are whole."""
+        ends = moments_of(np.array([self.low, self.high]))
+        return next((u for u in ("D", "s") if (ends == ends.astype(f"M8[{u}]")).all()), "us")
+
     def _choice(self, text: Any) -> Value:
+        if not self.categories:
+            raise ValueError(f"no value of {self.name!r} was seen in fitting; leave it out")
         for category in self.categories:
             if category == text and isinstance(category, bool) == isinstance(text, bool):
                 return category
         named = {str(category): category for category in self.categories}
+        named |= {str(c).removesuffix(".0"): c for c in self.categories if isinstance(c, float)}
         if any(isinstance(category, bool) for category in self.categories):
             named |= {word: truth for word, truth in TRUTHS.items() if truth in self.categories}
         typed = str(text).strip()
         typed = typed if typed in named else typed.lower()
         if typed not in named:
-            known = ", ".join(map(str, self.categories[:6])) + (", …" if len(named) > 6 else "")
+            more = ", …" if len(self.categories) > 6 else ""
+            known = ", ".join(map(str, self.categories[:6])) + more
             close = suggestion(str(text), map(str, self.categories))
             hint = f"; {close}" if close.startswith("did") else ""
             raise ValueError(f"{self.name!r} is one of {known}, but got {text!r}{hint}")
@@ -315,8 +339,9 @@ def graph_variables(model: Tabular) -> dict[str, Variable]:
     """
     found: dict[int, Variable] = {}
     for leaf, columns in model.sections.positions.items():
-        for label, column in zip(leaf_labels(model, leaf), columns, strict=True):
-            found[column] = _graph_variable(model, label, leaf, column)
+        for place, label in enumerate(leaf_labels(model, leaf)):
+            variable = _graph_variable(model, label, leaf, columns[place])
+            found[columns[place]] = replace(variable, place=place)
     return {found[column].name: found[column] for column in sorted(found)}
 
 

@@ -150,10 +150,11 @@ def _columns_by_name(model: TableModel, given: Any) -> tuple[list[Column], int]:
     for row, record in enumerate(records):
         for name, value in record.items():
             for label, cell in _cells_of(model, name, value):
-                column = cells.setdefault(label, np.full(len(records), None, dtype=object))
-                if column[row] is not None:
+                if label not in cells:
+                    cells[label] = np.full(len(records), None, dtype=object)
+                if cells[label][row] is not None:
                     raise ValueError(f"the evidence gives column {label!r} twice; give it once")
-                column[row] = _checked_cell(model, label, cell)
+                cells[label][row] = _checked_cell(model, label, cell)
     marker = model.encoding.missing_values
     return [read_cells(label, column, marker) for label, column in cells.items()], len(records)
 

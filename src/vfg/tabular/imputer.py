@@ -127,6 +127,21 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
+    @classmethod
+    def from_settings(cls, settings: ImputerSettings) -> Self:
+        """An imputer that is not fitted yet.
+
+        Args:
+            settings: how it is fitted.
+
+        Example:
+            >>> VFGImputer.from_settings(ImputerSettings(bend=False, seed=3))
+            VFGImputer(bend=False, random_state=3)
+        """
+        chosen = dict(vars(settings))
+        random_state, verbose = chosen.pop("seed"), chosen.pop("progress")
+        return cls(**chosen, random_state=random_state, verbose=verbose)
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from the observed cells of a table.
 

@@ -370,11 +370,16 @@ class TableModel(Joint):
     @cached_property
     def variables(self) -> dict[str, Variable]:
         """The columns of the table by name: their kinds, ranges and categories."""
-        holder = {label: leaf for leaf, labels in self.leaves.items() for label in labels}
-        return {
-            name: _variable(self.encoding, name, label, holder.get(label, ""))
-            for name, label in self.labels.items()
+        holder = {
+            label: (leaf, place)
+            for leaf, labels in self.leaves.items()
+            for place, label in enumerate(labels)
         }
+        found = {}
+        for name, label in self.labels.items():
+            leaf, place = holder.get(label, ("", 0))
+            found[name] = replace(_variable(self.encoding, name, label, leaf), place=place)
+        return found
 
     @property
     def part_weights(self) -> dict[str, float]:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import vfg
-from vfg.cli.asking import respondent
 from vfg.cli.completing import names_in
+from vfg.cli.sample import draw_rows
 
 KINDS = ["table", "exact", "deep", "sampled"]
 
@@ -55,16 +55,36 @@ def test_samples_have_the_columns_of_the_model(kind, models, commands):
 
 @pytest.mark.parametrize("kind", ["table", "exact"])
 def test_samples_do_not_depend_on_how_they_are_cut(kind, models):
-    asked = respondent(models[0][kind])
+    model = vfg.load(models[0][kind])
     name = "height" if kind == "table" else "a"
-    whole = asked.sample(6, {}, 0, 0)[name]
-    parts = [asked.sample(3, {}, 0, first)[name] for first in (0, 3)]
+    whole = draw_rows(model, 6, {}, seed=0)[name]
+    parts = [draw_rows(model, 3, {}, seed=0, first=first)[name] for first in (0, 3)]
     assert np.allclose(whole, np.concatenate(parts))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_given_evidence_do_not_depend_on_how_they_are_cut(kind, models):
+    model = vfg.load(models[0][kind])
+    given, name = ({"shirt": "S"}, "height") if kind == "table" else ({"a": 1.0}, "c")
+    whole = draw_rows(model, 6, given, seed=0)[name]
+    parts = [draw_rows(model, 3, given, seed=0, first=first)[name] for first in (0, 3)]
+    assert np.allclose(whole, np.concatenate(parts), atol=1e-5)
+    assert len(set(whole.tolist())) == 6
+
+
+@pytest.mark.parametrize("kind", ["deep", "sampled"])
+def test_a_vfg_without_evidence_draws_from_its_prior(kind, models):
+    model = vfg.load(models[0][kind])
+    drawn = draw_rows(model, 5, {}, seed=2)
+    table = model.sample(5, seed=2).double().numpy()
+    assert np.array_equal(np.stack(list(drawn.values()), 1), table)
+    later = draw_rows(model, 5, {}, seed=2, first=5)
+    assert not np.isin(later["a"], drawn["a"]).any()
 
 
 def test_samples_of_the_exact_model_given_evidence_follow_infer(models):
     model = vfg.load(models[0]["exact"])
-    drawn = respondent(models[0]["exact"]).sample(4000, {"a": "1"}, 0, 0)
+    drawn = draw_rows(model, 4000, {"a": 1.0}, seed=0)
     assert set(drawn["a"]) == {1.0}
     answer = model.infer({"a": 1.0}, targets=["b"])
     mean, deviation = answer.mean["b"].item(), answer.std["b"].item()
@@ -144,6 +164,8 @@ def test_a_table_without_the_model_s_columns_is_refused(store, models, commands)
 def test_text_in_place_of_numbers_is_refused(store, here, commands):
     pd.read_csv(store.gaps).assign(height="tall").to_csv("t.csv", index=False)
     assert "the column 'height' was continuous" in commands.fail("score", store.model, "t.csv")
+    pd.read_csv(store.gaps).assign(member="maybe").to_csv("t.csv", index=False)
+    assert "the column 'member' was boolean" in commands.fail("score", store.model, "t.csv")
 
 
 @pytest.mark.parametrize("kind", KINDS)
