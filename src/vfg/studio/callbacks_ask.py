@@ -7,7 +7,6 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, ctx, dcc, no_update
 
-from .asking import answered
 from .conversation import State as Standing
 from .conversation import act, view
 from .desk import Desk
@@ -17,7 +16,7 @@ from .layout import LARGE_ROW, SMALL_ROW
 
 def register(app: Dash, desk: Desk) -> None:
     """Wire the pages to the desk."""
-    subject = desk.subject
+    model = desk.model
 
     def answer(action: Any, table: Any, state: Any) -> Any:
         standing = Standing() if state is None else Standing.from_dict(state)
@@ -25,13 +24,13 @@ def register(app: Dash, desk: Desk) -> None:
         with desk.lock:
             if action is not None and ctx.triggered_id == "action":
                 row_of = None if not table else lambda row: desk.row(table, row)
-                standing = act(subject, standing, action, row_of)
+                standing = act(model, standing, action, row_of)
             try:
-                shown = view(subject, standing, rows)
+                shown = view(model, standing, rows)
             except ValueError as error:
                 # Evidence that a model cannot use, such as part of a section that it needs whole.
                 standing = replace(before, error=str(error))
-                shown = view(subject, standing, rows)
+                shown = view(model, standing, rows)
         return standing.to_dict(), shown
 
     app.callback(
@@ -46,7 +45,7 @@ def register(app: Dash, desk: Desk) -> None:
         if not clicks:
             return no_update
         with desk.lock:
-            found = answered(subject, Standing.from_dict(state).question.given)
+            found = model.ask(Standing.from_dict(state).question.given)
         return dcc.send_string(found.to_html(), "answer.html", type="text/html")
 
     app.callback(
@@ -58,9 +57,7 @@ def register(app: Dash, desk: Desk) -> None:
 
     def draw(expanded: list[str], table: Any) -> Any:
         distances = desk.consistency(table)
-        return [
-            elements(subject, per_row, expanded, distances) for per_row in (SMALL_ROW, LARGE_ROW)
-        ]
+        return [elements(model, per_row, expanded, distances) for per_row in (SMALL_ROW, LARGE_ROW)]
 
     app.callback(
         Output("ask-graph", "elements"),

@@ -12,9 +12,8 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from . import figures
 from .desk import Desk
-from .filling import Cell, Table, cell, comparison, to_csv
-from .findings import LEVEL
-from .variables import percent
+from .drawing import spread_text
+from .filling import Cell, cell, comparison, to_csv
 
 NO_TABLE = "No table is open yet."
 
@@ -87,10 +86,10 @@ def _register_looking(app: Dash, desk: Desk) -> None:
     def compare(done: Any, column: str, table: Any) -> Any:
         if not table:
             return figures.empty(NO_TABLE)
-        variable, found = desk.subject.variable(column), desk.table(table)
-        if not done or done["token"] != table["token"]:
-            return figures.distributions(variable, observed_cells(found, column))
-        return figures.distributions(variable, comparison(found, desk.fill(table), column))
+        variable, found = desk.model.variable(column), desk.table(table)
+        is_filled = done and done["token"] == table["token"]
+        cells = comparison(found, desk.fill(table) if is_filled else found, column)
+        return figures.distributions(variable, cells if is_filled else _observed(cells))
 
     app.callback(
         Output("compare-plot", "figure"),
@@ -118,7 +117,7 @@ def _register_looking(app: Dash, desk: Desk) -> None:
         if row is None:
             return "Give the number of a row.", no_update
         with desk.lock:
-            found = cell(desk.subject, desk.table(table), int(row), column)
+            found = cell(desk.model, desk.table(table), int(row), column)
         return cell_text(found, int(row)), cell_figure(found)
 
     app.callback(
@@ -130,10 +129,8 @@ def _register_looking(app: Dash, desk: Desk) -> None:
     )(look)
 
 
-def observed_cells(table: Table, column: str) -> dict[str, Any]:
-    """The known cells of a column, before anything is filled."""
-    place = table.columns.index(column)
-    return {"observed": table.frame.iloc[:, place].to_numpy()[~table.gaps[:, place]]}
+def _observed(cells: dict[str, Any]) -> dict[str, Any]:
+    return {"observed": cells["observed"]}
 
 
 def content_bytes(contents: str) -> bytes:
@@ -146,12 +143,7 @@ def content_bytes(contents: str) -> bytes:
 
 def cell_text(found: Cell, row: int) -> Any:
     """A cell in words."""
-    finding, variable = found.finding, found.finding.variable
-    if variable.kind == "choice":
-        spread = f"with probability {percent(finding.probabilities.max(initial=0.0))}"
-    else:
-        ends = variable.show_number(finding.low), variable.show_number(finding.high)
-        spread = f"{percent(LEVEL)} between {ends[0]} and {ends[1]}"
+    expected, variable = found.expected, found.expected.variable
     stands = "a gap" if found.actual is None else variable.show(found.actual)
     moved = ", ".join(name for name, by in found.influence[:3] if by > 0.0)
     return html.Dl(
@@ -159,18 +151,18 @@ def cell_text(found: Cell, row: int) -> Any:
             html.Dt("stands there"),
             html.Dd(stands),
             html.Dt("expected from the row"),
-            html.Dd([html.Strong(finding.text), f", {spread}"]),
+            html.Dd([html.Strong(expected.text), f", {spread_text(expected)}"]),
             html.Dt("moved most by"),
             html.Dd(moved or "nothing"),
         ],
-        **{"data-row": str(row), "data-mean": repr(finding.mean)},
+        **{"data-row": str(row), "data-mean": repr(expected.mean)},
     )
 
 
 def cell_figure(found: Cell) -> Any:
     """The draws behind a cell, or the probabilities of its categories."""
-    finding, variable = found.finding, found.finding.variable
+    expected, variable = found.expected, found.expected.variable
     if variable.kind == "choice":
-        return figures.shares(variable.categories, finding.probabilities)
+        return figures.shares(variable.categories, expected.probabilities)
     actual = None if found.actual is None else variable.number_of(found.actual)
-    return figures.cell_draws(variable, finding.draws, actual, (finding.low, finding.high))
+    return figures.cell_draws(variable, expected.draws, actual, (expected.low, expected.high))

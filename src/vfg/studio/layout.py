@@ -7,10 +7,10 @@ from typing import Any
 import dash_cytoscape as cytoscape
 from dash import dcc, html
 
+from .asking import OpenModel
 from .desk import Desk
 from .drawn_graph import COLOURS, elements, stylesheet
 from .layout_tables import box, explore_page, fill_page
-from .subjects import Subject
 
 TABS = {"ask": "Ask", "graph": "Graph", "fill": "Fill", "explore": "Explore"}
 SMALL_ROW, LARGE_ROW = 4, 8
@@ -19,12 +19,12 @@ SMALL_ROW, LARGE_ROW = 4, 8
 
 def page(desk: Desk) -> Any:
     """Everything on the page."""
-    subject = desk.subject
+    model = desk.model
     return html.Div(
         [
             *_stores(desk),
             html.A("Skip to the page", href="#main", className="skip"),
-            _header(subject),
+            _header(model),
             html.Div(id="notice", role="alert", className="notice"),
             html.Div(
                 "The studio has stopped. Start it again, and this page goes on by itself.",
@@ -35,8 +35,8 @@ def page(desk: Desk) -> Any:
                 [
                     _panel("ask", _ask(desk)),
                     _panel("graph", _graph(desk)),
-                    _panel("fill", fill_page(subject)),
-                    _panel("explore", explore_page(subject)),
+                    _panel("fill", fill_page(model)),
+                    _panel("explore", explore_page(model)),
                 ],
                 id="main", tabIndex="-1",
             ),
@@ -70,7 +70,7 @@ def _stores(desk: Desk) -> list[Any]:
     ]
 
 
-def _header(subject: Subject) -> Any:
+def _header(model: OpenModel) -> Any:
     tabs = [
         html.Button(
             words,
@@ -91,7 +91,7 @@ def _header(subject: Subject) -> Any:
             ),
             html.Nav(tabs, role="tablist", className="tabs", **{"aria-label": "Pages"}),
             html.Div(
-                [html.Strong(subject.file.rsplit("/", 1)[-1]), html.Span(subject.summary)],
+                [html.Strong(model.file.rsplit("/", 1)[-1]), html.Span(model.summary)],
                 className="model",
             ),
         ],
@@ -113,7 +113,7 @@ def _panel(name: str, children: list[Any]) -> Any:
 def _drawing(desk: Desk, identity: str, per_row: int) -> Any:
     return cytoscape.Cytoscape(
         id=identity,
-        elements=elements(desk.subject, per_row, (), desk.consistency(desk.first)),
+        elements=elements(desk.model, per_row, (), desk.consistency(desk.first)),
         layout={"name": "preset", "fit": True, "padding": 12},
         stylesheet=stylesheet("light"),
         minZoom=0.05,
@@ -213,7 +213,7 @@ def _graph(desk: Desk) -> list[Any]:
                             [
                                 html.Span("Node by name"),
                                 dcc.Dropdown(
-                                    [node.name for node in desk.subject.graph.nodes],
+                                    [node.name for node in desk.model.graph.nodes],
                                     id="node-by-name",
                                     placeholder="choose",
                                 ),
