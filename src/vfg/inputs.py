@@ -361,7 +361,9 @@ def column_of(model: Tabular, name: Name) -> int | None:
         (1, None)
     """
     columns = list[Name](model.graph.columns or ())
-    if name in columns:
+    # Columns are all texts or all positions, and searching hundreds in vain takes time.
+    is_text = bool(columns) and isinstance(columns[0], str)
+    if isinstance(name, str) == is_text and name in columns:
         return columns.index(name)
     leaf, bracket, place = str(name).rpartition("[")
     found = model.sections.positions.get(leaf, ()) if bracket else ()

@@ -250,7 +250,7 @@ def test_tables_are_filled_and_downloaded(mixed_imputer, table_page, tmp_path):
     [
         ("bad.csv", b"a,b\n1,2\n", "lacks the columns"),
         ("photo.png", b"\x89PNG", "no table that can be read"),
-        ("empty.csv", b"", "cannot be read as a table"),
+        ("empty.csv", b"", "cannot be read as csv"),
     ],
 )
 def test_bad_uploads_leave_a_message(table_page, tmp_path, name, data, words):

@@ -109,10 +109,13 @@ def _joined_records(
     """Rows of values by name as one mapping, NaN where a row does not have a name."""
     found: dict[Name, Tensor] = {}
     for name in dict.fromkeys(name for record in records for name in record):
-        width = _width(model, name)
+        width, values = _width(model, name), [record.get(name) for record in records]
+        if width == 1 and all(value is None or isinstance(value, int | float) for value in values):
+            numbers = [[torch.nan if value is None else float(value)] for value in values]
+            found[name] = torch.tensor(numbers, dtype=torch.float64)
+            continue
         table = torch.full((len(records), width), torch.nan, dtype=torch.float64)
-        for row, record in enumerate(records):
-            value = record.get(name)
+        for row, value in enumerate(values):
             if value is not None:
                 table[row] = as_value(model, name, _one_row(value))[0]
         found[name] = table
