@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from vfg.studio import ask
-from vfg.studio.conversation import Question, State, act, view
+from vfg.studio.ask_state import Question, State, render, update
 
 
 def test_undo_goes_back_step_by_step():
@@ -104,8 +104,8 @@ def test_names_are_escaped_everywhere(picture_model):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=[nasty, "b"])
     frame["c"] = np.array(["<b>x</b>", "y"])[(frame["b"] > 0).astype(int)]
     opened = open_model(linear().fit(frame))
-    state = act(opened, State(), {"kind": "set", "name": nasty, "value": "0.5"})
-    shown = view(opened, state)
+    state = update(opened, State(), {"kind": "set", "name": nasty, "value": "0.5"})
+    shown = render(opened, state)
     text = "".join(shown[part] for part in ("answers", "evidence", "editor", "code"))
     text += opened.ask({nasty: 1.0}).to_html()
     assert "<img src=x" not in text
@@ -113,21 +113,21 @@ def test_names_are_escaped_everywhere(picture_model):
 
 
 def test_the_page_says_what_is_impossible_and_keeps_the_rest(mixed_opened):
-    state = act(mixed_opened, State(), {"kind": "set", "name": "age", "value": "30"})
-    bad = act(mixed_opened, state, {"kind": "set", "name": "age", "value": "old"})
+    state = update(mixed_opened, State(), {"kind": "set", "name": "age", "value": "30"})
+    bad = update(mixed_opened, state, {"kind": "set", "name": "age", "value": "old"})
     assert bad.question == state.question
-    assert "whole number" in view(mixed_opened, bad)["error"]
-    again = act(mixed_opened, bad, {"kind": "set", "name": "age", "value": "31"})
+    assert "whole number" in render(mixed_opened, bad)["error"]
+    again = update(mixed_opened, bad, {"kind": "set", "name": "age", "value": "31"})
     assert again.error == ""
     assert again.question.given == {"age": 31}
 
 
 def test_choosing_what_is_chosen_leaves_the_editor_alone(mixed_opened):
     """A new editor would take away what is being typed into the old one."""
-    state = act(mixed_opened, State(), {"kind": "select", "name": "age"})
-    again = act(mixed_opened, state, {"kind": "select", "name": "age"})
+    state = update(mixed_opened, State(), {"kind": "select", "name": "age"})
+    again = update(mixed_opened, state, {"kind": "select", "name": "age"})
     assert again == state
-    other = act(mixed_opened, state, {"kind": "select", "name": "city"})
+    other = update(mixed_opened, state, {"kind": "select", "name": "city"})
     assert (other.selected, other.revision) == ("city", state.revision + 1)
 
 
@@ -141,12 +141,12 @@ def test_choosing_what_is_chosen_leaves_the_editor_alone(mixed_opened):
     ],
 )
 def test_actions_that_cannot_be_leave_a_message(mixed_opened, action):
-    state = act(mixed_opened, State(), action)
+    state = update(mixed_opened, State(), action)
     assert state.error
     assert state.question == Question()
 
 
-def test_a_conversation(mixed_opened):
+def test_actions_follow_each_other(mixed_opened):
     state = State()
     for action in (
         {"kind": "leaf", "name": "city"},
@@ -154,24 +154,24 @@ def test_a_conversation(mixed_opened):
         {"kind": "set", "name": "height", "value": "171.5"},
         {"kind": "remove", "name": "city"},
     ):
-        state = act(mixed_opened, state, action)
+        state = update(mixed_opened, state, action)
         assert state.error == ""
     assert state.question.given == {"height": 171.5}
-    undone = act(mixed_opened, state, {"kind": "undo"})
+    undone = update(mixed_opened, state, {"kind": "undo"})
     assert undone.question.given == {"city": "Oslo", "height": 171.5}
-    row = act(
+    row = update(
         mixed_opened, undone, {"kind": "row", "leaf": "age", "row": 2}, lambda row: {"age": row}
     )
     assert row.question.given["age"] == 2
-    found = act(mixed_opened, row, {"kind": "find", "text": "gra"})
-    shown = view(mixed_opened, found)
+    found = update(mixed_opened, row, {"kind": "find", "text": "gra"})
+    shown = render(mixed_opened, found)
     assert re.findall(r'data-select="(\w+)" data-mean', shown["answers"]) == ["grade"]
     assert shown["given"] == ["city", "height", "age"]
 
 
 def test_cards_carry_the_numbers_and_say_them(mixed_opened):
-    shown = view(
-        mixed_opened, act(mixed_opened, State(), {"kind": "set", "name": "age", "value": 30})
+    shown = render(
+        mixed_opened, update(mixed_opened, State(), {"kind": "set", "name": "age", "value": 30})
     )
     marginal = mixed_opened.ask({"age": 30}).variables["height"]
     card = re.search(r"<article[^>]*data-select=\"height\"[^>]*>", shown["answers"])[0]
@@ -181,14 +181,14 @@ def test_cards_carry_the_numbers_and_say_them(mixed_opened):
 
 
 def test_the_editor_stays_while_a_slider_moves(mixed_opened):
-    state = act(mixed_opened, State(), {"kind": "select", "name": "height"})
+    state = update(mixed_opened, State(), {"kind": "select", "name": "height"})
     keys = []
     for value in (170, 171):
-        state = act(mixed_opened, state, {"kind": "set", "name": "height", "value": value})
-        keys.append(view(mixed_opened, state)["editor_key"])
+        state = update(mixed_opened, state, {"kind": "set", "name": "height", "value": value})
+        keys.append(render(mixed_opened, state)["editor_key"])
     assert keys[0] == keys[1]
-    undone = act(mixed_opened, state, {"kind": "undo"})
-    assert view(mixed_opened, undone)["editor_key"] != keys[1]
+    undone = update(mixed_opened, state, {"kind": "undo"})
+    assert render(mixed_opened, undone)["editor_key"] != keys[1]
 
 
 def test_notebooks_show_cards(network_opened):

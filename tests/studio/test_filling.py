@@ -9,7 +9,6 @@ import pytest
 from tabular.mixed_tables import linear, mixed
 
 from vfg.studio.asking import open_model
-from vfg.studio.desk import Desk
 from vfg.studio.filling import (
     cell,
     column_cells,
@@ -21,6 +20,7 @@ from vfg.studio.filling import (
     row_evidence,
     to_csv,
 )
+from vfg.studio.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -228,22 +228,22 @@ def test_arrays_without_names_fit_by_position(linear_opened):
     assert done.whole.num_columns == 4
 
 
-def test_the_desk_forgets_the_oldest_table(mixed_opened):
-    desk = Desk(mixed_opened)
-    described = [desk._kept(open_table(mixed_opened, mixed())) for _ in range(5)]
+def test_the_session_forgets_the_oldest_table(mixed_opened):
+    session = Session(mixed_opened)
+    described = [session._kept(open_table(mixed_opened, mixed())) for _ in range(5)]
     with pytest.raises(ValueError, match="not open any more"):
-        desk.table(described[0])
-    assert desk.table(described[-1]).rows == 60
+        session.table(described[0])
+    assert session.table(described[-1]).rows == 60
     with pytest.raises(ValueError, match="no table is open"):
-        desk.table(None)
+        session.table(None)
 
 
-def test_the_desk_opens_files(tmp_path, mixed_opened):
+def test_the_session_opens_files(tmp_path, mixed_opened):
     path = tmp_path / "t.csv"
     path.write_text(mixed().to_csv(index=False))
-    assert Desk(mixed_opened, path).first["rows"] == 60
+    assert Session(mixed_opened, path).first["rows"] == 60
     with pytest.raises(ValueError, match="there is no table"):
-        Desk(mixed_opened, tmp_path / "other.csv")
+        Session(mixed_opened, tmp_path / "other.csv")
 
 
 def test_images_fill_too(picture_model):

@@ -8,8 +8,8 @@ import pytest
 from tabular.mixed_tables import light, numbers
 
 import vfg
+from vfg.studio.ask_state import State, render, update
 from vfg.studio.asking import open_model
-from vfg.studio.conversation import State, act, view
 
 
 @pytest.mark.slow
@@ -20,12 +20,12 @@ def test_the_page_of_sixteen_columns_takes_less_than_a_tenth_of_a_second():
     opened = open_model(light(width=12, members=3, mixtures=3, flow=flow).fit(frame))
     state = State()
     for name in names[:4]:
-        state = act(opened, state, {"kind": "set", "name": name, "value": 0.5})
-    view(opened, state)
+        state = update(opened, state, {"kind": "set", "name": name, "value": 0.5})
+    render(opened, state)
     spent = []
     for value in np.linspace(-1.0, 1.0, 12):
         # Time of this process, so that a busy machine does not count.
         begun = time.process_time()
-        view(opened, act(opened, state, {"kind": "set", "name": "x0", "value": value}))
+        render(opened, update(opened, state, {"kind": "set", "name": "x0", "value": value}))
         spent.append(time.process_time() - begun)
     assert min(spent) < 0.1

@@ -1,10 +1,10 @@
 """The studio: ask a model on a web page.
 
 Everything is written against `vfg.Model`, so that models of every kind are shown. The pure part
-needs nothing but the library: `asking` (a model that is asked, and its answers), `drawing`, `pages`
-and `figures` (what they look like), `filling` and `exploring` (what is done with tables),
-`conversation` (the Ask page as a pure function). `layout`, `app` and the callbacks put it on a page
-and need the extra `studio`.
+needs nothing but the library: `asking` (a model that is asked, and its answers), `cards`,
+`ask_html`, `graph_layout` and `figures` (what they look like), `filling` and `exploring` (what is
+done with tables), `ask_state` (the Ask page as a pure function). `session`, `layout`, `app` and the
+callbacks put it on a page and need the extra `studio`.
 """
 
 from __future__ import annotations

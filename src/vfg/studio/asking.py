@@ -21,8 +21,8 @@ from vfg.inference.variables import Array, Marginal, Value, Variable, given_marg
 from vfg.inputs import Name
 from vfg.tabular.model import TableModel
 
-from .drawing import LEVEL, LatentMarginal, spread_text
-from .pages import export_page, widget
+from .ask_html import export_page, widget
+from .cards import LEVEL, LatentMarginal, spread_text
 from .pictures import picture_shape
 
 Evidence: TypeAlias = Mapping[str, Value]

@@ -11,24 +11,24 @@ from typing import Any
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from . import figures
-from .desk import Desk
-from .drawing import spread_text
+from .cards import spread_text
 from .filling import Cell, cell, comparison, to_csv
+from .session import Session
 
 NO_TABLE = "No table is open yet."
 
 
-def register(app: Dash, desk: Desk) -> None:
-    """Wire the page to the desk."""
-    _register_opening(app, desk)
-    _register_looking(app, desk)
+def register(app: Dash, session: Session) -> None:
+    """Wire the page to the session."""
+    _register_opening(app, session)
+    _register_looking(app, session)
 
 
-def _register_opening(app: Dash, desk: Desk) -> None:
+def _register_opening(app: Dash, session: Session) -> None:
     def upload(contents: str | None, name: str | None) -> Any:
         if not contents:
             return no_update, no_update
-        return desk.read(name or "table", content_bytes(contents)), ""
+        return session.read(name or "table", content_bytes(contents)), ""
 
     app.callback(
         Output("table", "data"),
@@ -41,7 +41,7 @@ def _register_opening(app: Dash, desk: Desk) -> None:
     def opened(table: Any) -> Any:
         if not table:
             return NO_TABLE, figures.empty(NO_TABLE)
-        found = desk.table(table)
+        found = session.table(table)
         return f"{found.name}: {found.summary}", figures.missingness(found)
 
     app.callback(
@@ -54,8 +54,8 @@ def _register_opening(app: Dash, desk: Desk) -> None:
         if ctx.triggered_id != "fill":
             return None, "", True
         begun = time.monotonic()
-        desk.fill(table)
-        cells = int(desk.table(table).gaps.sum())
+        session.fill(table)
+        cells = int(session.table(table).gaps.sum())
         words = f"{cells} gaps filled in {time.monotonic() - begun:.1f} s"
         return {"token": table["token"]}, words, False
 
@@ -71,8 +71,8 @@ def _register_opening(app: Dash, desk: Desk) -> None:
     def download(clicks: int | None, table: Any) -> Any:
         if not clicks:
             return no_update
-        stem = Path(desk.table(table).name).stem
-        return dcc.send_string(to_csv(desk.fill(table)), f"{stem}-filled.csv", type="text/csv")
+        stem = Path(session.table(table).name).stem
+        return dcc.send_string(to_csv(session.fill(table)), f"{stem}-filled.csv", type="text/csv")
 
     app.callback(
         Output("download-table", "data"),
@@ -82,13 +82,13 @@ def _register_opening(app: Dash, desk: Desk) -> None:
     )(download)
 
 
-def _register_looking(app: Dash, desk: Desk) -> None:
+def _register_looking(app: Dash, session: Session) -> None:
     def compare(done: Any, column: str, table: Any) -> Any:
         if not table:
             return figures.empty(NO_TABLE)
-        variable, found = desk.model.variable(column), desk.table(table)
+        variable, found = session.model.variable(column), session.table(table)
         is_filled = done and done["token"] == table["token"]
-        cells = comparison(found, desk.fill(table) if is_filled else found, column)
+        cells = comparison(found, session.fill(table) if is_filled else found, column)
         return figures.distributions(variable, cells if is_filled else _observed(cells))
 
     app.callback(
@@ -116,8 +116,8 @@ def _register_looking(app: Dash, desk: Desk) -> None:
             return NO_TABLE, figures.empty("")
         if row is None:
             return "Give the number of a row.", no_update
-        with desk.lock:
-            found = cell(desk.model, desk.table(table), int(row), column)
+        with session.lock:
+            found = cell(session.model, session.table(table), int(row), column)
         return cell_text(found, int(row)), cell_figure(found)
 
     app.callback(

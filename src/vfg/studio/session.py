@@ -19,7 +19,7 @@ MOST_TABLES = 4
 """How many tables are kept; the oldest is forgotten first."""
 
 
-class Desk:
+class Session:
     """The model and the tables of one server.
 
     Args:

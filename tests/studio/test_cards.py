@@ -11,7 +11,7 @@ import pytest
 import vfg
 from vfg.inference.variables import Marginal, Variable, given_marginal
 from vfg.studio.asking import open_model
-from vfg.studio.drawing import (
+from vfg.studio.cards import (
     LatentMarginal,
     axis,
     card,
@@ -20,9 +20,9 @@ from vfg.studio.drawing import (
     density_drawing,
     latent_card,
 )
-from vfg.studio.drawn_graph import elements, group_name, sibling_groups, spots, stylesheet
 from vfg.studio.exploring import consistency
 from vfg.studio.filling import open_table
+from vfg.studio.graph_layout import elements, group_name, sibling_groups, spots, stylesheet
 from vfg.studio.markup import Markup, element, joined
 from vfg.studio.pictures import levelled, picture_shape, png
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from vfg.inference.variables import Array, Value, Variable
 
-from .drawing import card, latent_card
+from .cards import card, latent_card
 from .markup import Markup, element, joined
 from .pictures import levelled, png
 

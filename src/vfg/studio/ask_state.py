@@ -8,8 +8,8 @@ from typing import Any
 
 from vfg.inference.variables import Value
 
+from .ask_html import answers, code, editor, evidence_list
 from .asking import OpenModel
-from .pages import answers, code, editor, evidence_list
 
 Action = Mapping[str, Any]
 RowOf = Callable[[int], Mapping[str, Value]]
@@ -109,7 +109,7 @@ class State:
         return cls(**{**description, "question": Question.from_dict(description["question"])})
 
 
-def act(model: OpenModel, state: State, action: Action, row_of: RowOf | None = None) -> State:
+def update(model: OpenModel, state: State, action: Action, row_of: RowOf | None = None) -> State:
     """How things stand after an action; an impossible one changes nothing but the message.
 
     Args:
@@ -120,12 +120,12 @@ def act(model: OpenModel, state: State, action: Action, row_of: RowOf | None = N
         row_of: where a row of evidence comes from.
     """
     try:
-        return replace(_acted(model, state, action, row_of), error="")
+        return replace(_updated(model, state, action, row_of), error="")
     except ValueError as error:
         return replace(state, error=str(error))
 
 
-def _acted(model: OpenModel, state: State, action: Action, row_of: RowOf | None) -> State:
+def _updated(model: OpenModel, state: State, action: Action, row_of: RowOf | None) -> State:
     kind, question = action["kind"], state.question
     if kind == "set":
         variable = model.variable(action["name"])
@@ -175,7 +175,7 @@ def _from_row(model: OpenModel, state: State, action: Action, row_of: RowOf | No
     return _followed(state, question=replace(question, last=None))
 
 
-def view(model: OpenModel, state: State, rows: int = 0) -> dict[str, Any]:
+def render(model: OpenModel, state: State, rows: int = 0) -> dict[str, Any]:
     """What the page shows, as HTML by the place where it belongs.
 
     Args:
