@@ -26,6 +26,19 @@ def is_frame(table: Any) -> bool:
     return not plain and hasattr(table, "columns")
 
 
+def frame_labels(frame: Frame) -> list[Any]:
+    """The labels of a frame's columns, in order.
+
+    Tables of Arrow have `columns` too, but these are the cells.
+
+    Example:
+        >>> import pyarrow
+        >>> frame_labels(pyarrow.table({"a": [1.0]}))
+        ['a']
+    """
+    return list(getattr(frame, "column_names", frame.columns))
+
+
 def frame_values(
     frame: Frame, names: Sequence[str] | None, count: int, *, partial: bool = False
 ) -> Column:

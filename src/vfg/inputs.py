@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vfg.frames import frame_values, is_frame
+from vfg.frames import frame_labels, frame_values, is_frame
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.likelihoods import LikelihoodSpec
@@ -107,7 +107,7 @@ def read_table(model: Tabular, table: ArrayLike, *, partial: bool = False) -> Te
         partial: whether a frame may lack columns, which are then NaN.
     """
     if is_frame(table):
-        names = frame_names(model, list(table.columns))
+        names = frame_names(model, frame_labels(table))
         return torch.from_numpy(frame_values(table, names, model.sections.columns, partial=partial))
     given = as_tensor(table, "the table")
     _check_shape(model, given)
@@ -361,7 +361,9 @@ def column_of(model: Tabular, name: Name) -> int | None:
         (1, None)
     """
     columns = list[Name](model.graph.columns or ())
-    if name in columns:
+    # Columns are all texts or all positions, and searching hundreds in vain takes time.
+    is_text = bool(columns) and isinstance(columns[0], str)
+    if isinstance(name, str) == is_text and name in columns:
         return columns.index(name)
     leaf, bracket, place = str(name).rpartition("[")
     found = model.sections.positions.get(leaf, ()) if bracket else ()

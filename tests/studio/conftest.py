@@ -5,7 +5,7 @@ import pytest
 from tabular.mixed_tables import light, linear, mixed, numbers
 
 import vfg
-from vfg.studio.subjects import open_subject
+from vfg.studio.asking import open_model
 
 
 @pytest.fixture(scope="session")
@@ -14,15 +14,15 @@ def mixed_imputer():
 
 
 @pytest.fixture(scope="session")
-def mixed_subject(mixed_imputer):
+def mixed_opened(mixed_imputer):
     """A bent model of a table with a column of every kind."""
-    return open_subject(mixed_imputer)
+    return open_model(mixed_imputer)
 
 
 @pytest.fixture(scope="session")
-def linear_subject():
+def linear_opened():
     """The exact linear model of a table of numbers."""
-    return open_subject(linear().fit(numbers()[1]))
+    return open_model(linear().fit(numbers()[1]))
 
 
 @pytest.fixture(scope="session")
@@ -40,8 +40,8 @@ def network():
 
 
 @pytest.fixture(scope="session")
-def network_subject(network):
-    return open_subject(network)
+def network_opened(network):
+    return open_model(network)
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ def test_every_control_has_a_name(client):
     assert layout.count('"role": "tab"') == layout.count('"role": "tabpanel"') == 4
 
 
-def test_an_action_comes_back_as_html(client, mixed_subject):
+def test_an_action_comes_back_as_html(client, mixed_opened):
     reply = called(
         client,
         ["state.data", "view.data"],
@@ -92,7 +92,7 @@ def test_an_action_comes_back_as_html(client, mixed_subject):
     mean = re.search(
         r'data-select="height" data-mean="([^"]+)"', response["view"]["data"]["answers"]
     )
-    wanted = mixed_subject.answer({"age": 30}).variables["height"].mean
+    wanted = mixed_opened.ask({"age": 30}).variables["height"].mean
     assert float(mean[1]) == pytest.approx(wanted)
     assert response["state"]["data"]["question"]["evidence"] == [["age", 30]]
 

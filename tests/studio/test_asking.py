@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from vfg.studio import ask
-from vfg.studio.asking import Question, answered, command_line
-from vfg.studio.conversation import State, act, view
+from vfg.studio.ask_state import Question, State, render, update
 
 
 def test_undo_goes_back_step_by_step():
@@ -34,8 +33,8 @@ def test_questions_travel_as_json():
     assert State.from_dict(state.to_dict()) == state
 
 
-def test_the_command_line_has_every_piece_of_evidence(mixed_subject):
-    line = command_line(mixed_subject, {"city": "Bern", "height": 171.0}, "age")
+def test_the_command_line_has_every_piece_of_evidence(mixed_opened):
+    line = mixed_opened.ask({"city": "Bern", "height": 171.0}).command("age")
     words = shlex.split(line)
     assert words[:3] == ["vfg", "query", "model.vfg"]
     assert "city=Bern" in words
@@ -80,8 +79,8 @@ class Page(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_exported_page_stands_alone(mixed_subject, tmp_path):
-    found = answered(mixed_subject, {"height": 171.0, "city": "Oslo"})
+def test_the_exported_page_stands_alone(mixed_opened, tmp_path):
+    found = mixed_opened.ask({"height": 171.0, "city": "Oslo"})
     found.save(tmp_path / "answer.html")
     text = (tmp_path / "answer.html").read_text()
     page = Page(text)
@@ -90,7 +89,7 @@ def test_the_exported_page_stands_alone(mixed_subject, tmp_path):
     assert "http://" not in text
     assert "https://" not in text
     assert "<script" not in text
-    for name in mixed_subject.variables:
+    for name in mixed_opened.variables:
         assert f">{name}</h3>" in text
 
 
@@ -99,36 +98,36 @@ def test_names_are_escaped_everywhere(picture_model):
     import pandas as pd
     from tabular.mixed_tables import linear
 
-    from vfg.studio.subjects import open_subject
+    from vfg.studio.asking import open_model
 
     nasty = "<img src=x onerror=alert(1)>"
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=[nasty, "b"])
     frame["c"] = np.array(["<b>x</b>", "y"])[(frame["b"] > 0).astype(int)]
-    subject = open_subject(linear().fit(frame))
-    state = act(subject, State(), {"kind": "set", "name": nasty, "value": "0.5"})
-    shown = view(subject, state)
+    opened = open_model(linear().fit(frame))
+    state = update(opened, State(), {"kind": "set", "name": nasty, "value": "0.5"})
+    shown = render(opened, state)
     text = "".join(shown[part] for part in ("answers", "evidence", "editor", "code"))
-    text += answered(subject, {nasty: 1.0}).to_html()
+    text += opened.ask({nasty: 1.0}).to_html()
     assert "<img src=x" not in text
     assert "<b>x" not in text
 
 
-def test_the_page_says_what_is_impossible_and_keeps_the_rest(mixed_subject):
-    state = act(mixed_subject, State(), {"kind": "set", "name": "age", "value": "30"})
-    bad = act(mixed_subject, state, {"kind": "set", "name": "age", "value": "old"})
+def test_the_page_says_what_is_impossible_and_keeps_the_rest(mixed_opened):
+    state = update(mixed_opened, State(), {"kind": "set", "name": "age", "value": "30"})
+    bad = update(mixed_opened, state, {"kind": "set", "name": "age", "value": "old"})
     assert bad.question == state.question
-    assert "whole number" in view(mixed_subject, bad)["error"]
-    again = act(mixed_subject, bad, {"kind": "set", "name": "age", "value": "31"})
+    assert "whole number" in render(mixed_opened, bad)["error"]
+    again = update(mixed_opened, bad, {"kind": "set", "name": "age", "value": "31"})
     assert again.error == ""
     assert again.question.given == {"age": 31}
 
 
-def test_choosing_what_is_chosen_leaves_the_editor_alone(mixed_subject):
+def test_choosing_what_is_chosen_leaves_the_editor_alone(mixed_opened):
     """A new editor would take away what is being typed into the old one."""
-    state = act(mixed_subject, State(), {"kind": "select", "name": "age"})
-    again = act(mixed_subject, state, {"kind": "select", "name": "age"})
+    state = update(mixed_opened, State(), {"kind": "select", "name": "age"})
+    again = update(mixed_opened, state, {"kind": "select", "name": "age"})
     assert again == state
-    other = act(mixed_subject, state, {"kind": "select", "name": "city"})
+    other = update(mixed_opened, state, {"kind": "select", "name": "city"})
     assert (other.selected, other.revision) == ("city", state.revision + 1)
 
 
@@ -141,13 +140,13 @@ def test_choosing_what_is_chosen_leaves_the_editor_alone(mixed_subject):
         {"kind": "select", "name": "nobody"},
     ],
 )
-def test_actions_that_cannot_be_leave_a_message(mixed_subject, action):
-    state = act(mixed_subject, State(), action)
+def test_actions_that_cannot_be_leave_a_message(mixed_opened, action):
+    state = update(mixed_opened, State(), action)
     assert state.error
     assert state.question == Question()
 
 
-def test_a_conversation(mixed_subject):
+def test_actions_follow_each_other(mixed_opened):
     state = State()
     for action in (
         {"kind": "leaf", "name": "city"},
@@ -155,45 +154,45 @@ def test_a_conversation(mixed_subject):
         {"kind": "set", "name": "height", "value": "171.5"},
         {"kind": "remove", "name": "city"},
     ):
-        state = act(mixed_subject, state, action)
+        state = update(mixed_opened, state, action)
         assert state.error == ""
     assert state.question.given == {"height": 171.5}
-    undone = act(mixed_subject, state, {"kind": "undo"})
+    undone = update(mixed_opened, state, {"kind": "undo"})
     assert undone.question.given == {"city": "Oslo", "height": 171.5}
-    row = act(
-        mixed_subject, undone, {"kind": "row", "leaf": "age", "row": 2}, lambda row: {"age": row}
+    row = update(
+        mixed_opened, undone, {"kind": "row", "leaf": "age", "row": 2}, lambda row: {"age": row}
     )
     assert row.question.given["age"] == 2
-    found = act(mixed_subject, row, {"kind": "find", "text": "gra"})
-    shown = view(mixed_subject, found)
+    found = update(mixed_opened, row, {"kind": "find", "text": "gra"})
+    shown = render(mixed_opened, found)
     assert re.findall(r'data-select="(\w+)" data-mean', shown["answers"]) == ["grade"]
     assert shown["given"] == ["city", "height", "age"]
 
 
-def test_cards_carry_the_numbers_and_say_them(mixed_subject):
-    shown = view(
-        mixed_subject, act(mixed_subject, State(), {"kind": "set", "name": "age", "value": 30})
+def test_cards_carry_the_numbers_and_say_them(mixed_opened):
+    shown = render(
+        mixed_opened, update(mixed_opened, State(), {"kind": "set", "name": "age", "value": 30})
     )
-    finding = mixed_subject.answer({"age": 30}).variables["height"]
+    marginal = mixed_opened.ask({"age": 30}).variables["height"]
     card = re.search(r"<article[^>]*data-select=\"height\"[^>]*>", shown["answers"])[0]
-    assert f'data-mean="{finding.mean!r}"' in card
+    assert f'data-mean="{marginal.mean!r}"' in card
     assert 'role="button"' in card
-    assert f"height: {finding.text}" in card
+    assert f"height: {marginal.text}" in card
 
 
-def test_the_editor_stays_while_a_slider_moves(mixed_subject):
-    state = act(mixed_subject, State(), {"kind": "select", "name": "height"})
+def test_the_editor_stays_while_a_slider_moves(mixed_opened):
+    state = update(mixed_opened, State(), {"kind": "select", "name": "height"})
     keys = []
     for value in (170, 171):
-        state = act(mixed_subject, state, {"kind": "set", "name": "height", "value": value})
-        keys.append(view(mixed_subject, state)["editor_key"])
+        state = update(mixed_opened, state, {"kind": "set", "name": "height", "value": value})
+        keys.append(render(mixed_opened, state)["editor_key"])
     assert keys[0] == keys[1]
-    undone = act(mixed_subject, state, {"kind": "undo"})
-    assert view(mixed_subject, undone)["editor_key"] != keys[1]
+    undone = update(mixed_opened, state, {"kind": "undo"})
+    assert render(mixed_opened, undone)["editor_key"] != keys[1]
 
 
-def test_notebooks_show_cards(network_subject):
-    found = answered(network_subject, {"A": 1.0})
+def test_notebooks_show_cards(network_opened):
+    found = network_opened.ask({"A": 1.0})
     assert "<script" not in found._repr_html_()
-    assert found._repr_html_().count("<article") == 4 + len(found.findings.latent)
+    assert found._repr_html_().count("<article") == 4 + len(found.latent)
     assert "given A = 1.0" in str(found)

@@ -200,20 +200,20 @@ def test_impossible_values_leave_a_message(network_page):
     page.wait_for_function("document.querySelector('#notice').textContent === ''")
 
 
-def test_categories_are_a_list(mixed_subject, table_page):
+def test_categories_are_a_list(mixed_opened, table_page):
     page = table_page
     choose(page, "city")
     page.select_option("#editor [data-choice]", label="Rome")
     page.wait_for_selector('.card.given[data-select="city"]')
-    finding = mixed_subject.answer({"city": "Rome"}).variables["height"]
-    assert shown(page, "height") == pytest.approx(finding.mean)
+    marginal = mixed_opened.ask({"city": "Rome"}).variables["height"]
+    assert shown(page, "height") == pytest.approx(marginal.mean)
 
 
 def test_questions_are_copied_and_exported(browser, table_page, tmp_path):
     page = table_page
     give(page, "height", 171)
     page.click("summary")
-    assert "ask(model, {'height': 171.0})" in page.inner_text("#code-python")
+    assert "model.infer({'height': 171.0})" in page.inner_text("#code-python")
     assert "--given height=171.0" in page.inner_text("#code-shell")
     with page.expect_download() as caught:
         page.click("#export")
@@ -250,7 +250,7 @@ def test_tables_are_filled_and_downloaded(mixed_imputer, table_page, tmp_path):
     [
         ("bad.csv", b"a,b\n1,2\n", "lacks the columns"),
         ("photo.png", b"\x89PNG", "no table that can be read"),
-        ("empty.csv", b"", "cannot be read as a table"),
+        ("empty.csv", b"", "cannot be read as csv"),
     ],
 )
 def test_bad_uploads_leave_a_message(table_page, tmp_path, name, data, words):

@@ -8,6 +8,7 @@ import pytest
 from tabular.mixed_tables import mixed
 
 from vfg.studio import figures
+from vfg.studio.asking import open_model
 from vfg.studio.exploring import (
     calibration,
     embedding,
@@ -18,14 +19,13 @@ from vfg.studio.exploring import (
     samples,
     traversal,
 )
-from vfg.studio.filling import open_table
-from vfg.studio.subjects import open_subject
+from vfg.studio.filling import comparison, open_table
 from vfg.training.history import Epoch, History
 
 
 @pytest.fixture(scope="module")
-def table(mixed_subject):
-    return open_table(mixed_subject, mixed())
+def table(mixed_opened):
+    return open_table(mixed_opened, mixed())
 
 
 @pytest.fixture
@@ -50,16 +50,16 @@ def test_principal_coordinates_keep_distances_of_a_plane():
     np.testing.assert_allclose(principal(plane), found)
 
 
-def test_embeddings_are_of_the_roots_states(mixed_imputer, mixed_subject, table):
-    rows, places = embedding(mixed_subject, table, "PCA")
+def test_embeddings_are_of_the_roots_states(mixed_imputer, mixed_opened, table):
+    rows, places = embedding(mixed_opened, table, "PCA")
     np.testing.assert_array_equal(rows, np.arange(60))
     np.testing.assert_allclose(places, principal(mixed_imputer.embed(mixed())), atol=1e-9)
 
 
-def test_tsne_is_reproducible(network_subject):
+def test_tsne_is_reproducible(network_opened):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 4)), columns=list("ABCD"))
-    table = open_table(network_subject, frame)
-    first, again = (embedding(network_subject, table, "t-SNE")[1] for _ in range(2))
+    table = open_table(network_opened, frame)
+    first, again = (embedding(network_opened, table, "t-SNE")[1] for _ in range(2))
     assert first.shape == (40, 2)
     np.testing.assert_allclose(first, again)
 
@@ -70,15 +70,15 @@ def test_rows_are_spread_evenly():
 
 
 def test_traversals_of_deep_models_are_those_of_the_model(deep):
-    found = traversal(open_subject(deep), "root", 1, [-1.0, 0.0, 1.0])
+    found = traversal(open_model(deep), "root", 1, [-1.0, 0.0, 1.0])
     wanted = deep.traverse(np.full((1, 4), np.nan), "root", 1, [-1.0, 0.0, 1.0])[0].numpy()
     np.testing.assert_allclose(found.values["c"], wanted[:, 3])
     assert found.pixels is None
 
 
-def test_traversals_of_exact_models_fix_the_state(network, network_subject):
+def test_traversals_of_exact_models_fix_the_state(network, network_opened):
     width = network.graph.node("root").width
-    found = traversal(network_subject, "root", 0, [0.0, 2.0])
+    found = traversal(network_opened, "root", 0, [0.0, 2.0])
     state = np.zeros((2, width))
     state[1, 0] = 2.0
     answer = network.infer({"root": state})
@@ -86,48 +86,48 @@ def test_traversals_of_exact_models_fix_the_state(network, network_subject):
 
 
 @pytest.mark.parametrize("start", [None, 0])
-def test_traversals_of_tables_have_every_column(mixed_subject, table, start):
-    row = None if start is None else table.frame.iloc[:1]
-    found = traversal(mixed_subject, "root", 0, [-2.0, 0.0, 2.0], row)
-    assert list(found.values) == list(mixed_subject.variables)
+def test_traversals_of_tables_have_every_column(mixed_opened, table, start):
+    row = None if start is None else table.frame.slice(0, 1)
+    found = traversal(mixed_opened, "root", 0, [-2.0, 0.0, 2.0], row)
+    assert list(found.values) == list(mixed_opened.variables)
     assert all(np.isfinite(values).all() for values in found.values.values())
     assert ((found.values["member"] >= 0) & (found.values["member"] <= 1)).all()
 
 
 def test_images_are_traversed_as_pictures(picture_model):
-    subject = open_subject(picture_model)
-    found = traversal(subject, "root", 0, [0.0, 1.0])
+    opened = open_model(picture_model)
+    found = traversal(opened, "root", 0, [0.0, 1.0])
     assert found.pixels.shape == (2, 4, 6)
-    frame, pixels = samples(subject, 3)
+    frame, pixels = samples(opened, 3)
     assert pixels.shape == (3, 4, 6)
     assert frame.shape == (3, 24)
 
 
-def test_samples_have_the_kinds_of_the_table(mixed_subject):
-    frame, pixels = samples(mixed_subject, 7, seed=1)
+def test_samples_have_the_kinds_of_the_table(mixed_opened):
+    frame, pixels = samples(mixed_opened, 7, seed=1)
     assert pixels is None
     assert frame.shape == (7, 6)
     assert set(frame["city"]) <= {"Bern", "Oslo", "Rome"}
-    pd.testing.assert_frame_equal(frame, samples(mixed_subject, 7, seed=1)[0])
+    pd.testing.assert_frame_equal(frame, samples(mixed_opened, 7, seed=1)[0])
 
 
-def test_exact_models_are_calibrated_on_their_own_draws(network, network_subject):
+def test_exact_models_are_calibrated_on_their_own_draws(network, network_opened):
     frame = pd.DataFrame(network.sample(400, seed=3).numpy(), columns=list(network.graph.columns))
-    found = calibration(network_subject, open_table(network_subject, frame), share=0.3)
+    found = calibration(network_opened, open_table(network_opened, frame), share=0.3)
     np.testing.assert_allclose(found.coverage, found.levels, atol=0.08)
     assert all(error < 1.2 * plain for _, _, error, plain, _ in found.columns)
 
 
-def test_calibration_of_tables_hides_numbers_only(mixed_subject, table):
-    found = calibration(mixed_subject, table)
+def test_calibration_of_tables_hides_numbers_only(mixed_opened, table):
+    found = calibration(mixed_opened, table)
     assert {name for name, *_ in found.columns} <= {"height", "age", "since"}
     assert (np.diff(found.coverage) >= 0).all()
 
 
-def test_calibration_needs_known_numbers(mixed_subject):
+def test_calibration_needs_known_numbers(mixed_opened):
     empty = mixed().mask(np.ones((60, 6), dtype=bool))
     with pytest.raises(ValueError, match="too few known numbers"):
-        calibration(mixed_subject, open_table(mixed_subject, empty))
+        calibration(mixed_opened, open_table(mixed_opened, empty))
 
 
 def test_histories_are_read_and_found(tmp_path, history):
@@ -139,31 +139,29 @@ def test_histories_are_read_and_found(tmp_path, history):
             read_history(broken)
 
 
-def test_figures_are_plain_json(mixed_subject, table, history):
-    rows, places = embedding(mixed_subject, table, "PCA")
-    variables = mixed_subject.variables
-    finding = mixed_subject.answer({"age": 30}).variables["since"]
+def test_figures_are_plain_json(mixed_opened, table, history):
+    rows, places = embedding(mixed_opened, table, "PCA")
+    variables = mixed_opened.variables
+    marginal = mixed_opened.ask({"age": 30}).variables["since"]
     found = [
         figures.missingness(table),
         figures.empty("nothing"),
         figures.history_lines(history),
-        figures.calibration_curve(calibration(mixed_subject, table)),
-        figures.traversal_lines(traversal(mixed_subject, "root", 0, [0.0, 1.0]), variables),
-        figures.cell_draws(variables["since"], finding.draws, finding.mean, (finding.low,)),
+        figures.calibration_curve(calibration(mixed_opened, table)),
+        figures.traversal_lines(traversal(mixed_opened, "root", 0, [0.0, 1.0]), variables),
+        figures.cell_draws(variables["since"], marginal.draws, marginal.mean, (marginal.low,)),
         figures.shares(("a", "b"), np.array([0.25, 0.75])),
         figures.scatter(places, rows, None, [], "component"),
     ]
     for name, variable in variables.items():
-        cells = {"observed": mixed()[name].to_numpy(dtype=object)[:5]}
-        if variable.kind != "date":
-            found.append(figures.distributions(variable, cells))
+        found.append(figures.distributions(variable, comparison(table, table, name)))
     for figure in found:
         json.dumps(figure)
         assert figure["layout"]["paper_bgcolor"] == "rgba(0,0,0,0)"
 
 
 def test_scatters_have_a_trace_per_category():
-    from vfg.studio.variables import Variable
+    from vfg.inference.variables import Variable
 
     city = Variable("city", "choice", "city", categories=("a", "b"))
     figure = figures.scatter(np.zeros((3, 2)), np.arange(3), city, ["a", "b", None], "PCA")

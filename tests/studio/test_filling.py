@@ -4,10 +4,11 @@ import io
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
-from tabular.mixed_tables import mixed
+from tabular.mixed_tables import linear, mixed
 
-from vfg.studio.desk import Desk
+from vfg.studio.asking import open_model
 from vfg.studio.filling import (
     cell,
     column_cells,
@@ -15,67 +16,121 @@ from vfg.studio.filling import (
     filled,
     missing_map,
     open_table,
-    read_frame,
+    read_bytes,
     row_evidence,
     to_csv,
 )
-from vfg.studio.subjects import open_subject
+from vfg.studio.session import Session
 
 
 @pytest.fixture(scope="module")
-def table(mixed_subject):
-    return open_table(mixed_subject, mixed(), "mixed.csv")
+def table(mixed_opened):
+    return open_table(mixed_opened, mixed(), "mixed.csv")
+
+
+@pytest.fixture(scope="module")
+def places():
+    """A model of zip codes, kinds and sizes, as the command line reads them."""
+    generator = np.random.default_rng(0)
+    size = generator.normal(size=60)
+    zips = np.array(["00701", "00901", "10001"])[np.digitize(size, [-0.5, 0.5])]
+    frame = pd.DataFrame({"zip": zips, "size": size, "count": np.round(10 * size).astype(int)})
+    return open_model(linear().fit(frame))
 
 
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
         ("a.xlsx", b"PK", "choose .csv"),
-        ("a.csv", b"", "cannot be read as a table"),
+        ("a.csv", b"", "'a.csv' cannot be read as csv"),
         ("a.csv", b"\xff\xfe\x00", "UTF-8"),
-        ("a.csv", b"a,b\n", "no rows"),
-        ("a.csv", b'a,b\n"1,2\n', "cannot be read as a table"),
-        ("a.parquet", b"not parquet", "cannot be read as a table"),
+        ("a.csv", b"zip,size,count\n", "no rows"),
+        ("a.csv", b'zip,size,count\n"1,2,3\n', "'a.csv'"),
+        ("a.csv", b"zip,size,count\n1,2\n", "'a.csv' cannot be read as csv"),
+        ("a.parquet", b"not parquet", "'a.parquet' cannot be read as Parquet"),
     ],
 )
-def test_files_that_are_no_tables_are_refused_in_a_sentence(name, data, words):
+def test_files_that_are_no_tables_are_refused_in_a_sentence(places, name, data, words):
     with pytest.raises(ValueError, match=words) as caught:
-        read_frame(name, data)
+        read_bytes(places, name, data)
     assert "\n" not in str(caught.value)
+    assert "/tmp" not in str(caught.value)
 
 
-def test_large_files_are_sent_to_the_command_line(monkeypatch):
+def test_large_files_are_sent_to_the_command_line(monkeypatch, places):
     monkeypatch.setattr("vfg.studio.filling.MOST_BYTES", 3)
     with pytest.raises(ValueError, match="vfg impute"):
-        read_frame("a.csv", b"a,b\n1,2\n")
+        read_bytes(places, "a.csv", b"zip,size,count\n1,2,3\n")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_separators_are_found(separator):
-    text = separator.join(["a", "b"]) + "\n" + separator.join(["1", "2"]) + "\n"
-    assert list(read_frame("t.csv", text.encode()).columns) == ["a", "b"]
+def test_separators_are_found(places, separator):
+    rows = ["zip", "size", "count"], ["00701", "0.5", "2"]
+    text = "".join(separator.join(row) + "\n" for row in rows)
+    found = read_bytes(places, "t.txt", text.encode())
+    assert row_evidence(found, 1) == {"zip": "00701", "size": 0.5, "count": 2}
 
 
-def test_parquet_is_read():
+def test_parquet_is_read(places):
     buffer = io.BytesIO()
-    pd.DataFrame({"a": [1.0, None]}).to_parquet(buffer)
-    assert read_frame("t.parquet", buffer.getvalue())["a"].isna().sum() == 1
+    frame = pd.DataFrame({"zip": ["00701", None], "size": [1.0, None], "count": [1, 2]})
+    frame.to_parquet(buffer)
+    found = read_bytes(places, "t.parquet", buffer.getvalue())
+    np.testing.assert_array_equal(found.gaps, frame.isna().to_numpy())
 
 
-def test_a_table_must_have_the_columns_of_the_model(mixed_subject):
+def test_cells_stay_as_they_are_written(places):
+    """Zip codes keep their zeros and are evidence; identifiers, texts and integers stay."""
+    text = "id,zip,size,count,note\n0000000,00701,-1.5,,NA\n0000001,,0.25,3,x\n7,10001,,12,\n"
+    found = read_bytes(places, "t.csv", text.encode())
+    assert row_evidence(found, 1) == {"zip": "00701", "size": -1.5}
+    done = to_csv(filled(places, found)).splitlines()
+    assert done[0] == "id,zip,size,count,note"
+    cells = [line.split(",") for line in done[1:]]
+    assert [row[0] for row in cells] == ["0000000", "0000001", "7"]
+    assert [row[4] for row in cells] == ["NA", "x", ""]
+    assert cells[0][1:3] == ["00701", "-1.5"]
+    assert cells[1][1] in ("00701", "00901", "10001")
+    assert [row[3] for row in cells[1:]] == ["3", "12"]
+    assert cells[0][3].lstrip("-").isdecimal()
+
+
+def test_text_categories_are_compared_as_they_are_written(places):
+    """In a file of 10001 alone the column looks like numbers."""
+    found = read_bytes(places, "t.csv", b"zip,size,count\n10001,,\nNA,1.0,2\n")
+    assert row_evidence(found, 1) == {"zip": "10001"}
+    assert found.gaps.tolist() == [[False, True, True], [True, False, False]]
+
+
+def test_columns_without_any_cell_are_filled(places):
+    found = filled(places, read_bytes(places, "t.csv", b"zip,size,count\n,1.0,\n,-1.0,\n"))
+    assert not found.gaps.any()
+    assert found.whole.schema.types == [pa.string(), pa.float64(), pa.int64()]
+
+
+def test_labels_that_are_no_text_are_found():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=[2020, 2021])
+    opened = open_model(linear().fit(frame))
+    gaps = frame.mask(np.eye(30, 2, dtype=bool))
+    done = filled(opened, open_table(opened, gaps.assign(more="x")))
+    wanted = opened.model.fill(gaps)
+    np.testing.assert_allclose(done.frame.to_pandas().to_numpy(), wanted.to_numpy())
+
+
+def test_a_table_must_have_the_columns_of_the_model(mixed_opened):
     with pytest.raises(ValueError, match="lacks the column 'city'"):
-        open_table(mixed_subject, mixed().drop(columns="city"))
+        open_table(mixed_opened, mixed().drop(columns="city"))
     with pytest.raises(ValueError, match="column 'height' must hold numbers"):
-        open_table(mixed_subject, mixed().assign(height="tall"))
+        open_table(mixed_opened, mixed().assign(height="tall"))
     with pytest.raises(ValueError, match="column 'since' must hold dates"):
-        open_table(mixed_subject, mixed().assign(since="someday"))
+        open_table(mixed_opened, mixed().assign(since="someday"))
 
 
-def test_text_files_are_brought_to_the_kinds_of_the_model(mixed_imputer, mixed_subject):
+def test_text_files_are_brought_to_the_kinds_of_the_model(mixed_imputer, mixed_opened):
     text = mixed().assign(more=1).to_csv(index=False)
-    table = open_table(mixed_subject, read_frame("t.csv", text.encode()))
+    table = read_bytes(mixed_opened, "t.csv", text.encode())
     np.testing.assert_array_equal(table.gaps, mixed().isna().to_numpy())
-    done = filled(mixed_subject, table)
+    done = filled(mixed_opened, table).whole.to_pandas()
     assert list(done.columns) == [*mixed().columns, "more"]
     assert not done.isna().any().any()
     wanted = mixed_imputer.transform(mixed())
@@ -84,61 +139,73 @@ def test_text_files_are_brought_to_the_kinds_of_the_model(mixed_imputer, mixed_s
 
 
 def test_filling_keeps_known_cells_and_does_what_the_imputer_does(
-    mixed_imputer, mixed_subject, table
+    mixed_imputer, mixed_opened, table
 ):
-    done = filled(mixed_subject, table)
-    pd.testing.assert_frame_equal(done, mixed_imputer.transform(mixed()))
+    done = filled(mixed_opened, table).whole.to_pandas()
+    wanted = mixed_imputer.transform(mixed())
+    for name in wanted:
+        assert done[name].tolist() == wanted[name].tolist()
 
 
-def test_models_of_numbers_fill_with_means(network, network_subject):
+def test_models_of_numbers_fill_with_means(network, network_opened):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 4)), columns=list("DCBA"))
+    frame["B"] = np.round(frame["B"])  # whole numbers, as some columns of files are
     gaps = frame.mask(np.random.default_rng(1).random(frame.shape) < 0.4)
-    done = filled(network_subject, open_table(network_subject, gaps))
-    answer = network.infer(gaps, targets=["A", "D"])
-    for name in ("A", "D"):
+    table = read_bytes(network_opened, "t.csv", gaps.astype({"B": "Int64"}).to_csv().encode())
+    done = filled(network_opened, table).frame.to_pandas()
+    answer = network.infer(gaps, targets=["A", "B", "D"])
+    for name in ("A", "B", "D"):
         np.testing.assert_allclose(done[name], answer.mean[name].numpy().ravel())
-    known = gaps.notna().to_numpy()
-    assert (done.to_numpy()[known] == gaps.to_numpy()[known]).all()
+    known = gaps.notna()
+    assert (done[list("DCBA")].to_numpy()[known] == gaps.to_numpy()[known]).all()
 
 
-def test_long_tables_are_sent_to_the_command_line(monkeypatch, mixed_subject, table):
+def test_long_tables_are_sent_to_the_command_line(monkeypatch, mixed_opened, table):
     monkeypatch.setattr("vfg.studio.filling.MOST_ROWS", 10)
     with pytest.raises(ValueError, match="at most 10; fill it with: vfg impute"):
-        filled(mixed_subject, table)
+        filled(mixed_opened, table)
 
 
-def test_a_cell_is_what_filling_puts_there(mixed_subject, table):
-    done = filled(mixed_subject, table)
+def test_a_cell_is_what_filling_puts_there(mixed_opened, table):
+    done = filled(mixed_opened, table)
     place = table.columns.index("height")
     row = int(np.flatnonzero(table.gaps[:, place])[0]) + 1
-    found = cell(mixed_subject, table, row, "height")
+    found = cell(mixed_opened, table, row, "height")
     assert found.actual is None
-    assert found.finding.mean == pytest.approx(done["height"].iloc[row - 1], rel=1e-5)
-    assert len(found.finding.draws) > 50
+    wanted = done.column("height").values[row - 1]
+    assert found.expected.mean == pytest.approx(wanted, rel=1e-5)
+    assert len(found.expected.draws) > 50
     moves = [by for _, by in found.influence]
     assert moves == sorted(moves, reverse=True)
 
 
-def test_a_known_cell_is_looked_at_without_itself(mixed_subject, table):
+def test_a_known_cell_is_looked_at_without_itself(mixed_opened, table):
     place = table.columns.index("age")
     row = int(np.flatnonzero(~table.gaps[:, place])[0]) + 1
-    found = cell(mixed_subject, table, row, "age")
+    found = cell(mixed_opened, table, row, "age")
     assert found.actual == mixed()["age"].iloc[row - 1]
-    assert not found.finding.given
+    assert not found.expected.given
     assert "age" not in dict(found.influence)
 
 
-def test_unknown_categories_are_no_evidence(mixed_subject):
+def test_rows_give_dates_as_people_write_them(mixed_opened, table):
+    place = table.columns.index("since")
+    row = int(np.flatnonzero(~table.gaps[:, place])[0]) + 1
+    wanted = mixed()["since"].iloc[row - 1].date().isoformat()
+    assert row_evidence(table, row)["since"] == wanted
+
+
+def test_unknown_categories_are_no_evidence(mixed_opened):
     frame = mixed()
     frame["city"] = "Paris"
-    table = open_table(mixed_subject, frame)
-    assert "city" not in row_evidence(mixed_subject, table, 1)
-    assert column_cells(mixed_subject, table, "city", np.arange(2)) == [None, None]
+    table = open_table(mixed_opened, frame)
+    assert "city" not in row_evidence(table, 1)
+    assert column_cells(table, "city", np.arange(2)) == [None, None]
 
 
-def test_rows_outside_the_table_are_refused(mixed_subject, table):
+def test_rows_outside_the_table_are_refused(table):
     with pytest.raises(ValueError, match="the rows 1 to 60"):
-        row_evidence(mixed_subject, table, 61)
+        row_evidence(table, 61)
 
 
 def test_maps_of_gaps_keep_their_share():
@@ -148,38 +215,40 @@ def test_maps_of_gaps_keep_their_share():
     np.testing.assert_allclose(bands.mean(0), gaps.mean(0))
 
 
-def test_comparisons_split_a_column(mixed_subject, table):
-    parts = comparison(table, filled(mixed_subject, table), "city")
+def test_comparisons_split_a_column(mixed_opened, table):
+    parts = comparison(table, filled(mixed_opened, table), "city")
     assert len(parts["filled"]) == table.gaps[:, table.columns.index("city")].sum()
     assert len(parts["filled"]) + len(parts["observed"]) == table.rows
 
 
-def test_arrays_without_names_fit_by_position(linear_subject):
-    table = open_table(linear_subject, np.full((3, 4), np.nan))
-    assert not np.isnan(filled(linear_subject, table).to_numpy(dtype=float)).any()
+def test_arrays_without_names_fit_by_position(linear_opened):
+    table = open_table(linear_opened, np.full((3, 4), np.nan))
+    done = filled(linear_opened, table)
+    assert not done.gaps.any()
+    assert done.whole.num_columns == 4
 
 
-def test_the_desk_forgets_the_oldest_table(mixed_subject):
-    desk = Desk(mixed_subject)
-    described = [desk._kept(open_table(mixed_subject, mixed())) for _ in range(5)]
+def test_the_session_forgets_the_oldest_table(mixed_opened):
+    session = Session(mixed_opened)
+    described = [session._kept(open_table(mixed_opened, mixed())) for _ in range(5)]
     with pytest.raises(ValueError, match="not open any more"):
-        desk.table(described[0])
-    assert desk.table(described[-1]).rows == 60
+        session.table(described[0])
+    assert session.table(described[-1]).rows == 60
     with pytest.raises(ValueError, match="no table is open"):
-        desk.table(None)
+        session.table(None)
 
 
-def test_the_desk_opens_files(tmp_path, mixed_subject):
+def test_the_session_opens_files(tmp_path, mixed_opened):
     path = tmp_path / "t.csv"
-    path.write_text(to_csv(mixed()))
-    assert Desk(mixed_subject, path).first["rows"] == 60
+    path.write_text(mixed().to_csv(index=False))
+    assert Session(mixed_opened, path).first["rows"] == 60
     with pytest.raises(ValueError, match="there is no table"):
-        Desk(mixed_subject, tmp_path / "other.csv")
+        Session(mixed_opened, tmp_path / "other.csv")
 
 
 def test_images_fill_too(picture_model):
-    subject = open_subject(picture_model)
+    opened = open_model(picture_model)
     pixels = np.zeros((2, 24))
     pixels[0, :5] = np.nan
-    done = filled(subject, open_table(subject, pixels))
-    assert np.isfinite(done.to_numpy(dtype=float)).all()
+    done = filled(opened, open_table(opened, pixels))
+    assert np.isfinite(done.frame.to_pandas().to_numpy(dtype=float)).all()

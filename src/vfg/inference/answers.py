@@ -411,23 +411,22 @@ class GraphAnswer(Answer):
         specs = self._model.likelihood_specs
         return not target.is_latent and isinstance(specs[target.node], Categorical)
 
-    def _coordinates(self) -> Iterator[tuple[Target, int, Variable]]:
+    @cached_property
+    def _coordinates(self) -> list[tuple[Target, int, Variable]]:
         """Every coordinate of every target, and what variable it is."""
         by_column = list(graph_variables(self._model).values())
-        for target in self._targets:
-            for place, label in enumerate(target.labels):
-                latent = target.is_latent
-                variable = (
-                    latent_variable(label, target.node)
-                    if latent
-                    else by_column[target.columns[place]]
-                )
-                yield target, place, variable
+        return [
+            (target, place, latent_variable(label, target.node))
+            if target.is_latent
+            else (target, place, by_column[target.columns[place]])
+            for target in self._targets
+            for place, label in enumerate(target.labels)
+        ]
 
     def expectations(self) -> dict[str, Array]:
         mean, shares = self.mean, self.probabilities
         found = {}
-        for target, place, variable in self._coordinates():
+        for target, place, variable in self._coordinates:
             if target.name in shares:
                 found[variable.name] = _array(shares[target.name])
                 continue
@@ -440,11 +439,11 @@ class GraphAnswer(Answer):
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
         ends = central_levels(level)
         # One call, since the draws behind quantiles are made for each.
-        quantiles = self._quantiles_at([*ends, *even_levels(draws).tolist()])
-        expected, std = self.expectations(), self.std
+        quantiles = _arrays(self._quantiles_at([*ends, *even_levels(draws).tolist()]))
+        expected, std, given = self.expectations(), _arrays(self.std), _arrays(self._known)
         found = {}
-        for target, place, variable in self._coordinates():
-            known = float(_coordinate(self._known[target.name], target, place)[0])
+        for target, place, variable in self._coordinates:
+            known = float(_coordinate(given[target.name], target, place)[0])
             if known == known:
                 value = variable.value_of(known) if variable.kind != "choice" else int(known)
                 found[variable.name] = given_marginal(variable, value)
@@ -506,7 +505,7 @@ class GraphAnswer(Answer):
 
     def _labelled(self, values: ByName) -> dict[str, Array]:
         return {
-            label: _coordinate(values[target.name], target, place)
+            label: _coordinate(_array(values[target.name]), target, place)
             for target in self._targets
             for place, label in enumerate(target.labels)
         }
@@ -532,9 +531,13 @@ def _array(values: Tensor) -> Array:
     return found
 
 
-def _coordinate(values: Tensor, target: Target, place: int) -> Array:
+def _arrays(values: Mapping[Name, Tensor]) -> dict[Name, Array]:
+    return {name: _array(value) for name, value in values.items()}
+
+
+def _coordinate(values: Array, target: Target, place: int) -> Array:
     """One coordinate of a target, `(..., rows)`."""
-    return _array(values if target.is_column else values[..., place])
+    return values if target.is_column else values[..., place]
 
 
 def _number_marginal(variable: Variable, mean: float, std: float, quantiles: Array) -> Marginal:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -107,23 +108,32 @@ def _from_records(
     model: Tabular, records: Sequence[Mapping[Name, ArrayLike]]
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Rows of values by name as a table and latent states, NaN where a row has no value."""
-    table = torch.full((len(records), model.sections.columns), torch.nan, dtype=torch.float64)
+    names = dict.fromkeys(name for record in records for name in record)
+    latent = {name for name in names if _is_latent(model, name)}
+    places = {
+        name: table_columns(model, name, "the evidence")
+        for name in names
+        if name not in latent and _width(model, name)
+    }
+    cells = np.full((len(records), model.sections.columns), np.nan)
     states: dict[str, Tensor] = {}
     for row, record in enumerate(records):
         taken: dict[int, Name] = {}
         for name, given in record.items():
             if given is None:
                 continue
-            value = as_value(model, name, _one_row(given))[0].to(table)
-            if _is_latent(model, name):
-                width = model.graph.node(str(name)).width
-                free = table.new_full((len(records), width), torch.nan)
-                states.setdefault(str(name), free)[row] = _finite(name, value)
+            if name in latent:
+                value = _finite(name, as_value(model, name, _one_row(given)))
+                free = torch.full((len(records), value.shape[1]), torch.nan, dtype=torch.float64)
+                states.setdefault(str(name), free)[row] = value[0]
                 continue
-            for place, column in enumerate(table_columns(model, name, "the evidence")):
+            for column in places[name]:
                 _take(model, taken, name, column)
-                table[row, column] = value[place]
-    return table, states
+            if isinstance(given, int | float) and len(places[name]) == 1:
+                cells[row, places[name][0]] = given
+            else:
+                cells[row, list(places[name])] = as_value(model, name, _one_row(given))[0].numpy()
+    return torch.from_numpy(cells), states
 
 
 def _one_row(value: ArrayLike) -> ArrayLike:

@@ -1,10 +1,9 @@
 """The studio: ask a model on a web page.
 
-The pure part says what is asked, found and drawn, and needs nothing but the library: `variables`
-(columns and their values), `findings` (what is known of them), `subjects` (any model behind one
-interface; `table_subject`, `graph_subject`), `quick` (single rows, fast), `asking` (questions and
-answers), `drawing`, `pages` and `figures` (what they look like), `filling` and `exploring` (what
-is done with tables), `conversation` (the Ask page as a pure function). `layout`, `app` and the
+Everything is written against `vfg.Model`, so that models of every kind are shown. The pure part
+needs nothing but the library: `asking` (a model that is asked, and its answers), `cards`,
+`ask_html`, `graph_layout` and `figures` (what they look like), `filling` and `exploring` (what is
+done with tables), `ask_state` (the Ask page as a pure function). `session`, `layout`, `app` and the
 callbacks put it on a page and need the extra `studio`.
 """
 
@@ -28,8 +27,7 @@ def serve(model: Any, table: Any = None, *, port: int = 8050, open_browser: bool
     The page is served to 127.0.0.1 alone and loads nothing from elsewhere.
 
     Args:
-        model: a path to a model file, a fitted `VFGImputer` or its model, a `vfg.VFG` or a
-            `vfg.GaussianVFG`.
+        model: a path to a model file, a fitted `VFGImputer`, or any `vfg.Model`.
         table: a path to a CSV or Parquet file, a frame or an array to look at with it.
         port: to serve on; 0 takes any that is free.
         open_browser: whether to open a browser.

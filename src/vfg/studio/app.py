@@ -14,9 +14,9 @@ from dash import ClientsideFunction, Dash, Input, Output, State, set_props
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from . import callbacks_ask, callbacks_explore, callbacks_fill
-from .desk import Desk
+from .asking import open_model
 from .layout import page
-from .subjects import open_subject
+from .session import Session
 
 HOST = "127.0.0.1"
 OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -31,7 +31,7 @@ MOST_REQUEST = 128 * 2**20
 
 def build_app(model: Any, table: Any = None) -> Dash:
     """The app of a model; see `vfg.studio.make_app`."""
-    desk = Desk(open_subject(model), table)
+    session = Session(open_model(model), table)
     app = Dash(
         "vfg.studio",
         assets_folder=str(Path(__file__).parent / "assets"),
@@ -40,12 +40,12 @@ def build_app(model: Any, table: Any = None) -> Dash:
         serve_locally=True,
         on_error=_told,
     )
-    app.layout = lambda: page(desk)
+    app.layout = lambda: page(session)
     guard(app.server)
     register_client(app)
-    callbacks_ask.register(app, desk)
-    callbacks_fill.register(app, desk)
-    callbacks_explore.register(app, desk)
+    callbacks_ask.register(app, session)
+    callbacks_fill.register(app, session)
+    callbacks_explore.register(app, session)
     return app
 
 

@@ -1,86 +1,199 @@
-"""Questions: evidence that is given, taken back and undone, and what a model answers."""
+"""Ask a model: what is known of every column, and which evidence moved it."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+
+import vfg
 from vfg.files import write_atomically
+from vfg.graph import Graph
+from vfg.inference.answers import Answer
+from vfg.inference.protocol import Model
+from vfg.inference.variables import Array, Marginal, Value, Variable, given_marginal, listed
+from vfg.inputs import Name
+from vfg.tabular.model import TableModel
 
-from .findings import LEVEL, Finding, Findings
-from .pages import export_page, widget
-from .subjects import Subject, open_subject
-from .variables import Value, percent
+from .ask_html import export_page, widget
+from .cards import LEVEL, LatentMarginal, spread_text
+from .pictures import picture_shape
 
-Pairs = tuple[tuple[str, Value], ...]
-MOST_UNDO = 100
+Evidence: TypeAlias = Mapping[str, Value]
+"""Values by the names of variables; the order is that in which they were given."""
+MOST_PIECES = 24
+"""Beyond this much evidence, its influence is told leaf by leaf."""
+DRAWS = 192
+"""About how many draws are behind a density."""
+MANY_COLUMNS = 64
+"""Beyond this, densities of models of graphs are normal ones, since drawing others takes long."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """Evidence in the order in which it was given, and what it was before.
+class OpenModel:
+    """A model of any kind that a page shows and asks.
 
     Args:
-        evidence: names and values.
-        past: earlier evidence, the latest last.
-        last: the name whose value was set last; setting it again is no step of its own, so that
-            dragging a slider is undone at once.
+        model: a `vfg.Model`.
+        file: where it lies; a made-up name if it lies nowhere.
 
-    Example:
-        >>> question = Question().give("age", 40).give("age", 41).give("city", "Bern")
-        >>> question.given, question.undo().given
-        ({'age': 41, 'city': 'Bern'}, {'age': 41})
+    Attributes:
+        model: the model.
+        file: where it lies.
+        graph: its graph.
+        variables: its columns by name.
+        latents: its latent nodes, roots first.
     """
 
-    evidence: Pairs = ()
-    past: tuple[Pairs, ...] = ()
-    last: str | None = None
+    def __init__(self, model: Model, file: str = "model.vfg") -> None:
+        self.model, self.file = model, file
+        self.graph: Graph = model.graph
+        self.variables: Mapping[str, Variable] = model.variables
+        self.latents = tuple(node for layer in reversed(self.graph.layers[1:]) for node in layer)
 
     @property
-    def given(self) -> dict[str, Value]:
-        """The evidence by name."""
-        return dict(self.evidence)
+    def summary(self) -> str:
+        """The model in half a line."""
+        is_table = isinstance(self.model, TableModel)
+        kind = "table model" if is_table else type(self.model).__name__
+        leaves, latent = len(self.graph.leaves), len(self.latents)
+        nodes = f"{latent} latent node{'' if latent == 1 else 's'}"
+        return f"{kind} · {len(self.variables)} columns · {leaves} leaves · {nodes}"
 
-    def give(self, name: str, value: Value) -> Question:
-        """Set the value of a variable."""
-        changed = tuple((self.given | {name: value}).items())
-        past = self.past if self.last == name else self._remembered
-        return Question(changed, past, name)
+    @cached_property
+    def picture(self) -> tuple[int, int] | None:
+        """Height and width of the image that the columns are, or None."""
+        return picture_shape(self.graph)
 
-    def take(self, name: str) -> Question:
-        """Take evidence back; nothing happens if there was none."""
-        left = tuple((key, value) for key, value in self.evidence if key != name)
-        return self if left == self.evidence else Question(left, self._remembered)
+    @cached_property
+    def marginal(self) -> Answered:
+        """What is known without evidence."""
+        return self.ask({})
 
-    def clear(self) -> Question:
-        """Take all evidence back."""
-        return Question((), self._remembered) if self.evidence else self
+    def variable(self, name: str) -> Variable:
+        """The variable of that name.
 
-    def undo(self) -> Question:
-        """The question before the last change."""
-        return Question(self.past[-1], self.past[:-1]) if self.past else replace(self, last=None)
+        Raises:
+            ValueError: if there is none.
+        """
+        if name not in self.variables:
+            raise ValueError(f"there is no {name!r}; there are {listed(list(self.variables))}")
+        return self.variables[name]
+
+    def variables_of(self, leaf: str) -> list[Variable]:
+        """The variables that a leaf holds."""
+        return [variable for variable in self.variables.values() if variable.leaf == leaf]
+
+    def ask(self, evidence: Evidence) -> Answered:
+        """What is known given evidence, and which evidence moved it.
+
+        All questions are answered at once: the first row has all evidence, every other row lacks
+        one piece of it.
+
+        Raises:
+            ValueError: for evidence that names no variable, or a value that it cannot have.
+        """
+        given = {name: self.variable(name).parse(value) for name, value in evidence.items()}
+        pieces = self._pieces(given)
+        rows = [given, *({k: v for k, v in given.items() if k not in p} for p in pieces.values())]
+        answer = self.model.infer(rows, targets=self._targets, padded=False)
+        found = answer.marginals(row=0, level=LEVEL, draws=self._draws)
+        variables = {
+            name: given_marginal(variable, given[name]) if name in given else found[name]
+            for name, variable in self.variables.items()
+        }
+        influence = dict(zip(pieces, self._influences(answer, given), strict=True))
+        return Answered(self, given, variables, self._latent(found), influence)
 
     @property
-    def _remembered(self) -> tuple[Pairs, ...]:
-        return (*self.past, self.evidence)[-MOST_UNDO:]
+    def _draws(self) -> int:
+        is_large = len(self.variables) > MANY_COLUMNS and not isinstance(self.model, TableModel)
+        return 0 if is_large else DRAWS
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
-        return {"evidence": self.evidence, "past": self.past, "last": self.last}
+    @cached_property
+    def _targets(self) -> list[Name]:
+        """All columns, of models of graphs leaf by leaf, and the latent nodes."""
+        is_table = isinstance(self.model, TableModel)
+        columns = self.variables if is_table else self.graph.leaves
+        return [*columns, *(node for node in self.latents if node not in self.variables)]
 
-    @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> Question:
-        """The inverse of `to_dict`."""
-        past = tuple(_pairs(step) for step in description["past"])
-        return cls(_pairs(description["evidence"]), past, description["last"])
+    def _pieces(self, evidence: Evidence) -> dict[str, list[str]]:
+        """Evidence whose influence is told apart: single variables, or whole leaves."""
+        whole = len(evidence) > MOST_PIECES or _needs_whole_sections(self.model)
+        found: dict[str, list[str]] = {}
+        for name in evidence:
+            found.setdefault(self.variables[name].leaf if whole else name, []).append(name)
+        return found
+
+    def _influences(self, answer: Answer, given: Evidence) -> Iterator[dict[str, float]]:
+        """How far answers move without one piece of evidence, by variable, for every piece."""
+        expected = answer.expectations() if answer.rows > 1 else {}
+        for row in range(1, answer.rows):
+            yield {
+                name: self._moved(variable, expected[name], row)
+                for name, variable in self.variables.items()
+                if not (name in given or variable.idle)
+            }
+
+    def _moved(self, variable: Variable, expected: Array, row: int) -> float:
+        """The share of probability that moved, or the distance in deviations without evidence."""
+        distance = float(np.abs(expected[row] - expected[0]).sum())
+        if variable.kind == "choice":
+            return distance / 2.0
+        spread = self.marginal.variables[variable.name].std
+        return distance / spread if spread > 0.0 else 0.0
+
+    def _latent(self, found: Mapping[str, Marginal]) -> dict[str, LatentMarginal]:
+        coordinates: dict[str, list[Marginal]] = {}
+        for name, one in found.items():
+            if name not in self.variables:
+                coordinates.setdefault(one.variable.leaf, []).append(one)
+        return {
+            node: LatentMarginal(
+                node, np.array([x.mean for x in held]), np.array([x.std for x in held])
+            )
+            for node, held in coordinates.items()
+        }
 
 
-def _pairs(listed: Any) -> Pairs:
-    return tuple((name, value) for name, value in listed)
+def _needs_whole_sections(model: Model) -> bool:
+    """Whether a model knows nothing of sections that are observed in part."""
+    return isinstance(model, vfg.GaussianVFG) and not model.leaves.is_elementwise
+
+
+def open_model(model: Any) -> OpenModel:
+    """A model, or a model file, as something to ask.
+
+    Args:
+        model: a path, a fitted `VFGImputer`, or any `vfg.Model`.
+
+    Raises:
+        ValueError: for a file that cannot be read as a model.
+        TypeError: for anything else.
+    """
+    file = "model.vfg"
+    if isinstance(model, str | Path):
+        file, model = str(model), _loaded(Path(model))
+    model = getattr(model, "model_", model)
+    if not isinstance(model, vfg.VFG | vfg.GaussianVFG | TableModel):
+        raise TypeError(
+            f"the studio shows a model file, a VFG, a GaussianVFG, a TableModel or a fitted "
+            f"VFGImputer, but got {type(model).__name__}"
+        )
+    if isinstance(model, TableModel) and model.weights.device.type != "cpu":
+        model = deepcopy(model).cpu()  # single rows are answered fastest on a CPU
+    return OpenModel(model.eval(), file)
+
+
+def _loaded(path: Path) -> Any:
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r}; name a model that vfg.save wrote")
+    return vfg.load(path)
 
 
 @dataclass(frozen=True)
@@ -90,32 +203,57 @@ class Answered:
     In a notebook it shows itself as the cards of the page.
 
     Args:
-        subject: what was asked.
+        model: what was asked.
         evidence: what was given.
-        findings: what is known.
+        variables: what is known of every column.
+        latent: what is known of the latent nodes.
+        influence: by the name of evidence, how far the answer about each other variable moves when
+            that evidence is taken away: in its standard deviations without evidence, or the share
+            of probability.
     """
 
-    subject: Subject
-    evidence: Mapping[str, Value]
-    findings: Findings
+    model: OpenModel
+    evidence: Evidence
+    variables: Mapping[str, Marginal]
+    latent: Mapping[str, LatentMarginal]
+    influence: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
-    def __getitem__(self, name: str) -> Finding:
+    def __getitem__(self, name: str) -> Marginal:
         """What is known of one variable."""
-        self.subject.variable(name)
-        return self.findings.variables[name]
+        self.model.variable(name)
+        return self.variables[name]
 
-    @cached_property
-    def marginal(self) -> Findings:
+    @property
+    def marginal(self) -> Answered:
         """What is known without evidence."""
-        return self.subject.marginal
+        return self.model.marginal
+
+    def ranked(self) -> list[tuple[str, float, str]]:
+        """Evidence by how much it moved the answers: name, mean movement, what it moved most."""
+        found = []
+        for name, moves in self.influence.items():
+            most = max(moves, key=lambda other: moves[other], default="")
+            found.append((name, float(np.mean(list(moves.values()) or [0.0])), most))
+        return sorted(found, key=lambda row: -row[1])
 
     def python(self, target: str | None = None) -> str:
         """The question as Python."""
-        return self.subject.python(self.evidence, target)
+        wanted = "" if target is None else f", targets=[{target!r}]"
+        return (
+            f"import vfg\n\nmodel = vfg.load({self.model.file!r})\n"
+            f"answer = model.infer({dict(self.evidence)!r}{wanted})\n"
+            "print(answer.to_frame(quantiles=[0.05, 0.95]))"
+        )
 
     def command(self, target: str | None = None) -> str:
         """The question as a line for a shell."""
-        return command_line(self.subject, self.evidence, target)
+        words = ["vfg", "query", self.model.file]
+        for name, value in self.evidence.items():
+            words += ["--given", f"{name}={value}"]
+        unknown = [name for name in self.variables if name not in self.evidence]
+        for name in unknown[:8] if target is None else [target]:
+            words += ["--infer", name]
+        return shlex.join(words)
 
     def to_html(self) -> str:
         """A page of its own that needs nothing else, and no network."""
@@ -131,40 +269,23 @@ class Answered:
     def __str__(self) -> str:
         given = ", ".join(f"{name} = {value}" for name, value in self.evidence.items())
         lines = [f"given {given}" if given else "given nothing"]
-        for name, finding in self.findings.variables.items():
-            if finding.given:
-                continue
-            variable = finding.variable
-            if variable.kind == "choice":
-                beside = percent(finding.probabilities.max(initial=0.0))
-            else:
-                ends = variable.show_number(finding.low), variable.show_number(finding.high)
-                beside = f"{percent(LEVEL)} between {ends[0]} and {ends[1]}"
-            lines.append(f"{name:<20}{finding.text:>12}   {beside}")
+        for name, marginal in self.variables.items():
+            if not marginal.given:
+                lines.append(f"{name:<20}{marginal.text:>12}   {spread_text(marginal)}")
         return "\n".join(lines)
 
 
-def command_line(subject: Subject, evidence: Mapping[str, Value], target: str | None) -> str:
-    """A question as `vfg query` takes it."""
-    words = ["vfg", "query", subject.file]
-    for name, value in evidence.items():
-        words += ["--given", f"{name}={value}"]
-    names = [target] if target is not None else [k for k in subject.variables if k not in evidence]
-    for name in names if target is not None or len(names) <= 8 else names[:8]:
-        words += ["--infer", name]
-    return shlex.join(words)
-
-
-def ask(model: Any, evidence: Mapping[str, Value] | None = None) -> Answered:
+def ask(model: Any, evidence: Evidence | None = None) -> Answered:
     """Ask a model what it knows given evidence.
 
     Args:
-        model: a path, a fitted `VFGImputer`, its model, a `vfg.VFG` or a `vfg.GaussianVFG`.
+        model: a path, a fitted `VFGImputer`, or any `vfg.Model`.
         evidence: values by the names of columns; dates as ISO texts.
 
     Returns:
-        Findings by name (`answer["age"].mean`, `.low`, `.high`, `.probabilities`), which evidence
-        moved them, and pages: a notebook shows the answer as cards, `save` writes them to a file.
+        What is known by name (`answer["age"].mean`, `.low`, `.high`, `.probabilities`), which
+        evidence moved it, and pages: a notebook shows the answer as cards, `save` writes them to a
+        file.
 
     Raises:
         ValueError: for a name or a value that the model does not know.
@@ -174,14 +295,7 @@ def ask(model: Any, evidence: Mapping[str, Value] | None = None) -> Answered:
         >>> model = vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
         >>> history = model.fit([[1.0, 2.0], [2.0, 4.1], [3.0, 5.9], [4.0, 8.0]])
         >>> answer = ask(model, {"a": 2.5})
-        >>> print(answer["b"].text, list(answer.findings.influence))
+        >>> print(answer["b"].text, list(answer.influence))
         5 ['a']
     """
-    subject = open_subject(model)
-    return answered(subject, evidence or {})
-
-
-def answered(subject: Subject, evidence: Mapping[str, Value]) -> Answered:
-    """What a subject answers to evidence."""
-    checked = subject.checked(evidence)
-    return Answered(subject, checked, subject.answer(checked))
+    return open_model(model).ask(evidence or {})

@@ -7,31 +7,30 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, ctx, dcc, no_update
 
-from .asking import answered
-from .conversation import State as Standing
-from .conversation import act, view
-from .desk import Desk
-from .drawn_graph import elements
+from .ask_state import State as Standing
+from .ask_state import render, update
+from .graph_layout import elements
 from .layout import LARGE_ROW, SMALL_ROW
+from .session import Session
 
 
-def register(app: Dash, desk: Desk) -> None:
-    """Wire the pages to the desk."""
-    subject = desk.subject
+def register(app: Dash, session: Session) -> None:
+    """Wire the pages to the session."""
+    model = session.model
 
     def answer(action: Any, table: Any, state: Any) -> Any:
         standing = Standing() if state is None else Standing.from_dict(state)
         before, rows = standing, table["rows"] if table else 0
-        with desk.lock:
+        with session.lock:
             if action is not None and ctx.triggered_id == "action":
-                row_of = None if not table else lambda row: desk.row(table, row)
-                standing = act(subject, standing, action, row_of)
+                row_of = None if not table else lambda row: session.row(table, row)
+                standing = update(model, standing, action, row_of)
             try:
-                shown = view(subject, standing, rows)
+                shown = render(model, standing, rows)
             except ValueError as error:
                 # Evidence that a model cannot use, such as part of a section that it needs whole.
                 standing = replace(before, error=str(error))
-                shown = view(subject, standing, rows)
+                shown = render(model, standing, rows)
         return standing.to_dict(), shown
 
     app.callback(
@@ -45,8 +44,8 @@ def register(app: Dash, desk: Desk) -> None:
     def export(clicks: int | None, state: Any) -> Any:
         if not clicks:
             return no_update
-        with desk.lock:
-            found = answered(subject, Standing.from_dict(state).question.given)
+        with session.lock:
+            found = model.ask(Standing.from_dict(state).question.given)
         return dcc.send_string(found.to_html(), "answer.html", type="text/html")
 
     app.callback(
@@ -57,10 +56,8 @@ def register(app: Dash, desk: Desk) -> None:
     )(export)
 
     def draw(expanded: list[str], table: Any) -> Any:
-        distances = desk.consistency(table)
-        return [
-            elements(subject, per_row, expanded, distances) for per_row in (SMALL_ROW, LARGE_ROW)
-        ]
+        distances = session.consistency(table)
+        return [elements(model, per_row, expanded, distances) for per_row in (SMALL_ROW, LARGE_ROW)]
 
     app.callback(
         Output("ask-graph", "elements"),

@@ -8,22 +8,23 @@ import numpy as np
 from dash import Dash, Input, Output, State, ctx, html
 from dash.exceptions import PreventUpdate
 
+from vfg.inference.variables import spelled
+
 from . import figures
 from .callbacks_fill import NO_TABLE, content_bytes
-from .desk import Desk
 from .exploring import Calibration, calibration, embedding, read_history, samples, traversal
 from .filling import column_cells
 from .pictures import levelled, png
-from .variables import spelled
+from .session import Session
 
 STEPS = np.linspace(-3.0, 3.0, 25)
 PICTURE_STEPS = np.linspace(-3.0, 3.0, 9)
 
 
-def register(app: Dash, desk: Desk) -> None:
-    """Wire the page to the desk."""
-    _register_table(app, desk)
-    _register_model(app, desk)
+def register(app: Dash, session: Session) -> None:
+    """Wire the page to the session."""
+    _register_table(app, session)
+    _register_model(app, session)
 
 
 def _wait_for(tab: str) -> None:
@@ -31,17 +32,17 @@ def _wait_for(tab: str) -> None:
         raise PreventUpdate
 
 
-def _register_table(app: Dash, desk: Desk) -> None:
-    subject = desk.subject
+def _register_table(app: Dash, session: Session) -> None:
+    model = session.model
 
     def embed(tab: str, table: Any, method: str, colour: str) -> Any:
         _wait_for(tab)
         if not table:
             return figures.empty(f"{NO_TABLE} Open one under Fill.")
-        opened = desk.table(table)
+        opened = session.table(table)
         rows, places = kept_embedding(table, method)
-        variable = subject.variables.get(colour)
-        cells = [] if variable is None else column_cells(subject, opened, colour, rows)
+        variable = model.variables.get(colour)
+        cells = [] if variable is None else column_cells(opened, colour, rows)
         names = "component" if method == "PCA" else "t-SNE"
         return figures.scatter(places, rows, variable, cells, names)
 
@@ -56,7 +57,7 @@ def _register_table(app: Dash, desk: Desk) -> None:
     def calibrate(clicks: int | None, table: Any) -> Any:
         if ctx.triggered_id != "calibrate":
             return figures.empty("Not looked at yet." if table else NO_TABLE), None
-        found = calibration(subject, desk.table(table))
+        found = calibration(model, session.table(table))
         return figures.calibration_curve(found), calibration_table(found)
 
     app.callback(
@@ -72,7 +73,7 @@ def _register_table(app: Dash, desk: Desk) -> None:
         key = table["token"], method
         if key not in remembered:
             remembered.clear()
-            remembered[key] = embedding(subject, desk.table(table), method)
+            remembered[key] = embedding(model, session.table(table), method)
         return remembered[key]
 
     remembered: dict[tuple[str, str], Any] = {}
@@ -97,31 +98,28 @@ def calibration_table(found: Calibration) -> Any:
     return html.Table([html.Thead(heads), html.Tbody(rows)], className="data")
 
 
-def _register_model(app: Dash, desk: Desk) -> None:
-    subject = desk.subject
+def _register_model(app: Dash, session: Session) -> None:
+    model = session.model
 
     def traverse(tab: str, node: str, coordinate: int | None, row: int | None, table: Any) -> Any:
         _wait_for(tab)
         if node is None:
             return figures.empty("This model has no latent node."), None
-        width = subject.graph.node(node).width
+        width = model.graph.node(node).width
         if coordinate is None or not 1 <= coordinate <= width:
             raise ValueError(f"{node!r} has the coordinates 1 to {width}")
         start = None
         if row and table:
-            opened = desk.table(table)
+            opened = session.table(table)
             if not 1 <= row <= opened.rows:
                 raise ValueError(f"the table has the rows 1 to {opened.rows}, but got {row}")
-            start = opened.frame.iloc[row - 1 : row]
-        is_picture = getattr(subject, "picture", None) is not None
-        steps = PICTURE_STEPS if is_picture else STEPS
-        found = traversal(subject, node, coordinate - 1, steps.tolist(), start)
+            start = opened.frame.slice(row - 1, 1)
+        steps = STEPS if model.picture is None else PICTURE_STEPS
+        found = traversal(model, node, coordinate - 1, steps.tolist(), start)
         if found.pixels is not None:
             captions = [f"{step:+.2g}".replace("-", "−") for step in steps]
-            return figures.traversal_lines(found, subject.variables), pictures(
-                found.pixels, captions
-            )
-        return figures.traversal_lines(found, subject.variables), None
+            return figures.traversal_lines(found, model.variables), pictures(found.pixels, captions)
+        return figures.traversal_lines(found, model.variables), None
 
     app.callback(
         Output("traversal-plot", "figure"),
@@ -137,7 +135,7 @@ def _register_model(app: Dash, desk: Desk) -> None:
         _wait_for(tab)
         if seed is None or count is None:
             raise PreventUpdate
-        frame, pixels = samples(subject, int(count), int(seed))
+        frame, pixels = samples(model, int(count), int(seed))
         return data_table(frame) if pixels is None else pictures(pixels)
 
     app.callback(
@@ -148,7 +146,7 @@ def _register_model(app: Dash, desk: Desk) -> None:
     )(sample)
 
     def show_history(contents: str | None) -> Any:
-        history = desk.history if not contents else read_history(content_bytes(contents))
+        history = session.history if not contents else read_history(content_bytes(contents))
         if history is None or not len(history):
             return figures.empty("Pick a file that history.save(path) wrote.")
         return figures.history_lines(history)

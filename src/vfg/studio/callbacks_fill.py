@@ -11,25 +11,24 @@ from typing import Any
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from . import figures
-from .desk import Desk
-from .filling import Cell, Table, cell, comparison, to_csv
-from .findings import LEVEL
-from .variables import percent
+from .cards import spread_text
+from .filling import Cell, cell, comparison, to_csv
+from .session import Session
 
 NO_TABLE = "No table is open yet."
 
 
-def register(app: Dash, desk: Desk) -> None:
-    """Wire the page to the desk."""
-    _register_opening(app, desk)
-    _register_looking(app, desk)
+def register(app: Dash, session: Session) -> None:
+    """Wire the page to the session."""
+    _register_opening(app, session)
+    _register_looking(app, session)
 
 
-def _register_opening(app: Dash, desk: Desk) -> None:
+def _register_opening(app: Dash, session: Session) -> None:
     def upload(contents: str | None, name: str | None) -> Any:
         if not contents:
             return no_update, no_update
-        return desk.read(name or "table", content_bytes(contents)), ""
+        return session.read(name or "table", content_bytes(contents)), ""
 
     app.callback(
         Output("table", "data"),
@@ -42,7 +41,7 @@ def _register_opening(app: Dash, desk: Desk) -> None:
     def opened(table: Any) -> Any:
         if not table:
             return NO_TABLE, figures.empty(NO_TABLE)
-        found = desk.table(table)
+        found = session.table(table)
         return f"{found.name}: {found.summary}", figures.missingness(found)
 
     app.callback(
@@ -55,8 +54,8 @@ def _register_opening(app: Dash, desk: Desk) -> None:
         if ctx.triggered_id != "fill":
             return None, "", True
         begun = time.monotonic()
-        desk.fill(table)
-        cells = int(desk.table(table).gaps.sum())
+        session.fill(table)
+        cells = int(session.table(table).gaps.sum())
         words = f"{cells} gaps filled in {time.monotonic() - begun:.1f} s"
         return {"token": table["token"]}, words, False
 
@@ -72,8 +71,8 @@ def _register_opening(app: Dash, desk: Desk) -> None:
     def download(clicks: int | None, table: Any) -> Any:
         if not clicks:
             return no_update
-        stem = Path(desk.table(table).name).stem
-        return dcc.send_string(to_csv(desk.fill(table)), f"{stem}-filled.csv", type="text/csv")
+        stem = Path(session.table(table).name).stem
+        return dcc.send_string(to_csv(session.fill(table)), f"{stem}-filled.csv", type="text/csv")
 
     app.callback(
         Output("download-table", "data"),
@@ -83,14 +82,14 @@ def _register_opening(app: Dash, desk: Desk) -> None:
     )(download)
 
 
-def _register_looking(app: Dash, desk: Desk) -> None:
+def _register_looking(app: Dash, session: Session) -> None:
     def compare(done: Any, column: str, table: Any) -> Any:
         if not table:
             return figures.empty(NO_TABLE)
-        variable, found = desk.subject.variable(column), desk.table(table)
-        if not done or done["token"] != table["token"]:
-            return figures.distributions(variable, observed_cells(found, column))
-        return figures.distributions(variable, comparison(found, desk.fill(table), column))
+        variable, found = session.model.variable(column), session.table(table)
+        is_filled = done and done["token"] == table["token"]
+        cells = comparison(found, session.fill(table) if is_filled else found, column)
+        return figures.distributions(variable, cells if is_filled else _observed(cells))
 
     app.callback(
         Output("compare-plot", "figure"),
@@ -117,8 +116,8 @@ def _register_looking(app: Dash, desk: Desk) -> None:
             return NO_TABLE, figures.empty("")
         if row is None:
             return "Give the number of a row.", no_update
-        with desk.lock:
-            found = cell(desk.subject, desk.table(table), int(row), column)
+        with session.lock:
+            found = cell(session.model, session.table(table), int(row), column)
         return cell_text(found, int(row)), cell_figure(found)
 
     app.callback(
@@ -130,10 +129,8 @@ def _register_looking(app: Dash, desk: Desk) -> None:
     )(look)
 
 
-def observed_cells(table: Table, column: str) -> dict[str, Any]:
-    """The known cells of a column, before anything is filled."""
-    place = table.columns.index(column)
-    return {"observed": table.frame.iloc[:, place].to_numpy()[~table.gaps[:, place]]}
+def _observed(cells: dict[str, Any]) -> dict[str, Any]:
+    return {"observed": cells["observed"]}
 
 
 def content_bytes(contents: str) -> bytes:
@@ -146,12 +143,7 @@ def content_bytes(contents: str) -> bytes:
 
 def cell_text(found: Cell, row: int) -> Any:
     """A cell in words."""
-    finding, variable = found.finding, found.finding.variable
-    if variable.kind == "choice":
-        spread = f"with probability {percent(finding.probabilities.max(initial=0.0))}"
-    else:
-        ends = variable.show_number(finding.low), variable.show_number(finding.high)
-        spread = f"{percent(LEVEL)} between {ends[0]} and {ends[1]}"
+    expected, variable = found.expected, found.expected.variable
     stands = "a gap" if found.actual is None else variable.show(found.actual)
     moved = ", ".join(name for name, by in found.influence[:3] if by > 0.0)
     return html.Dl(
@@ -159,18 +151,18 @@ def cell_text(found: Cell, row: int) -> Any:
             html.Dt("stands there"),
             html.Dd(stands),
             html.Dt("expected from the row"),
-            html.Dd([html.Strong(finding.text), f", {spread}"]),
+            html.Dd([html.Strong(expected.text), f", {spread_text(expected)}"]),
             html.Dt("moved most by"),
             html.Dd(moved or "nothing"),
         ],
-        **{"data-row": str(row), "data-mean": repr(finding.mean)},
+        **{"data-row": str(row), "data-mean": repr(expected.mean)},
     )
 
 
 def cell_figure(found: Cell) -> Any:
     """The draws behind a cell, or the probabilities of its categories."""
-    finding, variable = found.finding, found.finding.variable
+    expected, variable = found.expected, found.expected.variable
     if variable.kind == "choice":
-        return figures.shares(variable.categories, finding.probabilities)
+        return figures.shares(variable.categories, expected.probabilities)
     actual = None if found.actual is None else variable.number_of(found.actual)
-    return figures.cell_draws(variable, finding.draws, actual, (finding.low, finding.high))
+    return figures.cell_draws(variable, expected.draws, actual, (expected.low, expected.high))

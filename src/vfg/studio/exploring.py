@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,21 @@ import numpy as np
 import torch
 
 import vfg
+from vfg.inference.answers import Answer
+from vfg.inference.variables import Array, Variable
+from vfg.inputs import Name
+from vfg.tabular.answers import axis_numbers, read_evidence
+from vfg.tabular.evaluation import hold_out
+from vfg.tabular.model import TableModel
 from vfg.training.history import History
 
+from .asking import OpenModel
 from .filling import Table
-from .subjects import Subject
-from .table_subject import TableSubject, numbers_of
-from .variables import Array
 
 MOST_EMBEDDED = 5_000
 MOST_TSNE = 1_500
 MOST_CALIBRATED = 400
+ROWS_FOR_CONSISTENCY = 256
 LEVELS = np.round(np.arange(0.1, 1.0, 0.1), 2)
 """Of the intervals whose coverage is measured."""
 
@@ -38,11 +43,11 @@ def even_rows(count: int, most: int) -> Array:
     return np.arange(most) * count // most
 
 
-def embedding(subject: Subject, table: Table, method: str) -> tuple[Array, Array]:
+def embedding(model: OpenModel, table: Table, method: str) -> tuple[Array, Array]:
     """Rows of a table in two dimensions, from the states of the roots.
 
     Args:
-        subject: the model.
+        model: the model.
         table: whose rows.
         method: `"PCA"` or `"t-SNE"`.
 
@@ -50,11 +55,7 @@ def embedding(subject: Subject, table: Table, method: str) -> tuple[Array, Array
         Which rows, and where they are, `(rows, 2)`.
     """
     rows = even_rows(table.rows, MOST_TSNE if method == "t-SNE" else MOST_EMBEDDED)
-    frame = table.frame.iloc[rows]
-    if isinstance(subject, TableSubject):
-        states = subject.model.embed(*subject.model.encode(frame)).numpy()
-    else:
-        states = subject.model.embed(frame.to_numpy(dtype=np.float64)).numpy()
+    states = np.asarray(model.model.embed(table.frame.take(rows)))
     if method == "t-SNE" and len(rows) > 5:
         from sklearn.manifold import TSNE
 
@@ -102,92 +103,86 @@ class Traversal:
 
 
 def traversal(
-    subject: Subject, node: str, coordinate: int, steps: Sequence[float], start: Any = None
+    model: OpenModel, node: str, coordinate: int, steps: Sequence[float], start: Any = None
 ) -> Traversal:
     """Move one coordinate of a latent node and see what the leaves are expected to be.
 
     Args:
-        subject: the model.
+        model: the model.
         node: a latent node.
         coordinate: which of its coordinates.
         steps: what is added to it.
-        start: a frame with the row to start from; None starts without evidence.
+        start: a table with the row to start from; None starts without evidence.
     """
-    moved = np.asarray(steps, dtype=float)
-    if isinstance(subject, TableSubject):
-        matrix = _table_traversal(subject, node, coordinate, moved, start)
-        return Traversal(moved, _decoded(subject, matrix))
-    model = subject.model
-    empty = np.full((1, model.sections.columns), np.nan)
-    cells = empty if start is None else start.to_numpy(dtype=np.float64)
-    if isinstance(model, vfg.VFG):
-        table = model.traverse(cells, node, coordinate, moved)[0].numpy()
+    moved, own = np.asarray(steps, dtype=float), model.model
+    given = [{}] if start is None else start
+    if isinstance(own, TableModel):
+        return Traversal(moved, _table_traversal(own, node, coordinate, moved, given))
+    if isinstance(own, vfg.VFG):
+        table = own.traverse(given, node, coordinate, moved)[0].numpy()
+        values = dict(zip(model.variables, table.T, strict=True))
     else:
-        table = _linear_traversal(model, torch.from_numpy(cells), node, coordinate, moved)
-    places = getattr(subject, "places", {})
-    shape = getattr(subject, "picture", None)
-    pixels = None if shape is None else table.reshape(len(moved), *shape)
-    return Traversal(moved, {name: table[:, places[name]] for name in subject.variables}, pixels)
+        assert isinstance(own, vfg.GaussianVFG)
+        expected = _moved_state(own, given, node, coordinate, moved).expectations()
+        values = {name: _last_chance(expected[name]) for name in model.variables}
+    pixels = np.stack(list(values.values()), axis=1)
+    shape = model.picture
+    return Traversal(moved, values, None if shape is None else pixels.reshape(len(moved), *shape))
+
+
+def _moved_state(
+    model: vfg.GaussianVFG, given: Any, node: str, coordinate: int, moved: Array, **options: Any
+) -> Answer:
+    """What follows from a node's state, moved around its posterior mean, alone."""
+    mean = model.infer(given, targets=[node], **options).mean[node]
+    state = mean.repeat(len(moved), 1).double()
+    state[:, coordinate] += torch.from_numpy(moved)
+    return model.infer({node: state})
+
+
+def _last_chance(expected: Array) -> Array:
+    """Expected numbers as they are; of categories the probability of the last one."""
+    return expected if expected.ndim == 1 else expected[:, -1]
 
 
 def _table_traversal(
-    subject: TableSubject, node: str, coordinate: int, moved: Array, start: Any
-) -> Array:
-    model = subject.model
+    model: TableModel, node: str, coordinate: int, moved: Array, given: Any
+) -> dict[str, Array]:
+    """By the first member, or by the linear model where there is none."""
     if model.linear is None:
         raise ValueError("no column of this table tells anything, so there is nothing to move")
-    row = subject.table([{}]) if start is None else start
-    values, observed = model.encode(row)
-    table = torch.where(observed, values, torch.nan)[:1]
+    row = read_evidence(model, given)
     if model.bent:
-        found = model.bent[0].traverse(table, node, coordinate, moved)[0].numpy()
+        first = model.bent[0]
+        table = first.traverse(row.values, node, coordinate, moved, observed=row.observed)[0]
     else:
-        found = _linear_traversal(model.linear, table, node, coordinate, moved)
-    whole: Array = model.spread_out(torch.from_numpy(np.ascontiguousarray(found)))
-    return whole
-
-
-def _linear_traversal(
-    model: vfg.GaussianVFG, table: Any, node: str, coordinate: int, moved: Array
-) -> Array:
-    """Expected cells of the exact model with the node's state fixed around its posterior mean."""
-    state = model.infer(table, targets=[node]).mean[node].repeat(len(moved), 1).double()
-    state[:, coordinate] += torch.from_numpy(moved)
-    answer = model.infer({node: state})
-    found = np.empty((len(moved), model.sections.columns))
-    for leaf, columns in model.sections.positions.items():
-        found[:, list(columns)] = answer.mean[leaf].numpy()
-    return found
-
-
-def _decoded(subject: TableSubject, matrix: Array) -> dict[str, Array]:
-    encoding, found = subject.model.encoding, {}
-    for name in subject.known:
-        label = subject.labels[name]
-        part, section = encoding.parts[label], matrix[:, encoding.sections[label]]
-        if subject.variables[name].kind == "choice":
+        seen = {"observed": row.observed}
+        answer = _moved_state(model.linear, row.values, node, coordinate, moved, **seen)
+        table = torch.cat([answer.mean[leaf] for leaf in model.linear.graph.leaves], dim=1)
+    matrix, encoding = model.spread_out(table), model.encoding
+    found = {}
+    for name, variable in model.variables.items():
+        if variable.idle:
+            continue
+        part, section = encoding.parts[model.labels[name]], encoding.sections[model.labels[name]]
+        if variable.kind == "choice":
             scale = 1.0 if part.name == "levels" else None
-            found[name] = part.probabilities(section, scale)[:, -1]
+            found[name] = part.probabilities(matrix[:, section], scale)[:, -1]
         else:
-            found[name] = numbers_of(part.decode(section))
+            found[name] = axis_numbers(part.decode(matrix[:, section]))
     return found
 
 
-def samples(subject: Subject, count: int, seed: int = 0) -> tuple[Any, Array | None]:
+def samples(model: OpenModel, count: int, seed: int = 0) -> tuple[Any, Array | None]:
     """New rows from the model, as a frame; and as images where the columns are pixels."""
     import pandas
 
-    if isinstance(subject, TableSubject):
-        model = subject.model
-        values, observed = model.encode(subject.table([{}] * count))
-        drawn = model.draws(values, observed, 1, seed)[0]
-        columns = model.encoding.decode_columns(model.spread_out(drawn))
-        return pandas.DataFrame({str(k): v for k, v in columns.items()}), None
-    table = subject.model.sample(count, seed=seed).numpy()
-    places = getattr(subject, "places", {})
-    frame = pandas.DataFrame({name: table[:, places[name]] for name in subject.variables})
-    shape = getattr(subject, "picture", None)
-    return frame, None if shape is None else table.reshape(count, *shape)
+    drawn = model.model.sample(count, seed=seed)
+    if isinstance(drawn, pandas.DataFrame):
+        return drawn, None
+    table = np.asarray(drawn)
+    pixels = None if model.picture is None else table.reshape(count, *model.picture)
+    return pandas.DataFrame(table, columns=list(model.variables)), pixels
 
 
 @dataclass(frozen=True)
@@ -206,74 +201,48 @@ class Calibration:
     columns: tuple[tuple[str, int, float, float, float], ...]
 
 
-def calibration(subject: Subject, table: Table, share: float = 0.15, seed: int = 0) -> Calibration:
+def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int = 0) -> Calibration:
     """Hide known numbers of a table, and see how often their intervals hold them."""
     rows = even_rows(table.rows, MOST_CALIBRATED)
-    if isinstance(subject, TableSubject):
-        values, observed = subject.model.encode(table.frame.iloc[rows])
-        names = _number_columns(subject)
-        hidden = _hidden(observed.numpy(), list(names.values()), share, seed)
-        seen = observed & ~torch.from_numpy(hidden)
-        means = subject.model.means(values, seen).numpy()
-        levels = _ends()
-        ends = subject.model.quantiles(values, seen, levels, draws=60, seed=seed).numpy()
-        return _calibrated(values.numpy(), hidden, means, ends, names)
-    places = getattr(subject, "places", {})
-    cells = table.frame.iloc[rows].to_numpy(dtype=np.float64)
-    known = ~np.isnan(cells)
-    names = {k: places[k] for k, v in subject.variables.items() if v.kind == "number"}
-    hidden = _hidden(known, list(names.values()), share, seed)
-    answer = subject.model.infer(np.where(hidden, np.nan, cells))
-    quantiles = answer.quantile(_ends())
-    means, ends = np.empty_like(cells), np.empty((2 * len(LEVELS), *cells.shape))
-    for leaf, columns in subject.model.sections.positions.items():
-        means[:, list(columns)] = answer.mean[leaf].numpy()
-        ends[..., list(columns)] = quantiles[leaf].numpy()
-    return _calibrated(cells, hidden, means, ends, names)
-
-
-def _ends() -> list[float]:
-    return [*(0.5 - LEVELS / 2).tolist(), *(0.5 + LEVELS / 2).tolist()]
-
-
-def _number_columns(subject: TableSubject) -> dict[str, int]:
-    """Places of the columns of numbers among those that the models know."""
-    place = {column: k for k, column in enumerate(subject.model.columns)}
-    sections = subject.model.encoding.sections
-    return {
-        name: place[sections[subject.labels[name]].start]
-        for name in subject.known
-        if subject.variables[name].kind != "choice"
-    }
-
-
-def _hidden(known: Array, columns: Sequence[int], share: float, seed: int) -> Array:
-    generator = np.random.default_rng(seed)
-    allowed = np.zeros_like(known)
-    allowed[:, list(columns)] = True
-    return np.asarray(known & allowed & (generator.random(known.shape) < share))
-
-
-def _calibrated(
-    cells: Array, hidden: Array, means: Array, ends: Array, names: Mapping[str, int]
-) -> Calibration:
+    part = replace(table, whole=table.whole.take(rows))
+    numbers = [k for k, v in enumerate(part.variables.values()) if not _is_choice(v)]
+    hidden = np.zeros_like(part.gaps)
+    hidden[:, numbers] = hold_out(part.cells, share, seed)[:, numbers]
     if not hidden.any():
         raise ValueError("the table has too few known numbers to hide some of them")
-    count = len(LEVELS)
-    inside = (ends[:count] <= cells) & (cells <= ends[count:])
-    coverage = np.array([inside[k][hidden].mean() for k in range(count)])
-    columns = []
-    for name, k in names.items():
-        chosen = hidden[:, k]
-        if not chosen.any():
-            continue
-        spread = float(np.nanstd(cells[:, k])) or 1.0
-        error = float(np.sqrt(np.mean((cells - means)[chosen, k] ** 2))) / spread
-        centre = np.nanmean(np.where(hidden[:, k], np.nan, cells[:, k]))
-        plain = float(np.sqrt(np.mean((cells[chosen, k] - centre) ** 2))) / spread
-        held = float(inside[count - 1][chosen, k].mean())
-        columns.append((name, int(chosen.sum()), error, plain, held))
+    names: list[Name] = [part.columns[k] for k in numbers if hidden[:, k].any()]
+    answer = model.model.infer(part.frame, targets=names, observed=~(part.gaps | hidden), seed=seed)
+    ends = answer.quantile([*(0.5 - LEVELS / 2).tolist(), *(0.5 + LEVELS / 2).tolist()])
+    expected, inside, columns = answer.expectations(), [], []
+    for name in map(str, names):
+        column = part.column(name)
+        chosen = hidden[:, part.columns.index(name)]
+        cells = axis_numbers(column.values)
+        # Of a leaf with a single column there is an axis of length 1 besides.
+        levels = axis_numbers(np.asarray(ends[name])).reshape(2 * len(LEVELS), part.rows)
+        low, high = np.split(levels[:, chosen], 2)
+        truth, seen = cells[chosen], cells[~column.missing & ~chosen]
+        inside.append((low <= truth) & (truth <= high))
+        spread = float(cells[~column.missing].std()) or 1.0
+        error = float(np.sqrt(np.mean((truth - expected[name][chosen]) ** 2))) / spread
+        plain = float(np.sqrt(np.mean((truth - (seen if len(seen) else truth).mean()) ** 2)))
+        held = float(inside[-1][-1].mean())
+        columns.append((name, int(chosen.sum()), error, plain / spread, held))
+    coverage = np.concatenate(inside, axis=1).mean(1)
     return Calibration(LEVELS, coverage, tuple(columns))
+
+
+def _is_choice(variable: Variable) -> bool:
+    return variable.kind == "choice" or variable.idle
+
+
+def consistency(model: OpenModel, table: Table) -> dict[str, float]:
+    """How far forward and backward states are apart, by node; empty if that means nothing."""
+    own = model.model
+    if not isinstance(own, vfg.VFG) or own.sampling is not None:
+        return {}
+    found = own.consistency(table.frame.slice(0, ROWS_FOR_CONSISTENCY))
+    return {node: float(distance.mean()) for node, distance in found.items()}
 
 
 def read_history(data: bytes) -> History:

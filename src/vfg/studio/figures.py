@@ -7,12 +7,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from vfg.tabular.cells import absent
+from vfg.inference.variables import Array, Variable, days_of, moments_of
 from vfg.training.history import History
 
 from .exploring import Calibration, Traversal
 from .filling import Table, missing_map
-from .variables import Array, Variable, moments_of
 
 Figure: TypeAlias = dict[str, Any]
 
@@ -80,13 +79,14 @@ def distributions(variable: Variable, cells: Mapping[str, Array]) -> Figure:
     """Observed and filled cells of a column, as shares of each."""
     traces = []
     for (name, values), colour in zip(cells.items(), (GREY, ACCENT), strict=False):
-        known = values[~absent(np.asarray(values, dtype=object))]
-        shown = [str(value) for value in known] if variable.kind == "choice" else known.tolist()
+        is_text = variable.kind in ("choice", "date")
+        numbers = days_of(values) if values.dtype.kind == "m" else values
+        shown = values.astype(str).tolist() if is_text else numbers.tolist()
         traces.append(
             {
                 "type": "histogram",
                 "x": shown,
-                "name": f"{name} ({len(known)})",
+                "name": f"{name} ({len(shown)})",
                 "histnorm": "probability",
                 "marker": {"color": colour},
                 "opacity": 0.75,

@@ -1,27 +1,33 @@
-"""Tables on the page: reading them, where they have gaps, filling them, and single cells."""
+"""Tables on the page: opening them, where they have gaps, filling them, and single cells."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from vfg.extras import needs
+from vfg.frames import frame_labels, is_frame
+from vfg.inference.variables import Array, Marginal, Value, Variable, days_of, listed
+from vfg.tabular.cells import Column
+from vfg.tabular.model import TableModel
+from vfg.tabular.tables import Table as Cells
+from vfg.tabular.tables import open_table as open_cells
 
-from .findings import Finding
-from .subjects import Subject
-from .table_subject import TableSubject
-from .variables import Array, Value, Variable, days_of, listed
+from .asking import OpenModel
 
 MOST_BYTES = 64 * 2**20
 """The largest file that a page takes."""
 MOST_ROWS = 100_000
 """The longest table that a page fills."""
-ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
+ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".feather", ".jsonl")
+NUMBERS = ("float", "integer", "boolean", "duration", "empty")
+DATES = ("date", "duration", "empty")
 
 
 @dataclass(frozen=True)
@@ -30,25 +36,46 @@ class Table:
 
     Args:
         name: of its file.
-        whole: the frame as it came.
-        frame: the model's columns, in its order and kinds.
-        gaps: which of these cells are missing, `(rows, columns)`.
+        whole: a `pyarrow.Table` with all its columns.
+        places: where the model's columns are among them.
+        variables: the model's columns, by name.
+        missing_values: what marks a missing cell besides null and NaN.
     """
 
     name: str
     whole: Any
-    frame: Any
-    gaps: Array
+    places: tuple[int, ...]
+    variables: Mapping[str, Variable]
+    missing_values: Any = np.nan
 
     @property
     def rows(self) -> int:
         """How many rows there are."""
-        return len(self.frame)
+        return int(self.whole.num_rows)
 
     @property
     def columns(self) -> list[str]:
         """The names of the model's columns."""
-        return [str(name) for name in self.frame.columns]
+        return list(self.variables)
+
+    @cached_property
+    def frame(self) -> Any:
+        """The model's columns under their names in its order, as a `pyarrow.Table`."""
+        return self.whole.select(list(self.places)).rename_columns(self.columns)
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The model's columns, ready to be read."""
+        return open_cells(self.frame, self.missing_values)
+
+    @property
+    def gaps(self) -> Array:
+        """Which cells of the model's columns are missing, `(rows, columns)`."""
+        return self.cells.missing
+
+    def column(self, name: str) -> Column:
+        """The cells of one of the model's columns."""
+        return self.cells.column(self.columns.index(name))
 
     @property
     def summary(self) -> str:
@@ -58,108 +85,154 @@ class Table:
         return f"{self.rows} rows · {len(self.columns)} columns · {missing} gaps ({share:.1%})"
 
 
-def read_frame(name: str, data: bytes) -> Any:
-    """A file's bytes as a frame of pandas.
-
-    Raises:
-        ValueError: for a file that is too large, empty, of another kind or broken, in a sentence.
-    """
-    with needs("table"):
-        import pandas
-    ending = Path(name).suffix.lower()
-    if ending not in ENDINGS:
-        raise ValueError(f"{name!r} is no table that can be read; choose {', '.join(ENDINGS)}")
-    if len(data) > MOST_BYTES:
-        raise ValueError(
-            f"{name!r} has {len(data) / 2**20:.0f} MiB, and the page takes "
-            f"{MOST_BYTES / 2**20:.0f}; fill it with: vfg impute"
-        )
-    try:
-        if ending == ".parquet":
-            frame = pandas.read_parquet(io.BytesIO(data))
-        else:
-            text = data.decode("utf-8-sig")
-            frame = pandas.read_csv(io.StringIO(text), sep=separator(text, ending))
-    except UnicodeDecodeError:
-        raise ValueError(f"{name!r} is not text in UTF-8; save it as CSV (UTF-8)") from None
-    except Exception as error:
-        # Parsers fail in many ways, and every one of them is a file that is no table.
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"{name!r} cannot be read as a table: {reason}") from error
-    if not len(frame) or not len(frame.columns):
-        raise ValueError(f"{name!r} has no rows; choose a table with a header and rows")
-    return frame
+def read_bytes(model: OpenModel, name: str, data: bytes) -> Table:
+    """An uploaded file as a table of a model; see `read_file`."""
+    with TemporaryDirectory(prefix="vfg-") as folder:
+        path = Path(folder, "table").with_suffix(_ending(name))
+        path.write_bytes(data)
+        return read_file(model, path, name)
 
 
-def separator(text: str, ending: str) -> str:
-    r"""What stands between the cells of a text: the most frequent candidate of its first line.
+def read_file(model: OpenModel, path: Path, name: str) -> Table:
+    """A file as a table of a model.
 
-    Example:
-        >>> separator("a;b;c", ".csv"), separator("a,b", ".csv"), separator("a", ".tsv")
-        (';', ',', '\t')
-    """
-    first = text.partition("\n")[0]
-    candidates = ("\t", ",", ";") if ending == ".tsv" else (",", ";", "\t")
-    return max(candidates, key=first.count)
-
-
-def open_table(subject: Subject, frame: Any, name: str = "table") -> Table:
-    """A frame as a table of a model.
+    Kinds of columns are those of the command line. Columns that the model does not know, and those
+    whose categories are text, are left as the text that they are.
 
     Args:
-        subject: the model.
-        frame: a frame of pandas, or an array; it may have more columns.
-        name: of its file.
+        model: the model.
+        path: of the file.
+        name: what to call it.
+
+    Raises:
+        ValueError: for a file that is too large, empty, of another kind or broken, or that does not
+            fit the model, in a sentence.
+    """
+    with needs("table"):
+        from vfg.bigtable import open_table as open_source
+        from vfg.bigtable.types import without_gaps
+    ending, size = _ending(name), path.stat().st_size
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"{name!r} has {size / 2**20:.0f} MiB, and the page takes "
+            f"{MOST_BYTES / 2**20:.0f}; fill it with: vfg impute"
+        )
+    source = open_source(path, format="csv" if ending == ".txt" else None)
+    for file in source.files:
+        file.name = repr(name)
+    names = source.names
+    places = _places(model, names, name)
+    texts = [
+        names[place]
+        for place, variable in zip(places, model.variables.values(), strict=True)
+        if any(isinstance(category, str) for category in variable.categories)
+    ]
+    known = {names[place] for place in places}
+    others = [column for column in names if column not in known]
+    whole = source.leaving([*others, *texts]).read()
+    if not whole.num_rows:
+        raise ValueError(f"{name!r} has no rows; choose a table with a header and rows")
+    for column in texts if ending in (".csv", ".tsv", ".txt") else ():
+        place = names.index(column)
+        whole = whole.set_column(place, column, without_gaps(whole.column(place)))
+    return _fitting(model, whole, places, name)
+
+
+def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
+    """A frame or an array as a table of a model.
+
+    Args:
+        model: the model.
+        table: a frame of any library, or an array; it may have more columns.
+        name: what to call it.
 
     Raises:
         ValueError: if columns are missing, or hold what the model cannot read.
     """
     with needs("table"):
-        import pandas
-    names = list(subject.variables)
-    if not hasattr(frame, "columns"):
-        frame = pandas.DataFrame(np.asarray(frame))
-    if not isinstance(frame, pandas.DataFrame):
-        frame = frame.to_pandas()
-    labels = {str(label): label for label in frame.columns}
-    if len(labels) == len(names) and list(labels) == [str(k) for k in range(len(names))]:
-        labels = dict(zip(names, frame.columns, strict=True))
-    missing = [column for column in names if column not in labels]
-    if missing:
-        raise ValueError(
-            f"{name!r} lacks the column{'' if len(missing) == 1 else 's'} {listed(missing)}; "
-            f"the model has {listed(names)}"
-        )
-    columns = {
-        column: _conformed(frame[labels[column]], subject.variables[column]) for column in names
-    }
-    fitting = pandas.DataFrame(columns, index=frame.index)
-    if isinstance(subject, TableSubject):
-        fitting.columns = pandas.Index([subject.labels[column] for column in names])
-    return Table(name, frame, fitting, np.asarray(fitting.isna(), dtype=bool))
+        import pyarrow as pa
+    if not is_frame(table):
+        cells = np.asarray(table)
+        labels: Sequence[Any] = range(cells.shape[1])
+        whole = pa.table({str(k): pa.array(cells[:, k].tolist(), from_pandas=True) for k in labels})
+    else:
+        labels = frame_labels(table)
+        whole = _as_arrow(table)
+    return _fitting(model, whole, _places(model, labels, name), name)
 
 
-def _conformed(series: Any, variable: Variable) -> Any:
-    """A column in the kind that the model learned, as text files do not tell kinds."""
-    import pandas
+def _as_arrow(frame: Any) -> Any:
+    """A frame of any library as a `pyarrow.Table`; row labels are left out."""
+    import narwhals
+    import pyarrow as pa
 
-    try:
-        if variable.kind == "date" and not pandas.api.types.is_datetime64_any_dtype(series):
-            return pandas.to_datetime(series)
-        if variable.kind == "choice" and any(isinstance(c, str) for c in variable.categories):
-            if not pandas.api.types.is_numeric_dtype(series):
-                return series
-            whole = (series.dropna() % 1 == 0).all()
-            text = series.map(lambda x: str(int(x)) if whole else str(x), na_action="ignore")
-            return text.astype(object)
-        if variable.kind in ("number", "integer"):
-            if pandas.api.types.is_timedelta64_dtype(series):
-                return series
-            return pandas.to_numeric(series)
-    except (ValueError, TypeError) as error:
-        wanted = "dates" if variable.kind == "date" else "numbers"
-        raise ValueError(f"column {variable.name!r} must hold {wanted}: {error}") from error
-    return series
+    if isinstance(frame, pa.Table):
+        return frame
+    if isinstance(frame, pa.RecordBatch):
+        return pa.Table.from_batches([frame])
+    known = narwhals.from_native(frame, eager_only=True)
+    if known.implementation.is_pandas():
+        renamed = frame.set_axis([str(label) for label in frame.columns], axis=1)
+        return pa.Table.from_pandas(renamed, preserve_index=False).replace_schema_metadata(None)
+    return known.to_arrow()
+
+
+def _ending(name: str) -> str:
+    ending = Path(name).suffix.lower()
+    if ending not in ENDINGS:
+        raise ValueError(f"{name!r} is no table that can be read; choose {', '.join(ENDINGS)}")
+    return ending
+
+
+def _places(model: OpenModel, labels: Sequence[Any], name: str) -> tuple[int, ...]:
+    """Where the columns of a model are among those of a table: by name, else by position."""
+    names, found = list(model.variables), {str(label): k for k, label in enumerate(labels)}
+    missing = [column for column in names if column not in found]
+    if not missing:
+        return tuple(found[column] for column in names)
+    counted = list(map(str, range(len(names))))
+    if len(labels) == len(names) and counted in (names, list(found)):
+        return tuple(range(len(names)))
+    raise ValueError(
+        f"{name!r} lacks the column{'' if len(missing) == 1 else 's'} {listed(missing)}; "
+        f"the model has {listed(names)}"
+    )
+
+
+def _fitting(model: OpenModel, whole: Any, places: Sequence[int], name: str) -> Table:
+    """A table whose columns hold what the model knows.
+
+    Raises:
+        ValueError: for a column that holds something else.
+    """
+    is_table = isinstance(model.model, TableModel)
+    marker = model.model.encoding.missing_values if isinstance(model.model, TableModel) else np.nan
+    for place, variable in zip(places, model.variables.values(), strict=True):
+        column = whole.column(place)
+        kind = _arrow_type(column, variable, is_table)
+        if kind != column.type:
+            whole = whole.set_column(place, whole.field(place).name, column.cast(kind))
+    table = Table(name, whole, tuple(places), model.variables, marker)
+    for column, variable in table.variables.items():
+        storage = table.column(column).storage
+        if variable.kind == "date" and storage not in DATES:
+            raise ValueError(f"column {column!r} must hold dates, but holds {storage} cells")
+        if variable.kind in ("number", "integer") and storage not in NUMBERS:
+            raise ValueError(f"column {column!r} must hold numbers, but holds {storage} cells")
+    return table
+
+
+def _arrow_type(column: Any, variable: Variable, is_table: bool) -> Any:
+    """The type that a column needs to be filled; models of graphs expect no whole numbers."""
+    import pyarrow as pa
+
+    if pa.types.is_null(column.type):
+        if variable.kind == "choice":
+            return pa.array(list(variable.categories)).type
+        kinds = {"number": pa.float64(), "integer": pa.int64(), "date": pa.timestamp("us")}
+        return kinds[variable.kind]
+    has_gaps = column.null_count and variable.kind == "number" and not is_table
+    return pa.float64() if has_gaps and pa.types.is_integer(column.type) else column.type
 
 
 def missing_map(gaps: Array, most_rows: int = 160) -> Array:
@@ -177,8 +250,8 @@ def missing_map(gaps: Array, most_rows: int = 160) -> Array:
     return np.asarray(sums / np.diff(edges)[:, None])
 
 
-def filled(subject: Subject, table: Table) -> Any:
-    """The whole frame with the gaps of the model's columns filled.
+def filled(model: OpenModel, table: Table) -> Table:
+    """The table with the gaps of the model's columns filled; other columns stay as they are.
 
     Raises:
         ValueError: for a table that is too long for a page.
@@ -188,31 +261,13 @@ def filled(subject: Subject, table: Table) -> Any:
             f"the table has {table.rows} rows, and the page fills at most {MOST_ROWS}; "
             "fill it with: vfg impute"
         )
-    if isinstance(subject, TableSubject):
-        model = subject.model
-        found = model.means(*model.encode(table.frame))
-        parts = model.encoding.decode(model.spread_out(found), table.frame)
-    else:
-        import pandas
-
-        places = getattr(subject, "places", {})
-        answer = subject.model.infer(table.frame.to_numpy(dtype=np.float64))
-        cells = table.frame.to_numpy(dtype=np.float64, copy=True)
-        expected = np.empty_like(cells)
-        for leaf, columns in subject.model.sections.positions.items():
-            expected[:, list(columns)] = answer.mean[leaf].numpy()
-        order = [places[name] for name in table.columns]
-        cells[table.gaps] = expected[:, order][table.gaps]
-        parts = pandas.DataFrame(cells, columns=table.frame.columns, index=table.frame.index)
-    whole = table.whole.copy()
-    labels = {str(label): label for label in whole.columns}
-    for place, column in enumerate(table.columns):
-        target = labels.get(column, whole.columns[min(place, len(whole.columns) - 1)])
-        whole[target] = parts.iloc[:, place]
-    return whole
+    done, whole = model.model.fill(table.frame), table.whole
+    for k, place in enumerate(table.places):
+        whole = whole.set_column(place, whole.field(place).name, done.column(k))
+    return replace(table, whole=whole)
 
 
-def row_evidence(subject: Subject, table: Table, row: int, without: str = "") -> dict[str, Value]:
+def row_evidence(table: Table, row: int, without: str = "") -> dict[str, Value]:
     """What a row of a table, counted from 1, gives as evidence.
 
     Raises:
@@ -220,40 +275,34 @@ def row_evidence(subject: Subject, table: Table, row: int, without: str = "") ->
     """
     if not 1 <= row <= table.rows:
         raise ValueError(f"the table has the rows 1 to {table.rows}, but got {row}")
-    found: dict[str, Value] = {}
-    for place, column in enumerate(table.columns):
-        variable = subject.variables[column]
-        if table.gaps[row - 1, place] or column == without or variable.idle:
-            continue
-        value = _value(table.frame.iat[row - 1, place], variable)
-        if value is not None:
-            found[column] = value
-    return found
+    found = {
+        name: _value(table.column(name), row - 1, variable)
+        for name, variable in table.variables.items()
+        if not (name == without or variable.idle)
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def column_cells(subject: Subject, table: Table, column: str, rows: Array) -> list[Value | None]:
+def column_cells(table: Table, column: str, rows: Array) -> list[Value | None]:
     """Some cells of a column as values of its variable; None for gaps and unknown categories."""
-    variable, place = subject.variable(column), table.columns.index(column)
-    found: list[Value | None] = []
-    for row in rows.tolist():
-        known = not table.gaps[row, place]
-        found.append(_value(table.frame.iat[row, place], variable) if known else None)
-    return found
+    variable, cells = table.variables[column], table.column(column)
+    return [_value(cells, row, variable) for row in rows.tolist()]
 
 
-def _value(cell: Any, variable: Variable) -> Value | None:
+def _value(column: Column, row: int, variable: Variable) -> Value | None:
+    """A cell as a value of its variable; None for a gap, or a category that is unknown."""
+    if column.missing[row]:
+        return None
+    cell = column.values[row]
+    if column.storage == "date":
+        day = cell.astype("M8[D]")
+        cell = str(day if day == cell else cell.astype("M8[s]"))
+    elif column.storage == "duration":
+        cell = float(days_of(np.array([cell]))[0])
     try:
-        return variable.parse(_plain(cell, variable))
+        return variable.parse(cell.item() if isinstance(cell, np.generic) else cell)
     except ValueError:
-        return None  # A category that the model never saw is no evidence.
-
-
-def _plain(cell: Any, variable: Variable) -> Any:
-    if variable.kind == "date":
-        return cell.isoformat()
-    if hasattr(cell, "to_timedelta64"):
-        return float(days_of(np.array([cell.to_timedelta64()]))[0])
-    return cell.item() if isinstance(cell, np.generic) else cell
+        return None
 
 
 @dataclass(frozen=True)
@@ -261,37 +310,38 @@ class Cell:
     """One cell of a table, as the model sees it from the rest of its row.
 
     Args:
-        finding: what is expected there, with the draws behind it.
+        expected: what is expected there, with the draws behind it.
         actual: what stands there; None if it is a gap.
         influence: how far other cells of the row moved it, the strongest first.
     """
 
-    finding: Finding
+    expected: Marginal
     actual: Value | None
     influence: tuple[tuple[str, float], ...]
 
 
-def cell(subject: Subject, table: Table, row: int, column: str) -> Cell:
+def cell(model: OpenModel, table: Table, row: int, column: str) -> Cell:
     """What the model expects in one cell, given the rest of its row."""
-    variable = subject.variable(column)
-    evidence = row_evidence(subject, table, row, without=column)
-    whole = row_evidence(subject, table, row)
-    findings = subject.answer(evidence)
-    moved = [(name, moves.get(column, 0.0)) for name, moves in findings.influence.items()]
+    model.variable(column)
+    answered = model.ask(row_evidence(table, row, without=column))
+    moved = [(name, moves.get(column, 0.0)) for name, moves in answered.influence.items()]
     ranked = tuple(sorted(moved, key=lambda pair: -pair[1]))
-    return Cell(findings.variables[variable.name], whole.get(column), ranked)
+    return Cell(answered[column], row_evidence(table, row).get(column), ranked)
 
 
-def comparison(table: Table, done: Any, column: str) -> Mapping[str, Array]:
+def comparison(table: Table, done: Table, column: str) -> dict[str, Array]:
     """Observed and filled cells of a column, apart."""
-    place = table.columns.index(column)
-    labels = {str(label): label for label in done.columns}
-    cells = done[labels.get(column, done.columns[min(place, len(done.columns) - 1)])]
-    missing = table.gaps[:, place]
-    values = cells.to_numpy()
-    return {"observed": values[~missing], "filled": values[missing]}
+    missing, cells = table.column(column).missing, done.column(column)
+    known = ~cells.missing
+    return {
+        "observed": cells.values[known & ~missing],
+        "filled": cells.values[known & missing],
+    }
 
 
-def to_csv(frame: Any) -> str:
-    """A frame as the text of a CSV file."""
-    return str(frame.to_csv(index=False))
+def to_csv(table: Table) -> str:
+    """A table as the text of a CSV file, as the command line writes it."""
+    from vfg.bigtable.texts import csv_lines, header_line
+
+    batches = [csv_lines(batch, ",") for batch in table.whole.to_batches()]
+    return b"".join([header_line(table.whole.column_names, ","), *batches]).decode()

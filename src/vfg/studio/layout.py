@@ -7,24 +7,24 @@ from typing import Any
 import dash_cytoscape as cytoscape
 from dash import dcc, html
 
-from .desk import Desk
-from .drawn_graph import COLOURS, elements, stylesheet
+from .asking import OpenModel
+from .graph_layout import COLOURS, elements, stylesheet
 from .layout_tables import box, explore_page, fill_page
-from .subjects import Subject
+from .session import Session
 
 TABS = {"ask": "Ask", "graph": "Graph", "fill": "Fill", "explore": "Explore"}
 SMALL_ROW, LARGE_ROW = 4, 8
 """How many leaves stand side by side in the small and in the large drawing."""
 
 
-def page(desk: Desk) -> Any:
+def page(session: Session) -> Any:
     """Everything on the page."""
-    subject = desk.subject
+    model = session.model
     return html.Div(
         [
-            *_stores(desk),
+            *_stores(session),
             html.A("Skip to the page", href="#main", className="skip"),
-            _header(subject),
+            _header(model),
             html.Div(id="notice", role="alert", className="notice"),
             html.Div(
                 "The studio has stopped. Start it again, and this page goes on by itself.",
@@ -33,10 +33,10 @@ def page(desk: Desk) -> Any:
             html.Div(id="status", role="status", className="unseen"),
             html.Main(
                 [
-                    _panel("ask", _ask(desk)),
-                    _panel("graph", _graph(desk)),
-                    _panel("fill", fill_page(subject)),
-                    _panel("explore", explore_page(subject)),
+                    _panel("ask", _ask(session)),
+                    _panel("graph", _graph(session)),
+                    _panel("fill", fill_page(model)),
+                    _panel("explore", explore_page(model)),
                 ],
                 id="main", tabIndex="-1",
             ),
@@ -45,7 +45,7 @@ def page(desk: Desk) -> Any:
     )  # fmt: skip
 
 
-def _stores(desk: Desk) -> list[Any]:
+def _stores(session: Session) -> list[Any]:
     themes = {
         theme: {
             "base": stylesheet(theme),
@@ -58,7 +58,7 @@ def _stores(desk: Desk) -> list[Any]:
     kept: dict[str, Any] = {
         "themes": themes,
         "theme": "light",
-        "table": desk.first,
+        "table": session.first,
         "expanded": [],
         "tab": "ask",
     }
@@ -70,7 +70,7 @@ def _stores(desk: Desk) -> list[Any]:
     ]
 
 
-def _header(subject: Subject) -> Any:
+def _header(model: OpenModel) -> Any:
     tabs = [
         html.Button(
             words,
@@ -91,7 +91,7 @@ def _header(subject: Subject) -> Any:
             ),
             html.Nav(tabs, role="tablist", className="tabs", **{"aria-label": "Pages"}),
             html.Div(
-                [html.Strong(subject.file.rsplit("/", 1)[-1]), html.Span(subject.summary)],
+                [html.Strong(model.file.rsplit("/", 1)[-1]), html.Span(model.summary)],
                 className="model",
             ),
         ],
@@ -110,10 +110,10 @@ def _panel(name: str, children: list[Any]) -> Any:
     )
 
 
-def _drawing(desk: Desk, identity: str, per_row: int) -> Any:
+def _drawing(session: Session, identity: str, per_row: int) -> Any:
     return cytoscape.Cytoscape(
         id=identity,
-        elements=elements(desk.subject, per_row, (), desk.consistency(desk.first)),
+        elements=elements(session.model, per_row, (), session.consistency(session.first)),
         layout={"name": "preset", "fit": True, "padding": 12},
         stylesheet=stylesheet("light"),
         minZoom=0.05,
@@ -125,13 +125,13 @@ def _drawing(desk: Desk, identity: str, per_row: int) -> Any:
     )
 
 
-def _ask(desk: Desk) -> list[Any]:
+def _ask(session: Session) -> list[Any]:
     side = html.Div(
         [
             box(
                 [
                     html.H2("The graph"),
-                    html.Div(_drawing(desk, "ask-graph", SMALL_ROW), className="small-graph"),
+                    html.Div(_drawing(session, "ask-graph", SMALL_ROW), className="small-graph"),
                 ]
             ),
             box([html.Div(id="editor")], className="box editor"),
@@ -189,7 +189,7 @@ def _act(kind: str) -> dict[str, Any]:
     return {"data-act": kind}
 
 
-def _graph(desk: Desk) -> list[Any]:
+def _graph(session: Session) -> list[Any]:
     legend = [
         ("leaf", "leaf: columns of the data"),
         ("given", "leaf with evidence"),
@@ -198,7 +198,7 @@ def _graph(desk: Desk) -> list[Any]:
         ("group", "group of leaves: choose it to see them"),
     ]
     return [
-        box([_drawing(desk, "graph", LARGE_ROW)], className="box large-graph"),
+        box([_drawing(session, "graph", LARGE_ROW)], className="box large-graph"),
         html.Div(
             [
                 box(
@@ -213,7 +213,7 @@ def _graph(desk: Desk) -> list[Any]:
                             [
                                 html.Span("Node by name"),
                                 dcc.Dropdown(
-                                    [node.name for node in desk.subject.graph.nodes],
+                                    [node.name for node in session.model.graph.nodes],
                                     id="node-by-name",
                                     placeholder="choose",
                                 ),

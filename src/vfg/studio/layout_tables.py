@@ -6,8 +6,8 @@ from typing import Any
 
 from dash import dcc, html
 
+from .asking import OpenModel
 from .filling import ENDINGS, MOST_BYTES
-from .subjects import Subject
 
 PLOT = {"displaylogo": False, "displayModeBar": False, "responsive": True}
 
@@ -42,9 +42,9 @@ def _number(identity: str, words: str, value: int, **limits: Any) -> Any:
     return html.Label([html.Span(words), field], className="labelled narrow")
 
 
-def fill_page(subject: Subject) -> list[Any]:
+def fill_page(model: OpenModel) -> list[Any]:
     """Opening, filling and inspecting a table."""
-    columns = list(subject.variables)
+    columns = list(model.variables)
     drop = dcc.Upload(
         html.Div(
             [
@@ -112,10 +112,10 @@ def fill_page(subject: Subject) -> list[Any]:
     return [side, main]
 
 
-def explore_page(subject: Subject) -> list[Any]:
+def explore_page(model: OpenModel) -> list[Any]:
     """What lies in the latent space, and how good the model is."""
-    columns = list(subject.variables)
-    latent = list(subject.latents)
+    columns = list(model.variables)
+    latent = list(model.latents)
     methods = dcc.RadioItems(["PCA", "t-SNE"], "PCA", id="method", inline=True, className="radio")
     return [
         box(

@@ -11,8 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from vfg.graph import Graph
-
-from .variables import Array
+from vfg.inference.variables import Array
 
 ROOM = 0.3
 """How far expected grey values may lie beyond black and white and still be taken for such."""

@@ -26,7 +26,6 @@ from vfg.inference.variables import (
     days_of,
     even_levels,
     given_marginal,
-    latent_variable,
 )
 from vfg.inputs import Name, coordinate_labels
 
@@ -121,14 +120,15 @@ def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[lis
         labels = known
         model.places(opened.labels)
     else:
-        unknown = [label for label in opened.labels if label not in model.encoding.schema]
+        unknown = [label for label in opened.labels if str(label) not in model.labels]
         if unknown:
             close = suggestion(str(unknown[0]), model.labels)
             raise ValueError(
                 f"the table has the column {listed(unknown)}, which the model does not know; "
                 f"{close} Select the columns of the model."
             )
-        view, labels = TableView(opened, range(len(opened.labels))), list(opened.labels)
+        view = TableView(opened, range(len(opened.labels)))
+        labels = [model.labels[str(label)] for label in opened.labels]
     if observed is not None:
         mask = as_cell_mask(observed, view)
         empty = mask & view.missing
@@ -608,7 +608,8 @@ class TableAnswer(Answer):
 
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
         matrix = self._model.spread_out(self._means)
-        spread, method = self._distribution(draws)
+        # The ends of an interval need draws, also where nothing else is shown.
+        spread, method = self._distribution(draws or DRAWS_FOR_QUANTILES)
         found = {}
         for label in self._labels():
             variable = self._model.variables[str(label)]
@@ -619,9 +620,12 @@ class TableAnswer(Answer):
                 else:
                     found[variable.name] = given_marginal(variable, value)
             else:
-                found[variable.name] = self._marginal(label, matrix, spread, method, level)
-        for node in (target for target in self._targets.values() if isinstance(target, str)):
-            found.update(self._latent_marginals(node, level, draws))
+                one = self._marginal(label, matrix, spread, method, level)
+                if not draws and len(one.draws):
+                    one = replace(one, draws=np.array([one.low, one.high]))
+                found[variable.name] = one
+        if any(isinstance(target, str) for target in self._targets.values()):
+            found.update(self._latent.marginals(level=level, draws=draws))
         return found
 
     def _distribution(self, draws: int) -> tuple[Array, Method]:
@@ -629,10 +633,10 @@ class TableAnswer(Answer):
         linear = self._model.linear
         if linear is not None and not len(self._model.members):
             answer = self._ask_linear(None)
-            levels = answer.quantile(even_levels(max(draws, 2)).tolist())
+            levels = answer.quantile(even_levels(draws).tolist())
             joined = torch.cat([levels[leaf] for leaf in linear.graph.leaves], -1)[:, 0]
             return self._model.spread_out(joined.cpu()), "hazen"
-        return self._model.spread_out(self._draws(max(draws, 2))[:, 0]), "weibull"
+        return self._model.spread_out(self._draws(draws)[:, 0]), "weibull"
 
     def _marginal(
         self, label: Label, matrix: Array, draws: Array, method: Method, level: float
@@ -652,13 +656,6 @@ class TableAnswer(Answer):
         return Marginal(
             variable, value, False, mean, float(numbers.std()), float(low), float(high), numbers
         )
-
-    def _latent_marginals(self, node: str, level: float, draws: int) -> dict[str, Marginal]:
-        return {
-            name: replace(one, variable=latent_variable(name, node))
-            for name, one in self._latent.marginals(level=level, draws=draws).items()
-            if one.variable.leaf == node
-        }
 
 
 def _choice_shares(part: ColumnEncoding, variable: Variable, centre: Array, draws: Array) -> Array:

@@ -442,14 +442,16 @@ class TableModel(Joint):
         """
         opened = open_table(table, self.encoding.missing_values)
         places = self.places(opened.labels)
-        if places == list(range(len(opened.labels))):
+        known, every = list(self.encoding.schema), list(range(len(opened.labels)))
+        if places == every and list(opened.labels) in (known, every):
             return opened
-        return TableView(opened, places)
+        return TableView(opened, places, labels=known)
 
     def places(self, labels: Sequence[Label]) -> list[int]:
         """Where the columns that the model knows are among those of a table.
 
-        A model that was fitted to a table without names takes columns by position.
+        A model that was fitted to a table without names takes columns by position. Other labels
+        are found by their text, too, since files and tables of Arrow name columns by text.
 
         Raises:
             ValueError: if columns are missing.
@@ -464,14 +466,16 @@ class TableModel(Joint):
                     "same order"
                 )
             return list(range(len(known)))
-        missing = [label for label in known if label not in labels]
+        order: dict[Label, int] = {str(label): place for place, label in enumerate(labels)}
+        order |= {label: place for place, label in enumerate(labels)}
+        found = {label: order.get(label, order.get(str(label))) for label in known}
+        missing = [label for label, place in found.items() if place is None]
         if missing:
             raise ValueError(
                 f"the table lacks the column {listed(missing)} that the model knows; there are "
                 f"{listed(list(labels))}"
             )
-        order = {label: place for place, label in enumerate(labels)}
-        return [order[label] for label in known]
+        return [place for place in found.values() if place is not None]
 
     def rows_of(self, columns: Mapping[Name, Array], draw: int) -> Any:
         """One draw of all columns as a table: a frame if columns have names, else an array."""

@@ -150,6 +150,7 @@ class TableView(Table):
         table: the whole table.
         positions: of the columns in the whole table.
         hidden: cells that count as missing, `(rows, columns of the view)`; None hides none.
+        labels: what the columns of the view are called; None for their labels in the whole table.
 
     Example:
         >>> view = TableView(open_table([[1.0, 2.0], [3.0, 4.0]]), [1], np.array([[True], [False]]))
@@ -160,8 +161,15 @@ class TableView(Table):
                [3., 4.]])
     """
 
-    def __init__(self, table: Table, positions: Sequence[int], hidden: Mask | None = None) -> None:
-        super().__init__([table.labels[k] for k in positions], table.rows, table.marker)
+    def __init__(
+        self,
+        table: Table,
+        positions: Sequence[int],
+        hidden: Mask | None = None,
+        labels: Sequence[Label] | None = None,
+    ) -> None:
+        own = [table.labels[k] for k in positions] if labels is None else labels
+        super().__init__(own, table.rows, table.marker)
         self.table, self.positions, self.hidden = table, list(positions), hidden
 
     def _read(self, position: int) -> Column:

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from .findings import LEVEL, Finding, LatentFinding
+from vfg.inference.variables import Array, Marginal, Variable, percent
+
 from .markup import Markup, element, joined
-from .variables import Array, Variable, percent
 
 WIDTH, HEIGHT = 240, 60
 """Of a card's drawing, in its own units."""
 POINTS = 97
 """Where densities are computed."""
 SHOWN_CATEGORIES = 5
+LEVEL = 0.9
+"""Of the intervals on the page."""
 
 
-def axis(variable: Variable, *findings: Finding) -> tuple[float, float]:
+@dataclass(frozen=True)
+class LatentMarginal:
+    """Mean and deviation of a latent node's coordinates, `(width,)` each; NaN if unknown."""
+
+    node: str
+    mean: Array
+    std: Array
+
+
+def axis(variable: Variable, *marginals: Marginal) -> tuple[float, float]:
     """The ends of a variable's axis: its range in training, and whatever lies outside it."""
     places = [variable.low, variable.high]
-    for finding in findings:
-        places += [finding.mean, finding.low, finding.high]
+    for one in marginals:
+        places += [one.mean, one.low, one.high]
     known = [place for place in places if math.isfinite(place)]
     low, high = min(known), max(known)
     return (low, high) if low < high else (low - 0.5, high + 0.5)
@@ -51,89 +64,93 @@ def density(draws: Array, low: float, high: float, points: int = POINTS) -> Arra
     return np.asarray(kernel.mean(1))
 
 
-def card(finding: Finding, marginal: Finding, *, selected: bool = False) -> Markup:
+def card(posterior: Marginal, prior: Marginal, *, selected: bool = False) -> Markup:
     """What is known of one variable, against what is known without evidence.
 
     Args:
-        finding: given the evidence.
-        marginal: without.
+        posterior: given the evidence.
+        prior: without it.
         selected: whether its value is being set.
     """
-    variable = finding.variable
+    variable = posterior.variable
     is_choice = variable.kind == "choice"
-    drawing = choice_bars(finding, marginal) if is_choice else density_drawing(finding, marginal)
-    states = {"given": finding.given, "selected": selected, "idle": variable.idle}
+    drawing = choice_bars(posterior, prior) if is_choice else density_drawing(posterior, prior)
+    states = {"given": posterior.given, "selected": selected, "idle": variable.idle}
     return element(
         "article",
         element("h3", variable.name, title=variable.name),
-        element("span", "given", class_="badge") if finding.given else None,
-        _headline(finding),
+        element("span", "given", class_="badge") if posterior.given else None,
+        _headline(posterior),
         drawing,
         class_=" ".join(["card", *(name for name, holds in states.items() if holds)]),
         role="button",
         tabindex="0",
         aria_pressed="true" if selected else "false",
-        aria_label=sentence(finding, marginal),
+        aria_label=sentence(posterior, prior),
         data_select=variable.name,
-        data_mean=repr(finding.mean),
-        data_low=repr(finding.low),
-        data_high=repr(finding.high),
-        data_value=str(finding.value),
+        data_mean=repr(posterior.mean),
+        data_low=repr(posterior.low),
+        data_high=repr(posterior.high),
+        data_value=str(posterior.value),
     )
 
 
-def sentence(finding: Finding, marginal: Finding) -> str:
+def sentence(posterior: Marginal, prior: Marginal) -> str:
     """What a card shows, in words.
 
     Example:
         >>> age = Variable("age", "integer", "age", 0.0, 90.0)
-        >>> sentence(Finding(age, 41, mean=41.2, std=3.0, low=36.0, high=46.0), Finding(age, 40))
+        >>> sentence(Marginal(age, 41, mean=41.2, std=3.0, low=36.0, high=46.0), Marginal(age, 40))
         'age: 41.2, 90\u202f% between 36 and 46; without evidence –'
     """
-    variable = finding.variable
-    if finding.given:
-        return f"{variable.name}: given as {finding.text}"
+    name = posterior.variable.name
+    if posterior.given:
+        return f"{name}: given as {posterior.text}"
+    comma = "" if posterior.variable.kind == "choice" else ","
+    words = f"{posterior.text}{comma} {spread_text(posterior)}"
+    return f"{name}: {words}; without evidence {prior.text}"
+
+
+def spread_text(one: Marginal) -> str:
+    """The probability of the best guess, or the interval about it, in words."""
+    variable = one.variable
     if variable.kind == "choice":
-        chance = percent(finding.probabilities.max(initial=0.0))
-        return f"{variable.name}: {finding.text} with probability {chance}; {_before(marginal)}"
-    ends = f"{variable.show_number(finding.low)} and {variable.show_number(finding.high)}"
-    level = percent(LEVEL)
-    return f"{variable.name}: {finding.text}, {level} between {ends}; {_before(marginal)}"
+        return f"with probability {percent(one.probabilities.max(initial=0.0))}"
+    ends = variable.show_number(one.low), variable.show_number(one.high)
+    return f"{percent(LEVEL)} between {ends[0]} and {ends[1]}"
 
 
-def _before(marginal: Finding) -> str:
-    return f"without evidence {marginal.text}"
-
-
-def _headline(finding: Finding) -> Markup:
-    variable = finding.variable
-    if finding.given or variable.idle:
-        beside = "never varied" if variable.idle and not finding.given else ""
+def _headline(posterior: Marginal) -> Markup:
+    variable = posterior.variable
+    if posterior.given or variable.idle:
+        beside = "never varied" if variable.idle and not posterior.given else ""
     elif variable.kind == "choice":
-        beside = percent(finding.probabilities.max(initial=0.0))
+        beside = percent(posterior.probabilities.max(initial=0.0))
     else:
-        ends = variable.show_number(finding.low), variable.show_number(finding.high)
+        ends = variable.show_number(posterior.low), variable.show_number(posterior.high)
         beside = f"{ends[0]} – {ends[1]}"
-    return element("p", element("strong", finding.text), element("span", beside), class_="headline")
+    return element(
+        "p", element("strong", posterior.text), element("span", beside), class_="headline"
+    )
 
 
-def density_drawing(finding: Finding, marginal: Finding) -> Markup:
+def density_drawing(posterior: Marginal, prior: Marginal) -> Markup:
     """The density over the axis, the marginal one in grey, the interval below, the mean."""
-    variable = finding.variable
-    low, high = axis(variable, finding, marginal)
-    grey = _heights(marginal, low, high)
-    own = np.zeros(POINTS) if finding.given else _heights(finding, low, high)
+    variable = posterior.variable
+    low, high = axis(variable, posterior, prior)
+    grey = _heights(prior, low, high)
+    own = np.zeros(POINTS) if posterior.given else _heights(posterior, low, high)
     top = max(float(own.max()), float(grey.max()), 1e-300) * 1.05
 
     def place(number: float) -> float:
         return round((number - low) / (high - low) * WIDTH, 2)
 
     marks = [_area(grey / top, "marginal"), _area(own / top, "posterior")]
-    if math.isfinite(finding.low) and not finding.given:
-        ends = {"x1": place(finding.low), "x2": place(finding.high)}
+    if math.isfinite(posterior.low) and not posterior.given:
+        ends = {"x1": place(posterior.low), "x2": place(posterior.high)}
         marks.append(element("line", **ends, y1=HEIGHT - 3, y2=HEIGHT - 3, class_="interval"))
-    if math.isfinite(finding.mean):
-        x = place(finding.mean)
+    if math.isfinite(posterior.mean):
+        x = place(posterior.mean)
         marks.append(element("line", x1=x, x2=x, y1=4, y2=HEIGHT - 1, class_="mean"))
     ends_shown = element(
         "div",
@@ -144,17 +161,20 @@ def density_drawing(finding: Finding, marginal: Finding) -> Markup:
     return joined(_svg(*marks), ends_shown)
 
 
-def _heights(finding: Finding, low: float, high: float) -> Array:
-    if finding.variable.idle or not len(finding.draws):
+def _heights(one: Marginal, low: float, high: float) -> Array:
+    if one.variable.idle or not len(one.draws):
         return np.zeros(POINTS)
-    if len(finding.draws) <= 2 and math.isfinite(finding.std) and finding.std > 0.0:
+    if len(one.draws) <= 2 and math.isfinite(one.std) and one.std > 0.0:
         places = np.linspace(low, high, POINTS)
-        bell = np.exp(-0.5 * ((places - finding.mean) / finding.std) ** 2)
-        return np.asarray(bell / (finding.std * math.sqrt(2.0 * math.pi)))
-    # Marginal densities are drawn again and again on the same axis.
-    if (low, high) not in finding.drawn:
-        finding.drawn[low, high] = density(finding.draws, low, high)
-    return finding.drawn[low, high]
+        bell = np.exp(-0.5 * ((places - one.mean) / one.std) ** 2)
+        return np.asarray(bell / (one.std * math.sqrt(2.0 * math.pi)))
+    return _kept_density(np.ascontiguousarray(one.draws, np.float64).tobytes(), low, high)
+
+
+@lru_cache(maxsize=1024)
+def _kept_density(draws: bytes, low: float, high: float) -> Array:
+    """A density from the bytes of draws; those without evidence are drawn again and again."""
+    return density(np.frombuffer(draws), low, high)
 
 
 def _area(heights: Array, kind: str) -> Markup | None:
@@ -172,11 +192,11 @@ def _svg(*marks: Markup | None) -> Markup:
     return element("svg", *marks, **box, class_="density", aria_hidden="true", focusable="false")
 
 
-def choice_bars(finding: Finding, marginal: Finding) -> Markup:
+def choice_bars(posterior: Marginal, prior: Marginal) -> Markup:
     """The likeliest categories with their probabilities, the marginal ones as grey marks."""
-    categories = finding.variable.categories
-    chances, before = finding.probabilities, marginal.probabilities
-    if finding.variable.idle or len(chances) != len(categories):
+    categories = posterior.variable.categories
+    chances, before = posterior.probabilities, prior.probabilities
+    if posterior.variable.idle or len(chances) != len(categories):
         return element("div", class_="bars")
     order = np.argsort(-chances, kind="stable")[:SHOWN_CATEGORIES]
     shown = sorted(order.tolist())
@@ -200,16 +220,18 @@ def choice_bars(finding: Finding, marginal: Finding) -> Markup:
     return element("div", *rows, rest, class_="bars", aria_hidden="true")
 
 
-def latent_card(finding: LatentFinding, marginal: LatentFinding) -> Markup:
+def latent_card(posterior: LatentMarginal, prior: LatentMarginal) -> Markup:
     """The coordinates of a latent node as intervals, the marginal ones in grey."""
-    count = len(finding.mean)
-    known = [x for x in (finding, marginal) if np.isfinite(x.std).any()]
-    ends = [np.abs(x.mean) + 1.645 * np.nan_to_num(x.std) for x in known] or [np.abs(finding.mean)]
+    count = len(posterior.mean)
+    known = [x for x in (posterior, prior) if np.isfinite(x.std).any()]
+    ends = [np.abs(x.mean) + 1.645 * np.nan_to_num(x.std) for x in known] or [
+        np.abs(posterior.mean)
+    ]
     top = max(float(np.max(ends)), 1e-9) * 1.05
     step = WIDTH / count
     middle = HEIGHT / 2.0
 
-    def bar(x: LatentFinding, k: int, kind: str) -> Markup | None:
+    def bar(x: LatentMarginal, k: int, kind: str) -> Markup | None:
         if not np.isfinite(x.std[k]):
             return None
         half = 1.645 * float(x.std[k]) / top * middle
@@ -229,18 +251,18 @@ def latent_card(finding: LatentFinding, marginal: LatentFinding) -> Markup:
     marks: list[Markup | None] = [
         element("line", x1=0, x2=WIDTH, y1=middle, y2=middle, class_="zero")
     ]
-    marks += [bar(marginal, k, "marginal") for k in range(count)]
-    marks += [bar(finding, k, "posterior") for k in range(count)]
+    marks += [bar(prior, k, "marginal") for k in range(count)]
+    marks += [bar(posterior, k, "posterior") for k in range(count)]
     for k in range(count):
-        y = middle - float(finding.mean[k]) / top * middle
+        y = middle - float(posterior.mean[k]) / top * middle
         x = (k + 0.5) * step
         marks.append(element("circle", cx=round(x, 2), cy=round(y, 2), r=2, class_="dot"))
-    words = ", ".join(f"{x:.3g}" for x in finding.mean[:8])
+    words = ", ".join(f"{x:.3g}" for x in posterior.mean[:8])
     return element(
         "article",
-        element("h3", finding.node),
+        element("h3", posterior.node),
         element("p", element("span", f"{count} coordinates"), class_="headline"),
         element("svg", *marks, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="density latent"),
         class_="card still",
-        aria_label=f"latent node {finding.node}: means {words}",
+        aria_label=f"latent node {posterior.node}: means {words}",
     )

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from vfg.studio.variables import Variable, days_of, listed, moments_of, spelled
+from vfg.inference.variables import Variable, days_of, listed, moments_of, spelled
 
 AGE = Variable("age", "integer", "age", 0.0, 90.0)
 SIZE = Variable("size", "number", "size", -1.0, 1.0)

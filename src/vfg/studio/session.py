@@ -8,36 +8,36 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from vfg.inference.variables import Value
 from vfg.training.history import History
 
-from .exploring import history_beside
-from .filling import Table, filled, open_table, read_frame, row_evidence
-from .subjects import Subject
-from .variables import Value
+from .asking import OpenModel
+from .exploring import consistency, history_beside
+from .filling import Table, filled, open_table, read_bytes, read_file, row_evidence
 
 MOST_TABLES = 4
 """How many tables are kept; the oldest is forgotten first."""
 
 
-class Desk:
+class Session:
     """The model and the tables of one server.
 
     Args:
-        subject: the model.
+        model: the model.
         table: a path, a frame or an array that is open from the start; None for none.
 
     Raises:
         ValueError: for a table that cannot be read, or does not fit the model.
     """
 
-    def __init__(self, subject: Subject, table: Any = None) -> None:
-        self.subject = subject
+    def __init__(self, model: OpenModel, table: Any = None) -> None:
+        self.model = model
         self.lock = RLock()
         """Questions take turns: a fast one would only slow down the other."""
         self.tables: OrderedDict[str, Table] = OrderedDict()
-        self.filled: dict[str, Any] = {}
+        self.filled: dict[str, Table] = {}
         self.distances: dict[str, dict[str, float]] = {}
-        self.history: History | None = history_beside(subject.file)
+        self.history: History | None = history_beside(model.file)
         self.first = None if table is None else self._opened(table)
 
     def _opened(self, table: Any) -> dict[str, Any]:
@@ -45,12 +45,12 @@ class Desk:
             path = Path(table)
             if not path.is_file():
                 raise ValueError(f"there is no table {str(path)!r}; name a CSV or Parquet file")
-            return self.read(path.name, path.read_bytes())
-        return self._kept(open_table(self.subject, table))
+            return self._kept(read_file(self.model, path, path.name))
+        return self._kept(open_table(self.model, table))
 
     def read(self, name: str, data: bytes) -> dict[str, Any]:
         """Open a file; what the page needs to know of it."""
-        return self._kept(open_table(self.subject, read_frame(name, data), name))
+        return self._kept(read_bytes(self.model, name, data))
 
     def _kept(self, table: Table) -> dict[str, Any]:
         token = secrets.token_urlsafe(8)
@@ -73,12 +73,12 @@ class Desk:
             raise ValueError("this table is not open any more; open its file again")
         return self.tables[described["token"]]
 
-    def fill(self, described: Any) -> Any:
+    def fill(self, described: Any) -> Table:
         """The table with its gaps filled, computed once."""
         table = self.table(described)
         token = described["token"]
         if token not in self.filled:
-            self.filled[token] = filled(self.subject, table)
+            self.filled[token] = filled(self.model, table)
         return self.filled[token]
 
     def consistency(self, described: Any) -> dict[str, float]:
@@ -87,9 +87,9 @@ class Desk:
             return {}
         token = described["token"]
         if token not in self.distances:
-            self.distances = {token: self.subject.consistency(self.table(described).frame)}
+            self.distances = {token: consistency(self.model, self.table(described))}
         return self.distances[token]
 
     def row(self, described: Any, row: int) -> dict[str, Value]:
         """A row of the table as evidence."""
-        return row_evidence(self.subject, self.table(described), row)
+        return row_evidence(self.table(described), row)

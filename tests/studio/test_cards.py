@@ -9,13 +9,22 @@ import numpy as np
 import pytest
 
 import vfg
-from vfg.studio.drawing import axis, card, choice_bars, density, density_drawing, latent_card
-from vfg.studio.drawn_graph import elements, group_name, sibling_groups, spots, stylesheet
-from vfg.studio.findings import Finding, LatentFinding, given_finding
+from vfg.inference.variables import Marginal, Variable, given_marginal
+from vfg.studio.asking import open_model
+from vfg.studio.cards import (
+    LatentMarginal,
+    axis,
+    card,
+    choice_bars,
+    density,
+    density_drawing,
+    latent_card,
+)
+from vfg.studio.exploring import consistency
+from vfg.studio.filling import open_table
+from vfg.studio.graph_layout import elements, group_name, sibling_groups, spots, stylesheet
 from vfg.studio.markup import Markup, element, joined
 from vfg.studio.pictures import levelled, picture_shape, png
-from vfg.studio.subjects import open_subject
-from vfg.studio.variables import Variable
 
 SIZE = Variable("size", "number", "size", -4.0, 4.0)
 CITY = Variable("city", "choice", "city", categories=("a", "b", "c"))
@@ -23,7 +32,7 @@ CITY = Variable("city", "choice", "city", categories=("a", "b", "c"))
 
 def normal(mean, std):
     draws = np.random.default_rng(0).normal(mean, std, 400)
-    return Finding(SIZE, mean, False, mean, std, mean - 1.645 * std, mean + 1.645 * std, draws)
+    return Marginal(SIZE, mean, False, mean, std, mean - 1.645 * std, mean + 1.645 * std, draws)
 
 
 def test_densities_are_near_the_truth():
@@ -40,7 +49,7 @@ def test_densities_of_repeated_draws_are_smooth_and_finite():
 
 def test_the_axis_holds_everything():
     assert axis(SIZE, normal(0.0, 1.0)) == (-4.0, 4.0)
-    assert axis(SIZE, given_finding(SIZE, 9.0))[1] == 9.0
+    assert axis(SIZE, given_marginal(SIZE, 9.0))[1] == 9.0
     low, high = axis(Variable("x", "number", "x", 1.0, 1.0))
     assert low < 1.0 < high
 
@@ -53,21 +62,21 @@ def test_the_interval_is_drawn_where_it_lies():
 
 
 def test_given_cards_say_so():
-    text = card(given_finding(SIZE, 1.5), normal(0.0, 1.0), selected=True)
+    text = card(given_marginal(SIZE, 1.5), normal(0.0, 1.0), selected=True)
     assert "size: given as 1.5" in text
     assert 'class="card given selected"' in text
     assert 'class="posterior"' not in text
 
 
 def test_bars_show_both_probabilities():
-    finding = Finding(CITY, "b", probabilities=np.array([0.1, 0.7, 0.2]))
-    before = Finding(CITY, "a", probabilities=np.array([0.5, 0.25, 0.25]))
-    text = choice_bars(finding, before)
+    after = Marginal(CITY, "b", probabilities=np.array([0.1, 0.7, 0.2]))
+    before = Marginal(CITY, "a", probabilities=np.array([0.5, 0.25, 0.25]))
+    text = choice_bars(after, before)
     assert re.findall(r"width:([\d.]+)%", text) == ["50.0", "10.0", "25.0", "70.0", "25.0", "20.0"]
 
 
 def test_latent_nodes_without_a_spread_have_dots_alone():
-    unknown = LatentFinding("h", np.array([1.0, -1.0]), np.full(2, np.nan))
+    unknown = LatentMarginal("h", np.array([1.0, -1.0]), np.full(2, np.nan))
     text = latent_card(unknown, unknown)
     assert text.count("<circle") == 2
     assert "<rect" not in text
@@ -135,9 +144,10 @@ def test_hundreds_of_leaves_are_grouped_until_opened():
 
 
 def test_drawn_nodes_tell_width_flow_and_consistency(deep):
-    subject = open_subject(deep)
+    opened = open_model(deep)
     table = np.random.default_rng(0).normal(size=(5, 4))
-    found = elements(subject, consistency=subject.consistency(table))
+    distances = consistency(opened, open_table(opened, table))
+    found = elements(opened, consistency=distances)
     data = {one["data"]["id"]: one["data"] for one in found}
     assert data["root"]["kind"] == "aggregation"
     assert "joins</dt><dd>3 children by gaussian" not in data["a"]["details"]

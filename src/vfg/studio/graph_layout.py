@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import vfg
 from vfg.graph import Graph
+from vfg.graph.nodes import Edge
+from vfg.tabular.model import TableModel
 
+from .asking import OpenModel
 from .markup import Markup, element
-from .subjects import Subject
 
 MANY_LEAVES = 40
 """Beyond this many leaves, siblings are drawn as groups."""
@@ -118,17 +121,17 @@ def _apart(places: Sequence[float], gap: float) -> list[float]:
 
 
 def elements(
-    subject: Subject,
+    model: OpenModel,
     per_row: int = 10,
     expanded: Iterable[str] = (),
     consistency: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
     """Nodes and edges as cytoscape draws them."""
-    graph = subject.graph
+    graph = model.graph
     placed = spots(graph, per_row, expanded)
     shown = {name: spot.name for spot in placed for name in (spot.members or (spot.name,))}
     distances = consistency or {}
-    nodes = [_node(subject, spot, distances) for spot in placed]
+    nodes = [_node(model, spot, distances) for spot in placed]
     edges = {}
     for edge in graph.edges:
         ends = shown[edge.child], shown[edge.parent]
@@ -139,8 +142,8 @@ def elements(
     return [*nodes, *edges.values()]
 
 
-def _node(subject: Subject, spot: Spot, consistency: Mapping[str, float]) -> dict[str, Any]:
-    graph = subject.graph
+def _node(model: OpenModel, spot: Spot, consistency: Mapping[str, float]) -> dict[str, Any]:
+    graph = model.graph
     if spot.members:
         kind, label = "group", f"{spot.name}\n{len(spot.members)} leaves"
         details = element(
@@ -150,7 +153,7 @@ def _node(subject: Subject, spot: Spot, consistency: Mapping[str, float]) -> dic
         children = graph.edges_into(spot.name)
         leaf = spot.name in graph.leaves
         kind = "leaf" if leaf else "aggregation" if len(children) > 1 else "latent"
-        label, details = spot.name, node_details(subject, spot.name, consistency)
+        label, details = spot.name, node_details(model, spot.name, consistency)
     return {
         "data": {"id": spot.name, "label": label, "kind": kind, "details": str(details)},
         "position": {"x": spot.x, "y": spot.y},
@@ -158,25 +161,49 @@ def _node(subject: Subject, spot: Spot, consistency: Mapping[str, float]) -> dic
     }
 
 
-def node_details(subject: Subject, name: str, consistency: Mapping[str, float]) -> Markup:
+def node_details(model: OpenModel, name: str, consistency: Mapping[str, float]) -> Markup:
     """Width, flow and consistency of a node in words."""
-    graph = subject.graph
+    graph = model.graph
     node, children = graph.node(name), graph.edges_into(name)
     rows = [_pair("node", name), _pair("width", str(node.width))]
     if not children:
-        held = subject.variables_of(name)
+        held = model.variables_of(name)
         kinds = ", ".join(dict.fromkeys(v.kind for v in held)) or "–"
         rows.append(_pair("holds", f"{len(held)} × {kinds}" if len(held) > 1 else kinds))
     elif len(children) > 1:
-        rows.append(_pair("joins", f"{len(children)} children by {subject.aggregation(name)}"))
+        rows.append(_pair("joins", f"{len(children)} children by {aggregation(model, name)}"))
     for edge in graph.edges_from(name)[:3]:
-        flow = "identity" if edge.kind == "identity" else subject.flow(edge.child, edge.parent)
-        rows.append(_pair(f"to {edge.parent}", flow))
+        rows.append(_pair(f"to {edge.parent}", flow(model, edge)))
     if name in consistency:
         rows.append(_pair("consistency", f"off by {consistency[name]:.3g} on average"))
     elif not graph.edges_from(name):
         rows.append(_pair("place", "root"))
     return element("dl", *[part for row in rows for part in row])
+
+
+def aggregation(model: OpenModel, node: str) -> str:
+    """How a latent node joins its children."""
+    own = model.graph.node(node).aggregation
+    if isinstance(model.model, vfg.VFG):
+        return own or str(model.model.aggregation)
+    return own or "gaussian"
+
+
+def flow(model: OpenModel, edge: Edge) -> str:
+    """What an edge carries."""
+    own = model.model
+    if edge.kind == "identity":
+        return "identity"
+    if isinstance(own, TableModel) and len(own.members):
+        beside = f" and {len(own.mixtures)} mixtures" if len(own.mixtures) else ""
+        return f"couplings, {len(own.members)} members{beside}"
+    if not isinstance(own, vfg.VFG):
+        return "linear-Gaussian"
+    spec = own.flow_specs.get(f"{edge.child}->{edge.parent}")
+    if spec is None:
+        return "identity"
+    sizes = [f"{k} {v}" for k, v in spec.to_dict().items() if k in ("blocks", "hidden")]
+    return " ".join([spec.name, *sizes])
 
 
 def _pair(term: str, text: str) -> tuple[Markup, Markup]:

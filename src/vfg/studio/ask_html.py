@@ -6,69 +6,59 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from .drawing import card, latent_card
-from .findings import Findings
+import numpy as np
+
+from vfg.inference.variables import Array, Value, Variable
+
+from .cards import card, latent_card
 from .markup import Markup, element, joined
 from .pictures import levelled, png
-from .subjects import Subject
-from .variables import Array, Value, Variable
 
 if TYPE_CHECKING:
-    from .asking import Answered
+    from .asking import Answered, OpenModel
 
 MOST_CARDS = 60
 MOST_OPTIONS = 500
 MOST_LATENT = 12
 
 
-def answers(
-    subject: Subject, findings: Findings, selected: str | None = None, search: str = ""
-) -> Markup:
+def answers(answered: Answered, selected: str | None = None, search: str = "") -> Markup:
     """Cards of all variables, of latent nodes, and a picture where the columns are pixels."""
-    names = shown_names(subject, findings, selected, search)
+    names = shown_names(answered, selected, search)
+    before = answered.marginal.variables
     cards = [
-        card(
-            findings.variables[name],
-            subject.marginal.variables[name],
-            selected=name == selected,
-        )
-        for name in names
+        card(answered.variables[name], before[name], selected=name == selected) for name in names
     ]
-    left = len(subject.variables) - len(names)
-    note = f"{len(names)} of {len(subject.variables)} columns; search for others" if left else None
+    columns = len(answered.variables)
+    note = f"{len(names)} of {columns} columns; search for others" if len(names) < columns else None
     return joined(
-        picture(subject, findings),
+        picture(answered),
         element("div", *cards, class_="cards"),
         element("p", note, class_="note") if note else None,
-        latent_section(subject, findings),
+        latent_section(answered),
     )
 
 
-def shown_names(
-    subject: Subject, findings: Findings, selected: str | None, search: str
-) -> list[str]:
+def shown_names(answered: Answered, selected: str | None, search: str) -> list[str]:
     """Which variables get a card: those searched for; else as many as fit, the selected leaf's."""
-    names = list(subject.variables)
+    variables = answered.model.variables
+    names = list(variables)
     if search:
         return [name for name in names if search.lower() in name.lower()][:MOST_CARDS]
     if len(names) <= MOST_CARDS:
         return names
-    leaf = "" if selected is None else subject.variables[selected].leaf
-    near = [name for name in names if subject.variables[name].leaf == leaf]
-    given = [name for name in names if findings.variables[name].given]
-    wanted = dict.fromkeys([*near, *given, *names][:MOST_CARDS])
+    leaf = "" if selected is None else variables[selected].leaf
+    near = [name for name in names if variables[name].leaf == leaf]
+    wanted = dict.fromkeys([*near, *answered.evidence, *names][:MOST_CARDS])
     return [name for name in names if name in wanted]
 
 
-def latent_section(subject: Subject, findings: Findings) -> Markup | None:
+def latent_section(answered: Answered) -> Markup | None:
     """The states of latent nodes."""
-    nodes = [node for node in findings.latent if node in subject.marginal.latent]
+    nodes, before = list(answered.latent), answered.marginal.latent
     if not nodes:
         return None
-    cards = [
-        latent_card(findings.latent[node], subject.marginal.latent[node])
-        for node in nodes[:MOST_LATENT]
-    ]
+    cards = [latent_card(answered.latent[node], before[node]) for node in nodes[:MOST_LATENT]]
     more = len(nodes) - MOST_LATENT
     return element(
         "section",
@@ -79,12 +69,12 @@ def latent_section(subject: Subject, findings: Findings) -> Markup | None:
     )
 
 
-def picture(subject: Subject, findings: Findings) -> Markup | None:
+def picture(answered: Answered) -> Markup | None:
     """The image that is expected, and what was given of it."""
-    shape = getattr(subject, "picture", None)
+    shape = answered.model.picture
     if shape is None:
         return None
-    expected, known = pixels_of(subject, findings)
+    expected, known = pixels_of(answered)
     shown = known * (0.25 + 0.75 * levelled(expected))
     pictures = [("given", shown), ("expected", levelled(expected))]
     return element(
@@ -101,43 +91,35 @@ def picture(subject: Subject, findings: Findings) -> Markup | None:
     )
 
 
-def pixels_of(subject: Subject, findings: Findings) -> tuple[Array, Array]:
+def pixels_of(answered: Answered) -> tuple[Array, Array]:
     """The expected value of every pixel, and which are given."""
-    import numpy as np
-
     expected, known = [], []
-    for finding in findings.variables.values():
-        is_choice = finding.variable.kind == "choice"
-        expected.append(finding.probabilities[-1] if is_choice else finding.mean)
-        known.append(finding.given)
+    for one in answered.variables.values():
+        is_choice = one.variable.kind == "choice"
+        expected.append(one.probabilities[-1] if is_choice else one.mean)
+        known.append(one.given)
     return np.array(expected, dtype=float), np.array(known, dtype=float)
 
 
-def evidence_list(subject: Subject, findings: Findings, evidence: Mapping[str, Value]) -> Markup:
+def evidence_list(answered: Answered) -> Markup:
     """What is given, each with how far it moved the answers, the strongest marked."""
-    if not evidence:
+    if not answered.evidence:
         return element(
             "p", "Nothing is given yet: the cards show what the model knows beforehand.",
             class_="note",
         )  # fmt: skip
-    ranked = findings.ranked()
+    ranked = answered.ranked()
     strongest = max((moved for _, moved, _ in ranked), default=0.0) or 1.0
     items = [
-        _evidence_item(subject, evidence, name, moved, moved / strongest, most)
+        _evidence_item(answered, name, moved, moved / strongest, most)
         for name, moved, most in ranked
     ]
     return element("ul", *items, class_="evidence", aria_label="Evidence, the strongest first")
 
 
-def _evidence_item(
-    subject: Subject,
-    evidence: Mapping[str, Value],
-    name: str,
-    moved: float,
-    share: float,
-    most: str,
-) -> Markup:
-    value = subject.variables[name].show(evidence[name]) if name in evidence else "its values"
+def _evidence_item(answered: Answered, name: str, moved: float, share: float, most: str) -> Markup:
+    is_column = name in answered.evidence
+    value = answered[name].text if is_column else "its values"
     words = f"moved {most} most" if most else "nothing left to move"
     return element(
         "li",
@@ -146,7 +128,7 @@ def _evidence_item(
             element("strong", name),
             f" = {value}",
             type="button",
-            data_select=name if name in evidence else None,
+            data_select=name if is_column else None,
         ),
         element(
             "button", "×", type="button", class_="quiet", data_remove=name,
@@ -163,12 +145,12 @@ def _evidence_item(
 
 
 def editor(
-    subject: Subject, evidence: Mapping[str, Value], selected: str | None, rows: int = 0
+    model: OpenModel, evidence: Mapping[str, Value], selected: str | None, rows: int = 0
 ) -> Markup:
     """Controls that set the value of one variable.
 
     Args:
-        subject: what is asked.
+        model: what is asked.
         evidence: what is given already.
         selected: the variable.
         rows: of the table at hand, from which a leaf's values can be taken.
@@ -177,13 +159,13 @@ def editor(
         return element(
             "p", "Choose a leaf of the graph, or a card, to set its value.", class_="note"
         )
-    variable = subject.variables[selected]
-    siblings = subject.variables_of(variable.leaf)
+    variable = model.variables[selected]
+    siblings = model.variables_of(variable.leaf)
     pick = _picker(siblings, selected) if len(siblings) > 1 else None
     control = (
         element("p", "This column never varied, so that it tells nothing.", class_="note")
         if variable.idle
-        else _control(subject, variable, evidence)
+        else _control(model, variable, evidence)
     )
     return joined(
         element("h2", "Set ", element("em", selected)),
@@ -193,7 +175,7 @@ def editor(
     )
 
 
-def _control(subject: Subject, variable: Variable, evidence: Mapping[str, Value]) -> Markup:
+def _control(model: OpenModel, variable: Variable, evidence: Mapping[str, Value]) -> Markup:
     name = variable.name
     if variable.kind == "choice":
         options = [element("option", "not given", value="")]
@@ -203,8 +185,7 @@ def _control(subject: Subject, variable: Variable, evidence: Mapping[str, Value]
         return element(
             "label", element("span", "Value"), element("select", *options, data_choice=name)
         )
-    finding = subject.marginal.variables[name]
-    value = evidence.get(name, variable.value_of(finding.mean))
+    value = evidence.get(name, variable.value_of(model.marginal[name].mean))
     place = variable.number_of(value)
     # A slider cannot show what lies outside its range, the field beside it can.
     slider = element(
@@ -291,21 +272,21 @@ def style(*names: str) -> Markup:
 
 def widget(answered: Answered) -> str:
     """The cards for a notebook."""
-    body = answers(answered.subject, answered.findings)
-    return element("div", element("style", style("cards.css")), body, class_="vfg-cards")
+    sheet = element("style", style("cards.css"))
+    return element("div", sheet, answers(answered), class_="vfg-cards")
 
 
 def export_page(answered: Answered) -> str:
     """A whole page with a question, its answer and the code for it."""
-    subject, findings = answered.subject, answered.findings
+    model = answered.model
     body = element(
         "main",
         element("h1", "What the model answers"),
-        element("p", f"{subject.file} · {subject.summary}", class_="note"),
+        element("p", f"{model.file} · {model.summary}", class_="note"),
         element("h2", "Given"),
-        evidence_list(subject, findings, answered.evidence),
+        evidence_list(answered),
         element("h2", "Then"),
-        answers(subject, findings),
+        answers(answered),
         element("h2", "The same question as code"),
         code(answered.python(), answered.command()),
         class_="vfg-cards export",
