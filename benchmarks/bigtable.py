@@ -50,8 +50,8 @@ from results import TRIALS, versions, write
 
 import vfg
 from vfg.bigtable import Source, impute
+from vfg.imputation.plan import planned
 from vfg.sklearn import VFGImputer
-from vfg.tabular.plan import planned
 
 COLUMNS, CAUSES, GAPS = 16, 5, 0.2
 ROWS_MADE = 65_536
@@ -126,7 +126,7 @@ class Generated(Source):
         return f"generated {self.number}"
 
     def batches(self, rows: int = ROWS_MADE) -> Iterator[Any]:
-        from vfg.bigtable.reading import resized
+        from vfg.bigtable.source import resized
 
         return resized(self._made(), self.schema, rows)
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import vfg
-from vfg.bound import lower_bound
+from vfg.imputation.model_stack import stacked, unstack
+from vfg.objectives.bound import lower_bound
 from vfg.sampling import fresh_noise
-from vfg.tabular.forest import stacked, unstack
 
 ROWS_AT_ONCE = 2000
 

@@ -9,7 +9,7 @@ from image_models import tree
 from torch import Tensor, nn
 
 import vfg
-from vfg.bound import lower_bound
+from vfg.objectives.bound import lower_bound
 from vfg.sampling import drawn, fresh_noise, no_noise
 
 LABELS = 10

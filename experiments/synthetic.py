@@ -25,7 +25,7 @@ from torch import Tensor
 
 import vfg
 from vfg.data import synthetic
-from vfg.tabular.forest import forest
+from vfg.imputation.model_stack import forest
 
 TRAIN, TEST = 1000, 300
 MISSING = [2, 3, 6, 7]

@@ -15,9 +15,9 @@ import vfg
 from vfg.data import mcar, uci
 from vfg.flows.base import of_kind
 from vfg.flows.conditioners import StackedLinear
-from vfg.flows.precision import PRECISIONS, conditioners_in
+from vfg.flows.fast.precision import PRECISIONS, conditioners_in
 from vfg.sklearn import VFGImputer
-from vfg.training.capture import Recorder, Replayed
+from vfg.training.cuda_graphs import Recorder, Replayed
 
 from .clock import Where, medians, seconds
 from .steps import letter

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import vfg
-from vfg.flows.keeping import MEMORIES
+from vfg.flows.fast.memory import MEMORIES
 from vfg.sklearn import VFGImputer
 from vfg.training.loop import Run
 

@@ -12,12 +12,12 @@ from torch.utils.flop_counter import FlopCounterMode
 import vfg
 from vfg.data import NETWORK, gaussian_network
 from vfg.flows.conditioners import StackedLinear
-from vfg.flows.precision import PRECISIONS
-from vfg.tabular.ensemble import MASKING
-from vfg.tabular.forest import stacked, tiled
-from vfg.tabular.linear import fit_linear, star
-from vfg.tabular.plan import planned
-from vfg.training.capture import Replayed
+from vfg.flows.fast.precision import PRECISIONS
+from vfg.imputation.linear import fit_linear, star
+from vfg.imputation.members import MASKING
+from vfg.imputation.model_stack import stacked, tiled
+from vfg.imputation.plan import planned
+from vfg.training.cuda_graphs import Replayed
 from vfg.training.data import Table
 from vfg.training.distributed import World
 from vfg.training.loop import Run

@@ -6,55 +6,56 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vfg.bound import Bound
+    from vfg.distributions.likelihoods import Bernoulli, Categorical, Gaussian
+    from vfg.distributions.priors import Laplace, Normal, PerLabel
+    from vfg.distributions.rich_priors import Flowed, Mixture
     from vfg.flows import Coupling, Linear, Spline
     from vfg.gaussian import GaussianSettings, GaussianVFG
     from vfg.graph import Edge, Graph, Node
+    from vfg.imputation.rubin import pool
+    from vfg.imputation.settings import ImputerSettings
+    from vfg.imputation.table_model import TableModel
     from vfg.inference import Answer, Model
-    from vfg.likelihoods import Bernoulli, Categorical, Gaussian
     from vfg.model import VFG
     from vfg.modelfile import load, save
-    from vfg.objective import Surrogate, Terms
-    from vfg.pooling import pool
-    from vfg.priors import Laplace, Normal, PerLabel
-    from vfg.rich_priors import Flowed, Mixture
+    from vfg.objectives.bound import Bound
+    from vfg.objectives.surrogate import Surrogate, Terms
+    from vfg.passing.states import States
     from vfg.sampling import Sampled
-    from vfg.states import States
-    from vfg.tabular.model import TableModel
-    from vfg.tabular.settings import ImputerSettings
     from vfg.training import FitSettings, History, Masking, fit
 
     __version__: str
 
 _NAMES = {
-    "bound": ("Bound",),
+    "objectives.bound": ("Bound",),
     "flows": ("Coupling", "Linear", "Spline"),
     "gaussian": ("GaussianSettings", "GaussianVFG"),
     "graph": ("Edge", "Graph", "Node"),
     "inference": ("Answer", "Model"),
-    "likelihoods": ("Bernoulli", "Categorical", "Gaussian"),
+    "distributions.likelihoods": ("Bernoulli", "Categorical", "Gaussian"),
     "model": ("VFG",),
     "modelfile": ("load", "save"),
-    "objective": ("Surrogate", "Terms"),
-    "pooling": ("pool",),
-    "priors": ("Laplace", "Normal", "PerLabel"),
-    "rich_priors": ("Flowed", "Mixture"),
+    "objectives.surrogate": ("Surrogate", "Terms"),
+    "imputation.rubin": ("pool",),
+    "imputation.settings": ("ImputerSettings",),
+    "imputation.table_model": ("TableModel",),
+    "distributions.priors": ("Laplace", "Normal", "PerLabel"),
+    "distributions.rich_priors": ("Flowed", "Mixture"),
     "sampling": ("Sampled",),
-    "states": ("States",),
-    "tabular.model": ("TableModel",),
-    "tabular.settings": ("ImputerSettings",),
+    "passing.states": ("States",),
     "training": ("FitSettings", "History", "Masking", "fit"),
 }
 """Which module has which public names. They are imported when they are first used, since torch
 takes seconds, and the command line answers without it where it can."""
 
+_ROOMS = tuple(dict.fromkeys(module.partition(".")[0] for module in _NAMES))
 _HOMES = {name: f"vfg.{module}" for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
-    if name in _NAMES:
+    if name in _ROOMS:
         return import_module(f"vfg.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vfg.aggregation import aggregation as aggregation_called
-from vfg.config import for_each
+from vfg.distributions.likelihoods import LikelihoodSpec
+from vfg.distributions.priors import Prior, PriorSpec
 from vfg.flows import FlowSpec
 from vfg.graph import Graph
-from vfg.likelihoods import LikelihoodSpec
-from vfg.priors import Prior, PriorSpec
+from vfg.passing.aggregation import aggregation as aggregation_called
+from vfg.passing.schedule import Block
 from vfg.sampling.specs import Sampled, StatesSpec
-from vfg.schedule import Block
+from vfg.utils.specs import for_each
 
 
 def flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[str, FlowSpec]:

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vfg.frames import frame_labels, frame_values, is_frame
+from vfg.distributions.likelihoods import LikelihoodSpec
+from vfg.distributions.priors import PerLabel
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
-from vfg.likelihoods import LikelihoodSpec
-from vfg.priors import PerLabel
-from vfg.schedule import Schedule
-from vfg.sections import Scaling, Sections
+from vfg.passing.schedule import Schedule
+from vfg.passing.sections import Scaling, Sections
+from vfg.tables.numeric_frames import frame_labels, frame_values, is_frame
 
 if TYPE_CHECKING:
     from vfg.model import VFG

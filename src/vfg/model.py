@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vfg import bound as bounds
-from vfg import generation, inference, objective, scores
-from vfg import rich_priors as rich_priors  # files may name its priors
-from vfg.aggregation import State
+from vfg import inference
 from vfg.choices import check_prior, flow_specs, treatments
-from vfg.config import check_choice, spec_from_dict
+from vfg.distributions import rich_priors as rich_priors  # files may name its priors
+from vfg.distributions.likelihoods import Likelihood, LikelihoodSpec, likelihoods_by_leaf
+from vfg.distributions.priors import LATENTS, Prior, PriorSpec, prior_spec
 from vfg.flows import Coupling, FlowSpec
 from vfg.graph import Graph
-from vfg.inference import Spread
+from vfg.inference import Spread, generation
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
-from vfg.likelihoods import Likelihood, LikelihoodSpec, likelihoods_by_leaf
-from vfg.messages import MessagePassing, Passes
-from vfg.objective import Surrogate
-from vfg.priors import LATENTS, Prior, PriorSpec, prior_spec
+from vfg.objectives import bound as bounds
+from vfg.objectives import scores
+from vfg.objectives import surrogate as objective
+from vfg.objectives.surrogate import Surrogate
+from vfg.passing.aggregation import State
+from vfg.passing.messages import MessagePassing, Passes
+from vfg.passing.schedule import compile_schedule
+from vfg.passing.sections import Scaling, Sections
+from vfg.passing.states import States
 from vfg.sampling import Sampled, SampledStates, StatesSpec, drawn, no_noise, states_spec
-from vfg.schedule import compile_schedule
-from vfg.sections import Scaling, Sections
-from vfg.states import States
+from vfg.utils.specs import check_choice, spec_from_dict
 
 if TYPE_CHECKING:
     from vfg.gaussian import GaussianVFG
@@ -147,7 +149,7 @@ class VFG(nn.Module):
             >>> torch.allclose(deep.embed(table), linear.embed(table), atol=1e-6)
             True
         """
-        from vfg.gaussian.deepening import deepened  # it builds on this module
+        from vfg.gaussian.to_deep import deepened  # it builds on this module
 
         return deepened(cls, linear, flow, seed)
 

@@ -1,5 +1,5 @@
 """Estimators in the manner of scikit-learn."""
 
-from vfg.tabular.imputer import VFGImputer
+from vfg.imputation.imputer import VFGImputer
 
 __all__ = ["VFGImputer"]

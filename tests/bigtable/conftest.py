@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 from bigtable.tables_on_disk import model_of_mixed
 
-from vfg.bigtable import csvfiles
+from vfg.bigtable import csv as csvfiles
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from vfg.tabular import imputer
+from vfg.imputation import imputer
 
 
 def numbers(rows, *, columns=4, gaps=0.2, seed=0):

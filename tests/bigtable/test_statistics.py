@@ -8,7 +8,7 @@ from bigtable.tables_on_disk import mixed
 
 from vfg.bigtable import statistics
 from vfg.bigtable.statistics import Statistics
-from vfg.tabular import Categorical, Continuous, Date, Integer
+from vfg.tables import Categorical, Continuous, Date, Integer
 
 
 def over(table, rows, **settings):

@@ -10,10 +10,10 @@ import pytest
 
 import vfg
 from vfg.bigtable import open_table as read
-from vfg.cli.rivals import chosen_rivals
+from vfg.cli.baselines import chosen_rivals
+from vfg.imputation.evaluation import evaluate, hold_out
 from vfg.modelfile import dumps
-from vfg.tabular.evaluation import evaluate, hold_out
-from vfg.tabular.tables import hide_cells, open_table
+from vfg.tables.frames import hide_cells, open_table
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import vfg
 from vfg.cli.graphs import sections_graph
 from vfg.cli.learning import Learning, bounds_of, kinds_of
 from vfg.cli.tables import chosen_columns
+from vfg.imputation.settings import ImputerSettings
 from vfg.sklearn import VFGImputer
-from vfg.tabular.settings import ImputerSettings
 
 FIT = ["--linear", "--exclude", "id", "-o", "m.vfg"]
 

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from vfg.cli.evaluate import evaluate
-from vfg.cli.fit import fit
+from vfg.cli.commands.evaluate import evaluate
+from vfg.cli.commands.fit import fit
+from vfg.cli.commands.impute import impute
 from vfg.cli.groups import with_groups
-from vfg.cli.impute import impute
 from vfg.cli.learning import Learning
 
 

@@ -15,8 +15,8 @@ from vfg.bigtable import Filling, open_table
 from vfg.cli.filling import gaps_in
 from vfg.cli.learning import Learning
 from vfg.cli.reporting import Subject, recovered
-from vfg.tabular.evaluation import hold_out
-from vfg.tabular.tables import open_table as opened
+from vfg.imputation.evaluation import hold_out
+from vfg.tables.frames import open_table as opened
 
 COLUMNS = ["id", "height", "visits", "shirt", "member", "since"]
 

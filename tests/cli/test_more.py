@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-import vfg.reproducing
+import vfg.data.reproducing
 
 
 def test_patterns_and_several_files_are_one_table(store, here, commands):
@@ -30,9 +30,9 @@ def test_experiments_are_listed_and_run(here, commands, monkeypatch):
         asked.update(settings, name=name)
         return {"seeds": [0], "error": float("nan")}
 
-    monkeypatch.setattr(vfg.reproducing, "reproduce", reproduce)
+    monkeypatch.setattr(vfg.data.reproducing, "reproduce", reproduce)
     names = commands.succeed("reproduce").split()
-    assert names == list(vfg.reproducing.names())
+    assert names == list(vfg.data.reproducing.names())
     assert json.loads(commands.succeed("reproduce", "--json")) == names
     commands.succeed("reproduce", names[0], "--quick", "--seeds", 2, "-o", here)
     assert asked == {"name": names[0], "quick": True, "seeds": 2, "output": here}

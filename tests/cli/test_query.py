@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import vfg
-from vfg.cli.query import chosen_targets, describe, parse_evidence, repeated
-from vfg.cli.sample import draw_rows
+from vfg.cli.commands.query import chosen_targets, describe, parse_evidence, repeated
+from vfg.cli.commands.sample import draw_rows
 from vfg.data import gaussian_network
 
 

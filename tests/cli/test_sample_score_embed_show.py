@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import vfg
-from vfg.cli.completing import names_in
-from vfg.cli.sample import draw_rows
+from vfg.cli.commands.sample import draw_rows
+from vfg.cli.completion import names_in
 
 KINDS = ["table", "exact", "deep", "sampled"]
 

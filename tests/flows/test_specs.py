@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from vfg import flows
-from vfg.config import spec_from_dict
 from vfg.flows import Coupling, FlowSpec, Linear, Spline
+from vfg.utils.specs import spec_from_dict
 
 SPECS = [
     Coupling(),

@@ -5,8 +5,8 @@ import itertools
 import torch
 
 import vfg
+from vfg.distributions.likelihoods import Bernoulli, Categorical
 from vfg.gaussian import GaussianVFG
-from vfg.likelihoods import Bernoulli, Categorical
 
 MIXED = {"c": Categorical(3), "b": Bernoulli(), "*": "gaussian"}
 STAR = vfg.Graph.star({"x": 1, "c": 1, "y": 1, "b": 1}, width=2)

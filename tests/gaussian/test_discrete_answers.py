@@ -8,7 +8,7 @@ import torch
 from gaussian.discrete_models import every_row, example_rows, random_model
 
 import vfg
-from vfg.likelihoods import Categorical
+from vfg.distributions.likelihoods import Categorical
 
 
 def test_draws_of_one_missing_cell_follow_its_probabilities():

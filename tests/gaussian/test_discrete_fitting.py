@@ -9,8 +9,8 @@ import torch
 from gaussian.discrete_models import DAG, STAR, bits, example_rows, random_model
 
 import vfg
+from vfg.distributions.likelihoods import Categorical
 from vfg.gaussian import GaussianVFG, select
-from vfg.likelihoods import Categorical
 
 
 def driven_table(rows, seed=0):

@@ -7,9 +7,9 @@ from gaussian.brute import table_normal
 
 import vfg
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.em import chunks_of
+from vfg.gaussian.em.general import chunks_of
+from vfg.gaussian.em.initialisation import start_values
 from vfg.gaussian.fitting import ascend
-from vfg.gaussian.starting import start_values
 from vfg.gaussian.trees import prefers_tree
 
 NETWORK = [("A", "C"), ("B", "C"), ("B", "D"), ("A", "F"), ("D", "F"), ("E", "F"), ("G", "F")]

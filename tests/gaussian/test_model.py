@@ -5,7 +5,7 @@ from gaussian.brute import all_masks, conditional, joint_normal, log_density, ta
 
 import vfg
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.em import family_moments
+from vfg.gaussian.em.general import family_moments
 from vfg.gaussian.factors import Masks, condition, grouped_masks
 from vfg.gaussian.parameters import factors_of
 from vfg.gaussian.structure import Clique
@@ -175,7 +175,7 @@ def test_message_passing_agrees_with_the_joint_factorisation(
     grouped = grouped_masks(seen)
     cliques = [Clique(tuple(span), (), (), name) for name, span in structure.spans.items()]
     cliques += structure.node_cliques()
-    monkeypatch.setattr("vfg.gaussian.em.prefers_tree", lambda structure: False)
+    monkeypatch.setattr("vfg.gaussian.em.general.prefers_tree", lambda structure: False)
     log_probs, moments = family_moments(structure, values, table, grouped, cliques)
     found = tree_pass(structure, values, table, grouped)
     torch.testing.assert_close(found.log_probs, log_probs, rtol=1e-10, atol=1e-10)

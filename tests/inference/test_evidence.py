@@ -9,7 +9,7 @@ from inference.asked_models import NAN, dag, named, same, small, table_for
 from strategies import perturbed
 
 import vfg
-import vfg.inference.spread
+import vfg.inference.calibration
 from vfg.inference import infer, traverse
 from vfg.inference.transport import transport
 

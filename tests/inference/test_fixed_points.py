@@ -8,7 +8,7 @@ from inference.asked_models import AGGREGATIONS, CLOSE, NAN, dag, small, table_f
 from strategies import all_masks, by_leaf, models, perturbed, rows_for
 
 import vfg
-import vfg.inference.spread
+import vfg.inference.calibration
 from vfg.inference import infer
 
 

@@ -18,7 +18,7 @@ from inference.asked_models import (
 from strategies import perturbed
 
 import vfg
-import vfg.inference.spread
+import vfg.inference.calibration
 from vfg.inference import classify, embed, infer, label_probabilities, traverse
 from vfg.inference.transport import transport
 

@@ -8,7 +8,7 @@ from inference.asked_models import AGGREGATIONS, NAN, dag, same, small, table_fo
 from strategies import all_masks, models, perturbed, rows_for
 
 import vfg
-import vfg.inference.spread
+import vfg.inference.calibration
 from vfg.inference import embed, infer, traverse
 from vfg.inference.transport import transport
 

@@ -14,7 +14,9 @@ from modelfile.examples import assert_same_bits, changed, repacked, small, tiny
 from strategies import models
 
 import vfg
-from vfg.modelfile import container, dumps, loads, rehearsal, storing
+from vfg.modelfile import container, dumps, loads
+from vfg.modelfile import io as storing
+from vfg.modelfile import safe_build as rehearsal
 
 HUGE = 10**9
 

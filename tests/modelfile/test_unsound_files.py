@@ -13,7 +13,8 @@ import torch
 from modelfile.examples import changed, repacked, signed, tiny
 
 import vfg
-from vfg.modelfile import container, dumps, load, loads, storing
+from vfg.modelfile import container, dumps, load, loads
+from vfg.modelfile import io as storing
 
 
 def as_zip(content):

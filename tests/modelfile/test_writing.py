@@ -10,7 +10,8 @@ from strategies import perturbed
 
 import vfg
 from vfg import modelfile
-from vfg.modelfile import container, dumps, kinds, load, loads, save
+from vfg.modelfile import container, dumps, load, loads, save
+from vfg.modelfile import registry as kinds
 
 
 def test_overwriting_replaces_the_file_and_leaves_nothing_else(tmp_path):

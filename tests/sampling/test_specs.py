@@ -3,8 +3,8 @@
 import pytest
 
 import vfg
-from vfg.config import spec_from_dict
 from vfg.sampling import Deterministic, StatesSpec, states_spec
+from vfg.utils.specs import spec_from_dict
 
 
 def test_names_and_specs_mean_the_same():

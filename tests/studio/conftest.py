@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tabular.mixed_tables import light, linear, mixed, numbers
+from imputation.mixed_tables import light, linear, mixed, numbers
 
 import vfg
 from vfg.studio.asking import open_model

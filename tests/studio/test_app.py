@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tabular.mixed_tables import mixed
+from imputation.mixed_tables import mixed
 
 pytest.importorskip("dash", reason="the studio needs the extra studio")
 pytest.importorskip("dash_cytoscape", reason="the studio needs the extra studio")

@@ -96,7 +96,7 @@ def test_the_exported_page_stands_alone(mixed_opened, tmp_path):
 def test_names_are_escaped_everywhere(picture_model):
     import numpy as np
     import pandas as pd
-    from tabular.mixed_tables import linear
+    from imputation.mixed_tables import linear
 
     from vfg.studio.asking import open_model
 

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pandas as pd
 import pytest
-from tabular.mixed_tables import mixed
+from imputation.mixed_tables import mixed
 
 pytestmark = pytest.mark.slow
 NOT_TESTED = "THE STUDIO IS NOT TESTED IN A BROWSER: "

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from tabular.mixed_tables import mixed
+from imputation.mixed_tables import mixed
 
 from vfg.studio import figures
 from vfg.studio.asking import open_model

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tabular.mixed_tables import linear, mixed
+from imputation.mixed_tables import linear, mixed
 
 from vfg.studio.asking import open_model
 from vfg.studio.filling import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tabular.mixed_tables import light, mixed, numbers
+from imputation.mixed_tables import light, mixed, numbers
 
 import vfg
 from vfg.inference.variables import days_of

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from tabular.mixed_tables import light, numbers
+from imputation.mixed_tables import light, numbers
 
 import vfg
 from vfg.studio.ask_state import State, render, update

@@ -1,10 +1,10 @@
 """Tables larger than memory: read in pieces, filled shard by shard, written whole."""
 
-from .filling import Filling, filled_batch, filled_schema
-from .fitting import fit
-from .imputing import Imputed, impute
-from .reading import Source, open_table
-from .writing import Sink, write_table
+from vfg.bigtable.fill_batch import Filling, filled_batch, filled_schema
+from vfg.bigtable.fill_job import Imputed, impute
+from vfg.bigtable.fit import fit
+from vfg.bigtable.source import Source, open_table
+from vfg.bigtable.writing import Sink, write_table
 
 __all__ = [
     "Source",

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vfg.config import check_choice
-from vfg.extras import needs
+from vfg.utils.extras import needs
+from vfg.utils.specs import check_choice
 
 with needs("table"):
     import pyarrow as pa

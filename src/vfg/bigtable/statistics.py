@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vfg.extras import needs
-from vfg.tabular.cells import is_absent
-from vfg.tabular.specs import ColumnSpec, Continuous, Date, Integer
-
-from .types import widen
+from vfg.bigtable.type_inference import widen
+from vfg.tables.cells import is_absent
+from vfg.tables.specs import ColumnSpec, Continuous, Date, Integer
+from vfg.utils.extras import needs
 
 with needs("table"):
     import pyarrow as pa

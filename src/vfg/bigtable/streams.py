@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vfg.extras import needs
+from vfg.utils.extras import needs
 
 with needs("table"):
     import pyarrow as pa

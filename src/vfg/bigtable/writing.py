@@ -11,11 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from vfg.extras import needs
-from vfg.files import sync_folder
-
-from .formats import Kind, kind_of, known_format
-from .texts import csv_lines, header_line, json_lines
+from vfg.bigtable.formats import Kind, kind_of, known_format
+from vfg.bigtable.text_output import csv_lines, header_line, json_lines
+from vfg.utils.extras import needs
+from vfg.utils.files import sync_folder
 
 with needs("table"):
     import pyarrow as pa

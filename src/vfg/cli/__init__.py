@@ -4,6 +4,6 @@ Every command is a file of its own. They import torch, pandas and the like only 
 that help and completion answer at once.
 """
 
-from .app import app, main
+from vfg.cli.app import app, main
 
 __all__ = ["app", "main"]

@@ -6,8 +6,20 @@ from typing import Annotated
 
 import typer
 
-from . import data, embed, evaluate, fit, impute, query, reproduce, sample, score, show, studio
-from .failing import Commands
+from vfg.cli.commands import (
+    data,
+    embed,
+    evaluate,
+    fit,
+    impute,
+    query,
+    reproduce,
+    sample,
+    score,
+    show,
+    studio,
+)
+from vfg.cli.errors import Commands
 
 app = typer.Typer(
     name="vfg",

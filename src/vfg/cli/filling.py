@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .failing import tell
-from .fit import check_folder, check_target
-from .progress import advancing
+from vfg.cli.commands.fit import check_folder, check_target
+from vfg.cli.errors import tell
+from vfg.cli.progress import advancing
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
-    from vfg.bigtable.filling import Filling
-    from vfg.engines import Engine, Part, Work
-    from vfg.tabular.model import TableModel
+    from vfg.bigtable.engines import Engine, Part, Work
+    from vfg.bigtable.fill_batch import Filling
+    from vfg.imputation.table_model import TableModel
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def check_output(output: str) -> None:
     Raises:
         OSError: if it cannot be written.
     """
-    from vfg.bigtable.imputing import is_one_file
+    from vfg.bigtable.fill_job import is_one_file
 
     if output == "-":
         return
@@ -83,7 +83,7 @@ def write_filled(
 ) -> dict[str, int]:
     """Fill a table; how many rows there are, how many an earlier run did, cells filled and left."""
     from vfg.bigtable import impute as impute_table
-    from vfg.bigtable.filling import known_names
+    from vfg.bigtable.fill_batch import known_names
 
     engine = Counting(target.engine, known_names(model, source.names))
     with advancing(source.rows if show else None, "rows") as advance:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from .failing import suggested
+from vfg.cli.errors import suggested
 
 if TYPE_CHECKING:
     from vfg.graph import Graph
@@ -71,7 +71,7 @@ def sections_graph(text: str, columns: Sequence[str], width: int | None = None) 
     parts += [[name] for name in columns if name not in named]
     leaves = [Node("+".join(part), len(part), columns=tuple(part)) for part in parts]
     if width is None:
-        from vfg.tabular.plan import planned
+        from vfg.imputation.plan import planned
 
         width = max(planned(1000, len(columns)).width, *(leaf.width for leaf in leaves))
     root = "root"

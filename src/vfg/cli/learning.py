@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .failing import suggested
-from .graphs import chosen_graph
-from .options import (
+from vfg.cli.errors import suggested
+from vfg.cli.graphs import chosen_graph
+from vfg.cli.options import (
     Bend,
     Bounds,
     Budget,
@@ -29,12 +29,12 @@ from .options import (
     Steps,
     Width,
 )
-from .progress import is_watched, watch_training
-from .tables import chosen_columns
+from vfg.cli.progress import is_watched, watch_training
+from vfg.cli.tables import chosen_columns
 
 if TYPE_CHECKING:
     from vfg import TableModel
-    from vfg.tabular.settings import ImputerSettings
+    from vfg.imputation.settings import ImputerSettings
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Learning:
         Raises:
             ValueError: for settings that do not fit the columns.
         """
-        from vfg.tabular.settings import ImputerSettings
+        from vfg.imputation.settings import ImputerSettings
 
         watched = is_watched(self.quiet)
         if watched:
@@ -113,7 +113,7 @@ def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
         ValueError: if it is not a model of a table, or the device is not there.
     """
     import vfg
-    from vfg.tabular.model import answering_device
+    from vfg.imputation.table_model import answering_device
 
     model = vfg.load(path)
     if not isinstance(model, vfg.TableModel):

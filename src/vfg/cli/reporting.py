@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vfg.extras import needs
-
-from .learning import Learning
+from vfg.cli.learning import Learning
+from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
     from vfg.bigtable import Filling, Source
-    from vfg.tabular.evaluation import Evaluation
-    from vfg.tabular.model import TableModel
+    from vfg.imputation.evaluation import Evaluation
+    from vfg.imputation.table_model import TableModel
 
 MOST_ROWS = 20_000
 """How many rows of a long table are looked at."""
@@ -70,8 +69,8 @@ def report_on(subject: Subject, path: Path) -> None:
     """
     import pyarrow as pa
 
-    from vfg.bigtable.filling import filled_batch, known_names
-    from vfg.report import Report, write_report
+    from vfg.bigtable.fill_batch import filled_batch, known_names
+    from vfg.plots.report import Report, write_report
 
     with needs("plot"):
         import matplotlib
@@ -108,10 +107,9 @@ def recovered(subject: Subject, table: Any) -> tuple[Evaluation | None, str]:
         table: the rows to look at, with the columns of the model.
     """
     import vfg
-    from vfg.tabular.evaluation import evaluate, hold_out
-    from vfg.tabular.tables import hide_cells, open_table
-
-    from .evaluate import KEPT
+    from vfg.cli.commands.evaluate import KEPT
+    from vfg.imputation.evaluation import evaluate, hold_out
+    from vfg.tables.frames import hide_cells, open_table
 
     options, level = subject.options, subject.filling.level or 0.9
     whole = open_table(table)
@@ -148,7 +146,7 @@ def some_rows(source: Source) -> Any:
 
 def settings_of(model: TableModel) -> dict[str, Any]:
     """What a model is, for people."""
-    from .fit import described
+    from vfg.cli.commands.fit import described
 
     found = {"kind": described(model)}
     if len(model.members):

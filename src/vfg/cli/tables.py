@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .failing import suggested
-from .progress import advancing
+from vfg.cli.errors import suggested
+from vfg.cli.progress import advancing
 
 if TYPE_CHECKING:
     from vfg import Model

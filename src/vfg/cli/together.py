@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .learning import Learning
+from vfg.cli.learning import Learning
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
-    from vfg.tabular.model import TableModel
+    from vfg.imputation.table_model import TableModel
 
 
 def fit_model(
@@ -26,7 +26,7 @@ def fit_model(
         options: how.
         every_row: whether the linear model learns from all rows, however many there are.
     """
-    from vfg.bigtable.fitting import fit
+    from vfg.bigtable.fit import fit
     from vfg.sklearn import VFGImputer
 
     imputer = VFGImputer.from_settings(options.settings(columns))
@@ -59,9 +59,9 @@ def fit_by_engine(
         typer.BadParameter: for settings with which processes could not agree.
         RuntimeError: if processes of the engine died again and again.
     """
-    from vfg.config import check_choice
-    from vfg.engines.base import ENGINES
-    from vfg.engines.together import process_group
+    from vfg.bigtable.engines.base import ENGINES
+    from vfg.bigtable.engines.process_group import process_group
+    from vfg.utils.specs import check_choice
 
     check_choice("--engine", engine, ENGINES)
     size = max(processes, int(os.environ.get("WORLD_SIZE", "1")))
@@ -87,8 +87,8 @@ def fit_by_engine(
 def _fit_by_ray(
     source: Source, columns: list[str], options: Learning, processes: int, every_row: bool
 ) -> TableModel:
-    from vfg.bigtable.fitting import fit_files
-    from vfg.engines.ray import Ray
+    from vfg.bigtable.engines.ray import Ray
+    from vfg.bigtable.fit import fit_files
     from vfg.modelfile import loads
     from vfg.sklearn import VFGImputer
     from vfg.training.history import History

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vfg.files import write_atomically
+from vfg.utils.files import write_atomically
 
 PATIENCE = 20
 """Seconds without an answer after which a download is given up."""

@@ -4,23 +4,23 @@
 themselves are modules with `forward(x) -> (y, log_det)` and `inverse(y) -> (x, log_det)`.
 """
 
-from .base import Flow
-from .composition import Composition, Inverse
-from .conditioners import Conditioner, Network, StackedLinear
-from .couplings import (
+from vfg.flows.base import Flow
+from vfg.flows.composition import Composition, Inverse
+from vfg.flows.conditioners import Conditioner, Network, StackedLinear
+from vfg.flows.couplings import (
     AdditiveCoupling,
     AffineCoupling,
     CouplingLayer,
     SplineCoupling,
     coupling_split,
 )
-from .elementwise import ActivationNormalisation, ElementwiseAffine
-from .framed import Framed, LinearStart
-from .keeping import keeping
-from .linear import Householder, LULinear, Permutation
-from .precision import conditioners_in
-from .specs import Coupling, FlowSpec, Linear, Spline
-from .splines import (
+from vfg.flows.elementwise import ActivationNormalisation, ElementwiseAffine
+from vfg.flows.fast.memory import keeping
+from vfg.flows.fast.precision import conditioners_in
+from vfg.flows.linear import Householder, LULinear, Permutation
+from vfg.flows.linear_start import Framed, LinearStart
+from vfg.flows.specs import Coupling, FlowSpec, Linear, Spline
+from vfg.flows.splines import (
     MonotoneSpline,
     bounded_bins,
     bounded_derivatives,

@@ -9,9 +9,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ._numerics import without_autocast
-from .base import Flow
-from .chains import through
+from vfg.flows.base import Flow
+from vfg.flows.fast.chains import through
+from vfg.flows.numerics import without_autocast
 
 
 class Composition(Flow):

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from . import fused
-from ._checks import check_choice, check_count, check_image, check_positive, check_rate
-from ._numerics import private_generator, uniform
-from .dropout import drop, dropout_factor, random_bytes
-from .precision import Rounding, rounded
-from .products import times
-from .shared import SharedLinear
+from vfg.flows.checks import check_choice, check_count, check_image, check_positive, check_rate
+from vfg.flows.fast import fused
+from vfg.flows.fast.dropout import drop, dropout_factor, random_bytes
+from vfg.flows.fast.matmul import times
+from vfg.flows.fast.precision import Rounding, rounded
+from vfg.flows.numerics import private_generator, uniform
+from vfg.flows.shared import SharedLinear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -214,7 +214,7 @@ class Conditioner(Rounding):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(edges, batch, inputs)` to `(edges, batch, outputs)`."""
         if torch.compiler.is_compiling() and self._has_kernel(x):
-            from .operators import conditioned  # takes a while, and few need it
+            from vfg.flows.fast.operators import conditioned  # takes a while, and few need it
 
             layers = [(layer.weight, layer.bias) for layer in (*self.hidden_layers, self.last)]
             rate = self.dropout if self.training else 0.0

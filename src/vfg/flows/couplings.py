@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ._checks import check_count, check_positive
-from .base import Flow
-from .conditioners import ACTIVATIONS, PAPER, Conditioner, Network
-from .convolutions import LocalConditioner, chequered_split
-from .halves import join, split
-from .splines import (
+from vfg.flows.base import Flow
+from vfg.flows.checks import check_count, check_positive
+from vfg.flows.conditioners import ACTIVATIONS, PAPER, Conditioner, Network
+from vfg.flows.convolutions import LocalConditioner, chequered_split
+from vfg.flows.fast.split_join import join, split
+from vfg.flows.splines import (
     bounded_bins,
     bounded_derivatives,
     inverse_rational_quadratic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .base import Flow
+from vfg.flows.base import Flow
 
 
 class ElementwiseAffine(Flow):

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ._checks import check_count
-from ._numerics import normal, private_generator, without_autocast
-from .base import Flow
-from .products import times
+from vfg.flows.base import Flow
+from vfg.flows.checks import check_count
+from vfg.flows.fast.matmul import times
+from vfg.flows.numerics import normal, private_generator, without_autocast
 
 FEW = 4
 """Up to so many reflections a few products are faster than a triangular solver."""

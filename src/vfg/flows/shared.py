@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ._numerics import private_generator, uniform
-from .precision import product
+from vfg.flows.fast.precision import product
+from vfg.flows.numerics import private_generator, uniform
 
 
 class SharedLinear(nn.Module):

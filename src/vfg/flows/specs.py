@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from vfg.config import Spec
-
-from ._checks import (
+from vfg.flows.base import Flow
+from vfg.flows.checks import (
     check_choice,
     check_count,
     check_flag,
@@ -17,14 +16,14 @@ from ._checks import (
     check_positive,
     check_rate,
 )
-from ._numerics import private_generator
-from .base import Flow
-from .composition import Composition
-from .conditioners import ACTIVATIONS, Network
-from .couplings import AdditiveCoupling, AffineCoupling, CouplingLayer, SplineCoupling
-from .elementwise import ActivationNormalisation, ElementwiseAffine
-from .linear import Householder, LULinear
-from .splines import MonotoneSpline
+from vfg.flows.composition import Composition
+from vfg.flows.conditioners import ACTIVATIONS, Network
+from vfg.flows.couplings import AdditiveCoupling, AffineCoupling, CouplingLayer, SplineCoupling
+from vfg.flows.elementwise import ActivationNormalisation, ElementwiseAffine
+from vfg.flows.linear import Householder, LULinear
+from vfg.flows.numerics import private_generator
+from vfg.flows.splines import MonotoneSpline
+from vfg.utils.specs import Spec
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ._checks import check_count, check_positive
-from .base import Flow
+from vfg.flows.base import Flow
+from vfg.flows.checks import check_count, check_positive
 
 # Every bin has at least this share of an equal bin, and a derivative lies within this factor of the
 # slopes beside it: together they bound the slope of the spline from both sides, which is what

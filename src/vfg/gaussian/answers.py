@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from vfg.gaussian.chains import CodedTile
+from vfg.distributions.likelihoods import Categorical
+from vfg.gaussian.discrete_chain import CodedTile
 from vfg.gaussian.factors import Factors, Masks, Side, column_means, condition, mixed_moments
 from vfg.gaussian.parameters import factors_of, with_latents
 from vfg.gaussian.tiles import (
@@ -32,7 +33,6 @@ from vfg.inference.answers import (
 from vfg.inference.evidence import Given
 from vfg.inference.propagation import evaluating
 from vfg.inputs import Name
-from vfg.likelihoods import Categorical
 
 if TYPE_CHECKING:
     from vfg.gaussian.model import GaussianVFG

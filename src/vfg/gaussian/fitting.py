@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vfg.config import check_choice
-from vfg.gaussian.active import active_steps
-from vfg.gaussian.bending import Adam, bend, make_normal
-from vfg.gaussian.em import Chunk, Expected, chunks_of
-from vfg.gaussian.maximisation import m_step
-from vfg.gaussian.pair_sums import expectation
+from vfg.gaussian.em.e_step import expectation
+from vfg.gaussian.em.general import Chunk, Expected, chunks_of
+from vfg.gaussian.em.initialisation import start_values
+from vfg.gaussian.em.m_step import m_step
+from vfg.gaussian.em.truncated import active_steps
+from vfg.gaussian.leaf_fitting import Adam, bend, make_normal
 from vfg.gaussian.parameters import Parameters, Values
-from vfg.gaussian.starting import start_values
 from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, as_cells, scaled
 from vfg.training.data import Table, held_out
+from vfg.utils.specs import check_choice
 
 if TYPE_CHECKING:
     from vfg.gaussian.model import GaussianVFG

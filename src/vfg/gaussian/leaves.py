@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vfg.config import check_choice
 from vfg.flows import Coupling, Flow, FlowSpec, MonotoneSpline, Spline, bounded_bins
+from vfg.utils.specs import check_choice
 
 
 def leaf_spec(leaf: str | FlowSpec) -> FlowSpec | None:

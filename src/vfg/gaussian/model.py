@@ -10,25 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from vfg import inference
-from vfg.config import check_choice, spec_from_dict, with_options
+from vfg.distributions.likelihoods import Gaussian, LikelihoodSpec, likelihoods_by_leaf
 from vfg.flows import FlowSpec
 from vfg.gaussian.answers import GaussianAnswer
-from vfg.gaussian.codes import Codes
+from vfg.gaussian.category_points import Codes
 from vfg.gaussian.fitting import GaussianSettings, LikelihoodHistory, fit_exact, training_of
 from vfg.gaussian.leaves import Leaves, leaf_spec
+from vfg.gaussian.log_prob import Encoded, chunk_size, row_scores
 from vfg.gaussian.parameters import Parameters
 from vfg.gaussian.posteriors import Posterior, posterior_of
-from vfg.gaussian.scoring import Encoded, chunk_size, row_scores
 from vfg.gaussian.structure import Passing, Structure
 from vfg.graph import Graph
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import evaluating
 from vfg.inference.targets import as_row_ids, as_targets
 from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, scaled
-from vfg.likelihoods import Gaussian, LikelihoodSpec, likelihoods_by_leaf
-from vfg.modelfile.kinds import register
-from vfg.sections import Scaling, Sections, column_positions
+from vfg.modelfile.registry import register
+from vfg.passing.sections import Scaling, Sections, column_positions
 from vfg.training.data import fit_scaling
+from vfg.utils.specs import check_choice, spec_from_dict, with_options
 
 
 @register("GaussianVFG")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vfg.gaussian.em import family_moments
+from vfg.gaussian.em.general import family_moments
 from vfg.gaussian.factors import grouped_masks
 from vfg.gaussian.parameters import Values
 from vfg.gaussian.structure import Clique, Structure

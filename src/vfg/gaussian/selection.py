@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
+from vfg.distributions.likelihoods import LikelihoodSpec
 from vfg.flows import FlowSpec
 from vfg.gaussian.model import GaussianVFG
 from vfg.graph import Graph
 from vfg.inputs import ArrayLike, as_cells
-from vfg.likelihoods import LikelihoodSpec
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfg.graph import Edge, Graph
-from vfg.schedule import Block, Schedule
+from vfg.passing.schedule import Block, Schedule
 
 Mask = npt.NDArray[np.float64]
 

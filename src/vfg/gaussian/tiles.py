@@ -19,7 +19,7 @@ from vfg.gaussian.factors import (
     image_moments,
     responsibilities,
 )
-from vfg.inference.randomness import normal, uniform
+from vfg.utils.random import normal, uniform
 
 SMALLEST = 64
 """The least rows of a tile."""

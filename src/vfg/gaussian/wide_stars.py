@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vfg.gaussian.em import Chunk, Expected, Moments
+from vfg.gaussian.em.general import Chunk, Expected, Moments
 from vfg.gaussian.factors import LOG_TWO_PI
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.gaussian.trees import prefers_tree

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vfg.files import write_atomically
 from vfg.graph import exchange
 from vfg.graph.graph import Graph
+from vfg.utils.files import write_atomically
 
 if TYPE_CHECKING:
     import networkx

@@ -1,6 +1,7 @@
 """Inference: any nodes given any others, on trees and DAGs, with uncertainty."""
 
 from vfg.inference.answers import Answer
+from vfg.inference.calibration import Spread, fit_spread
 from vfg.inference.protocol import Model
 from vfg.inference.queries import (
     classify,
@@ -11,7 +12,6 @@ from vfg.inference.queries import (
     log_prob,
     traverse,
 )
-from vfg.inference.spread import Spread, fit_spread
 from vfg.inference.transport import transport
 from vfg.inference.variables import Marginal, Variable, graph_variables
 

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vfg.extras import needs
+from vfg.distributions.likelihoods import Categorical, CategoricalLikelihood
+from vfg.inference.calibration import continuous_columns, noise_scale
 from vfg.inference.draws import GROUP, Moments, Tile, is_joint
 from vfg.inference.evidence import Given
 from vfg.inference.propagation import Belief, evaluating, tiles
-from vfg.inference.spread import continuous_columns, noise_scale
 from vfg.inference.variables import (
     Array,
     Marginal,
@@ -28,7 +28,7 @@ from vfg.inference.variables import (
     latent_variable,
 )
 from vfg.inputs import Name
-from vfg.likelihoods import Categorical, CategoricalLikelihood
+from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
     import pandas

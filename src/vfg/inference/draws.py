@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vfg.aggregation import State, aggregation
+from vfg.distributions.likelihoods import (
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    GaussianLikelihood,
+)
 from vfg.inference.propagation import Belief
-from vfg.inference.randomness import normal, uniform
-from vfg.likelihoods import BernoulliLikelihood, CategoricalLikelihood, GaussianLikelihood
+from vfg.passing.aggregation import State, aggregation
+from vfg.utils.random import normal, uniform
 
 if TYPE_CHECKING:
     from vfg.model import VFG

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vfg.frames import is_frame
 from vfg.graph.checks import suggestion
 from vfg.inputs import (
     ArrayLike,
@@ -25,6 +24,7 @@ from vfg.inputs import (
     scaled,
     table_columns,
 )
+from vfg.tables.numeric_frames import is_frame
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from vfg.aggregation import State, aggregation
-from vfg.messages import Passes
+from vfg.passing.aggregation import State, aggregation
+from vfg.passing.messages import Passes
 
 if TYPE_CHECKING:
     from vfg.model import VFG

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vfg.distributions.likelihoods import CategoricalLikelihood, GaussianLikelihood
 from vfg.inference.answers import (
     DRAWS_FOR_QUANTILES,
     OTHER_TILE,
@@ -19,11 +20,10 @@ from vfg.inference.answers import (
     Target,
     sorted_quantiles,
 )
+from vfg.inference.calibration import continuous_columns
 from vfg.inference.evidence import Given
-from vfg.inference.pools import Pool, SampledTile
 from vfg.inference.propagation import evaluating, placed
-from vfg.inference.spread import continuous_columns
-from vfg.likelihoods import CategoricalLikelihood, GaussianLikelihood
+from vfg.inference.sampled_tiles import Pool, SampledTile
 
 if TYPE_CHECKING:
     from vfg.model import VFG

@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from vfg.distributions.likelihoods import Bernoulli, Categorical
 from vfg.graph.checks import suggestion
 from vfg.inputs import Tabular, leaf_labels
-from vfg.likelihoods import Bernoulli, Categorical
 
 Array: TypeAlias = npt.NDArray[Any]
 Kind: TypeAlias = Literal["number", "integer", "date", "choice"]

@@ -18,7 +18,7 @@ The rooms, each leaning on those before it: `kinds` (the classes that files know
 bytes of a file), `rehearsal` (building what a file describes, under limits), `storing` (the rest).
 """
 
-from vfg.modelfile.kinds import Storable, register
-from vfg.modelfile.storing import dumps, load, loads, save
+from vfg.modelfile.io import dumps, load, loads, save
+from vfg.modelfile.registry import Storable, register
 
 __all__ = ["Storable", "dumps", "load", "loads", "register", "save"]

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from vfg.modelfile.kinds import Storable, kind_of, known_kinds
+from vfg.modelfile.registry import Storable, kind_of, known_kinds
 
 SCHEMA = 1
 """The layout that `save` writes; `load` reads it and all earlier ones."""

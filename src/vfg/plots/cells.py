@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vfg.tabular.cells import Column, Label
-from vfg.tabular.tables import Table, listed, open_table
+from vfg.tables.cells import Column, Label
+from vfg.tables.frames import Table, listed, open_table
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]

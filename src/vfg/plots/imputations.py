@@ -32,8 +32,8 @@ from vfg.plots.style import (
     new_figure,
     tidied,
 )
-from vfg.tabular.cells import Column, Label
-from vfg.tabular.tables import Table
+from vfg.tables.cells import Column, Label
+from vfg.tables.frames import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

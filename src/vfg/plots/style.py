@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vfg.extras import needs
+from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

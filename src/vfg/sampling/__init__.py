@@ -3,7 +3,7 @@
 from vfg.sampling.noise import GeneratedNoise, Noise, fresh_noise, no_noise
 from vfg.sampling.samplers import Sampler
 from vfg.sampling.specs import Deterministic, Sampled, StatesSpec, states_spec
-from vfg.sampling.walk import Draw, SampledStates
+from vfg.sampling.state_sampler import Draw, SampledStates
 from vfg.sampling.weights import drawn, log_likelihoods, log_weights, sampling_of
 
 __all__ = [

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vfg.aggregation import aggregation
 from vfg.flows import Conditioner, Network
+from vfg.passing.aggregation import aggregation
+from vfg.passing.schedule import Block
 from vfg.sampling.normals import (
     added_diagonal,
     bounded,
@@ -18,7 +19,6 @@ from vfg.sampling.normals import (
     spread,
 )
 from vfg.sampling.specs import Sampled
-from vfg.schedule import Block
 
 
 class Heard(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vfg.config import Spec
+from vfg.utils.specs import Spec
 
 
 class StatesSpec(Spec):

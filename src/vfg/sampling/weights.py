@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vfg.sampling.noise import Noise
-from vfg.sampling.walk import Draw, SampledStates
+from vfg.sampling.state_sampler import Draw, SampledStates
 
 if TYPE_CHECKING:
     from vfg.model import VFG

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vfg.extras import needs
-
-from .asking import Answered, ask
+from vfg.studio.asking import Answered, ask
+from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
     from dash import Dash
@@ -38,7 +37,7 @@ def serve(model: Any, table: Any = None, *, port: int = 8050, open_browser: bool
         OSError: if the port is taken.
     """
     with needs("studio"):
-        from .app import run
+        from vfg.studio.app import run
     run(model, table, port, open_browser)
 
 
@@ -54,5 +53,5 @@ def make_app(model: Any, table: Any = None) -> Dash:
         ValueError: for a model or a table that cannot be read.
     """
     with needs("studio"):
-        from .app import build_app
+        from vfg.studio.app import build_app
     return build_app(model, table)

@@ -13,10 +13,10 @@ import flask
 from dash import ClientsideFunction, Dash, Input, Output, State, set_props
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from . import callbacks_ask, callbacks_explore, callbacks_fill
-from .asking import open_model
-from .layout import page
-from .session import Session
+from vfg.studio import callbacks_ask, callbacks_explore, callbacks_fill
+from vfg.studio.asking import open_model
+from vfg.studio.layout import page
+from vfg.studio.session import Session
 
 HOST = "127.0.0.1"
 OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")

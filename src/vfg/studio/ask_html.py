@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vfg.inference.variables import Array, Value, Variable
-
-from .cards import card, latent_card
-from .markup import Markup, element, joined
-from .pictures import levelled, png
+from vfg.studio.cards import card, latent_card
+from vfg.studio.markup import Markup, element, joined
+from vfg.studio.pictures import levelled, png
 
 if TYPE_CHECKING:
-    from .asking import Answered, OpenModel
+    from vfg.studio.asking import Answered, OpenModel
 
 MOST_CARDS = 60
 MOST_OPTIONS = 500

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vfg.inference.variables import Value
-
-from .ask_html import answers, code, editor, evidence_list
-from .asking import OpenModel
+from vfg.studio.ask_html import answers, code, editor, evidence_list
+from vfg.studio.asking import OpenModel
 
 Action = Mapping[str, Any]
 RowOf = Callable[[int], Mapping[str, Value]]

@@ -13,17 +13,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import vfg
-from vfg.files import write_atomically
 from vfg.graph import Graph
+from vfg.imputation.table_model import TableModel
 from vfg.inference.answers import Answer
 from vfg.inference.protocol import Model
 from vfg.inference.variables import Array, Marginal, Value, Variable, given_marginal, listed
 from vfg.inputs import Name
-from vfg.tabular.model import TableModel
-
-from .ask_html import export_page, widget
-from .cards import LEVEL, LatentMarginal, spread_text
-from .pictures import picture_shape
+from vfg.studio.ask_html import export_page, widget
+from vfg.studio.cards import LEVEL, LatentMarginal, spread_text
+from vfg.studio.pictures import picture_shape
+from vfg.utils.files import write_atomically
 
 Evidence: TypeAlias = Mapping[str, Value]
 """Values by the names of variables; the order is that in which they were given."""

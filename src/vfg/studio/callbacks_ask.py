@@ -7,11 +7,11 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, ctx, dcc, no_update
 
-from .ask_state import State as Standing
-from .ask_state import render, update
-from .graph_layout import elements
-from .layout import LARGE_ROW, SMALL_ROW
-from .session import Session
+from vfg.studio.ask_state import State as Standing
+from vfg.studio.ask_state import render, update
+from vfg.studio.graph_layout import elements
+from vfg.studio.layout import LARGE_ROW, SMALL_ROW
+from vfg.studio.session import Session
 
 
 def register(app: Dash, session: Session) -> None:

@@ -9,13 +9,19 @@ from dash import Dash, Input, Output, State, ctx, html
 from dash.exceptions import PreventUpdate
 
 from vfg.inference.variables import spelled
-
-from . import figures
-from .callbacks_fill import NO_TABLE, content_bytes
-from .exploring import Calibration, calibration, embedding, read_history, samples, traversal
-from .filling import column_cells
-from .pictures import levelled, png
-from .session import Session
+from vfg.studio import figures
+from vfg.studio.callbacks_fill import NO_TABLE, content_bytes
+from vfg.studio.exploring import (
+    Calibration,
+    calibration,
+    embedding,
+    read_history,
+    samples,
+    traversal,
+)
+from vfg.studio.filling import column_cells
+from vfg.studio.pictures import levelled, png
+from vfg.studio.session import Session
 
 STEPS = np.linspace(-3.0, 3.0, 25)
 PICTURE_STEPS = np.linspace(-3.0, 3.0, 9)

@@ -10,10 +10,10 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from . import figures
-from .cards import spread_text
-from .filling import Cell, cell, comparison, to_csv
-from .session import Session
+from vfg.studio import figures
+from vfg.studio.cards import spread_text
+from vfg.studio.filling import Cell, cell, comparison, to_csv
+from vfg.studio.session import Session
 
 NO_TABLE = "No table is open yet."
 

@@ -9,8 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from vfg.inference.variables import Array, Marginal, Variable, percent
-
-from .markup import Markup, element, joined
+from vfg.studio.markup import Markup, element, joined
 
 WIDTH, HEIGHT = 240, 60
 """Of a card's drawing, in its own units."""

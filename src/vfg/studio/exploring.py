@@ -12,16 +12,15 @@ import numpy as np
 import torch
 
 import vfg
+from vfg.imputation.answers import axis_numbers, read_evidence
+from vfg.imputation.evaluation import hold_out
+from vfg.imputation.table_model import TableModel
 from vfg.inference.answers import Answer
 from vfg.inference.variables import Array, Variable
 from vfg.inputs import Name
-from vfg.tabular.answers import axis_numbers, read_evidence
-from vfg.tabular.evaluation import hold_out
-from vfg.tabular.model import TableModel
+from vfg.studio.asking import OpenModel
+from vfg.studio.filling import Table
 from vfg.training.history import History
-
-from .asking import OpenModel
-from .filling import Table
 
 MOST_EMBEDDED = 5_000
 MOST_TSNE = 1_500

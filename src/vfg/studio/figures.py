@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vfg.inference.variables import Array, Variable, days_of, moments_of
+from vfg.studio.exploring import Calibration, Traversal
+from vfg.studio.filling import Table, missing_map
 from vfg.training.history import History
-
-from .exploring import Calibration, Traversal
-from .filling import Table, missing_map
 
 Figure: TypeAlias = dict[str, Any]
 

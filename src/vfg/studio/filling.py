@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from vfg.extras import needs
-from vfg.frames import frame_labels, is_frame
+from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import Array, Marginal, Value, Variable, days_of, listed
-from vfg.tabular.cells import Column
-from vfg.tabular.model import TableModel
-from vfg.tabular.tables import Table as Cells
-from vfg.tabular.tables import open_table as open_cells
-
-from .asking import OpenModel
+from vfg.studio.asking import OpenModel
+from vfg.tables.cells import Column
+from vfg.tables.frames import Table as Cells
+from vfg.tables.frames import open_table as open_cells
+from vfg.tables.numeric_frames import frame_labels, is_frame
+from vfg.utils.extras import needs
 
 MOST_BYTES = 64 * 2**20
 """The largest file that a page takes."""
@@ -110,7 +109,7 @@ def read_file(model: OpenModel, path: Path, name: str) -> Table:
     """
     with needs("table"):
         from vfg.bigtable import open_table as open_source
-        from vfg.bigtable.types import without_gaps
+        from vfg.bigtable.type_inference import without_gaps
     ending, size = _ending(name), path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(
@@ -341,7 +340,7 @@ def comparison(table: Table, done: Table, column: str) -> dict[str, Array]:
 
 def to_csv(table: Table) -> str:
     """A table as the text of a CSV file, as the command line writes it."""
-    from vfg.bigtable.texts import csv_lines, header_line
+    from vfg.bigtable.text_output import csv_lines, header_line
 
     batches = [csv_lines(batch, ",") for batch in table.whole.to_batches()]
     return b"".join([header_line(table.whole.column_names, ","), *batches]).decode()

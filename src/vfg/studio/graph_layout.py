@@ -10,10 +10,9 @@ from typing import Any
 import vfg
 from vfg.graph import Graph
 from vfg.graph.nodes import Edge
-from vfg.tabular.model import TableModel
-
-from .asking import OpenModel
-from .markup import Markup, element
+from vfg.imputation.table_model import TableModel
+from vfg.studio.asking import OpenModel
+from vfg.studio.markup import Markup, element
 
 MANY_LEAVES = 40
 """Beyond this many leaves, siblings are drawn as groups."""

@@ -7,10 +7,10 @@ from typing import Any
 import dash_cytoscape as cytoscape
 from dash import dcc, html
 
-from .asking import OpenModel
-from .graph_layout import COLOURS, elements, stylesheet
-from .layout_tables import box, explore_page, fill_page
-from .session import Session
+from vfg.studio.asking import OpenModel
+from vfg.studio.graph_layout import COLOURS, elements, stylesheet
+from vfg.studio.layout_tables import box, explore_page, fill_page
+from vfg.studio.session import Session
 
 TABS = {"ask": "Ask", "graph": "Graph", "fill": "Fill", "explore": "Explore"}
 SMALL_ROW, LARGE_ROW = 4, 8

@@ -6,8 +6,8 @@ from typing import Any
 
 from dash import dcc, html
 
-from .asking import OpenModel
-from .filling import ENDINGS, MOST_BYTES
+from vfg.studio.asking import OpenModel
+from vfg.studio.filling import ENDINGS, MOST_BYTES
 
 PLOT = {"displaylogo": False, "displayModeBar": False, "responsive": True}
 

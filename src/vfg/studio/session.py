@@ -9,11 +9,10 @@ from threading import RLock
 from typing import Any
 
 from vfg.inference.variables import Value
+from vfg.studio.asking import OpenModel
+from vfg.studio.exploring import consistency, history_beside
+from vfg.studio.filling import Table, filled, open_table, read_bytes, read_file, row_evidence
 from vfg.training.history import History
-
-from .asking import OpenModel
-from .exploring import consistency, history_beside
-from .filling import Table, filled, open_table, read_bytes, read_file, row_evidence
 
 MOST_TABLES = 4
 """How many tables are kept; the oldest is forgotten first."""

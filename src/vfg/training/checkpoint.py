@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from vfg.files import write_atomically
+from vfg.utils.files import write_atomically
 
 FILE = "training.safetensors"
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vfg.extras import needs
+from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
     import pandas

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vfg.config import with_options
 from vfg.inference import fit_spread
 from vfg.inputs import ArrayLike, as_cells, as_labels, scaled
 from vfg.model import VFG
@@ -26,6 +25,7 @@ from vfg.training.optimiser import AdamW, one_cycle
 from vfg.training.progress import Progress
 from vfg.training.settings import FitSettings
 from vfg.training.steps import Steps
+from vfg.utils.specs import with_options
 
 RESTARTS = 5
 """How often a non-finite loss or a blow-up is answered by going back and lowering the rate."""

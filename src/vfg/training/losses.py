@@ -7,12 +7,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vfg.bound import lower_bound
-from vfg.inference.counted import CountedNoise
 from vfg.model import VFG
-from vfg.objective import Terms
+from vfg.objectives.bound import lower_bound
+from vfg.objectives.surrogate import Terms
 from vfg.sampling import drawn, fresh_noise, log_likelihoods
-from vfg.training.capture import Recorder, Replayed
+from vfg.sampling.counted import CountedNoise
+from vfg.training.cuda_graphs import Recorder, Replayed
 from vfg.training.data import Table
 
 ROWS = 4096

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vfg.flows.keeping import check_memory
-from vfg.flows.precision import check_precision
+from vfg.flows.fast.memory import check_memory
+from vfg.flows.fast.precision import check_precision
 from vfg.training.compiling import check_compile
 from vfg.training.masking import Masking
 

@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vfg.aggregation import FramedPrecision
 from vfg.flows import Flow
 from vfg.flows.base import for_a_while, of_kind
-from vfg.flows.precision import Rounding
+from vfg.flows.fast.precision import Rounding
 from vfg.model import VFG
-from vfg.training.capture import Recorder, Replayed
+from vfg.passing.aggregation import FramedPrecision
 from vfg.training.compiling import COST, compiled, expected_gain, pays
+from vfg.training.cuda_graphs import Recorder, Replayed
 from vfg.training.data import Table
 from vfg.training.distributed import World
 from vfg.training.losses import BoundLoss, SurrogateLoss

@@ -1,0 +1,214 @@
+"""What every kind of table file can do, and the columnar kinds: Parquet and Arrow."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from vfg.bigtable.formats import Kind, reading
+from vfg.bigtable.streams import open_bytes, spooled
+from vfg.utils.extras import needs
+
+with needs("table"):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+ROWS_AT_ONCE = 65_536
+"""How many rows of a columnar file are decoded together."""
+MOST_COLUMNS = 100_000
+"""Files with more columns are refused: what describes the columns would fill the memory."""
+
+
+class TableFile(ABC):
+    """One file that holds a table.
+
+    Args:
+        path: of the file.
+        kind: what it holds, and how it is compressed.
+        name: what to call it in errors.
+    """
+
+    def __init__(self, path: Path, kind: Kind, name: str) -> None:
+        self.path = path
+        self.kind = kind
+        self.name = name
+        self._copy: Any = None
+
+    def keep(self, copy: Any) -> None:
+        """Let a temporary copy, which is what `path` names, live as long as this object."""
+        self._copy = copy
+
+    @property
+    def is_piped(self) -> bool:
+        """Whether it came through a pipe, and can be read by this process alone."""
+        return self._copy is not None
+
+    @property
+    @abstractmethod
+    def schema(self) -> Any:
+        """Names and types of the columns; text files are looked through for it."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """How many rows there are; text files are looked through for it."""
+
+    @abstractmethod
+    def batches(self, schema: Any) -> Iterator[Any]:
+        """Record batches of any size, in order, with the names and types of a schema."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.schema.names)
+
+    @property
+    def needs_inference(self) -> bool:
+        """Whether types have yet to be inferred from the cells, so that `scan` saves a pass."""
+        return False
+
+    def scan(self) -> Iterator[Any]:
+        """Record batches of any size, in order, in the types inferred so far.
+
+        A column may have a wider type in a later batch. After the last batch, `schema` and `rows`
+        are known.
+        """
+        return self.batches(self.schema)
+
+    def leaving(self, names: Sequence[str]) -> TableFile:
+        """The same file with some columns left as they are written, if it is one of text."""
+        return self
+
+    def checked(self, schema: Any) -> Any:
+        """A schema that tables can have, else a ValueError.
+
+        Raises:
+            ValueError: for no columns, too many, or repeated names.
+        """
+        names = schema.names
+        if not names:
+            raise ValueError(f"{self.name} has no columns")
+        check_number_of_columns(len(names), self.name)
+        if len(dict.fromkeys(names)) < len(names):
+            seen: dict[str, None] = {}
+            repeated = next(name for name in names if name in seen or seen.update({name: None}))
+            raise ValueError(f"{self.name} repeats the column {repeated!r}; rename one of them")
+        return schema
+
+
+def check_number_of_columns(number: int, name: str) -> None:
+    """Refuse more columns than are sensible."""
+    if number > MOST_COLUMNS:
+        raise ValueError(
+            f"{name} has {number:,} columns, but at most {MOST_COLUMNS:,} can be read; select "
+            "those that matter"
+        )
+
+
+class ColumnarFile(TableFile):
+    """A file that knows its schema, and that can be read at any place."""
+
+    @cached_property
+    def place(self) -> str:
+        """The path of the file, or of a decompressed copy that lives as long as this object."""
+        if self.kind.compression is None:
+            return str(self.path)
+        with (
+            reading(self.name, self.kind.format),
+            open_bytes(self.path, self.kind.compression) as stream,
+        ):
+            self._decompressed = spooled(stream)
+        return str(self._decompressed.name)
+
+    def batches(self, schema: Any) -> Iterator[Any]:
+        with reading(self.name, self.kind.format):
+            for batch in self._stored():
+                # Offsets and texts of a damaged file may lead anywhere, so they are looked at.
+                batch.validate(full=True)
+                yield conformed(batch, schema)
+
+    @abstractmethod
+    def _stored(self) -> Iterator[Any]:
+        """Record batches as they are stored."""
+
+
+class ParquetFile(ColumnarFile):
+    """A Parquet file."""
+
+    @cached_property
+    def schema(self) -> Any:
+        with reading(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
+            return self.checked(file.schema_arrow)
+
+    @cached_property
+    def rows(self) -> int:
+        with reading(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
+            return int(file.metadata.num_rows)
+
+    def _stored(self) -> Iterator[Any]:
+        # Without buffering ahead, a file that is one large row group is no whole copy in memory.
+        # Checksums, where there are some, tell damaged pages that would decode to other numbers.
+        with pq.ParquetFile(
+            self.place, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+        ) as file:
+            yield from file.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False)
+
+
+class ArrowFile(ColumnarFile):
+    """A Feather file, or another file or stream in Arrow's own format."""
+
+    @cached_property
+    def schema(self) -> Any:
+        with reading(self.name, "Arrow"), pa.memory_map(self.place) as mapped:
+            return self.checked(self._open(mapped).schema)
+
+    @cached_property
+    def rows(self) -> int:
+        with reading(self.name, "Arrow"):
+            return sum(batch.num_rows for batch in self._stored())
+
+    def _stored(self) -> Iterator[Any]:
+        with pa.memory_map(self.place) as mapped:
+            reader = self._open(mapped)
+            if hasattr(reader, "num_record_batches"):
+                batches = map(reader.get_batch, range(reader.num_record_batches))
+            else:
+                batches = iter(reader)
+            for batch in batches:
+                for start in range(0, batch.num_rows, ROWS_AT_ONCE):
+                    yield batch.slice(start, ROWS_AT_ONCE)
+
+    @staticmethod
+    def _open(mapped: Any) -> Any:
+        start = mapped.read(6)
+        mapped.seek(0)
+        if start == b"ARROW1":
+            return pa.ipc.open_file(mapped)
+        return pa.ipc.open_stream(mapped)
+
+
+def conformed(batch: Any, schema: Any) -> Any:
+    """A record batch with the columns of a schema, in its order and types.
+
+    Args:
+        batch: with these columns, in any order.
+        schema: names and types.
+
+    Raises:
+        ValueError: for a cell that its new type cannot hold.
+    """
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    columns = [_cast(batch.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: Any, kind: Any) -> Any:
+    if column.type == kind:
+        return column
+    if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+    return column.cast(kind)

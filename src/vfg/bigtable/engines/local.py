@@ -1,0 +1,101 @@
+"""This machine: in this process, or in several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from vfg.bigtable.engines.base import Part, Work, batch_from_bytes, batch_to_bytes
+from vfg.imputation.checks import check_count
+
+AHEAD = 2
+"""How many parts every process has at once: one to work on, one waiting."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """Parts are filled on this machine.
+
+    Args:
+        processes: how many work at once, with one thread each; 1 works in this process.
+
+    Raises:
+        ValueError: for a number below 1.
+    """
+
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("processes", self.processes)
+
+    def run(self, work: Work, parts: Iterable[Part]) -> Iterator[Any]:
+        """The filled record batches of the parts, in their order.
+
+        Args:
+            work: what to do with every part.
+            parts: the table in pieces.
+
+        Raises:
+            RuntimeError: if a process was killed.
+        """
+        return map(work, parts) if self.processes == 1 else self._spread(work, parts)
+
+    def _spread(self, work: Work, parts: Iterable[Part]) -> Iterator[Any]:
+        # Processes that are forked would share the locks and files of this one.
+        pool = ProcessPoolExecutor(
+            self.processes,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_begin,
+            initargs=work.to_bytes(),
+        )
+        waiting: deque[Future[bytes]] = deque()
+        try:
+            for first_row, batch in parts:
+                waiting.append(pool.submit(_fill, first_row, batch_to_bytes(batch)))
+                if len(waiting) >= AHEAD * self.processes:
+                    yield batch_from_bytes(waiting.popleft().result())
+            while waiting:
+                yield batch_from_bytes(waiting.popleft().result())
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                "a worker process died, perhaps for want of memory; run again to go on, with fewer "
+                "processes or rows per shard"
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+_work: Work | None = None
+"""In a worker process: what to do with every part."""
+
+
+def _begin(model: bytes, filling: dict[str, Any]) -> None:
+    """Make a worker process ready."""
+    global _work
+    # An interrupt goes to all processes of a terminal; the first one tells the others to stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _work = Work.from_bytes(model, filling)
+
+
+def _end_with_parent() -> None:
+    """Leave when the first process is gone, even if it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _fill(first_row: int, batch: bytes) -> bytes:
+    if _work is None:
+        raise RuntimeError("this process has no work; it must be started by Local.run")
+    return batch_to_bytes(_work((first_row, batch_from_bytes(batch))))

@@ -1,0 +1,173 @@
+"""Ray: actors that hold the model, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from vfg.bigtable.engines.base import Part, Work, batch_from_bytes, batch_to_bytes
+from vfg.imputation.checks import check_count
+from vfg.utils.extras import needs
+
+T = TypeVar("T")
+
+AHEAD = 2
+"""How many parts every actor has at once: one to work on, one waiting."""
+RETRIES = 3
+"""How often an actor that died is started again, and its part with it."""
+
+
+@dataclass(frozen=True)
+class Ray:
+    """Parts are filled by actors of Ray, which read the model once.
+
+    A cluster that this process is connected to already is used and left alone; otherwise one is
+    started, or connected to, and left again. On a cluster, every machine needs vfg in the same
+    version; the files are read and written by this process alone.
+
+    Args:
+        processes: how many actors, each with one processor.
+        address: of a cluster, such as `"auto"` or `"ray://host:10001"`; None takes the one that the
+            environment variable `RAY_ADDRESS` names, or else starts one here.
+
+    Raises:
+        ValueError: for a number of processes below 1.
+    """
+
+    processes: int = 1
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        check_count("processes", self.processes)
+
+    def run(self, work: Work, parts: Iterable[Part]) -> Iterator[Any]:
+        """The filled record batches of the parts, in their order.
+
+        Args:
+            work: what to do with every part.
+            parts: the table in pieces.
+
+        Raises:
+            ImportError: if Ray is not installed.
+            RuntimeError: if an actor died again and again.
+        """
+        ray = _imported()
+        with _connected(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
+            actors = _actors(self.processes)
+            held = [ray.put(work.to_bytes())]
+            waiting: deque[Any] = deque()
+            try:
+                for turn, (first_row, batch) in enumerate(parts):
+                    actor = actors[turn % len(actors)]
+                    waiting.append(actor.fill.remote(held, first_row, batch_to_bytes(batch)))
+                    if len(waiting) >= AHEAD * len(actors):
+                        yield batch_from_bytes(ray.get(waiting.popleft()))
+                while waiting:
+                    yield batch_from_bytes(ray.get(waiting.popleft()))
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+            except ray.exceptions.RayError as error:
+                raise RuntimeError(
+                    f"Ray gave up on a part ({type(error).__name__}); run again to go on"
+                ) from error
+
+    def together(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in all processes at once, joined by `torch.distributed`.
+
+        Inside, `vfg.fit` and the fit of tables share their work as they do under torchrun. If a
+        process dies, all begin again; a function that keeps a checkpoint on a common disk, as
+        `vfg.fit(checkpoint=)` does, then goes on from there.
+
+        Args:
+            function: to call; what it raises first is raised here.
+            arguments: of it; anything that can be pickled.
+
+        Returns:
+            What the first process returned.
+
+        Raises:
+            ImportError: if Ray is not installed.
+            RuntimeError: if processes died again and again.
+        """
+        _imported()
+        from vfg.bigtable.engines.process_group import WorkerDiedError, run_once
+
+        with _connected(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
+            for _ in range(RETRIES + 1):
+                with suppress(WorkerDiedError):
+                    return run_once(self.processes, function, arguments)
+        raise RuntimeError(
+            f"a worker of Ray died {RETRIES + 1} times, perhaps for want of memory; nothing was "
+            "written; use fewer workers on a machine, or look at Ray's logs"
+        )
+
+
+class Filler:
+    """What an actor does: it reads the model once and fills parts."""
+
+    def __init__(self) -> None:
+        self.work: Work | None = None
+
+    def fill(self, held: list[Any], first_row: int, batch: bytes) -> bytes:
+        """The filled batch of a part.
+
+        Args:
+            held: where the work is kept; an actor that was started again finds it there too.
+            first_row: the position of the part in the whole table.
+            batch: the bytes of the part.
+        """
+        if self.work is None:
+            import ray
+
+            self.work = Work.from_bytes(*ray.get(held[0]))
+        return batch_to_bytes(self.work((first_row, batch_from_bytes(batch))))
+
+
+def _imported() -> Any:
+    """Ray, with more patience than its own for a machine that is busy."""
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
+    with needs("ray"):
+        import ray
+    return ray
+
+
+def _actors(number: int) -> list[Any]:
+    import ray
+
+    kind = ray.remote(num_cpus=1, max_restarts=RETRIES, max_task_retries=RETRIES)(Filler)
+    return [kind.remote() for _ in range(number)]
+
+
+@contextmanager
+def _connected(address: str | None, processes: int) -> Iterator[None]:
+    """A connection to a cluster: the one there is, or our own for as long as it is needed."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        # Ray counts processors by itself; where it counts fewer than asked for, actors would wait.
+        ray.init(
+            address=address,
+            num_cpus=processes if address is None else None,
+            include_dashboard=False if address is None else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ImportError, ValueError, OSError):
+        raise
+    except Exception as error:  # Ray raises bare ones
+        reason = " ".join(str(error).split())
+        raise RuntimeError(
+            f"Ray did not start ({reason}); try again, or start a cluster"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,0 +1,252 @@
+"""One pure function from a record batch with gaps to a filled one, whatever engine calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from vfg.imputation.checks import SEEDS, check_count, check_share
+from vfg.imputation.filling import MissingCells
+from vfg.imputation.table_model import TableModel
+from vfg.inference.variables import central_levels
+from vfg.tables.frames import listed
+from vfg.tables.frames import open_table as opened
+from vfg.tables.schema import FITTING
+from vfg.tables.specs import Boolean, ColumnSpec, Continuous, Date, Integer
+from vfg.utils.extras import needs
+
+with needs("table"):
+    import pyarrow as pa
+
+DRAW = "draw"
+"""The column that counts the draws of a row."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What to write in the gaps of a table, and what to say about it.
+
+    Args:
+        draws: how many times every row is written, each time with other joint draws of its gaps,
+            and with a column `draw` that counts from 1; None writes the row once with what is
+            expected.
+        level: of central intervals whose ends are added as columns `<name>_low` and `<name>_high`
+            for every column of numbers or dates that the model knows; None for no intervals.
+        flag: whether to add a column `<name>_filled` of truth values for every column that the
+            model knows.
+        seed: of the draws.
+
+    Raises:
+        ValueError: for draws below 1, a level outside (0, 1), or both at once.
+
+    Example:
+        >>> Filling(draws=5).draws
+        5
+    """
+
+    draws: int | None = None
+    level: float | None = None
+    flag: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.draws is not None:
+            check_count("draws", self.draws)
+        if self.level is not None:
+            check_share("level", self.level)
+        if self.draws is not None and self.level is not None:
+            raise ValueError("draws and level exclude each other; intervals need no draws written")
+        if not 0 <= self.seed < SEEDS:
+            raise ValueError(f"seed must be from 0 to {SEEDS - 1}, but is {self.seed}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings, ready for JSON."""
+        return asdict(self)
+
+
+def filled_batch(
+    model: TableModel, batch: Any, first_row: int = 0, filling: Filling | None = None
+) -> Any:
+    """Fill the gaps of a part of a table.
+
+    Rows do not influence each other, and a row's result follows from its cells, its position in the
+    whole table, the model and the settings alone: the same bits come out however a table is cut (on
+    one kind of machine, with one number of threads). Observed cells, columns that the model does
+    not know, order and types stay as they are. Columns without any observed cell in fitting keep
+    their gaps.
+
+    Args:
+        model: a fitted one: `VFGImputer.model_`, or what `vfg.load` returns.
+        batch: a `pyarrow.RecordBatch` with the columns of the model, in any order, among others.
+        first_row: the position of its first row in the whole table.
+        filling: what to write; None for what is expected.
+
+    Returns:
+        A record batch with the schema that `filled_schema` tells.
+
+    Raises:
+        ValueError: for a column that is missing, or that holds what it did not in fitting.
+
+    Example:
+        >>> from vfg.sklearn import VFGImputer
+        >>> table = pa.table({"a": [1.0, 2.0, 3.0, 4.0], "b": [2.0, 4.0, None, 8.0]})
+        >>> model = VFGImputer(bend=False, random_state=0).fit(table).model_
+        >>> batch = pa.record_batch({"b": [None, 4.0], "id": ["x", "y"], "a": [2.0, 2.0]})
+        >>> [round(cell) for cell in filled_batch(model, batch)["b"].to_pylist()]
+        [4, 4]
+    """
+    chosen = Filling() if filling is None else filling
+    schema = filled_schema(model, batch.schema, chosen)
+    if not batch.num_rows:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    part = _Part(model, batch, first_row, schema)
+    columns = part.drawn(chosen) if chosen.draws is not None else part.expected(chosen)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None) -> Any:
+    """The schema of what `filled_batch` returns.
+
+    Args:
+        model: the fitted model.
+        schema: of the table with gaps.
+        filling: what to write; None for what is expected.
+
+    Raises:
+        ValueError: for a column that is missing, that holds what it did not in fitting, or whose
+            name one of the added columns would have.
+    """
+    chosen = Filling() if filling is None else filling
+    names = known_names(model, schema.names)
+    specs = dict(zip(names, model.encoding.schema.values(), strict=True))
+    _check_kinds(model, schema, names)
+    fields = [_typed(field, specs) for field in schema]
+    added = []
+    if chosen.level is not None:
+        kinds = {field.name: field.type for field in fields}
+        for name in _measured(model, names):
+            added += [pa.field(f"{name}_{end}", kinds[name]) for end in ("low", "high")]
+    if chosen.flag:
+        added += [pa.field(f"{name}_filled", pa.bool_()) for name in names]
+    if chosen.draws is not None:
+        added.append(pa.field(DRAW, pa.int32()))
+    taken = [field.name for field in added if field.name in schema.names]
+    if taken:
+        raise ValueError(f"the table has a column {listed(taken)} already; rename it")
+    return pa.schema([*fields, *added], metadata=None)
+
+
+def known_names(model: TableModel, names: Sequence[str]) -> list[str]:
+    """The columns of a table that a model knows, in the model's order.
+
+    Args:
+        model: the fitted model; if it was fitted to a table without names, columns go by position.
+        names: the columns of the table.
+
+    Raises:
+        ValueError: if columns are missing.
+    """
+    return [names[place] for place in model.places(names)]
+
+
+class _Part:
+    """A part of a table, encoded once."""
+
+    def __init__(self, model: TableModel, batch: Any, first_row: int, schema: Any) -> None:
+        self.model, self.batch = model, batch
+        self.names = known_names(model, batch.schema.names)
+        self.types = {name: schema.field(name).type for name in self.names}
+        arrays = [_typed_column(batch.column(name), self.types[name]) for name in self.names]
+        table = opened(pa.table(arrays, names=self.names), model.encoding.missing_values)
+        self.cells = MissingCells(model, table, first_row)
+
+    def expected(self, filling: Filling) -> list[Any]:
+        """All columns with what is expected, then what the settings add."""
+        columns = self._with_others(self._filled(self.cells.means()))
+        if filling.level is not None:
+            ends = self.cells.quantiles(central_levels(filling.level), filling.seed)
+            low, high = (self._filled(end) for end in ends)
+            for name in _measured(self.model, self.names):
+                columns += [low[name], high[name]]
+        return columns + (self._flags() if filling.flag else [])
+
+    def drawn(self, filling: Filling) -> list[Any]:
+        """All columns, every row as often as there are draws, one after the other."""
+        number = filling.draws or 1
+        draws = self.cells.draws(number, filling.seed)
+        tables = [
+            pa.record_batch(self._with_others(self._filled(one)), self._names()) for one in draws
+        ]
+        rows = self.batch.num_rows
+        order = np.arange(number * rows).reshape(number, rows).T.ravel()
+        columns = pa.Table.from_batches(tables).combine_chunks().take(order).columns
+        found = [column.combine_chunks() for column in columns]
+        if filling.flag:
+            found += [flags.take(order % rows) for flags in self._flags()]
+        return [*found, pa.array(order // rows + 1, pa.int32())]
+
+    def _filled(self, matrix: Tensor) -> dict[str, Any]:
+        """The columns that the model knows, by name, filled from a matrix."""
+        table = self.cells.filled(matrix)
+        return {
+            name: _one_piece(_typed_column(table.column(place), self.types[name]))
+            for place, name in enumerate(self.names)
+        }
+
+    def _with_others(self, filled: dict[str, Any]) -> list[Any]:
+        names = self._names()
+        return [filled.get(name, self.batch.column(k)) for k, name in enumerate(names)]
+
+    def _flags(self) -> list[Any]:
+        missing = self.cells.missing
+        kept = [part.empty for part in self.model.encoding.parts.values()]
+        return [pa.array(missing[:, k] & (not empty), pa.bool_()) for k, empty in enumerate(kept)]
+
+    def _names(self) -> list[str]:
+        return list(self.batch.schema.names)
+
+
+def _typed_column(column: Any, kind: Any) -> Any:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _one_piece(column: Any) -> Any:
+    merged = column.combine_chunks()
+    # Columns in many pieces keep several only if their texts are too long for one.
+    return merged.chunk(0) if isinstance(merged, pa.ChunkedArray) else merged
+
+
+def _measured(model: TableModel, names: Sequence[str]) -> list[str]:
+    """Columns of numbers and dates, for which intervals mean something."""
+    specs = model.encoding.schema.values()
+    kinds = Continuous | Integer | Date
+    return [name for name, spec in zip(names, specs, strict=True) if isinstance(spec, kinds)]
+
+
+def _typed(field: Any, specs: dict[str, ColumnSpec]) -> Any:
+    """A field, with the type that its column needs once a cell of it is filled."""
+    if field.name not in specs or not pa.types.is_null(field.type):
+        return field
+    spec = specs[field.name]
+    categories = getattr(spec, "categories", None)
+    if categories:
+        return field.with_type(pa.array(list(categories)).type)
+    kinds = {Continuous: pa.float64(), Integer: pa.int64(), Boolean: pa.bool_()}
+    return field.with_type(kinds.get(type(spec), pa.timestamp("us")))
+
+
+def _check_kinds(model: TableModel, schema: Any, names: Sequence[str]) -> None:
+    """Refuse columns whose type cannot hold what the model learned of them."""
+    empty = pa.schema([schema.field(name) for name in names]).empty_table()
+    columns = opened(empty, model.encoding.missing_values)
+    for place, (name, spec) in enumerate(zip(names, model.encoding.schema.values(), strict=True)):
+        storage = columns.column(place).storage
+        if not isinstance(spec, FITTING[storage]):
+            raise ValueError(
+                f"the column {name!r} was {spec.name} in fitting, but now holds "
+                f"{schema.field(name).type}; convert it, or mark the cells that do not fit as gaps"
+            )

@@ -1,0 +1,263 @@
+"""Filling tables larger than memory, shard by shard."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+
+from vfg.bigtable.engines import Engine, Work, engine_named
+from vfg.bigtable.fill_batch import Filling, filled_schema, known_names
+from vfg.bigtable.formats import SUFFIXES, kind_of, known_format
+from vfg.bigtable.job import JobFolder, job_folder, pieces_of
+from vfg.bigtable.source import Place, Source, open_table
+from vfg.bigtable.writing import Sink, write_table
+from vfg.imputation.checks import check_count
+from vfg.imputation.imputer import VFGImputer
+from vfg.imputation.table_model import TableModel
+from vfg.modelfile import load
+from vfg.training.checkpoint import fingerprint
+from vfg.utils.extras import needs
+
+with needs("table"):
+    import pyarrow as pa
+
+SHARD_ROWS = 65_536
+"""How many rows are filled and written together, unless told otherwise."""
+
+_T = TypeVar("_T")
+Model: TypeAlias = TableModel | VFGImputer | str | os.PathLike[str]
+"""A fitted model, a fitted imputer, or the file of one."""
+Progress: TypeAlias = Callable[[int, int], None]
+"""Is told how many rows are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Imputed:
+    """What a job did.
+
+    Args:
+        rows: of the table.
+        found: how many of them an earlier run had done.
+        seconds: that it took.
+    """
+
+    rows: int
+    found: int
+    seconds: float
+
+
+def impute(
+    source: Source | Place | Sequence[Place],
+    model: Model,
+    target: str | os.PathLike[str],
+    *,
+    filling: Filling | None = None,
+    shard_rows: int = SHARD_ROWS,
+    format: str | None = None,
+    engine: str | Engine = "local",
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> Imputed:
+    """Fill the gaps of a table of any size, in memory that does not grow with it.
+
+    A target whose name has a suffix of a table file, and `"-"`, is one file, which appears as a
+    whole or not at all. Any other target is a folder of shards `part-00000.parquet`, …, with a
+    `_manifest.json`: each shard appears as a whole. A job that was interrupted goes on where it was
+    if it is started again; a file of more than one shard has its pieces in a hidden folder beside
+    it until it is whole. What is in a shard depends on the rows, the model and `filling` alone,
+    whatever the engine and the number of processes.
+
+    Args:
+        source: a table, or what `open_table` takes.
+        model: a fitted model or imputer, or its file.
+        target: a file, a folder, or `"-"` for standard output.
+        filling: draws, intervals, flags and seed; None for what is expected.
+        shard_rows: how many rows are filled, and written to one shard, at a time.
+        format: of the target; None reads it off its suffix, shards being Parquet.
+        engine: `"local"`, `"ray"`, or one that was set up.
+        processes: how many work at once, each with one thread.
+        progress: is told how many rows are done, and how many there are.
+
+    Returns:
+        Numbers of rows, and the time it took.
+
+    Raises:
+        ValueError: for tables that cannot be read or do not fit the model; for a folder that holds
+            another job, or the same with a changed input, model or option.
+        BlockingIOError: if another job is writing to the folder.
+        OSError: if the target cannot be written.
+    """
+    check_count("shard_rows", shard_rows)
+    known = as_model(model)
+    table = _without_others(source if isinstance(source, Source) else open_table(source), known)
+    job = _Job(
+        table,
+        Work(known, Filling() if filling is None else filling),
+        shard_rows,
+        engine_named(engine, processes=processes) if isinstance(engine, str) else engine,
+        progress or (lambda done, of: None),
+    )
+    begun = time.monotonic()
+    if is_one_file(target):
+        found = job.into_file(target, format)
+    else:
+        found = job.into_folder(Path(target), known_format(format or "parquet"))
+    return Imputed(table.rows, found, time.monotonic() - begun)
+
+
+def is_one_file(target: str | os.PathLike[str]) -> bool:
+    """Whether a target is one file rather than a folder of shards.
+
+    Example:
+        >>> is_one_file("filled.csv.gz"), is_one_file("-"), is_one_file("filled")
+        (True, True, False)
+    """
+    if str(target) == "-":
+        return True
+    try:
+        kind_of(target)
+    except ValueError:
+        return False
+    return not Path(target).is_dir()
+
+
+def as_model(model: Model) -> TableModel:
+    """The fitted model that something stands for.
+
+    Raises:
+        TypeError: for what is no model of a table.
+    """
+    found: Any = load(model) if isinstance(model, str | os.PathLike) else model
+    if isinstance(found, VFGImputer):
+        found = getattr(found, "model_", found)
+    if not isinstance(found, TableModel):
+        raise TypeError(
+            f"tables are filled by a fitted VFGImputer or its file, but this is a "
+            f"{type(found).__name__} that is neither"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _Job:
+    source: Source
+    work: Work
+    shard_rows: int
+    engine: Engine
+    progress: Progress
+
+    def into_file(self, target: str | os.PathLike[str], format: str | None) -> int:
+        """The number of rows that were done already."""
+        if str(target) == "-" or len(self._sizes) < 2:
+            with _closing(self._all()) as batches:
+                write_table(batches, self._schema, target, format=format)
+            return 0
+        with pieces_of(Path(target), self._described(kind_of(target, format).format)) as place:
+            names = [f"piece-{shard:05d}" for shard in range(len(self._sizes))]
+            found = self._finished(place, names, lambda name, batch: place.keep_piece(name, batch))
+            write_table(place.pieces(names), self._schema, target, format=format)
+        return found
+
+    def _all(self) -> Iterator[Any]:
+        done = 0
+        with _closing(self.filled(())) as results:
+            for shard, batch in results:
+                yield batch
+                done += self._sizes[shard]
+                self.progress(done, self.source.rows)
+
+    def into_folder(self, folder: Path, format: str) -> int:
+        """The number of rows that were done already."""
+        schema = self._schema
+
+        def write(name: str, batch: Any) -> None:
+            with Sink(folder / name, schema) as sink:
+                sink.write(batch)
+
+        with job_folder(folder, self._described(format)) as place:
+            names = [self._name(shard, format) for shard in range(len(self._sizes))]
+            found = self._finished(place, names, write)
+            place.finish(self.source.rows)
+        return found
+
+    def _finished(
+        self, place: JobFolder, names: list[str], write: Callable[[str, Any], None]
+    ) -> int:
+        """Fill and write all shards that are not done yet; the number of rows of the others."""
+        known = {shard: None for shard, name in enumerate(names) if place.has(name)}
+        done = found = sum(self._sizes[shard] for shard in known)
+        self.progress(done, self.source.rows)
+        with _closing(self.filled(known)) as results:
+            for shard, batch in results:
+                write(names[shard], batch)
+                place.finish_shard(names[shard], batch.num_rows)
+                done += self._sizes[shard]
+                self.progress(done, self.source.rows)
+        return found
+
+    def filled(self, known: Container[int]) -> Iterator[tuple[int, Any]]:
+        """The filled batches of the shards that are not known yet, with their numbers."""
+        shards: list[int] = []
+
+        def parts() -> Iterator[tuple[int, Any]]:
+            for shard, batch in enumerate(self.source.batches(self.shard_rows)):
+                if shard not in known:
+                    shards.append(shard)
+                    yield shard * self.shard_rows, batch
+
+        with _closing(self.engine.run(self.work, parts())) as results:
+            for batch in results:
+                yield shards.pop(0), batch
+
+    @property
+    def _schema(self) -> Any:
+        return filled_schema(self.work.model, self.source.schema, self.work.filling)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """How many rows every shard has."""
+        rows, size = self.source.rows, self.shard_rows
+        return [min(size, rows - first) for first in range(0, rows, size)]
+
+    @staticmethod
+    def _name(shard: int, format: str) -> str:
+        suffix = next(suffix for suffix, known in SUFFIXES.items() if known == format)
+        return f"part-{shard:05d}{suffix}"
+
+    def _described(self, format: str) -> dict[str, Any]:
+        from vfg import __version__
+
+        model = self.work.model
+        return {
+            "input": self.source.fingerprint(),
+            "model": fingerprint(model.to_dict(), dict(model.state_dict())),
+            "filling": self.work.filling.to_dict(),
+            "shard_rows": self.shard_rows,
+            "format": format,
+            "versions": [__version__, str(torch.__version__), pa.__version__],
+        }
+
+
+@contextmanager
+def _closing(results: Iterator[_T]) -> Iterator[Iterator[_T]]:
+    """Whoever works on the results stops when the block ends, not when somebody cleans up."""
+    try:
+        yield results
+    finally:
+        close = getattr(results, "close", None)
+        if close is not None:
+            close()
+
+
+def _without_others(source: Source, model: TableModel) -> Source:
+    """The source, with the columns that the model does not know left as the text that they are."""
+    known = dict.fromkeys(known_names(model, source.names))
+    return source.leaving([name for name in source.names if name not in known])

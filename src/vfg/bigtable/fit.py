@@ -1,0 +1,302 @@
+"""Learning from tables larger than memory: one pass for ranges, categories and a fair sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from vfg.bigtable.engines.process_group import process_group
+from vfg.bigtable.fill_batch import known_names
+from vfg.bigtable.source import Place, Source, open_table
+from vfg.bigtable.statistics import Statistics
+from vfg.bigtable.streaming_em import Rows, fit_linear_to_all
+from vfg.bigtable.type_inference import common_schema, widen_table
+from vfg.imputation.checks import as_seed, check_count
+from vfg.imputation.imputer import VFGImputer
+from vfg.imputation.plan import MOST_ROWS
+from vfg.modelfile import dumps
+from vfg.tables.cells import Array
+from vfg.tables.frames import listed
+from vfg.tables.schema import Schema
+from vfg.tables.specs import Categorical, ColumnSpec
+from vfg.utils.extras import needs
+
+with needs("table"):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+MOST_CELLS = 50_000_000
+"""How many cells are kept in memory to learn from, at most; wide tables keep fewer rows."""
+ROWS_AT_ONCE = 65_536
+
+
+def fit(
+    source: Source | Place | Sequence[Place],
+    imputer: VFGImputer | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    rows: int = MOST_ROWS,
+    every_row: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> VFGImputer:
+    r"""Fit an imputer to a table of any size, in memory that does not grow with it.
+
+    A table of at most `rows` rows is read as a whole, and the result is that of `VFGImputer.fit`.
+    Of a larger one the imputer would learn from so many rows drawn at random anyway; here they are
+    drawn in one pass over the table, each row with the same chance, those without any observed cell
+    left out. From all rows come the ranges that filled numbers and dates keep to, and the
+    categories of text (of columns with at most 10,000); from the drawn rows alone come means,
+    deviations and code points, so categories that no drawn row has are known but never filled in.
+
+    Processes that torchrun or `vfg.bigtable.engines.ray.Ray.together` started share the work of `every_row`;
+    all else happens in each of them, with the same result.
+
+    Args:
+        source: a table, or what `open_table` takes.
+        imputer: the settings; it stays unfitted. None for the usual ones.
+        columns: what to learn, by name; None for all columns.
+        rows: how many rows to keep, at most; fewer are kept of tables with very many columns.
+        every_row: whether the linear model then learns from all rows of the table, in further
+            passes over it.
+        progress: is told how many rows were read.
+
+    Returns:
+        A fitted imputer.
+
+    Raises:
+        ValueError: for tables that cannot be read, unknown columns, or no rows.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with open(f"{folder}/table.csv", "w") as file:
+        ...         _ = file.write("a,b\n" + "".join(f"{k},{2 * k}\n" for k in range(50)))
+        ...     imputer = fit(f"{folder}/table.csv", VFGImputer(bend=False, random_state=0))
+        >>> imputer.transform(pa.table({"a": [10, 20], "b": [None, 40]}))["b"].null_count
+        0
+    """
+    check_count("rows", rows)
+    table = source if isinstance(source, Source) else open_table(source)
+    names = chosen_columns(table.names, columns)
+    # Columns that are not learned from may hold anything.
+    table = table.leaving([name for name in table.names if name not in dict.fromkeys(names)])
+    learner: VFGImputer = VFGImputer() if imputer is None else clone(imputer)
+    settings = learner.get_params(deep=False)
+    survey = Survey(
+        names,
+        size=min(rows, max(MOST_CELLS // len(names), 1)),
+        seed=as_seed(learner.random_state),
+        marker=learner.missing_values,
+        progress=progress,
+    )
+    sample, statistics = survey.run(table)
+    if not sample.seen:
+        raise ValueError("the table has no rows to learn from")
+    if sample.seen > sample.size:
+        learner.set_params(**_settings(learner, sample.table, statistics))
+    learner.fit(sample.table)
+    if every_row:
+        with process_group() as world:
+            known = known_names(learner.model_, names)
+            fit_linear_to_all(Rows(table, known, learner.model_, world))
+    learner.set_params(**settings)
+    return learner
+
+
+def fit_files(
+    files: Sequence[tuple[str, str]],
+    imputer: VFGImputer,
+    columns: Sequence[str] | None,
+    every_row: bool,
+) -> tuple[bytes, dict[str, Any] | None]:
+    """The bytes and history of a model fitted to files, for processes that work together.
+
+    Args:
+        files: their paths and formats.
+        imputer: the settings.
+        columns: what to learn, by name; None for all columns.
+        every_row: as in `fit`.
+    """
+    parts = [open_table(path, format=format) for path, format in files]
+    source = Source([file for part in parts for file in part.files])
+    model = fit(source, imputer, columns=columns, every_row=every_row).model_
+    history = None if model.history is None else model.history.to_dict()
+    return dumps(model), history
+
+
+def chosen_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+    """The columns to learn, in the order of the table.
+
+    Raises:
+        ValueError: for columns that the table lacks, or none at all.
+
+    Example:
+        >>> chosen_columns(["a", "b", "c"], ["c", "a"])
+        ['a', 'c']
+    """
+    if wanted is None:
+        return list(names)
+    unknown = [name for name in wanted if name not in names]
+    if unknown or not wanted:
+        raise ValueError(
+            f"there is no column {listed(unknown) or 'to learn'}; there are {listed(list(names))}"
+        )
+    return [name for name in names if name in dict.fromkeys(wanted)]
+
+
+@dataclass(frozen=True)
+class Survey:
+    r"""A pass over some columns of a table that draws a sample and computes statistics.
+
+    Args:
+        names: of the columns.
+        size: how many rows are sampled, at most.
+        seed: of the sample.
+        marker: of missing values besides null and NaN, as `missing_values` of `VFGImputer`.
+        progress: is told how many rows were read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with open(f"{folder}/table.csv", "w") as file:
+        ...         _ = file.write("a,b\n1,x\n2.5,y\n")
+        ...     sample, statistics = Survey(["a"], 10, 0).run(open_table(f"{folder}/table.csv"))
+        >>> sample.table["a"].to_pylist(), statistics.ranges
+        ([1.0, 2.5], {'a': (1.0, 2.5)})
+    """
+
+    names: list[str]
+    size: int
+    seed: int
+    marker: Any = None
+    progress: Callable[[int], None] | None = None
+
+    def run(self, source: Source) -> tuple[Sample, Statistics]:
+        """The sample and the statistics of a table.
+
+        The same pass infers the types of CSV files. If a column turns out to be text after cells of
+        it were read as numbers or dates, the table is read a second time in its final types.
+
+        Args:
+            source: the table.
+
+        Raises:
+            ValueError: for tables that cannot be read.
+        """
+        batches = source.scan()
+        try:
+            return self._gather(batches)
+        except pa.ArrowInvalid:
+            for _ in batches:  # types are inferred from the remaining rows too
+                pass
+            return self._gather(source.batches(ROWS_AT_ONCE))
+
+    def _gather(self, batches: Iterator[Any]) -> tuple[Sample, Statistics]:
+        sample, statistics = Sample(self.size, self.seed), Statistics(self.marker)
+        schema: Any = None
+        for batch in batches:
+            chosen = batch.select(self.names)
+            schema = chosen.schema if schema is None else common_schema(schema, chosen.schema)
+            widest = widen_table(chosen, schema)
+            statistics.add(widest)
+            sample.add(widest)
+            if self.progress is not None:
+                self.progress(sample.seen)
+        return sample, statistics
+
+
+class Sample:
+    """Rows of a stream, each with the same chance of being kept.
+
+    Every row draws a number, and those with the least numbers are kept, in their order; rows
+    without any observed cell only if there are too few others. Which rows are kept does not depend
+    on how the stream is cut. A column may have a wider type in a later batch; see `types.widen`.
+
+    Args:
+        size: how many rows are kept, at most.
+        seed: of the numbers.
+
+    Example:
+        >>> sample = Sample(2, seed=0)
+        >>> sample.add(pa.record_batch({"a": [1, 2, None, 4]}))
+        >>> sample.seen, sample.table.num_rows
+        (4, 2)
+    """
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.size = size
+        self.seen = 0
+        self._numbers = np.random.Generator(np.random.Philox(key=seed))
+        self._draws: Array = np.zeros(0)
+        self._kept: Any = None
+
+    def add(self, batch: Any) -> None:
+        """Take the next rows of the stream into account."""
+        self.seen += batch.num_rows
+        draws = self._numbers.random(batch.num_rows) + ~_knows_something(batch)
+        chosen = np.flatnonzero(draws < self._limit)
+        part = pa.Table.from_batches([batch]).take(chosen)
+        kept = [] if self._kept is None else [widen_table(self._kept, part.schema)]
+        self._kept = pa.concat_tables([*kept, part])
+        self._draws = np.concatenate([self._draws, draws[chosen]])
+        if len(self._draws) > 2 * self.size:
+            self._prune()
+
+    @property
+    def table(self) -> Any:
+        """The rows that are kept, as a `pyarrow.Table`."""
+        self._prune()
+        return self._kept
+
+    @property
+    def _limit(self) -> float:
+        """The greatest number that may still be among the least."""
+        if len(self._draws) < self.size:
+            return 2.0
+        return float(np.partition(self._draws, self.size - 1)[self.size - 1])
+
+    def _prune(self) -> None:
+        if len(self._draws) > self.size:
+            chosen = np.sort(np.argpartition(self._draws, self.size)[: self.size])
+            self._kept, self._draws = self._kept.take(chosen), self._draws[chosen]
+        self._kept = self._kept.unify_dictionaries().combine_chunks()
+
+
+def _knows_something(batch: Any) -> Array:
+    known = np.zeros(batch.num_rows, dtype=bool)
+    for column in batch.columns:
+        known |= ~pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
+    return known
+
+
+def _settings(learner: VFGImputer, sample: Any, statistics: Statistics) -> dict[str, Any]:
+    """Kinds and bounds of the columns, with what all rows say about them."""
+    given: Mapping[Any, Any] = {} if learner.schema is None else learner.schema
+    inferred = Schema.infer(sample, dict(given), missing_values=learner.missing_values)
+    kinds = {
+        str(name): _with_all(spec, statistics.categories(str(name)))
+        for name, spec in inferred.items()
+    }
+    wanted = learner.bounds or {}
+    bounds = {
+        name: _narrowed(wanted.get(name) or getattr(kinds[name], "bounds", None), found)
+        for name, found in statistics.bounds(kinds).items()
+    }
+    return {"schema": kinds, "bounds": {**wanted, **bounds}}
+
+
+def _narrowed(wanted: Any, found: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The bounds that a user wants, with the ends of the range where they are open."""
+    low, high = wanted or (None, None)
+    return (found[0] if low is None else low, found[1] if high is None else high)
+
+
+def _with_all(spec: ColumnSpec, categories: tuple[str, ...] | None) -> ColumnSpec:
+    """A kind with the categories of all rows, after those that it has."""
+    if not isinstance(spec, Categorical) or categories is None:
+        return spec
+    return Categorical(tuple(dict.fromkeys([*(spec.categories or ()), *categories])))

@@ -1,0 +1,243 @@
+"""A folder that a job writes a table to, piece after piece, and from which it can go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vfg.bigtable.engines.base import batch_from_bytes, batch_to_bytes
+from vfg.bigtable.writing import UNFINISHED
+from vfg.utils.files import write_atomically
+
+MANIFEST = "_manifest.json"
+"""Names that begin so are no data to those who read a folder of Parquet files."""
+LOCK = ".lock"
+VERSION = 1
+"""The layout of manifests."""
+
+CHANGED = {
+    "input": "the input has changed",
+    "model": "the model is another one",
+    "filling": "the options are other ones",
+    "shard_rows": "the number of rows per shard is another one",
+    "format": "the format is another one",
+    "versions": "vfg, torch or pyarrow has another version",
+}
+"""What is wrong when an entry of a manifest differs."""
+
+
+@dataclass
+class Manifest:
+    """What a job is, and which of its shards are done.
+
+    Args:
+        job: what identifies it: the digests of input and model, the options, versions.
+        shards: the number of rows of every finished shard, by the name of its file.
+        rows: how many rows there are in all, once known: the job is done.
+    """
+
+    job: dict[str, Any]
+    shards: dict[str, int] = field(default_factory=dict)
+    rows: int | None = None
+
+    def to_json(self) -> bytes:
+        """The manifest as text."""
+        described = {"version": VERSION, "job": self.job, "rows": self.rows, "shards": self.shards}
+        return (json.dumps(described, indent=1) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, path: Path) -> Manifest:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: for anything that `to_json` did not write.
+        """
+        try:
+            found = json.loads(data)
+            if found["version"] != VERSION:
+                raise ValueError(f"version {found['version']}")
+            shards = {str(name): int(rows) for name, rows in found["shards"].items()}
+            return cls(dict(found["job"]), shards, found["rows"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{path} is no manifest that can be read ({error!r}); name another folder, or "
+                "remove this one"
+            ) from error
+
+
+class JobFolder:
+    """A folder that belongs to one job; use it in a `with` statement, by `job_folder`.
+
+    Args:
+        folder: where it is.
+        manifest: what is done so far.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+
+    def has(self, name: str) -> bool:
+        """Whether a shard is done."""
+        return name in self.manifest.shards and (self.folder / name).is_file()
+
+    def finish_shard(self, name: str, rows: int) -> None:
+        """Write down that a shard is done."""
+        self.manifest.shards[name] = rows
+        self._write()
+
+    def finish(self, rows: int) -> None:
+        """Write down that everything is done."""
+        self.manifest.rows = rows
+        self._write()
+
+    def keep_piece(self, name: str, batch: Any) -> None:
+        """Write a record batch to a piece, whole or not at all."""
+        write_atomically(self.folder / name, batch_to_bytes(batch))
+
+    def pieces(self, names: Iterable[str]) -> Iterator[Any]:
+        """The record batches of pieces, bit for bit."""
+        for name in names:
+            yield batch_from_bytes((self.folder / name).read_bytes())
+
+    def _write(self) -> None:
+        write_atomically(self.folder / MANIFEST, self.manifest.to_json())
+
+
+@contextmanager
+def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
+    """The folder of a job, made or gone on with, and locked against other jobs.
+
+    What an earlier run left unfinished is removed.
+
+    Args:
+        folder: where it is, or will be.
+        job: what identifies the job.
+
+    Raises:
+        ValueError: for a folder that holds something else, or another job.
+        BlockingIOError: if another process works there.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; name a folder, or remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    _check_contents(folder)
+    with locked(folder):
+        for rest in folder.glob(f"{UNFINISHED}*"):
+            rest.unlink(missing_ok=True)
+        opened = JobFolder(folder, _manifest(folder, job))
+        opened._write()
+        yield opened
+
+
+@contextmanager
+def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
+    """A hidden folder for the pieces of one file, made or gone on with, and removed at the end.
+
+    If the block fails, the folder stays as soon as it has a piece, for the job to go on from.
+
+    Args:
+        target: the file.
+        job: what identifies the job.
+
+    Raises:
+        ValueError: if the folder holds the pieces of another job.
+        BlockingIOError: if another process works there.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as name:
+        ...     with pieces_of(Path(name, "table.csv"), {}) as place:
+        ...         print(place.folder.name)
+        ...     os.listdir(name)
+        .table.csv.pieces
+        []
+    """
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; name a file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
+    folder = target.parent / f".{target.name}.pieces"
+    made: JobFolder | None = None
+    try:
+        with job_folder(folder, job) as made:
+            yield made
+    except BaseException:
+        if made is not None and not made.manifest.shards:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """A lock that only one process has, and that ends with it, however it ends.
+
+    Args:
+        folder: what is locked.
+
+    Raises:
+        BlockingIOError: if another process has it.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as name, locked(Path(name)):
+        ...     os.listdir(name)
+        ['.lock']
+    """
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        _lock(handle, folder)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, folder: Path) -> None:
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise BlockingIOError(
+            f"another job is writing to {folder}; wait for it, or name another folder"
+        ) from error
+
+
+def _check_contents(folder: Path) -> None:
+    """Refuse a folder with files that no job of ours can have left."""
+    if (folder / MANIFEST).exists():
+        return
+    ours = (LOCK, UNFINISHED)
+    strange = sorted(path.name for path in folder.iterdir() if not path.name.startswith(ours))
+    if strange:
+        raise ValueError(
+            f"the folder {folder} is not empty ({strange[0]}) and has no {MANIFEST} of a job to go "
+            "on with; name another folder"
+        )
+
+
+def _manifest(folder: Path, job: dict[str, Any]) -> Manifest:
+    path = folder / MANIFEST
+    if not path.exists():
+        return Manifest(job)
+    found = Manifest.from_json(path.read_bytes(), path)
+    # Through JSON, so that both sides have its types.
+    for key, value in json.loads(json.dumps(job)).items():
+        if found.job.get(key) != value:
+            raise ValueError(
+                f"the folder {folder} holds a job that this one cannot go on with: "
+                f"{CHANGED.get(key, key)}; name another folder, or remove it"
+            )
+    return found

@@ -1,0 +1,280 @@
+"""Tables in files, folders and pipes, read in pieces of bounded size."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+from vfg.bigtable.columnar import ArrowFile, ParquetFile, TableFile
+from vfg.bigtable.csv import CsvFile
+from vfg.bigtable.formats import Kind, kind_of, kind_of_bytes
+from vfg.bigtable.json import JsonLinesFile
+from vfg.bigtable.streams import COPY, spooled
+from vfg.bigtable.type_inference import joined
+from vfg.utils.extras import needs
+
+with needs("table"):
+    import pyarrow as pa
+
+Place: TypeAlias = str | os.PathLike[str]
+"""A file, pipe, folder of Parquet files, pattern like `part-*.csv`, or `-` for standard input."""
+
+
+class Source:
+    r"""A table that is read in pieces; made by `open_table`.
+
+    Args:
+        files: the parts of the table, one after the other.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "table.csv")
+        ...     _ = path.write_text("a,b\n1,x\n,y\n3,NA\n")
+        ...     source = open_table(path)
+        ...     source.names, source.rows, [batch.num_rows for batch in source.batches(2)]
+        (['a', 'b'], 3, [2, 1])
+    """
+
+    def __init__(self, files: Sequence[TableFile]) -> None:
+        self.files = list(files)
+
+    @cached_property
+    def schema(self) -> Any:
+        """Names and types of the columns as a `pyarrow.Schema`; text files are looked through.
+
+        Raises:
+            ValueError: for files that do not have the same columns, or columns of types that do
+                not go together.
+        """
+        first = self.files[0].schema
+        kinds = {field.name: field.type for field in first}
+        for file in self.files[1:]:
+            _check_names(self.files[0], file)
+            found = file.schema
+            for name in kinds:
+                kinds[name] = _joined(file, found.field(name), kinds[name])
+        return pa.schema([first.field(name).with_type(kind) for name, kind in kinds.items()])
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns, in order; nothing is looked through for them."""
+        return self.files[0].names
+
+    @property
+    def is_piped(self) -> bool:
+        """Whether a part came through a pipe, and can be read by this process alone."""
+        return any(file.is_piped for file in self.files)
+
+    def leaving(self, names: Sequence[str]) -> Source:
+        """The same table with some columns of text files left as the text that they are.
+
+        Both tables share what is known of the files, so types are inferred once.
+
+        Args:
+            names: of the columns; their gaps count as text too, and are written as they were read.
+        """
+        return Source([file.leaving(names) for file in self.files])
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows there are; text files are looked through for it."""
+        return sum(file.rows for file in self.files)
+
+    def batches(self, rows: int = 65_536) -> Iterator[Any]:
+        """The table in pieces of a fixed size.
+
+        Args:
+            rows: of every piece; the last one may have fewer.
+
+        Returns:
+            An iterator over `pyarrow.RecordBatch`.
+
+        Raises:
+            ValueError: for files that cannot be read, while iterating.
+        """
+        schema = self.schema
+        stored = (batch for file in self.files for batch in file.batches(schema))
+        return resized(stored, schema, rows)
+
+    def scan(self) -> Iterator[Any]:
+        """The table in pieces of any size, in one pass that also infers the types of CSV files.
+
+        A column has the type that was inferred so far from the same file. A later piece may have a
+        wider type, or another one if it comes from the next file. After the last piece, `schema`
+        and `rows` are known without another pass.
+
+        Returns:
+            An iterator over `pyarrow.RecordBatch`, each with the columns in the order of its file.
+
+        Raises:
+            ValueError: for files that cannot be read or lack a column, while iterating.
+        """
+        if not any(file.needs_inference for file in self.files):
+            yield from self.batches()
+            return
+        for file in self.files:
+            _check_names(self.files[0], file)
+            yield from file.scan()
+
+    def read(self) -> Any:
+        """The whole table in memory, as a `pyarrow.Table`."""
+        return pa.Table.from_batches(self.batches(), schema=self.schema)
+
+    def fingerprint(self) -> str:
+        """A digest of the content of all files, in order."""
+        digest = hashlib.blake2b(digest_size=20)
+        for file in self.files:
+            digest.update(file.path.stat().st_size.to_bytes(8, "little"))
+            with open(file.path, "rb") as stream:
+                while block := stream.read(COPY):
+                    digest.update(block)
+        return digest.hexdigest()
+
+
+def open_table(source: Place | Sequence[Place], *, format: str | None = None) -> Source:
+    """A table in one file or several, ready to be read in pieces.
+
+    In text files, empty cells and `NA`, `NaN`, `null` and their like are gaps. Their columns have
+    the narrowest type that holds all cells: whole numbers stay whole numbers where there are gaps,
+    numbers with leading zeros stay text.
+
+    Args:
+        source: a file, a folder of Parquet files, a pattern such as `part-*.csv`, `"-"` for
+            standard input (which is copied to a temporary file), or a sequence of these.
+        format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"` (Feather) or `"jsonl"`; None reads it off
+            the suffix, or off the first bytes of standard input. Files may be compressed, as
+            `.gz`, `.zst`, `.bz2` and `.lz4` say.
+
+    Returns:
+        The source.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: for an unknown format.
+    """
+    places = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if not places:
+        raise ValueError("a table needs at least one file, but none was given")
+    return Source([file for place in places for file in _files(place, format)])
+
+
+def resized(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
+    """Record batches of a fixed number of rows from those of any; the last one may have fewer.
+
+    Args:
+        batches: of any sizes.
+        schema: of them all.
+        rows: of every batch that comes out.
+
+    Example:
+        >>> batches = [pa.record_batch({"a": [1, 2, 3]}), pa.record_batch({"a": [4, 5]})]
+        >>> [b["a"].to_pylist() for b in resized(iter(batches), batches[0].schema, 2)]
+        [[1, 2], [3, 4], [5]]
+    """
+    if rows < 1:
+        raise ValueError(f"a batch needs at least 1 row, but {rows} were asked for")
+    waiting: list[Any] = []
+    known = 0
+    for batch in batches:
+        start = 0
+        while known + batch.num_rows - start >= rows:
+            waiting.append(batch.slice(start, rows - known))
+            start += rows - known
+            yield _merged(waiting, schema)
+            waiting, known = [], 0
+        if start < batch.num_rows:
+            waiting.append(batch.slice(start))
+            known += batch.num_rows - start
+    if waiting:
+        yield _merged(waiting, schema)
+
+
+def _merged(batches: list[Any], schema: Any) -> Any:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches, schema=schema).unify_dictionaries()
+    merged = table.combine_chunks().to_batches()
+    if len(merged) != 1:
+        raise ValueError("a batch holds more than 2 GiB of text; ask for fewer rows at a time")
+    return merged[0]
+
+
+def _files(place: Place, format: str | None) -> Iterator[TableFile]:
+    if place == "-":
+        yield _from_pipe(sys.stdin.buffer, format)
+        return
+    path = Path(place)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        with open(path, "rb") as pipe:
+            yield _from_pipe(pipe, format)
+        return
+    for part in _paths(path):
+        yield _file(part, kind_of(part, format), str(part))
+
+
+def _paths(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = sorted(part for part in path.rglob("*.parquet") if part.is_file())
+        if not found:
+            raise FileNotFoundError(f"the folder {path} holds no .parquet files")
+        return found
+    found = sorted(map(Path, glob.glob(str(path), recursive=True)))
+    if not found:
+        raise FileNotFoundError(f"there is no file {path}")
+    return [inner for one in found for inner in _paths(one)]
+
+
+def _from_pipe(pipe: BinaryIO, format: str | None) -> TableFile:
+    copy = spooled(pipe)
+    with open(copy.name, "rb") as stream:
+        kind = kind_of_bytes(stream.read(1024), format)
+    file = _file(Path(copy.name), kind, "the piped table")
+    file.keep(copy)
+    return file
+
+
+def _file(path: Path, kind: Kind, name: str) -> TableFile:
+    if kind.format == "parquet":
+        return ParquetFile(path, kind, name)
+    if kind.format == "arrow":
+        return ArrowFile(path, kind, name)
+    if kind.format == "jsonl":
+        return JsonLinesFile(path, kind, name)
+    return CsvFile(path, kind, name)
+
+
+def _check_names(first: TableFile, other: TableFile) -> None:
+    known, found = dict.fromkeys(first.names), dict.fromkeys(other.names)
+    for name in known:
+        if name not in found:
+            raise ValueError(
+                f"{other.name} lacks the column {name!r} that {first.name} has; all parts of a "
+                "table need the same columns"
+            )
+    for name in found:
+        if name not in known:
+            raise ValueError(
+                f"{other.name} has the column {name!r}, which {first.name} lacks; all parts of a "
+                "table need the same columns"
+            )
+
+
+def _joined(file: TableFile, field: Any, known: Any) -> Any:
+    wider = joined(known, field.type)
+    if wider is None and file.kind.format in ("csv", "tsv", "jsonl"):
+        return pa.string()
+    if wider is None:
+        raise ValueError(
+            f"the column {field.name!r} holds {known} before and {field.type} in {file.name}; "
+            "convert one"
+        )
+    return wider

@@ -1,0 +1,223 @@
+"""Which type a column of text holds, and which one holds the cells of two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vfg.utils.extras import needs
+
+with needs("table"):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+GAPS = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "Null")
+"""Cells of text files that stand for nothing."""
+IDENTIFIER = r"^[+-]?(0[0-9]|[0-9]{16,}$)"
+"""Digits that are names rather than numbers: with leading zeros, or too many to be kept."""
+MOMENTS = (
+    pa.date32(),
+    *(pa.timestamp(unit) for unit in ("s", "us", "ns")),
+    *(pa.timestamp(unit, "UTC") for unit in ("s", "us", "ns")),
+)
+"""Dates and times, the coarsest first."""
+TRUTHS = ("true", "True", "TRUE", "false", "False", "FALSE", None)
+"""How truth values are written; None for missing values."""
+PADDING = " \t"
+"""What is ignored around numbers and dates, as pyarrow's CSV reader does."""
+PLAIN = (pa.bool_(), pa.int64(), pa.float64(), *MOMENTS)
+"""The types of cells that are written as plain text."""
+
+
+def without_gaps(cells: Any) -> Any:
+    """Cells of text, with nulls in place of those that stand for nothing."""
+    return pc.if_else(
+        pc.is_in(cells, pa.array(GAPS, cells.type)), pa.scalar(None, cells.type), cells
+    )
+
+
+def text_type(cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN) -> Any:
+    """The narrowest type that holds all cells of text, and whatever the known type holds.
+
+    It is the type that `cast_text` finds.
+
+    Args:
+        cells: an array of strings, with nulls for missing values.
+        known: the type of the cells before these.
+        candidates: the types to try.
+
+    Example:
+        >>> (
+        ...     text_type(pa.array(["1", None, "2"]), pa.null()),
+        ...     text_type(pa.array(["1.5"]), pa.int64()),
+        ... )
+        (DataType(int64), DataType(double))
+        >>> text_type(pa.array(["007"]), pa.null())
+        DataType(string)
+    """
+    return cast_text(cells, known, candidates=candidates).type
+
+
+def cast_text(cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN) -> Any:
+    """Cast cells of text to the narrowest type that holds them, and what the known type holds.
+
+    Whole numbers are int64, other numbers float64, `true` and `false` booleans, ISO dates and times
+    are moments. Numbers with leading zeros or more digits than a float keeps are text, since they
+    are names. Spaces and tabs around numbers and dates are ignored. The values are those that
+    pyarrow's CSV reader returns for the same cells.
+
+    Args:
+        cells: an array of strings, with nulls for missing values.
+        known: the type of the cells before these.
+        candidates: the types to try.
+
+    Returns:
+        An array of the same length; its type is the one that was found.
+
+    Example:
+        >>> cast_text(pa.array([" 1", None, "2"]), pa.null()).to_pylist()
+        [1, None, 2]
+    """
+    if known == pa.string():
+        return cells
+    if cells.null_count == len(cells):
+        return pa.nulls(len(cells), known)
+    kinds = candidates if pa.types.is_null(known) else (known, *candidates)
+    casts = (_try_cast(cells, kind) for kind in kinds)
+    values = next((values for values in casts if values is not None), cells)
+    wider = joined(known, values.type)
+    try:
+        return cells if wider is None else widen(values, wider)
+    except pa.ArrowInvalid:
+        return cells
+
+
+def widen(cells: Any, kind: Any) -> Any:
+    """Cast cells to a wider type, with the same values as if their text were cast to it.
+
+    Whole numbers become floats, dates become timestamps, timestamps get a finer unit. An array of
+    type null can be cast to any type.
+
+    Args:
+        cells: an array.
+        kind: the wider type.
+
+    Raises:
+        pyarrow.ArrowInvalid: for any other pair of types, such as numbers and text, and for
+            timestamps out of range.
+
+    Example:
+        >>> widen(pa.array([1, None]), pa.float64()).to_pylist()
+        [1.0, None]
+    """
+    if cells.type == kind:
+        return cells
+    if not _keeps_values(cells.type, kind):
+        raise pa.ArrowInvalid(f"{cells.type} cannot be widened to {kind}")
+    # Large whole numbers are rounded, as they are when their text is read as floats.
+    return pc.cast(cells, kind, safe=not _is_float(kind))
+
+
+def widen_table(table: Any, schema: Any) -> Any:
+    """Cast a table or record batch to the wider types of a schema with the same names."""
+    if table.schema.equals(schema):
+        return table
+    columns = [widen(table.column(field.name), field.type) for field in schema]
+    return type(table).from_arrays(columns, schema=schema)
+
+
+def common_schema(one: Any, other: Any) -> Any:
+    """The schema that `widen_table` can cast tables of two schemas with the same names to.
+
+    Args:
+        one: the first schema; the result has its order.
+        other: the second schema.
+
+    Raises:
+        pyarrow.ArrowInvalid: if there is none, for example for numbers and text.
+
+    Example:
+        >>> one, other = pa.schema({"a": pa.int64()}), pa.schema({"a": pa.float64()})
+        >>> common_schema(one, other).field("a").type
+        DataType(double)
+    """
+    return one if one.equals(other) else pa.schema([_common_field(field, other) for field in one])
+
+
+def _common_field(field: Any, other: Any) -> Any:
+    found = other.field(field.name).type
+    wider = joined(field.type, found)
+    if wider is None or not (_keeps_values(field.type, wider) and _keeps_values(found, wider)):
+        raise pa.ArrowInvalid(f"the column {field.name!r} holds {field.type} and {found}")
+    return field.with_type(wider)
+
+
+def _keeps_values(kind: Any, wider: Any) -> bool:
+    """Whether missing values, order and values of cells stay the same in a wider type."""
+    if kind == wider or pa.types.is_null(kind):
+        return True
+    if _is_float(wider):
+        return bool(pa.types.is_integer(kind) or _is_float(kind))
+    return bool(pa.types.is_temporal(kind) and pa.types.is_timestamp(wider))
+
+
+def joined(one: Any, other: Any) -> Any:
+    """The narrowest type that holds the cells of two types; None if there is none.
+
+    Example:
+        >>> joined(pa.int64(), pa.float64()), joined(pa.int64(), pa.string())
+        (DataType(double), None)
+    """
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    for day, moment in ((one, other), (other, one)):
+        if pa.types.is_date(day) and pa.types.is_timestamp(moment) and moment.tz is None:
+            return moment
+    try:
+        found = pa.unify_schemas(
+            [pa.schema([("column", kind)]) for kind in (one, other)], promote_options="permissive"
+        )
+    except (pa.ArrowException, TypeError):
+        return None
+    return found.field(0).type
+
+
+def _try_cast(cells: Any, kind: Any) -> Any:
+    """Cast cells of text to a type; None if one of them does not have it."""
+    try:
+        # A few first: where most cells fail, trying all of them takes long.
+        pc.cast(_without_padding(_first_known(cells), kind), kind)
+        plain = _without_padding(cells, kind)
+        values = pc.cast(plain, kind)
+    except pa.ArrowException:
+        return None
+    return values if _is_written_so(plain, values) else None
+
+
+def _without_padding(cells: Any, kind: Any) -> Any:
+    """Cells without the padding that pyarrow's CSV reader ignores for a type."""
+    is_padded = pa.types.is_integer(kind) or _is_float(kind) or pa.types.is_date(kind)
+    return pc.ascii_trim(cells, PADDING) if is_padded else cells
+
+
+def _is_written_so(cells: Any, values: Any) -> bool:
+    """Whether cells of text are the usual ways to write their values."""
+    if pa.types.is_boolean(values.type):
+        return bool(pc.all(pc.is_in(cells, pa.array(TRUTHS, cells.type))).as_py())
+    if pa.types.is_int64(values.type):
+        return bool(pc.all(pc.equal(pc.cast(values, cells.type), cells)).as_py())
+    if _is_float(values.type):
+        return not pc.any(pc.match_substring_regex(cells, IDENTIFIER)).as_py()
+    return True
+
+
+def _is_float(kind: Any) -> bool:
+    return bool(pa.types.is_floating(kind))
+
+
+def _first_known(cells: Any) -> Any:
+    """A few of the first cells that are not null."""
+    few = cells.slice(0, 256).drop_null()
+    return (few if len(few) else cells.drop_null()).slice(0, 16)

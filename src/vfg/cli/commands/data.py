@@ -1,0 +1,107 @@
+"""`vfg data`: tables to try things on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from vfg.cli.errors import suggested
+from vfg.cli.options import AsJson, Debug, Output, OutputFormat, Seed, share
+from vfg.cli.output import print_json, print_names
+
+MECHANISMS = ("mcar", "mar", "mnar")
+SIMULATED = ("synthetic", "gaussian_network")
+
+
+def data(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Of the table; none lists them.")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", "-n", min=1, help="How many; by default all.")
+    ] = None,
+    missing: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", callback=share, help="Share of the cells to leave out."),
+    ] = None,
+    mechanism: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Which cells: mcar (any), mar (by other columns), mnar (by their own values).",
+        ),
+    ] = "mcar",
+    output: Output = "-",
+    to: OutputFormat = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Write a table to try things on, whole or with gaps; without a name, list them.
+
+    vfg data iris --missing 0.2 -o gaps.csv
+    """
+    if mechanism not in MECHANISMS:
+        raise typer.BadParameter(
+            f"--mechanism takes {', '.join(MECHANISMS)}, but got {mechanism!r}"
+        )
+    known = names()
+    if name is None:
+        print_names(known, as_json=as_json)
+        return
+    if name not in known:
+        raise typer.BadParameter(f"there is no table {name!r}; {suggested(name, known)}")
+    values, columns = table(name, rows, seed)
+    if missing is not None:
+        values = with_gaps(values, missing, mechanism, seed)
+    _write(values, columns, output, to, as_json)
+
+
+def names() -> list[str]:
+    """The tables there are."""
+    from vfg.data import uci_names
+
+    return sorted({*SIMULATED, "california", *uci_names()})
+
+
+def table(name: str, rows: int | None, seed: int) -> tuple[Any, Sequence[str]]:
+    """A table as an array, and the names of its columns."""
+    from vfg import data as stored
+
+    if name == "synthetic":
+        values = stored.synthetic(rows or 1300, seed=seed).double().numpy()
+        return values, [f"x{place}" for place in range(1, 9)]
+    if name == "gaussian_network":
+        tensor, columns = stored.gaussian_network(rows or 5000, seed=seed)
+        return tensor.double().numpy(), columns
+    values, columns = stored.california() if name == "california" else stored.uci(name)
+    return values[:rows], columns
+
+
+def with_gaps(values: Any, rate: float, mechanism: str, seed: int) -> Any:
+    """An array with NaN in cells that some mechanism hides."""
+    import numpy as np
+
+    from vfg.data import mar, mcar, mnar_self
+
+    if mechanism == "mcar":
+        hidden = mcar(values.shape, rate, seed)
+    else:
+        hidden = (mar if mechanism == "mar" else mnar_self)(values, rate, seed)
+    return np.where(hidden, np.nan, values)
+
+
+def _write(values: Any, columns: Sequence[str], output: str, to: str | None, as_json: bool) -> None:
+    import numpy as np
+    import pyarrow as pa
+
+    from vfg.cli.tables import output_format, write_batches
+
+    gaps = np.isnan(values)
+    cells = [pa.array(values[:, k], mask=gaps[:, k]) for k in range(len(columns))]
+    batch = pa.RecordBatch.from_arrays(cells, names=list(columns))
+    rows = write_batches(iter([batch]), output, output_format(output, to, as_json))
+    if as_json and output != "-":
+        print_json({"rows": rows, "columns": list(columns), "output": output})

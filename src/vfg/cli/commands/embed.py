@@ -1,0 +1,45 @@
+"""`vfg embed`: where the rows of a table are in the latent space."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vfg.cli.groups import with_groups
+from vfg.cli.options import ModelFile
+from vfg.cli.per_row import RowByRow
+
+if TYPE_CHECKING:
+    from vfg import Model
+
+
+@with_groups
+def embed(model: ModelFile, options: RowByRow) -> None:
+    """Embed the rows of a table: the states of the roots, one column per coordinate."""
+    import vfg
+
+    known: Model = vfg.load(model)
+    options.tell({"rows": options.write(known, lambda table: embed_rows(known, table))})
+
+
+def embed_rows(model: Model, table: Any) -> dict[str, Any]:
+    """The states of the roots, by coordinate: `h0`, `h1`, ... of a table's model, else by root.
+
+    Args:
+        model: of any kind.
+        table: with the columns of the model.
+
+    Raises:
+        ValueError: if the model has no latent space.
+    """
+    import numpy as np
+
+    import vfg
+
+    states = np.asarray(model.embed(table), dtype=np.float64)
+    if not states.shape[1]:
+        raise ValueError("the model has no latent space, since no column tells anything")
+    if isinstance(model, vfg.TableModel):
+        return {f"h{place}": states[:, place] for place in range(states.shape[1])}
+    roots = [model.graph.node(root) for root in model.graph.roots]
+    names = [f"{root.name}{place}" for root in roots for place in range(root.width)]
+    return dict(zip(names, states.T, strict=True))

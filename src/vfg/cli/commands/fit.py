@@ -1,0 +1,122 @@
+"""`vfg fit`: learn a model from a table."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vfg.cli.groups import with_groups
+from vfg.cli.history_files import keep_history
+from vfg.cli.learning import Learning
+from vfg.cli.options import (
+    AsJson,
+    Debug,
+    EngineName,
+    EveryRow,
+    InputFormat,
+    Processes,
+    TableFiles,
+    Threads,
+)
+from vfg.cli.output import console, print_json
+from vfg.cli.tables import opened
+from vfg.cli.together import fit_by_engine
+
+if TYPE_CHECKING:
+    from vfg.imputation.table_model import TableModel
+
+
+@with_groups
+def fit(
+    table: TableFiles,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model.")
+    ],
+    options: Learning,
+    from_: InputFormat = None,
+    engine: EngineName = "local",
+    processes: Processes = 1,
+    every_row: EveryRow = False,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Learn a model from a table, gaps and all.
+
+    vfg fit table.csv -o model.vfg
+
+    torchrun --nproc-per-node 8 -m vfg fit table.parquet -o model.vfg
+    """
+    import vfg
+
+    check_target(output)
+    source = opened(table, from_)
+    chosen = options.chosen(source.names)
+    begun = time.monotonic()
+    model = fit_by_engine(source, chosen, options, engine, processes, every_row)
+    if model is None:  # another process of torchrun's writes it
+        return
+    seconds = time.monotonic() - begun
+    vfg.save(model, output)
+    keep_history(output, model.history)
+    found = {
+        "output": str(output),
+        "rows": source.rows,
+        "columns": len(chosen),
+        "members": len(model.members),
+        "mixtures": len(model.mixtures),
+        "neighbours": len(model.neighbours),
+        "seconds": round(seconds, 2),
+        "seed": options.seed,
+    }
+    if as_json:
+        print_json(found)
+    elif not options.quiet:
+        console().print(
+            f"{output}: {described(model)}, learned from {source.rows:,} rows in {seconds:.1f} s",
+            markup=False,
+        )
+
+
+def described(model: TableModel) -> str:
+    """The parts of a model in words."""
+    parts = [
+        f"{len(found)} {noun}{'s' if len(found) > 1 else ''}"
+        for found, noun in (
+            (model.members, "bent member"),
+            (model.mixtures, "mixture"),
+            (model.neighbours, "row mixture"),
+        )
+        if len(found)
+    ]
+    others = f" and {', '.join(parts)}" if parts else ""
+    return f"the linear model{others} of {len(model.encoding.schema)} columns"
+
+
+def check_target(path: Path) -> None:
+    """Refuse a file that cannot be written, before hours are spent on what should be in it.
+
+    Raises:
+        FileNotFoundError: if its folder does not exist.
+        OSError: if it is a folder, or cannot be written.
+    """
+    check_folder(path.parent)
+    if path.is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder; name a file in it")
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder in which nothing can be written.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        PermissionError: if nothing can be written there.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the folder {str(folder)!r} does not exist; create it first")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"the folder {str(folder)!r} cannot be written to; choose another")

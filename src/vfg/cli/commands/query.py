@@ -1,0 +1,282 @@
+"""`vfg query`: anything given anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from vfg.cli.completion import offered_names, offered_pairs
+from vfg.cli.errors import suggested
+from vfg.cli.options import AsJson, Debug, Level, ModelFile, Seed, Threads
+from vfg.cli.output import bar, console, histogram, print_json, shown
+
+if TYPE_CHECKING:
+    from vfg import Model
+    from vfg.inference.variables import Marginal, Variable
+
+MOST_PICTURES = 6
+"""With more answers than these, none gets a histogram."""
+MOST_SHARES = 12
+"""How many categories are listed, the likeliest first."""
+
+
+class Query(TyperCommand):
+    """Takes several values after one option: `--given A=1 B=2 --infer C D`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat `--given` and `--infer` before each of their values, then parse as ever."""
+        typed = list(repeated(args))
+        if ctx.resilient_parsing and typed and typed[-1].startswith("-"):
+            # The shell asks what may follow: an option without a value would hide the model.
+            typed.pop()
+        return super().parse_args(ctx, typed)
+
+
+def repeated(arguments: Sequence[str]) -> Iterator[str]:
+    """Arguments in which `--given` and `--infer` stand before each of their values.
+
+    Example:
+        >>> list(repeated(["m.vfg", "--given", "A=1", "B=2", "--infer", "C", "--json"]))
+        ['m.vfg', '--given', 'A=1', '--given', 'B=2', '--infer', 'C', '--json']
+    """
+    option, values = "", 0
+    for argument in arguments:
+        if argument.startswith("-"):
+            option, values = argument, 0
+            yield argument
+            continue
+        # A value of --given has an equals sign, so a model may follow; one of --infer is any name.
+        again = (option == "--given" and "=" in argument) or option == "--infer"
+        if again and values:
+            yield option
+        values += 1
+        yield argument
+
+
+def split_pairs(given: Sequence[str]) -> dict[str, str]:
+    """Names and values from `NAME=VALUE`; the name ends at the last equals sign.
+
+    Raises:
+        typer.BadParameter: for anything else, or a name that comes twice.
+
+    Example:
+        >>> split_pairs(["age=3", "a=b=4"])
+        {'age': '3', 'a=b': '4'}
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.rpartition("=")
+        if not (equals and name and value):
+            raise typer.BadParameter(f"--given takes NAME=VALUE, but got {text!r}")
+        if name in found:
+            raise typer.BadParameter(f"--given names {name!r} twice; give it once")
+        found[name] = value
+    return found
+
+
+def variables_of(model: Model, name: str) -> list[Variable]:
+    """The variables that a name stands for: a column, the columns of a leaf, or a latent node.
+
+    Args:
+        model: of any kind.
+        name: of a column or node; a column without a name may be called by its position.
+
+    Raises:
+        ValueError: for a name that is neither, with what may have been meant.
+    """
+    from vfg.inference.variables import latent_variable
+    from vfg.inputs import coordinate_labels
+
+    columns, nodes = model.variables, {node.name: node for node in model.graph.nodes}
+    positions = list(map(str, model.graph.columns or ()))
+    if name in columns:
+        return [columns[name]]
+    if name in nodes:
+        held = [variable for variable in columns.values() if variable.leaf == name]
+        latent = coordinate_labels(name, nodes[name].width)
+        return sorted(held, key=lambda variable: variable.place) or [
+            latent_variable(label, name) for label in latent
+        ]
+    if name in positions:
+        return [list(columns.values())[positions.index(name)]]
+    known = dict.fromkeys([*columns, *nodes])
+    raise ValueError(f"there is no column or node {name!r}; {suggested(name, known)}")
+
+
+def parse_evidence(model: Model, given: Mapping[str, str]) -> dict[str, Any]:
+    """What `Model.infer` takes from values as they are typed.
+
+    Args:
+        model: of any kind.
+        given: texts by the names of columns and nodes; the values of a wide node have commas
+            between them.
+
+    Raises:
+        ValueError: for an unknown name, or a value that a column cannot have.
+    """
+    evidence: dict[str, Any] = {}
+    for name, text in given.items():
+        variables = variables_of(model, name)
+        texts = [text] if len(variables) == 1 else text.split(",")
+        if variables[0].name not in model.variables:  # a latent node, whose width infer checks
+            evidence[name] = [[variables[0].parse(part) for part in texts]]
+            continue
+        if len(texts) != len(variables):
+            raise ValueError(
+                f"{name!r} takes {len(variables)} values with commas between them, but got {text!r}"
+            )
+        for variable, part in zip(variables, texts, strict=True):
+            evidence[variable.name] = variable.parse(part)
+    return evidence
+
+
+def chosen_targets(model: Model, names: Sequence[str], evidence: Mapping[str, Any]) -> list[str]:
+    """What to ask for: columns and latent nodes by name, by default all columns not given.
+
+    Args:
+        model: of any kind.
+        names: as they are typed.
+        evidence: what is given.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    if not names:
+        return [name for name in model.variables if name not in evidence] or list(model.variables)
+    found: list[str] = []
+    for name in names:
+        variables = variables_of(model, name)
+        is_latent = variables[0].name not in model.variables
+        found += [name] if is_latent else [variable.name for variable in variables]
+    return found
+
+
+GivenPairs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--given",
+        metavar="NAME=VALUE...",
+        autocompletion=offered_pairs,
+        help="What is known, by column or latent node.",
+    ),
+]
+
+
+def query(
+    model: ModelFile,
+    given: GivenPairs = None,
+    infer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--infer",
+            metavar="NAME...",
+            autocompletion=offered_names,
+            help="What to ask for; by default all that is not given.",
+        ),
+    ] = None,
+    level: Level = 0.9,
+    draws: Annotated[int, typer.Option(min=10, help="How many draws show a distribution.")] = 1000,
+    seed: Seed = 0,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Ask a model for anything given anything: mean, interval and histogram.
+
+    vfg query model.vfg --given MedInc=5 HouseAge=20 --infer AveRooms
+    """
+    import vfg
+
+    known = split_pairs(given or [])
+    asked: Model = vfg.load(model)
+    evidence = parse_evidence(asked, known)
+    targets = chosen_targets(asked, infer or [], evidence)
+    answer = asked.infer(evidence, targets, seed=seed, padded=False)
+    marginals = answer.marginals(level=level, draws=draws).values()
+    if as_json:
+        answers = [describe(marginal) for marginal in marginals]
+        print_json({"given": known, "level": level, "answers": answers})
+        return
+    if known:
+        listed = ", ".join(f"{name} = {value}" for name, value in known.items())
+        console().print(f"given {listed}\n", markup=False)
+    pictures = len(marginals) <= MOST_PICTURES
+    for marginal in marginals:
+        console().print("\n".join(lines_of(marginal, level, pictures=pictures)), markup=False)
+
+
+def describe(marginal: Marginal) -> dict[str, Any]:
+    """What is known of one variable, ready for JSON; dates are ISO text.
+
+    Args:
+        marginal: of the answer.
+
+    Example:
+        >>> from vfg.inference.variables import Marginal, Variable
+        >>> age = Variable("age", "number", "age")
+        >>> describe(Marginal(age, 41.2, mean=41.25, std=2.0, low=38.0, high=44.5))
+        {'name': 'age', 'value': 41.25, 'deviation': 2.0, 'interval': [38.0, 44.5]}
+    """
+    variable, value = marginal.variable, marginal.value
+    is_date = variable.kind == "date"
+    if math.isfinite(marginal.mean):
+        value = variable.value_of(marginal.mean) if is_date else marginal.mean  # not rounded
+    found: dict[str, Any] = {"name": variable.name, "value": value}
+    if math.isfinite(marginal.std) and not is_date:
+        found["deviation"] = marginal.std
+    if math.isfinite(marginal.low):
+        ends = marginal.low, marginal.high
+        found["interval"] = [variable.value_of(end) if is_date else end for end in ends]
+    if marginal.shares:
+        found["probabilities"] = marginal.shares
+    return found
+
+
+def lines_of(marginal: Marginal, level: float, *, pictures: bool) -> list[str]:
+    """What is known of one variable, in lines of text.
+
+    Args:
+        marginal: to show.
+        level: of its interval.
+        pictures: whether to draw a histogram.
+
+    Example:
+        >>> from vfg.inference.variables import Marginal, Variable
+        >>> age = Variable("age", "number", "age")
+        >>> known = Marginal(age, 41.25, mean=41.25, std=2.0, low=38.0, high=44.5)
+        >>> lines_of(known, 0.9, pictures=True)
+        ['age  41.25 ± 2, 90 % within 38 and 44.5']
+    """
+    found = describe(marginal)
+    words = f"{found['name']}  {shown(found['value'])}"
+    if found["value"] is None:
+        words += "(nothing was seen of it)"
+    if "deviation" in found:
+        words += f" ± {shown(found['deviation'])}"
+    if "interval" in found:
+        low, high = map(shown, found["interval"])
+        words += f", {shown(100 * level)} % within {low} and {high}"
+    lines = [words]
+    if pictures and marginal.draws.size and math.isfinite(marginal.draws.sum()):
+        lines += ["  " + line for line in histogram(marginal.draws, ends=_ends(marginal))] + [""]
+    return lines + (_shares(marginal.shares) if marginal.shares else [])
+
+
+def _ends(marginal: Marginal) -> tuple[str, str] | None:
+    """The least and the greatest draw of dates; numbers show themselves."""
+    if marginal.variable.kind != "date":
+        return None
+    least, greatest = float(marginal.draws.min()), float(marginal.draws.max())
+    return marginal.variable.value_of(least), marginal.variable.value_of(greatest)
+
+
+def _shares(shares: dict[str, float]) -> list[str]:
+    shown_shares = list(shares.items())[:MOST_SHARES]
+    broad = max(len(name) for name, _ in shown_shares)
+    lines = [f"  {name:<{broad}} {100 * p:5.1f} % {bar(p)}".rstrip() for name, p in shown_shares]
+    left_out = len(shares) - len(shown_shares)
+    return [*lines, *([f"  and {left_out} more"] if left_out else []), ""]

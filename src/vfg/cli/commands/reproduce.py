@@ -1,0 +1,67 @@
+"""`vfg reproduce`: the experiments of the paper."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vfg.cli.completion import offered_experiments
+from vfg.cli.errors import suggested
+from vfg.cli.options import AsJson, Debug, Threads
+from vfg.cli.output import print_json, print_names
+
+
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            autocompletion=offered_experiments,
+            help="Of the experiment; none lists them.",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="At its smallest size, to see that it runs.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many; by default as the experiment says.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write.")
+    ] = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Run an experiment of the paper and write down what comes out."""
+    from vfg.data import reproducing
+
+    known = list(reproducing.names())
+    if name is None:
+        print_names(known, as_json=as_json)
+        return
+    if name not in known:
+        raise typer.BadParameter(f"there is no experiment {name!r}; {suggested(name, known)}")
+    with words_on_stderr() if as_json else nullcontext():
+        found = reproducing.reproduce(name, quick=quick, seeds=seeds, output=output)
+    if as_json:
+        print_json(found)
+
+
+@contextmanager
+def words_on_stderr() -> Iterator[None]:
+    """What this process and those that it starts print goes to standard error for a while."""
+    sys.stdout.flush()
+    before = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(before, 1)
+        os.close(before)

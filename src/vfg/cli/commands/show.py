@@ -1,0 +1,130 @@
+"""`vfg show`: what is in a model file, or in a graph file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vfg.cli.history_files import drawn_history, known_history
+from vfg.cli.options import AsJson, Debug
+from vfg.cli.output import console, print_json, print_table
+
+if TYPE_CHECKING:
+    from vfg import Model
+
+MOST_CATEGORIES = 6
+"""How many categories of a column are listed."""
+
+
+def show(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A model, or a graph as `vfg fit --graph` takes.")
+    ],
+    graph_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--graph-to", metavar="FILE", help="Write the graph as well: .json or .graphml."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a model knows: kind, columns, sizes and graph, and how its training went."""
+    import vfg
+    from vfg.graph.graphfiles import READERS, read_graph, write_graph
+
+    if file.suffix.lower() in READERS:
+        graph = read_graph(file)
+        found: dict[str, Any] = {"kind": "Graph", "graph": graph.to_dict()}
+    else:
+        model: Model = vfg.load(file)
+        graph, found = model.graph, describe_model(model)
+        found["history"] = known_history(file)
+    if graph_to is not None:
+        write_graph(graph, graph_to)
+    if as_json:
+        print_json(found)
+        return
+    _print_model(found)
+    console().print(repr(graph), markup=False)
+    if found.get("history") is not None:
+        console().print()
+        for line in drawn_history(found["history"]):
+            console().print(line, markup=False)
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """What there is to know about a model, ready for JSON.
+
+    Args:
+        model: of any kind.
+    """
+    return {
+        "kind": type(model).__name__,
+        "columns": [_describe_column(model, name) for name in model.variables],
+        **_sizes(model),
+        "graph": model.graph.to_dict(),
+    }
+
+
+def _describe_column(model: Any, name: str) -> dict[str, Any]:
+    import vfg
+
+    variable = model.variables[name]
+    if not isinstance(model, vfg.TableModel):
+        kind = model.likelihood_specs[variable.leaf].name
+        return {"name": name, "kind": kind, "idle": variable.idle}
+    spec = model.encoding.schema[model.labels[name]]
+    found: dict[str, Any] = {"name": name, "kind": spec.name}
+    if spec.name in ("categorical", "ordinal"):
+        found["categories"] = list(variable.categories)
+    return {**found, "idle": variable.idle}
+
+
+def _sizes(model: Any) -> dict[str, Any]:
+    """How many parts and parameters a model has, and its settings."""
+    import vfg
+
+    if isinstance(model, vfg.TableModel):
+        parts = ("members", "mixtures", "neighbours")
+        found: dict[str, Any] = {name: len(getattr(model, name)) for name in parts}
+        found["weights"] = model.part_weights
+    else:
+        kinds = str | int | float | bool
+        found = {key: value for key, value in model.to_dict().items() if isinstance(value, kinds)}
+    return {**found, "parameters": sum(part.numel() for part in model.parameters())}
+
+
+def _print_model(found: dict[str, Any]) -> None:
+    facts = [
+        f"{key} {_fact(value)}"
+        for key, value in found.items()
+        if key not in ("kind", "columns", "graph", "history")
+    ]
+    if found["kind"] != "Graph":
+        console().print(f"{found['kind']}: {', '.join(facts)}\n", markup=False)
+    if "columns" in found:
+        rows = [(column["name"], _kind(column)) for column in found["columns"]]
+        print_table(("column", "kind"), rows)
+        console().print()
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{key} {_fact(part)}" for key, part in value.items()) + ")"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if is_count else str(value)
+
+
+def _kind(column: dict[str, Any]) -> str:
+    words = str(column["kind"])
+    categories = column.get("categories")
+    if categories is not None:
+        more = f", and {len(categories) - MOST_CATEGORIES} more"
+        listed = ", ".join(map(str, categories[:MOST_CATEGORIES]))
+        words += f": {listed}{more if len(categories) > MOST_CATEGORIES else ''}"
+    return words + (" (tells nothing)" if column["idle"] else "")

@@ -1,0 +1,83 @@
+"""The history of training beside a model's file: written by `vfg fit`, drawn by `vfg show`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vfg.cli.output import bars
+
+if TYPE_CHECKING:
+    from vfg.training.history import History
+
+WIDTH = 48
+"""Of the picture, in characters."""
+
+
+def history_file(model: Path) -> Path:
+    """Where the history of a model is kept.
+
+    Example:
+        >>> history_file(Path("folder/model.vfg")).name
+        'model.history.json'
+    """
+    return model.with_suffix(".history.json")
+
+
+def keep_history(model: Path, history: History | None) -> None:
+    """Write the history beside a model, or remove that of an earlier one, which had its name."""
+    from vfg.utils.files import write_atomically
+
+    path = history_file(model)
+    if history is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_atomically(path, (json.dumps(history.to_dict(), indent=1) + "\n").encode())
+
+
+def known_history(model: Path) -> dict[str, Any] | None:
+    """The history beside a model; None if there is none.
+
+    Raises:
+        ValueError: for a file that is no history.
+    """
+    from vfg.training.history import History
+
+    path = history_file(model)
+    if not path.is_file():
+        return None
+    try:
+        return History.from_dict(json.loads(path.read_bytes())).to_dict()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no history of training; remove it") from error
+
+
+def drawn_history(history: dict[str, Any]) -> list[str]:
+    r"""A history in lines of text: the held-out loss, or what was minimised, epoch by epoch.
+
+    Example:
+        >>> epochs = [{"validation": loss, "objective": -loss, "seconds": 1.0} for loss in (3, 1)]
+        >>> print(*drawn_history({"epochs": epochs, "best": 1, "stopped": "epochs"}), sep="\n")
+        held-out loss 3 to 1 in 2 epochs of 1 s, best in epoch 2 (stopped: epochs)
+        █▁
+    """
+    epochs = history["epochs"]
+    if not epochs:
+        return ["training had no epochs"]
+    losses = [epoch["validation"] for epoch in epochs]
+    what = "held-out loss"
+    if any(loss is None for loss in losses):
+        what, losses = "loss", [-epoch["objective"] for epoch in epochs]
+    best = len(epochs) if history["best"] is None else history["best"] + 1
+    return [
+        f"{what} {losses[0]:.4g} to {losses[best - 1]:.4g} in {len(epochs)} epochs of "
+        f"{epochs[-1]['seconds']:.0f} s, best in epoch {best} (stopped: {history['stopped']})",
+        bars(_thinned(losses)),
+    ]
+
+
+def _thinned(losses: list[float]) -> list[float]:
+    """At most as many as there is room for, evenly spread, the last one among them."""
+    number = min(len(losses), WIDTH)
+    return [losses[(k + 1) * len(losses) // number - 1] for k in range(number)]

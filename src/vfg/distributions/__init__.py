@@ -1,0 +1,1 @@
+"""Likelihoods of the leaves and priors of the roots."""

@@ -1,0 +1,335 @@
+"""Affine couplings of a few edges and rows at a time, forwards and backwards, without autograd.
+
+Inside a tile states are kept as `(edges, coordinates + 1, rows)`: with the rows last, splits and
+joins are copies of long rows, and a last coordinate that is always 1 makes the first bias a part of
+the first product. Hidden layers are `(edges, rows, hidden)`. They are by far the largest tensors:
+on a CPU a tile of them fits into a cache, and the derivative computes them again; a GPU keeps them
+if it has room.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vfg.flows.fast import fused
+from vfg.flows.fast.dropout import drop
+from vfg.flows.fast.matmul import over_rows
+
+TILE = 1 << 18
+"""How many numbers of a hidden layer a tile has per thread, so that it stays in a core's cache."""
+ROWS = 512
+"""How many rows a tile has at most, unless edges are few; the same for any number of threads."""
+ROOM = 1 / 16
+"""The share of a GPU's memory that the hidden layers of one flow may take."""
+
+
+class Room:
+    """Memory for the large tensors of a tile, used again by the next one.
+
+    Taking it from the system anew for every tile would take longer than filling it.
+
+    Args:
+        reused: whether it is; else every tensor gets memory of its own.
+    """
+
+    def __init__(self, *, reused: bool) -> None:
+        self.reused = reused
+        self.known: dict[str, Tensor] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """A tensor whose content is undefined; one name, one piece of memory."""
+        if not self.reused:
+            return like.new_empty(shape)
+        size = math.prod(shape)
+        if name not in self.known or self.known[name].numel() < size:
+            self.known[name] = like.new_empty(size)
+        return self.known[name][:size].view(shape)
+
+
+class Noise(NamedTuple):
+    """What decides about dropout: a rate, and, unless it is 0, bytes for every hidden layer."""
+
+    rate: float
+    layers: list[Tensor]
+
+
+class Hidden(NamedTuple):
+    """A hidden layer, dropout included, and what its derivative looks at."""
+
+    value: Tensor
+    before: Tensor
+    """The layer before its activation; for ReLU the value itself, which tells the same."""
+
+
+class Block(NamedTuple):
+    """The tensors of one coupling, arranged for tiles; every one begins with the edges."""
+
+    activation: str
+    first: Tensor
+    """Weights and, as the last row, bias of the first layer, `(edges, kept + 1, hidden)`."""
+    inner: tuple[tuple[Tensor, Tensor], ...]
+    """Weights and biases of the hidden layers after it."""
+    last: Tensor
+    """Weights of the last layer, `(edges, 2 moved, hidden)`: of the scales, then of the shifts."""
+    bias: Tensor
+    """Its bias, `(edges, 2 moved, 1)`, as precise as states are; the others may be rounded."""
+
+    def of(self, edges: slice) -> Block:
+        """The tensors of some edges."""
+        if edges == slice(0, len(self.first)):
+            return self
+        inner = tuple((weight[edges], bias[edges]) for weight, bias in self.inner)
+        return Block(self.activation, self.first[edges], inner, self.last[edges], self.bias[edges])
+
+    def zeros(self) -> Block:
+        """Room for the derivatives with respect to all of them."""
+        dtype = self.bias.dtype
+        inner = tuple(
+            (torch.zeros_like(w, dtype=dtype), torch.zeros_like(b, dtype=dtype))
+            for w, b in self.inner
+        )
+        return Block(
+            self.activation,
+            torch.zeros_like(self.first, dtype=dtype),
+            inner,
+            torch.zeros_like(self.last, dtype=dtype),
+            torch.zeros_like(self.bias),
+        )
+
+
+class Moves(NamedTuple):
+    """What the derivative of one coupling of a tile needs."""
+
+    kept: Tensor
+    """What the conditioner saw, `(edges, kept + 1, rows)`."""
+    moved: Tensor
+    """The moved coordinates where they are multiplied: before a scaling, after its inverse."""
+    log_scale: Tensor
+    noise: Noise
+    hidden: list[Hidden]
+    """The hidden layers if they were kept; else they are computed again."""
+
+
+def has_room(numbers: int, device: torch.device) -> bool:
+    """Whether hidden layers of so many numbers may be kept for the derivative.
+
+    On a CPU writing and reading them takes longer than computing them again.
+    """
+    if device.type != "cuda":
+        return False
+    return 4 * numbers < ROOM * torch.cuda.get_device_properties(device).total_memory
+
+
+def tiles(edges: int, rows: int, hidden: int, is_cpu: bool) -> list[tuple[slice, slice]]:
+    """Slices of edges and of rows that together cover everything.
+
+    Example:
+        >>> tiles(3, 600, 64, is_cpu=False)
+        [(slice(0, 3, None), slice(0, 600, None))]
+    """
+    if not is_cpu:
+        return [(slice(0, edges), slice(0, rows))]
+    # Few edges get taller tiles, since every tile takes the same calls whatever its size.
+    tall = min(2 * TILE // (edges * hidden), TILE // hidden)
+    height = min(rows, max(ROWS, tall)) or 1
+    together = max(1, torch.get_num_threads() * TILE // (height * hidden))
+    return [
+        (slice(e, min(e + together, edges)), slice(r, min(r + height, rows)))
+        for e in range(0, edges, together)
+        for r in range(0, max(rows, 1), height)
+    ]
+
+
+def with_one(x: Tensor) -> Tensor:
+    """`(edges, rows, coordinates)` to `(edges, coordinates + 1, rows)`, the last one 1."""
+    state = x.new_empty(x.shape[0], x.shape[2] + 1, x.shape[1])
+    state[:, :-1] = x.mT
+    state[:, -1] = 1.0
+    return state
+
+
+def move(
+    kept: Tensor,
+    moved: Tensor,
+    block: Block,
+    noise: Noise,
+    bound: float,
+    room: Room,
+    *,
+    inverse: bool,
+    keeps: bool,
+) -> tuple[Tensor, Moves]:
+    """One coupling: the moved coordinates afterwards, and what its derivative needs."""
+    layers, hidden = _fused(kept, block, noise), []
+    if layers is not None:
+        numbers = fused.forward(kept, layers)
+    else:
+        hidden = _hidden(kept, block, noise, room)
+        numbers = torch.bmm(block.last, hidden[-1].value.mT).to(kept.dtype).add_(block.bias)
+    log_scale, shift = numbers.split(numbers.shape[1] // 2, dim=1)
+    log_scale = log_scale.div_(bound).tanh_().mul_(bound)
+    result = torch.empty_like(moved)
+    result[:, -1] = 1.0
+    x, y = moved[:, :-1], result[:, :-1]
+    if inverse:
+        torch.sub(x, shift, out=y).mul_(torch.neg(log_scale).exp_())
+        return result, Moves(kept, result, log_scale, noise, hidden if keeps else [])
+    torch.addcmul(shift, x, log_scale.exp(), out=y)
+    return result, Moves(kept, moved, log_scale, noise, hidden if keeps else [])
+
+
+def move_back(
+    gradient_kept: Tensor,
+    gradient_moved: Tensor,
+    gradient_log: Tensor | None,
+    moves: Moves,
+    block: Block,
+    found: Block,
+    bound: float,
+    room: Room,
+    *,
+    inverse: bool,
+) -> Tensor:
+    """The derivative of `move`.
+
+    Args:
+        gradient_kept: with respect to the kept coordinates; what the conditioner adds to it is
+            added in place.
+        gradient_moved: with respect to the moved coordinates afterwards.
+        gradient_log: with respect to the logarithm of the determinant, `(edges, 1, rows)`.
+        moves: what `move` returned.
+        block: the coupling.
+        found: derivatives with respect to its tensors, to which this tile's are added.
+        bound: of the logarithms of the scales.
+        room: for hidden layers.
+        inverse: whether the coupling was inverted.
+
+    Returns:
+        The gradient with respect to the moved coordinates before.
+    """
+    sign = -1.0 if inverse else 1.0
+    moved, log_scale = moves.moved[:, :-1], moves.log_scale
+    before = gradient_moved * (sign * log_scale).exp_()
+    numbers = log_scale.new_empty(len(log_scale), 2 * log_scale.shape[1], log_scale.shape[2])
+    scale, shift = numbers.split(log_scale.shape[1], dim=1)
+    if inverse:
+        torch.mul(gradient_moved, moved, out=scale).neg_()
+        torch.neg(before, out=shift)
+    else:
+        torch.mul(before, moved, out=scale)
+        shift.copy_(gradient_moved)
+    if gradient_log is not None:
+        scale.add_(gradient_log, alpha=sign)
+    scale.addcmul_(scale, log_scale.square(), value=-1.0 / bound**2)
+    _through_network(gradient_kept, numbers, moves, block, found, room)
+    return before
+
+
+def _fused(kept: Tensor, block: Block, noise: Noise) -> fused.Layers | None:
+    """The conditioner for a kernel; None if there is none."""
+    if not fused.USED or len(block.inner) > 1:
+        return None
+    inner, shift = block.inner[0] if block.inner else (None, None)
+    layers = fused.Layers(block.first, inner, shift, block.last, block.bias, *noise)
+    return layers if fused.fits(kept, layers, block.activation) else None
+
+
+def _hidden(kept: Tensor, block: Block, noise: Noise, room: Room) -> list[Hidden]:
+    """The hidden layers, from the first to the last."""
+    edges, _, rows = kept.shape
+    out = room.take("hidden 0", (edges, rows, block.first.shape[-1]), block.first)
+    before = torch.bmm(kept.mT.to(block.first.dtype), block.first, out=out)
+    found = [_activated(before, block.activation, noise, 0, room)]
+    for number, (weight, bias) in enumerate(block.inner, start=1):
+        out = room.take(f"hidden {number}", (edges, rows, weight.shape[-1]), weight)
+        before = torch.baddbmm(bias, found[-1].value, weight, out=out)
+        found.append(_activated(before, block.activation, noise, number, room))
+    return found
+
+
+def _activated(x: Tensor, activation: str, noise: Noise, number: int, room: Room) -> Hidden:
+    """Activation and dropout; ReLU is applied in place."""
+    value = x.relu_() if activation == "relu" else FORWARD[activation](x)
+    return Hidden(_dropped(value, noise, number, room), x)
+
+
+def _dropped(x: Tensor, noise: Noise, number: int, room: Room) -> Tensor:
+    if not noise.rate:
+        return x
+    return drop(x, noise.layers[number], noise.rate, room.take("kept", tuple(x.shape), x))
+
+
+def _through_network(
+    gradient_kept: Tensor, numbers: Tensor, moves: Moves, block: Block, found: Block, room: Room
+) -> None:
+    """From the gradient of the conditioner's numbers to those of its input and its tensors."""
+    found.bias.add_(numbers.sum(-1, keepdim=True))
+    layers = _fused(moves.kept, block, moves.noise)
+    if layers is not None:
+        by_inputs, by_first, by_last, *rest = fused.backward(moves.kept, numbers, layers)
+        gradient_kept.add_(by_inputs[:, :-1])
+        found.first.add_(by_first)
+        found.last.add_(by_last)
+        for mine, other in zip(found.inner[0] if rest else (), rest, strict=True):
+            mine.add_(other)
+        return
+    hidden = moves.hidden or _hidden(moves.kept, block, moves.noise, room)
+    shape = tuple(hidden[-1].value.shape)
+    numbers = numbers.to(block.last.dtype)
+    gradient = torch.bmm(numbers.mT, block.last, out=room.take("gradient 0", shape, numbers))
+    _add_over_rows(found.last, numbers, hidden[-1].value)
+    for number in reversed(range(len(block.inner))):
+        gradient = _inactivated(gradient, hidden[number + 1], block, moves.noise, number + 1, room)
+        weight, _ = block.inner[number]
+        _add_over_rows(found.inner[number][0], hidden[number].value.mT, gradient)
+        found.inner[number][1].add_(gradient.sum(1, keepdim=True, dtype=found.bias.dtype))
+        name = f"gradient {len(block.inner) - number}"
+        out = room.take(name, tuple(hidden[number].value.shape), numbers)
+        gradient = torch.bmm(gradient, weight.mT, out=out)
+    gradient = _inactivated(gradient, hidden[0], block, moves.noise, 0, room)
+    kept = moves.kept.to(gradient.dtype)
+    _add_over_rows(found.first, kept, gradient)
+    if gradient.dtype == gradient_kept.dtype:
+        gradient_kept.baddbmm_(block.first[:, :-1], gradient.mT)
+    else:
+        gradient_kept.add_(torch.bmm(block.first[:, :-1], gradient.mT))
+
+
+def _add_over_rows(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add `(edges, a, rows)` times `(edges, rows, b)`; on a CPU the product adds by itself."""
+    if not left.is_cuda and left.dtype == total.dtype:
+        total.baddbmm_(left, right)
+    else:
+        total.add_(over_rows(left, right))
+
+
+def _inactivated(
+    gradient: Tensor, hidden: Hidden, block: Block, noise: Noise, number: int, room: Room
+) -> Tensor:
+    """The gradient before dropout and activation; it is overwritten."""
+    if block.activation == "relu":
+        # What was dropped is 0 like what was below 0, so one look tells both.
+        torch.ops.aten.threshold_backward.grad_input(
+            gradient, hidden.value, 0.0, grad_input=gradient
+        )
+        return gradient
+    return BACKWARD[block.activation](_dropped(gradient, noise, number, room), hidden.before)
+
+
+FORWARD: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "tanh": torch.tanh,
+}
+BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "silu": torch.ops.aten.silu_backward,
+    "gelu": torch.ops.aten.gelu_backward,
+    "tanh": lambda gradient, before: torch.ops.aten.tanh_backward(gradient, before.tanh()),
+}
+"""Derivatives of activations other than ReLU, from a gradient and the layer before."""

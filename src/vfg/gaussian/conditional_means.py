@@ -1,0 +1,362 @@
+r"""What exact models expect of the gaps of rows, fast, and with bits that no other row touches.
+
+Rows with equally many gaps are solved together, entry by entry of their small systems, in numpy
+operations that treat every row alike. Products and sums of matrices, whose bits follow from their
+shapes, are not used; so tables may be cut anywhere.
+
+A component is $u = L e + b + s \varepsilon$. With its precision matrix
+$Q = S^{-2} - \hat L \hat L^\top$ and residuals $r$, 0 at the gaps $m$, the gaps deviate from $b$ by
+$Q_{mm}^{-1} \hat L_m \hat L^\top r$: a system as large as there are gaps. Where these outnumber the
+innovations $e$, the system of $I + L^\top S_o^{-2} L$ is solved instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vfg.gaussian import GaussianVFG
+from vfg.gaussian.parameters import factors_of
+from vfg.tables.cells import Array
+from vfg.tables.normal_scores import Ranks
+
+Asked: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""What is expected of every entry, from values, which are observed, and ids of the rows."""
+
+NUMBERS = 2**18
+"""How many entries of systems are worked on at once: what a cache holds."""
+LARGEST = 48
+"""Larger systems are left to LAPACK."""
+UNHEARD = 1e-6
+"""Probability of a component below which nobody asks what it expects in values."""
+WIDEST = 24
+"""Columns above which mixtures are left to LAPACK, which looks at many components at once."""
+
+
+class Group(NamedTuple):
+    """Rows with equally many gaps: their positions, and the columns that are gaps or are not."""
+
+    rows: Array
+    seen: Array
+    """1 where an entry is known, else 0, `(columns, rows)`."""
+    missing: Array
+    """Columns, `(gaps, rows)`."""
+    known: Array
+    """Columns, `(columns - gaps, rows)`."""
+
+
+def grouped(observed: Array, most: int) -> Iterator[Group]:
+    """The rows of a mask that have gaps, by how many they have.
+
+    Args:
+        observed: `(rows, columns)`.
+        most: rows of a group; those with many gaps have fewer.
+
+    Example:
+        >>> mask = np.array([[True, False], [True, True], [False, True]])
+        >>> [(group.rows.tolist(), group.missing.tolist()) for group in grouped(mask, 10)]
+        [([0, 2], [[1, 0]])]
+    """
+    gaps = (~observed).sum(1)
+    for number in np.flatnonzero(np.bincount(gaps)).tolist():
+        rows = np.flatnonzero(gaps == number) if number else np.zeros(0, dtype=int)
+        size = max(most // (number + 1) ** 2, 8)
+        for start in range(0, len(rows), size):
+            some = rows[start : start + size]
+            # Stable, so that columns keep their order on either side.
+            order = np.argsort(observed[some], axis=1, kind="stable").T
+            seen = observed[some].T.astype(np.float64, order="C")
+            yield Group(some, seen, order[:number].copy(), order[number:].copy())
+
+
+@dataclass(frozen=True)
+class Components:
+    """Linear components with what follows from them, once for all rows.
+
+    Arrays of rows have the components on the last axis but one, and the rows on the last.
+    """
+
+    log_weights: Array
+    loadings: Array
+    """L, `(innovations, components * columns)`, as are all arrays by column."""
+    offsets: Array
+    variances: Array
+    precision: Array
+    """Q, flat: component, column, column."""
+    shifts: Array
+    r"""$\hat L$, `(innovations, components * columns)`."""
+    squares: Array
+    r"""$L_j^\top L_j / s_j^2$, `(innovations, innovations, components * columns)`."""
+    log_volumes: Array
+    """Half the logarithms of the determinants of Q."""
+
+    @classmethod
+    def of(cls, log_weights: Array, loadings: Array, offsets: Array, scales: Array) -> Components:
+        """Components from their factor models, `(components, ...)`."""
+        variances = scales**2
+        weighted = loadings / variances[..., None]
+        turned = loadings.swapaxes(1, 2)
+        inner = np.eye(loadings.shape[2]) + turned @ weighted
+        shifts = weighted @ np.linalg.cholesky(np.linalg.inv(inner))
+        log_volumes = -0.5 * (np.log(variances).sum(1) + np.linalg.slogdet(inner)[1])
+        squares = turned[:, :, None] * weighted.swapaxes(1, 2)[:, None]
+        precision = -shifts @ shifts.swapaxes(1, 2)
+        every = np.arange(offsets.shape[1])
+        precision[:, every, every] += 1.0 / variances
+        return cls(
+            log_weights,
+            _by_column(loadings),
+            offsets.ravel(),
+            variances.ravel(),
+            precision.ravel(),
+            _by_column(shifts),
+            squares.transpose(1, 2, 0, 3).reshape(*squares.shape[1:3], -1).copy(),
+            log_volumes,
+        )
+
+    @property
+    def columns(self) -> int:
+        """Of the table."""
+        return len(self.offsets) // len(self.log_weights)
+
+    def places(self, columns: Array) -> Array:
+        """Where columns `(..., rows)` lie in arrays by column, `(..., components, rows)`."""
+        firsts = np.arange(len(self.log_weights))[:, None] * self.columns
+        found: Array = firsts + columns[..., None, :]
+        return found
+
+    def expected(self, group: Group, values: Array) -> tuple[Array, Array]:
+        """What is expected of the gaps, `(gaps, ...)`, and log p of the rest but for a constant.
+
+        Args:
+            group: some rows.
+            values: their cells, `(columns, rows)`, any finite numbers at the gaps.
+        """
+        shape = len(self.log_weights), self.columns
+        offsets, variances = (x.reshape(shape).T[..., None] for x in (self.offsets, self.variances))
+        residual = (values[:, None] - offsets) * group.seen[:, None]
+        ratio = residual / variances
+        size = _dot(residual, ratio)
+        if len(group.missing) <= len(self.loadings):
+            return self._among_gaps(group, residual, size)
+        return self._among_innovations(group, ratio, size)
+
+    def _among_gaps(self, group: Group, residual: Array, size: Array) -> tuple[Array, Array]:
+        gaps = self.places(group.missing)
+        image = self._combined(self.shifts, residual)
+        chosen = np.take(self.shifts, gaps, axis=1)
+        pulls = _total(chosen * image[:, None])
+        pairs = gaps[:, None] * self.columns + group.missing[None, :, None]
+        sides, pivots = _solved(np.take(self.precision, pairs), pulls[:, None])
+        found = sides[:, 0]
+        image += _total((chosen * found).swapaxes(0, 1))
+        distance = size + _dot(found / np.take(self.variances, gaps), found) - _dot(image, image)
+        log_volume = self.log_volumes[:, None] - 0.5 * _total(np.log(pivots))
+        return found + np.take(self.offsets, gaps), log_volume - 0.5 * distance
+
+    def _among_innovations(self, group: Group, ratio: Array, size: Array) -> tuple[Array, Array]:
+        gaps = self.places(group.missing)
+        information = self._combined(self.loadings, ratio)
+        system = self._precision_of_innovations(group)
+        sides, pivots = _solved(system, information[:, None].copy())
+        found = sides[:, 0]
+        means = _total(np.take(self.loadings, gaps, axis=1) * found[:, None])
+        distance = size - _dot(information, found)
+        scales = 0.5 * np.log(self.variances).reshape(-1, self.columns).T[..., None]
+        log_volume = -0.5 * _total(np.log(pivots)) - _total(scales * group.seen[:, None])
+        return means + np.take(self.offsets, gaps), log_volume - 0.5 * distance
+
+    def deviations(self, group: Group) -> Array:
+        """The standard deviations of the gaps given the rest, `(gaps, components, rows)`."""
+        missing, gaps = group.missing, self.places(group.missing)
+        every = range(len(missing))
+        if len(missing) <= len(self.loadings):
+            system = np.take(self.precision, gaps[:, None] * self.columns + missing[None, :, None])
+            units = np.zeros_like(system)
+            units[every, every] = 1.0
+            inverse, _ = _solved(system, units)
+            return np.asarray(np.sqrt(inverse[every, every]))
+        chosen = np.take(self.loadings, gaps, axis=1)
+        found, _ = _solved(self._precision_of_innovations(group), chosen.copy())
+        return np.asarray(np.sqrt(np.take(self.variances, gaps) + _total(chosen * found)))
+
+    def _precision_of_innovations(self, group: Group) -> Array:
+        size = len(self.loadings)
+        system = np.zeros((size, size, len(self.log_weights), len(group.rows)))
+        system[range(size), range(size)] = 1.0
+        for column in group.known:
+            system += np.take(self.squares, self.places(column), axis=2)
+        return system
+
+    def _combined(self, matrix: Array, values: Array) -> Array:
+        """Innovations from arrays by column, `(innovations, ...)`."""
+        shaped = matrix.reshape(len(matrix), -1, self.columns, 1)
+        total: Array = np.zeros((len(matrix), *values.shape[1:]))
+        for column, value in enumerate(values):
+            total += shaped[:, :, column] * value
+        return total
+
+
+class ExactMeans:
+    """The conditional means of an exact model, for many rows at once.
+
+    Args:
+        model: whose leaves are affine and hold numbers alone; see `suits`.
+        ranks: by which columns became what the model knows, if they did; then means are those of
+            the components, brought back.
+    """
+
+    def __init__(self, model: GaussianVFG, ranks: Ranks | None = None) -> None:
+        self.ranks = ranks
+        with torch.no_grad():
+            factors = factors_of(model.structure, model.linear.values())
+        self.location, self.scale = model.scaling.location.numpy(), model.scaling.scale.numpy()
+        self.components = Components.of(*(part.detach().numpy() for part in factors))
+
+    @staticmethod
+    def suits(model: GaussianVFG) -> bool:
+        """Whether a model is of the kind, and its systems small."""
+        innovations = model.structure.root_width + len(model.structure.noisy_inner)
+        plain = model.leaves.is_identity and not model.codes.units
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        narrow = model.components == 1 or model.structure.columns <= WIDEST
+        return plain and on_cpu and innovations <= LARGEST and narrow
+
+    def __call__(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
+        """What is expected of every entry, `(rows, columns)`; known ones are themselves.
+
+        Args:
+            values: `(rows, columns)`, any finite numbers where nothing is known.
+            observed: which entries are known.
+            ids: of the rows, which make no difference.
+        """
+        found = values.double().numpy().copy()
+        location, scale = self.location, self.scale
+        for group in grouped(observed.numpy(), NUMBERS // len(self.components.log_weights)):
+            cells = np.ascontiguousarray(((found[group.rows] - location) / scale).T)
+            found[group.rows, group.missing] = self._mixed(group, cells)
+        return torch.from_numpy(found)
+
+    def deviations(self, values: Tensor, observed: Tensor) -> Tensor:
+        """Standard deviations of every entry, `(rows, columns)`; 0 of known ones.
+
+        Args:
+            values: only their shape matters.
+            observed: which entries are known.
+
+        Raises:
+            ValueError: for a mixture.
+        """
+        if len(self.components.log_weights) > 1:
+            raise ValueError("the rows of a mixture have no deviation that follows from their gaps")
+        found = np.zeros(values.shape)
+        for group in grouped(observed.numpy(), NUMBERS):
+            spread = self.components.deviations(group)[:, 0]
+            found[group.rows, group.missing] = spread * self.scale[group.missing]
+        return torch.from_numpy(found)
+
+    def quantiles(
+        self, values: Tensor, observed: Tensor, levels: Sequence[float], fixed: Tensor
+    ) -> Tensor:
+        """Quantiles of every entry, `(levels, rows, columns)`, without a draw.
+
+        Args:
+            values: `(rows, columns)`, any finite numbers where nothing is known.
+            observed: which entries are known.
+            levels: between 0 and 1.
+            fixed: columns that have their means at every level.
+        """
+        spread = torch.where(fixed, 0.0, self.deviations(values, observed))
+        steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
+        found: Tensor = self(values, observed) + steps[:, None, None] * spread
+        return found
+
+    def _mixed(self, group: Group, cells: Array) -> Array:
+        """What is expected of the gaps, in units of the table."""
+        means, scores = self.components.expected(group, cells)
+        scale, location = (x[group.missing][:, None] for x in (self.scale, self.location))
+        means = np.asarray(means * scale + location)
+        if means.shape[1] == 1 and self.ranks is None:
+            return means[:, 0]
+        scores += self.components.log_weights[:, None]
+        shares = np.exp(scores - np.max(scores, axis=0))
+        shares /= _total(shares)
+        if self.ranks is not None:
+            component, row = np.nonzero(shares > UNHEARD)
+            heard = means[:, component, row], group.missing[:, row]
+            means[:, component, row] = self.ranks.back_at(*(torch.from_numpy(x) for x in heard))
+        return _total((means * shares).swapaxes(0, 1))
+
+
+def exact_means(
+    model: GaussianVFG, values: Tensor, observed: Tensor, row_ids: Tensor | None = None
+) -> Tensor:
+    """What an exact model expects of every entry of a matrix, `(rows, columns)`."""
+    return joined(model.infer(values, observed=observed, row_ids=row_ids).mean)
+
+
+def joined(by_leaf: Mapping[Any, Tensor]) -> Tensor:
+    """What is said of every leaf, `(..., width)`, as columns of one matrix."""
+    return torch.cat(list(by_leaf.values()), dim=-1).double()
+
+
+def brought_back(
+    model: GaussianVFG, ranks: Ranks, scores: Tensor, observed: Tensor, row_ids: Tensor
+) -> Tensor:
+    """What an exact model of scores expects of every value, `(rows, columns)`."""
+    answer = model.infer(scores, observed=observed, row_ids=row_ids)
+    return joined(answer.mean_through(ranks.back))
+
+
+def asked(model: GaussianVFG, ranks: Ranks | None = None) -> Asked:
+    """The fastest way to ask an exact model for means, or one of scores for values."""
+    if ExactMeans.suits(model):
+        return ExactMeans(model, ranks)
+    return partial(exact_means, model) if ranks is None else partial(brought_back, model, ranks)
+
+
+def _solved(system: Array, right: Array) -> tuple[Array, Array]:
+    """Solve symmetric positive systems `(n, n, ...)` in place.
+
+    Args:
+        system: the systems.
+        right: their right sides, `(n, sides, ...)`.
+
+    Returns:
+        The solutions, and the pivots `(n, ...)`, whose product is the determinant.
+    """
+    pivots = np.ones((len(right), *right.shape[2:]))
+    for step in range(len(right)):
+        pivots[step] = system[step, step]
+        below = system[step + 1 :, step]
+        factors = below / pivots[step]
+        system[step + 1 :, step + 1 :] -= factors[:, None] * below[None]
+        right[step + 1 :] -= factors[:, None] * right[step]
+        system[step + 1 :, step] = factors
+    right /= pivots[:, None]
+    for step in reversed(range(1, len(right))):
+        right[:step] -= system[step, :step][:, None] * right[step]
+    return right, pivots
+
+
+def _by_column(matrices: Array) -> Array:
+    """Matrices `(components, columns, n)` as `(n, components * columns)`."""
+    return matrices.transpose(2, 0, 1).reshape(matrices.shape[2], -1).copy()
+
+
+def _dot(first: Array, second: Array) -> Array:
+    return _total(first * second)
+
+
+def _total(parts: Array) -> Array:
+    """Added up one after the other, as sums of arrays have an order of their own."""
+    total = np.zeros(parts.shape[1:])
+    for part in parts:
+        total += part
+    return total

@@ -1,0 +1,1 @@
+"""EM of the exact member: E-steps, M-step, starts."""

@@ -1,0 +1,153 @@
+"""Where EM starts: eigenvectors for stars, small random loadings elsewhere, clusters if mixed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vfg.gaussian.em.e_step import expectation
+from vfg.gaussian.em.general import chunks_of
+from vfg.gaussian.em.m_step import m_step
+from vfg.gaussian.factors import condition, grouped_masks
+from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
+from vfg.inputs import by_rows
+
+FIRST_ITERATIONS = 20
+CLUSTERING_ROWS = 4096
+LLOYD = 20
+
+
+def start_values(
+    parameters: Parameters, table: Tensor, seen: Tensor, generator: torch.Generator
+) -> Values:
+    """Values to begin EM with.
+
+    Args:
+        parameters: of the model, whose own values are not used.
+        table: the leaves' values `(rows, columns)`, 0 where unobserved.
+        seen: which are observed.
+        generator: source of random loadings and clusters.
+    """
+    structure = parameters.structure
+    components = len(parameters.log_weights)
+    single = Parameters(structure, 1, "root", parameters.noise_floor, generator)
+    single = single.to(table.device)
+    values = single.values()
+    whole = bool((single.learned_loadings == 1.0).all())
+    if len(structure.nodes) == 1 and whole:
+        values = _from_eigenvectors(values, table, seen, parameters.noise_floor, generator)
+    else:
+        values = _centred(values, table, seen)
+    if components == 1:
+        return values
+    some = torch.randperm(len(table), generator=generator)[:CLUSTERING_ROWS].to(table.device)
+    chunks = chunks_of(structure, 1, table[some], seen[some])
+    expect = expectation(single, chunks)
+    for _ in range(FIRST_ITERATIONS):
+        values = m_step(single, values, expect(values))
+    points = _root_means(single, values, table[some], seen[some])
+    centres, counts = _clusters(points, components, generator)
+    return _split(parameters, values, centres, counts, generator)
+
+
+def pairwise_covariance(table: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Means, and covariances from the rows in which both columns are observed.
+
+    Example:
+        >>> table, seen = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
+        >>> pairwise_covariance(table, seen.bool())[0]
+        tensor([2., 2.])
+    """
+    parts = by_rows(table, seen)
+    sums = torch.stack([(part * mask).sum(0) for part, mask in parts]).sum(0)
+    mean = sums / seen.sum(0).clamp(min=1)
+    products = [_products((part - mean) * mask, mask.to(table)) for part, mask in parts]
+    together, counts = (torch.stack(found).sum(0) for found in zip(*products, strict=True))
+    return mean, together / counts.clamp(min=1.0)
+
+
+def _products(left: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Of deviations, and of weights, by two columns."""
+    return left.mT @ left, weights.mT @ weights
+
+
+def _from_eigenvectors(
+    values: Values, table: Tensor, seen: Tensor, floor: float, generator: torch.Generator
+) -> Values:
+    """The leading eigenvectors as loadings, and what they leave as noise."""
+    mean, covariance = pairwise_covariance(table, seen)
+    sizes, vectors = torch.linalg.eigh(covariance)
+    # Signs are the solver's whim, and with the small random start they would matter a little.
+    vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
+    width = values.loadings.shape[-1]
+    used = min(width, len(sizes))
+    rest = sizes[: len(sizes) - used].clamp(min=0.0)
+    noise = float(rest.mean()) if len(rest) else 0.0
+    strengths = (sizes[-used:] - noise).clamp(min=1e-4).sqrt()
+    # Coordinates that no eigenvector fills start small, not at 0, where they would stay.
+    loadings = 1e-2 * torch.randn(1, len(sizes), width, generator=generator, dtype=torch.float64)
+    loadings = loadings.to(table.device)
+    loadings[0, :, :used] += (vectors[:, -used:] * strengths).flip(-1)
+    left = covariance.diagonal() - loadings[0].square().sum(-1)
+    least = (0.05 * covariance.diagonal()).clamp(min=floor**2)
+    scales = torch.maximum(left, least).sqrt()
+    return values._replace(loadings=loadings, offsets=mean[None], scales=scales[None])
+
+
+def _centred(values: Values, table: Tensor, seen: Tensor) -> Values:
+    return values._replace(offsets=pairwise_covariance(table, seen)[0][None])
+
+
+def _root_means(parameters: Parameters, values: Values, table: Tensor, seen: Tensor) -> Tensor:
+    structure = parameters.structure
+    belief = condition(factors_of(structure, values), table, grouped_masks(seen))
+    maps, centres = innovation_map(structure, values)
+    roots = structure.root_width
+    return belief.mean[:, 0] @ maps[0, :roots].mT + centres[0, :roots]
+
+
+def _clusters(points: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Centres and sizes of clusters: spread-out starts, then alternating means."""
+    centres = points[torch.randint(len(points), (1,), generator=generator).to(points.device)]
+    nearest = torch.full_like(points[:, 0], torch.inf)
+    while len(centres) < count:
+        nearest = torch.minimum(nearest, torch.cdist(points, centres[-1:])[:, 0])
+        distance = nearest.square() + 1e-12
+        drawn = torch.multinomial(distance.cpu(), 1, generator=generator).to(points.device)
+        centres = torch.cat([centres, points[drawn]])
+    for _ in range(LLOYD):
+        nearest = torch.cdist(points, centres).argmin(1)
+        member = torch.nn.functional.one_hot(nearest, count).to(points)
+        sizes = member.sum(0)
+        centres = torch.where(
+            sizes[:, None] > 0, member.mT @ points / sizes.clamp(min=1.0)[:, None], centres
+        )
+    return centres, sizes + 1.0
+
+
+def _split(
+    parameters: Parameters,
+    values: Values,
+    centres: Tensor,
+    counts: Tensor,
+    generator: torch.Generator,
+) -> Values:
+    """Components around the clusters of the roots."""
+    values = values._replace(log_weights=(counts / counts.sum()).log())
+    count, roots = centres.shape
+    if parameters.mixes_roots:
+        identity = torch.eye(roots, dtype=centres.dtype, device=centres.device)
+        return values._replace(
+            root_means=centres, root_factors=0.7 * identity.expand(count, -1, -1)
+        )
+    shape = (count, *values.loadings.shape[1:])
+    noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(centres.device)
+    learned = parameters.learned_loadings.double()
+    loadings = values.loadings + 0.05 * noise * learned
+    maps, _ = innovation_map(parameters.structure, values)
+    # Where the latent coordinates are if the roots are at a centre.
+    moved = centres @ maps[0, :, :roots].mT
+    offsets = values.offsets + moved @ values.loadings[0].mT
+    return values._replace(
+        loadings=loadings, offsets=offsets, scales=values.scales.expand(count, -1).clone()
+    )

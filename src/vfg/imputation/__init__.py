@@ -1,0 +1,1 @@
+"""The ensemble that fills tables: parts, stacking, calibration, `TableModel` and `VFGImputer`."""

@@ -1,0 +1,681 @@
+"""Answers about tables: evidence of every kind of column in, units and categories out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vfg.gaussian.answers import GaussianAnswer
+from vfg.graph.checks import suggestion
+from vfg.imputation.ensemble import FewRows
+from vfg.inference.answers import DRAWS_FOR_QUANTILES, Answer, ByName
+from vfg.inference.evidence import is_records
+from vfg.inference.variables import (
+    Marginal,
+    Value,
+    Variable,
+    central_levels,
+    days_of,
+    even_levels,
+    given_marginal,
+)
+from vfg.inputs import Name, coordinate_labels
+from vfg.tables.categorical import Levels
+from vfg.tables.cells import Array, Column, Label, read_cells
+from vfg.tables.columns import ColumnEncoding
+from vfg.tables.frames import TableView, as_cell_mask, hide_cells, listed, open_table
+from vfg.tables.numeric import Scale
+from vfg.tables.numeric_frames import is_frame
+
+if TYPE_CHECKING:
+    from vfg.imputation.table_model import TableModel
+
+ROWS_AT_ONCE = 1024
+"""How many rows are drawn together where only their spread is wanted."""
+LEAST_SCALE = 1e-3
+"""The least deviation behind the probabilities of ordered levels, in standard deviations."""
+MICROSECONDS_OF_A_DAY = 86_400e6
+Target: TypeAlias = tuple[Label, ...] | str
+"""Columns of the table, or a latent node."""
+Method: TypeAlias = Literal["weibull", "hazen"]
+"""At which levels draws, or quantiles at even levels, are taken to lie."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is given of some rows of a table.
+
+    Args:
+        values: the columns of the matrix that the models know, `(rows, columns)`.
+        observed: which of these entries are evidence.
+        columns: what was given, by label.
+        index: the row labels of a pandas frame, or None.
+    """
+
+    values: Tensor
+    observed: Tensor
+    columns: Mapping[Label, Column]
+    index: Any = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.values)
+
+    def select(self, rows: Sequence[int]) -> Evidence:
+        """Some of the rows."""
+        chosen = list(rows)
+        columns = {
+            label: replace(column, values=column.values[chosen], missing=column.missing[chosen])
+            for label, column in self.columns.items()
+        }
+        index = None if self.index is None else self.index[chosen]
+        return Evidence(self.values[chosen], self.observed[chosen], columns, index)
+
+
+def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Evidence:
+    """Evidence in any of its forms.
+
+    Args:
+        model: a fitted model.
+        given: values by the names of columns, a list of such mappings, a frame with some of the
+            columns, or an array with all of them.
+        observed: which cells may be used; None means all that are not missing.
+
+    Raises:
+        ValueError: for unknown names, values that a column cannot have, or a mask that contradicts
+            the table.
+    """
+    if isinstance(given, Mapping) or is_records(given):
+        if observed is not None:
+            raise ValueError(
+                "observed= masks a table, but values by name were given; leave out what is unknown"
+            )
+        columns, rows = _columns_by_name(model, given)
+        index = None
+    else:
+        columns, rows = _columns_of_table(model, given, observed)
+        index = getattr(given, "index", None) if is_frame(given) else None
+    matrix = model.encoding.encode_columns(columns, rows)
+    values, seen = model.encoding.without_idle(*matrix, model.columns)
+    return Evidence(values, seen, {column.label: column for column in columns}, index)
+
+
+def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[list[Column], int]:
+    """The columns of a table that may lack some, under the labels of the model."""
+    opened = open_table(table, model.encoding.missing_values)
+    known = list(model.encoding.schema)
+    counted = known == list(range(len(known)))
+    if not is_frame(table) or counted or opened.labels == tuple(range(len(opened.labels))):
+        view: Any = opened
+        labels = known
+        model.places(opened.labels)
+    else:
+        unknown = [label for label in opened.labels if str(label) not in model.labels]
+        if unknown:
+            close = suggestion(str(unknown[0]), model.labels)
+            raise ValueError(
+                f"the table has the column {listed(unknown)}, which the model does not know; "
+                f"{close} Select the columns of the model."
+            )
+        view = TableView(opened, range(len(opened.labels)))
+        labels = [model.labels[str(label)] for label in opened.labels]
+    if observed is not None:
+        mask = as_cell_mask(observed, view)
+        empty = mask & view.missing
+        if empty.any():
+            row, place = np.argwhere(empty)[0].tolist()
+            raise ValueError(
+                f"observed says that column {labels[place]!r} of row {row} is observed, but it is "
+                "missing; give its value, or mark it as unobserved"
+            )
+        view = hide_cells(view, ~mask)
+    columns = [replace(c, label=label) for c, label in zip(view.columns(), labels, strict=True)]
+    return columns, opened.rows
+
+
+def _columns_by_name(model: TableModel, given: Any) -> tuple[list[Column], int]:
+    """Columns from values by name, or from a list of such mappings."""
+    records = list(given) if not isinstance(given, Mapping) else _as_records(model, given)
+    cells: dict[Label, Array] = {}
+    for row, record in enumerate(records):
+        for name, value in record.items():
+            for label, cell in _cells_of(model, name, value):
+                if label not in cells:
+                    cells[label] = np.full(len(records), None, dtype=object)
+                if cells[label][row] is not None:
+                    raise ValueError(f"the evidence gives column {label!r} twice; give it once")
+                cells[label][row] = _checked_cell(model, label, cell)
+    marker = model.encoding.missing_values
+    return [read_cells(label, column, marker) for label, column in cells.items()], len(records)
+
+
+def _as_records(model: TableModel, given: Mapping[Any, Any]) -> list[dict[Any, Any]]:
+    """Rows from values by name, each a single value or one per row."""
+    lengths: dict[Any, int] = {}
+    for name, value in given.items():
+        if _is_listed(model, name, value):
+            lengths[name] = len(value)
+    rows = max(lengths.values(), default=1)
+    for name, length in lengths.items():
+        if length not in (1, rows):
+            raise ValueError(
+                f"all evidence must have the same number of rows, but {name!r} has {length} and "
+                f"others have {rows}"
+            )
+    found: list[dict[Any, Any]] = [{} for _ in range(rows)]
+    for name, value in given.items():
+        each = list(value) if name in lengths else [value]
+        for row, record in enumerate(found):
+            record[name] = each[row if len(each) > 1 else 0]
+    return found
+
+
+def _is_listed(model: TableModel, name: Name, value: Any) -> bool:
+    """Whether a value is one per row rather than a single one."""
+    if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
+        return False
+    if getattr(value, "ndim", 1) == 0:
+        return False
+    columns = model.resolve(name)
+    wide = not isinstance(columns, str) and len(columns) > 1
+    first = value[0] if len(value) else None
+    return not wide or (isinstance(first, Sequence | np.ndarray) and not isinstance(first, str))
+
+
+def _cells_of(model: TableModel, name: Name, value: Any) -> Iterator[tuple[Label, Any]]:
+    """The cells of one row that a name and its value stand for."""
+    columns = model.resolve(name)
+    if isinstance(columns, str):
+        raise ValueError(
+            f"{name!r} is a latent node, and the parts of a table's model have latent spaces of "
+            "their own; give values of columns"
+        )
+    values = [value] if len(columns) == 1 else list(value)
+    if len(values) != len(columns):
+        raise ValueError(
+            f"{name!r} holds the {len(columns)} columns {listed(columns)}, but got {value!r}"
+        )
+    yield from zip(columns, values, strict=True)
+
+
+def _checked_cell(model: TableModel, label: Label, value: Any) -> Any:
+    """A value as a cell of its column; None if it is missing.
+
+    Raises:
+        ValueError: for a value that the column cannot have.
+    """
+    variable = model.variables[str(label)]
+    value = value.item() if isinstance(value, np.generic | Tensor) else value
+    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    part = model.encoding.parts[label]
+    if variable.kind == "choice":
+        return value if variable.idle else variable.parse(value)
+    if isinstance(part, Scale) and part.clock is not None:
+        return _moment(variable, part, value)
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"the value of {variable.name!r} must be a number, but is {value!r}")
+    return value
+
+
+def _moment(variable: Variable, part: Scale, value: Any) -> Any:
+    """A date from ISO text, or a duration from days; anything else as it is."""
+    assert part.clock is not None
+    if part.clock.kind == "M" and isinstance(value, str):
+        return np.datetime64(variable.parse(value), "us").astype(object)
+    if part.clock.kind == "m" and isinstance(value, Real):
+        days = round(float(value) * MICROSECONDS_OF_A_DAY)
+        return np.timedelta64(days, "us").astype(object)
+    if isinstance(value, str | Real):
+        raise ValueError(f"the value of {variable.name!r} must be a date, but is {value!r}")
+    return value
+
+
+class TableAnswer(Answer):
+    """What a `vfg.TableModel` infers: arrays by column, in the units and categories of the table.
+
+    Numbers have float64 means (also of integers), whole numbers are drawn as such; dates are
+    `datetime64`, their deviations `timedelta64`. Deviations and quantiles come from 256 draws, for
+    the linear model alone from closed forms. Draws are joint.
+
+    Args:
+        model: the model.
+        given: the evidence.
+        targets: columns or latent nodes, by the names under which they were asked for.
+        row_ids: the ids of the rows.
+        seed: of the draws.
+        padded: whether rows are computed in padded tiles; see `TableModel.infer`.
+        few: what is known of the rows already, without padding; None if nothing is.
+    """
+
+    def __init__(
+        self,
+        model: TableModel,
+        given: Evidence,
+        targets: Mapping[Name, Target],
+        row_ids: Tensor,
+        seed: int,
+        padded: bool,
+        few: FewRows | None = None,
+    ) -> None:
+        self._model, self._given, self._padded = model, given, padded
+        self._targets, self._row_ids, self._seed = dict(targets), row_ids, seed
+        if few is None and not padded and given.rows:
+            few = FewRows.of(model, given.values, given.observed)
+        self._few = few
+
+    @property
+    def targets(self) -> tuple[Name, ...]:
+        return tuple(self._targets)
+
+    @property
+    def rows(self) -> int:
+        return self._given.rows
+
+    @property
+    def joint(self) -> bool:
+        return True
+
+    @property
+    def converged(self) -> Array:
+        return np.ones(self.rows, dtype=bool)
+
+    @cached_property
+    def mean(self) -> ByName:
+        """Expected values `(rows,)`; of a leaf with several columns `(rows, columns)`."""
+        matrix = self._model.spread_out(self._means)
+        return self._by_target(
+            lambda label: self._with_given(label, self._centre(label, matrix)),
+            lambda node: self._latent.mean[node].numpy(),
+        )
+
+    @cached_property
+    def std(self) -> ByName:
+        """Standard deviations, shaped like `mean`; 0 where observed, NaN for categories."""
+        spread = self._model.spread_out(self._spread)
+
+        def of(label: Label) -> Array:
+            part = self._model.encoding.parts[label]
+            known = self._known(label)
+            if not isinstance(part, Scale):
+                return np.where(known, 0.0, np.nan)
+            sizes = spread[:, self._model.encoding.sections[label]][:, 0] * part.deviation
+            sizes = np.where(known | part.constant, 0.0, np.nan if part.empty else sizes)
+            if part.clock is None:
+                return sizes
+            ticks = np.rint(sizes).astype(np.int64)
+            return ticks.astype(f"m8[{part.clock.unit}]")
+
+        return self._by_target(of, lambda node: self._latent.std[node].numpy())
+
+    @cached_property
+    def probabilities(self) -> ByName:
+        """Probabilities `(rows, categories)` of the targets that have categories."""
+        matrix = self._model.spread_out(self._means)
+        return ByName(
+            {
+                name: self._shares(label, matrix)
+                for name, label in self._single_columns()
+                if self._model.variables[str(label)].kind == "choice"
+            }
+        )
+
+    @property
+    def categories(self) -> dict[Name, tuple[Any, ...]]:
+        return {
+            name: self._model.variables[str(label)].categories
+            for name, label in self._single_columns()
+            if self._model.variables[str(label)].kind == "choice"
+        }
+
+    def samples(self, n: int) -> ByName:
+        """Joint draws `(n, rows)`, of a leaf with several columns `(n, rows, columns)`.
+
+        Args:
+            n: how many draws per row.
+
+        Raises:
+            ValueError: if `n` is not positive.
+        """
+        if n < 1:
+            raise ValueError(f"the number of draws must be positive, but is {n}")
+        matrices = self._model.spread_out(self._draws(n))
+        return self._by_target(
+            lambda label: self._with_given(label, self._decoded(label, matrices)),
+            lambda node: self._latent.samples(n)[node].numpy(),
+        )
+
+    def covariance(self, targets: Name | Sequence[Name]) -> Array:
+        """The joint covariance of one target or several, `(rows, width, width)`; 0 where observed.
+
+        Exact for the linear model alone, else from 256 draws; NaN for categories.
+
+        Args:
+            targets: columns among the targets.
+
+        Raises:
+            KeyError: for another name.
+            ValueError: for latent nodes.
+        """
+        names = [targets] if isinstance(targets, str | int) else list(targets)
+        labels: list[Label] = []
+        for name in names:
+            if name not in self._targets:
+                ByName(self._targets)[name]  # says which targets there are
+            found = self._targets[name]
+            if isinstance(found, str):
+                raise ValueError(f"{name!r} is a latent node; covariances are of columns")
+            labels += found
+        known = np.stack([self._known(label) for label in labels], axis=1)
+        free = ~known[:, :, None] & ~known[:, None, :]
+        return np.where(free, self._free_covariance(labels), 0.0)
+
+    def select(self, rows: Sequence[int]) -> TableAnswer:
+        few = None if self._few is None else self._few.select(rows)
+        ids = self._row_ids[list(rows)]
+        given = self._given.select(rows)
+        return TableAnswer(self._model, given, self._targets, ids, self._seed, self._padded, few)
+
+    def expectations(self) -> dict[str, Array]:
+        matrix = self._model.spread_out(self._means)
+        found: dict[str, Array] = {}
+        for label in self._labels():
+            name = str(label)
+            if self._model.variables[name].kind == "choice":
+                found[name] = self._shares(label, matrix, scale=1.0)
+            else:
+                found[name] = axis_numbers(self._with_given(label, self._centre(label, matrix)))
+        return found
+
+    # Private.
+
+    @property
+    def _index(self) -> Any:
+        return self._given.index
+
+    @cached_property
+    def _means(self) -> Tensor:
+        """The joint means of the encoded columns, `(rows, columns)`."""
+        if self._few is not None:
+            return self._few.means()
+        return self._model.means(self._given.values, self._given.observed, self._row_ids)
+
+    def _draws(self, number: int) -> Tensor:
+        """Joint draws of the encoded columns, `(number, rows, columns)`."""
+        if self._few is not None and self.rows == 1:
+            return self._few.draws(number, self._seed, int(self._row_ids[0]))
+        given = self._given
+        return self._model.draws(given.values, given.observed, number, self._seed, self._row_ids)
+
+    @cached_property
+    def _spread(self) -> Tensor:
+        """Standard deviations of the encoded columns, `(rows, columns)`."""
+        linear = self._model.linear
+        if linear is None or not self.rows:
+            return torch.zeros_like(self._given.values)
+        if not len(self._model.members):
+            answer = self._ask_linear(None)
+            return torch.cat([answer.std[leaf] for leaf in linear.graph.leaves], dim=1)
+        parts = [
+            self.select(range(first, min(first + ROWS_AT_ONCE, self.rows)))
+            for first in range(0, self.rows, ROWS_AT_ONCE)
+        ]
+        return torch.cat([part._draws(DRAWS_FOR_QUANTILES).std(0) for part in parts])
+
+    def _ask_linear(self, targets: list[Name] | None) -> GaussianAnswer:
+        """What the linear model says about the rows."""
+        linear, given = self._model.linear, self._given
+        assert linear is not None
+        place = linear.linear.offsets.device
+        return linear.infer(
+            given.values.to(place),
+            targets,
+            observed=given.observed.to(place),
+            seed=self._seed,
+            row_ids=self._row_ids.to(place),
+            padded=self._padded,
+        )
+
+    @cached_property
+    def _latent(self) -> GaussianAnswer:
+        """The latent targets, as the exact linear model has them."""
+        nodes: list[Name] = [node for node in self._targets.values() if isinstance(node, str)]
+        return self._ask_linear(nodes)
+
+    def _quantiles_at(self, levels: Sequence[float]) -> ByName:
+        matrices = self._model.spread_out(self._encoded_quantiles(levels))
+
+        def of(label: Label) -> Array:
+            part = self._model.encoding.parts[label]
+            if not isinstance(part, Scale | Levels):
+                return np.where(self._known(label), np.nan, np.full(matrices.shape[:2], np.nan))
+            return self._with_given(label, self._decoded(label, matrices))
+
+        return self._by_target(of, lambda node: self._latent.quantile(list(levels))[node].numpy())
+
+    def _encoded_quantiles(self, levels: Sequence[float]) -> Tensor:
+        if self._few is not None and self.rows == 1:
+            drawn = self._draws(DRAWS_FOR_QUANTILES).numpy()
+            found = np.quantile(drawn, list(levels), axis=0, method="weibull")
+            return torch.from_numpy(found)
+        given = self._given
+        return self._model.quantiles(
+            given.values,
+            given.observed,
+            levels,
+            seed=self._seed,
+            draws=DRAWS_FOR_QUANTILES,
+            ids=self._row_ids,
+        )
+
+    def _free_covariance(self, labels: Sequence[Label]) -> Array:
+        """Covariances of columns as if none was observed, `(rows, columns, columns)`."""
+        model, encoding = self._model, self._model.encoding
+        place = {column: k for k, column in enumerate(model.columns)}
+        parts = [encoding.parts[label] for label in labels]
+        numbers = [isinstance(part, Scale) and not part.empty for part in parts]
+        chosen = [place.get(encoding.sections[label].start, -1) for label in labels]
+        sizes = np.array([getattr(part, "deviation", math.nan) for part in parts])
+        usable = [k for k, place_ in enumerate(chosen) if place_ >= 0 and numbers[k]]
+        found = np.full((self.rows, len(labels), len(labels)), np.nan)
+        silent = [k for k, number in enumerate(numbers) if number and k not in usable]
+        found[:, silent, :] = found[:, :, silent] = 0.0
+        if usable:
+            inner = self._matrix_covariance([chosen[k] for k in usable])
+            scale = sizes[usable]
+            found[np.ix_(range(self.rows), usable, usable)] = inner * np.outer(scale, scale)
+        return found
+
+    def _matrix_covariance(self, columns: list[int]) -> Array:
+        linear = self._model.linear
+        if linear is not None and not len(self._model.members):
+            names: list[Name] = list(linear.variables)
+            chosen = [names[column] for column in columns]
+            return self._ask_linear(chosen).covariance(chosen).cpu().numpy()
+        draws = self._draws(DRAWS_FOR_QUANTILES)[..., columns]
+        left = draws - draws.mean(0)
+        return (torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)).numpy()
+
+    def _labels(self) -> Iterator[Label]:
+        """The columns among the targets."""
+        for target in self._targets.values():
+            if not isinstance(target, str):
+                yield from target
+
+    def _single_columns(self) -> Iterator[tuple[Name, Label]]:
+        for name, target in self._targets.items():
+            if not isinstance(target, str) and len(target) == 1:
+                yield name, target[0]
+
+    def _by_target(self, of: Callable[[Label], Array], latent: Callable[[str], Array]) -> ByName:
+        found = ByName()
+        for name, target in self._targets.items():
+            if isinstance(target, str):
+                found[name] = latent(target)
+            elif len(target) == 1:
+                found[name] = of(target[0])
+            else:
+                found[name] = np.stack([of(label) for label in target], axis=-1)
+        return found
+
+    def _known(self, label: Label) -> Array:
+        column = self._given.columns.get(label)
+        return np.zeros(self.rows, dtype=bool) if column is None else ~column.missing
+
+    def _with_given(self, label: Label, found: Array) -> Array:
+        """Put what was given in place of what was inferred, `(..., rows)`."""
+        known = self._known(label)
+        if not known.any():
+            return found
+        cells = self._given.columns[label].values[known]
+        if found.dtype.kind == "O" or (cells.dtype.kind == "O" and found.dtype.kind != "M"):
+            found = found.astype(object)
+        else:
+            cells = cells.astype(found.dtype)
+            found = found.copy()
+        found[..., known] = cells
+        return found
+
+    def _decoded(self, label: Label, matrices: Array) -> Array:
+        """Cells from matrices `(..., rows, width)`."""
+        part, section = self._model.encoding.parts[label], self._model.encoding.sections[label]
+        chosen = matrices[..., section]
+        flat = part.decode(chosen.reshape(-1, chosen.shape[-1]))
+        return flat.reshape(chosen.shape[:-1])
+
+    def _centre(self, label: Label, matrix: Array) -> Array:
+        """Expected cells before rounding, `(rows,)`."""
+        part = self._model.encoding.parts[label]
+        if isinstance(part, Scale) and part.clock is None:
+            return part.numbers(matrix[:, self._model.encoding.sections[label]])
+        return self._decoded(label, matrix)
+
+    def _shares(self, label: Label, matrix: Array, scale: float | None = None) -> Array:
+        """Probabilities of categories, `(rows, categories)`; certain where one was given."""
+        model, categories = self._model, self._model.variables[str(label)].categories
+        part = model.encoding.parts[label]
+        section = model.encoding.sections[label]
+        if model.variables[str(label)].idle or part.empty:
+            found = np.ones((self.rows, len(categories)))
+        elif isinstance(part, Levels):
+            spread = model.spread_out(self._spread)[:, section] if scale is None else scale
+            found = (
+                np.concatenate(
+                    [
+                        part.probabilities(values[None], max(float(size), LEAST_SCALE))
+                        for values, size in zip(
+                            matrix[:, section],
+                            np.broadcast_to(np.asarray(spread).reshape(-1), self.rows),
+                            strict=True,
+                        )
+                    ]
+                )
+                if self.rows
+                else np.zeros((0, len(categories)))
+            )
+        else:
+            found = part.probabilities(matrix[:, section])
+        known = self._known(label)
+        if known.any():
+            cells = self._given.columns[label].values
+            for place, category in enumerate(categories):
+                found[known, place] = [float(cell == category) for cell in cells[known].tolist()]
+        return found
+
+    def _labelled(self, values: ByName) -> dict[str, Array]:
+        found: dict[str, Array] = {}
+        for name, target in self._targets.items():
+            cells = values[name]
+            if isinstance(target, str):
+                names: Sequence[str] = coordinate_labels(target, cells.shape[-1])
+            else:
+                names = [str(label) for label in target]
+            for place, label in enumerate(names):
+                found[label] = cells if cells.ndim == 1 else cells[:, place]
+        return found
+
+    # What front ends show.
+
+    def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
+        matrix = self._model.spread_out(self._means)
+        # The ends of an interval need draws, also where nothing else is shown.
+        spread, method = self._distribution(draws or DRAWS_FOR_QUANTILES)
+        found = {}
+        for label in self._labels():
+            variable = self._model.variables[str(label)]
+            if self._known(label)[0]:
+                value = _value(self._given.columns[label].values[0], variable)
+                if variable.kind == "choice" and value not in variable.categories:
+                    found[variable.name] = Marginal(variable, value, True)
+                else:
+                    found[variable.name] = given_marginal(variable, value)
+            else:
+                one = self._marginal(label, matrix, spread, method, level)
+                if not draws and len(one.draws):
+                    one = replace(one, draws=np.array([one.low, one.high]))
+                found[variable.name] = one
+        if any(isinstance(target, str) for target in self._targets.values()):
+            found.update(self._latent.marginals(level=level, draws=draws))
+        return found
+
+    def _distribution(self, draws: int) -> tuple[Array, Method]:
+        """Draws of the whole matrix of the only row, or quantiles at even levels."""
+        linear = self._model.linear
+        if linear is not None and not len(self._model.members):
+            answer = self._ask_linear(None)
+            levels = answer.quantile(even_levels(draws).tolist())
+            joined = torch.cat([levels[leaf] for leaf in linear.graph.leaves], -1)[:, 0]
+            return self._model.spread_out(joined.cpu()), "hazen"
+        return self._model.spread_out(self._draws(draws)[:, 0]), "weibull"
+
+    def _marginal(
+        self, label: Label, matrix: Array, draws: Array, method: Method, level: float
+    ) -> Marginal:
+        model, variable = self._model, self._model.variables[str(label)]
+        part, section = model.encoding.parts[label], model.encoding.sections[label]
+        if part.empty:
+            return Marginal(variable, None)
+        if variable.kind == "choice":
+            value = _value(part.decode(matrix[:, section])[0], variable)
+            shares = _choice_shares(part, variable, matrix[:, section], draws[:, section])
+            return Marginal(variable, value, probabilities=shares)
+        mean = float(axis_numbers(self._centre(label, matrix))[0])
+        numbers = axis_numbers(part.decode(draws[:, section]))
+        low, high = np.quantile(numbers, central_levels(level), method=method)
+        value = variable.value_of(mean)
+        return Marginal(
+            variable, value, False, mean, float(numbers.std()), float(low), float(high), numbers
+        )
+
+
+def _choice_shares(part: ColumnEncoding, variable: Variable, centre: Array, draws: Array) -> Array:
+    """Probabilities of categories given the mean and draws of a column's section."""
+    if variable.idle:
+        return np.ones(1)
+    # Of ordered levels a mean has no probabilities without its spread.
+    scale = max(float(draws.std()), LEAST_SCALE) if isinstance(part, Levels) else None
+    return np.asarray(part.probabilities(centre, scale)[0])
+
+
+def axis_numbers(cells: Array) -> Array:
+    """Decoded cells as they lie on an axis: dates and durations in days."""
+    return days_of(cells) if cells.dtype.kind in "Mm" else cells.astype(np.float64)
+
+
+def _value(cell: Any, variable: Variable) -> Value:
+    """A cell as the value of a variable: ISO text of dates, durations in days."""
+    if variable.kind == "date":
+        return str(np.datetime64(cell, "us") if not isinstance(cell, np.datetime64) else cell)
+    if isinstance(cell, np.timedelta64):
+        return float(days_of(np.array([cell]))[0])
+    value = cell.item() if isinstance(cell, np.generic) else cell
+    return variable.value_of(float(value)) if variable.kind == "integer" else value

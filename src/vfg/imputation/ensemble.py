@@ -1,0 +1,431 @@
+"""All models of a table as one: what they expect and draw together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from vfg.gaussian import GaussianVFG
+from vfg.gaussian.conditional_means import Asked, asked, joined
+from vfg.imputation.allocation import corrected_share, drawing_shares, turns
+from vfg.imputation.mixtures import Mixture, side_by_side
+from vfg.imputation.model_stack import stacked, tiled
+from vfg.imputation.row_mixture import Neighbours, Said
+from vfg.imputation.stacking import KINDS, Combination, member_means
+from vfg.inference.calibration import noise_scale
+from vfg.inference.draws import Tile, decode, internal_normals
+from vfg.inference.evidence import as_given
+from vfg.inference.propagation import Belief, evaluating
+from vfg.inference.queries import believe
+from vfg.model import VFG
+from vfg.utils.cached import Forgetful
+
+DRAWING_SEEDS = 1009
+"""Seeds of the parts' draws lie between multiples of this."""
+
+
+class Joint(Forgetful):
+    """Members, mixtures, a linear model and neighbours that answer together.
+
+    Matrices are encoded, have the columns that the models know, and are where the models are.
+
+    Args:
+        columns: how many.
+        linear: the exact model of these columns; None if there are none.
+        members: models that started linear and were bent; none for the linear model alone.
+        mixtures: exact models whose roots are mixtures.
+        neighbours: mixtures with a component at every row.
+    """
+
+    follows = ("stack", "ask_linear")
+    factors: Tensor
+    spread: Tensor
+    reach: Tensor
+
+    def __init__(
+        self,
+        columns: int = 0,
+        linear: GaussianVFG | None = None,
+        members: Sequence[VFG] = (),
+        mixtures: Sequence[Mixture] = (),
+        neighbours: Sequence[Neighbours] = (),
+    ) -> None:
+        super().__init__()
+        self.set_parts(columns, linear, members, mixtures, neighbours)
+
+    def set_parts(
+        self,
+        columns: int,
+        linear: GaussianVFG | None,
+        members: Sequence[VFG],
+        mixtures: Sequence[Mixture],
+        neighbours: Sequence[Neighbours],
+    ) -> None:
+        """Answer by other parts, with weights yet to be set; arguments as in the constructor."""
+        self.forget()
+        self.linear = linear
+        self.members = nn.ModuleList(members)
+        self.mixtures = nn.ModuleList(mixtures)
+        self.neighbours = nn.ModuleList(neighbours)
+        # A parameter, so that there is one even where no column tells anything.
+        self.weights = nn.Parameter(
+            torch.zeros(len(KINDS), dtype=torch.float64), requires_grad=False
+        )
+        for name in ("factors", "spread"):
+            self.register_buffer(name, torch.ones(columns, dtype=torch.float64))
+        self.register_buffer("reach", torch.zeros(2, columns, dtype=torch.float64))
+
+    def join(self, combination: Combination) -> None:
+        """Answer by other weights, factors, spreads and reaches."""
+        for part in ("weights", "factors", "spread", "reach"):
+            getattr(self, part).copy_(getattr(combination, part))
+
+    @property
+    def bent(self) -> list[VFG]:
+        """The members."""
+        return [member for member in self.members if isinstance(member, VFG)]
+
+    @property
+    def mixed(self) -> list[Mixture]:
+        """The mixtures."""
+        return [mixture for mixture in self.mixtures if isinstance(mixture, Mixture)]
+
+    @property
+    def near(self) -> list[Neighbours]:
+        """The mixtures with a component at every row."""
+        return [one for one in self.neighbours if isinstance(one, Neighbours)]
+
+    @cached_property
+    def stack(self) -> VFG:
+        """The members as one model."""
+        return stacked(self.bent).eval()
+
+    def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
+        """What all parts together expect of every entry; known ones are themselves.
+
+        Args:
+            values: the matrix, any finite numbers where nothing is observed.
+            observed: which of its entries are evidence.
+            ids: of the rows.
+        """
+        if not len(self.members):
+            found = self._linear_means(values, observed, ids)
+        else:
+            found = self.joined(self._expected(values, observed, ids))
+        return torch.where(observed, values, found)
+
+    def joint_draws(
+        self, values: Tensor, observed: Tensor, ids: Tensor, number: int, seed: int
+    ) -> Tensor:
+        """Joint draws of what is not observed given what is, `(number, rows, columns)`.
+
+        Args:
+            values: the matrix, any finite numbers where nothing is observed.
+            observed: which of its entries are evidence.
+            ids: of the rows, on which draws depend.
+            number: of draws.
+            seed: of the draws.
+        """
+        assert self.linear is not None
+        if not len(self.members):
+            answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
+            found = joined(answer.samples(number))
+            return torch.where(observed, values, found)
+        expected = self._expected(values, observed, ids, drawing=True)
+        found = values.new_empty(number, *values.shape, dtype=torch.float64)
+        for part, own in self.turns(number).items():
+            found[own] = self._drawn(part, values, observed, len(own), seed, ids)
+        return torch.where(observed, values, self.moved(found, expected))
+
+    def asked_kinds(self, *, drawing: bool = False) -> set[str]:
+        """The kinds of parts that have a say in answers, or in draws."""
+        kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
+        if not kinds.isdisjoint(KINDS[3:]):
+            kinds.update(KINDS[3:])  # one answers for both
+        if drawing and drawing_shares(self.weights)[2] > 0:
+            kinds.add("linear")
+        return kinds
+
+    def joined(self, expected: Mapping[str, Tensor]) -> Tensor:
+        """What all parts together expect of every entry, from what they expect by kind."""
+        total = torch.zeros_like(next(iter(expected.values()), self.factors))
+        for kind, weight in zip(KINDS, self.weights, strict=True):
+            if kind in expected:
+                total = total + weight * expected[kind]
+        return self.factors * total
+
+    def average(self, tables: Sequence[Tensor]) -> Tensor:
+        """The mean of tables, each no further out than the columns reach.
+
+        They are added up one by one, since the bits of `mean` depend on the number of rows.
+        """
+        total = tables[0].clamp(*self.reach)
+        for table in tables[1:]:
+            total = total + table.clamp(*self.reach)
+        return total / len(tables)
+
+    def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Said:
+        """What neighbours expect on average."""
+        answers = [near.expected(values, observed, ids) for near in self.near]
+        return Said(*(self.average(said) for said in zip(*answers, strict=True)))
+
+    @cached_property
+    def ask_linear(self) -> Asked:
+        """Who answers for the linear model."""
+        assert self.linear is not None
+        return asked(self.linear)
+
+    def has_partial_sections(self, observed: Tensor) -> Tensor:
+        """Which rows have a section that is observed in part, `(rows,)`."""
+        widths = list(self.bent[0].graph.sections.values())
+        parts = [part.any(1) & ~part.all(1) for part in observed.split(widths, 1)]
+        return torch.stack(parts).any(0)
+
+    def moved(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
+        """Draws of parts about what all of them together expect.
+
+        Args:
+            drawn: draws `(number, rows, columns)`.
+            expected: what those who draw expect, by kind.
+        """
+        shares, moved = drawing_shares(self.weights), corrected_share(self.weights)
+        pooled = torch.zeros_like(drawn[0])
+        for kind, share in zip(KINDS[:3], shares, strict=False):
+            if share > 0:
+                pooled = pooled + share * expected[kind]
+        if shares[3] > 0:
+            plain, corrected = (expected[kind] for kind in KINDS[3:])
+            pooled = pooled + shares[3] * (plain + moved * (corrected - plain))
+        return self.joined(expected) + self.spread * (drawn - pooled)
+
+    def turns(self, number: int) -> dict[int, list[int]]:
+        """Which draws each part makes, by its place among members, mixtures, linear, neighbours."""
+        counts = (len(self.members), len(self.mixtures), 1, len(self.neighbours))
+        return turns(self.weights, counts, number)
+
+    def drawing_part(self, part: int) -> VFG | Mixture | GaussianVFG | Neighbours:
+        """The part at a place of `turns`."""
+        assert self.linear is not None
+        parts: list[VFG | Mixture | GaussianVFG | Neighbours] = [
+            *self.bent, *self.mixed, self.linear, *self.near
+        ]  # fmt: skip
+        return parts[part]
+
+    # Private.
+
+    def _expected(
+        self, values: Tensor, observed: Tensor, ids: Tensor, *, drawing: bool = False
+    ) -> dict[str, Tensor]:
+        """What parts with a say expect, by kind."""
+        kinds = self.asked_kinds(drawing=drawing)
+        guesses = (self._member_means, self._mixture_means, self._linear_means)
+        found = {
+            kind: guess(values, observed, ids)
+            for kind, guess in zip(KINDS, guesses, strict=False)
+            if kind in kinds
+        }
+        if KINDS[3] in kinds:
+            found.update(zip(KINDS[3:], self.neighbour_means(values, observed, ids), strict=True))
+        return found
+
+    def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
+        """What the bent members expect on average.
+
+        Missing cells inside partly observed sections are filled again until a whole model agrees,
+        each member for itself. All other rows go through the stacked members.
+        """
+        partial = self.has_partial_sections(observed)
+        whole, found = ~partial, values.new_empty(values.shape, dtype=torch.float64)
+        if bool(whole.any()):
+            rows = values[whole], observed[whole], ids[whole]
+            found[whole] = self.average(list(member_means(self.stack, len(self.members), *rows)))
+        if bool(partial.any()):
+            rows = values[partial], observed[partial], ids[partial]
+            answers = [
+                member.infer(rows[0], observed=rows[1], row_ids=rows[2]) for member in self.bent
+            ]
+            found[partial] = self.average([joined(answer.mean) for answer in answers])
+        return found
+
+    def _mixture_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
+        """What the mixtures expect on average."""
+        answers = side_by_side(lambda one: one.expected(values, observed, ids), self.mixed)
+        return self.average(answers)
+
+    def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
+        found = self.ask_linear(values, observed, ids)
+        return found.clamp(*self.reach) if len(self.members) else found
+
+    def _drawn(
+        self, part: int, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor
+    ) -> Tensor:
+        model = self.drawing_part(part)
+        own = seed * DRAWING_SEEDS + part
+        if isinstance(model, Neighbours):
+            moved = corrected_share(self.weights)
+            return model.samples(values, observed, number, seed=own, ids=ids, corrected=moved)
+        if isinstance(model, Mixture):
+            return model.samples(values, observed, number, seed=own, ids=ids)
+        answer = model.infer(values, observed=observed, seed=own, row_ids=ids)
+        return joined(answer.samples(number))
+
+
+@dataclass(frozen=True)
+class FewRows:
+    """What an ensemble says about a few rows, computed as they are, without padding.
+
+    Numbers are those of `Joint.joint_means` and `Joint.joint_draws` up to rounding.
+
+    Attributes:
+        model: an ensemble with members, on a CPU.
+        values: the rows, any finite numbers where nothing is observed.
+        observed: which of their entries are evidence; whole sections or nothing.
+        belief: what the stacked members believe of the rows.
+        expected: what the parts expect, by kind, `(rows, columns)`.
+    """
+
+    model: Joint
+    values: Tensor
+    observed: Tensor
+    belief: Belief
+    expected: Mapping[str, Tensor]
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: Joint, values: Tensor, observed: Tensor) -> FewRows | None:
+        """The rows, or None where the model has no fast path for them."""
+        if model.linear is None or not len(model.members):
+            return None
+        if model.weights.device.type != "cpu" or bool(model.has_partial_sections(observed).any()):
+            return None
+        copies, ids = len(model.members), torch.arange(len(values))
+        given = as_given(model.stack, tiled(_with_nan(values, observed), copies), None)
+        belief = believe(model.stack, given, None, ids, padded=False)
+        expected = _expected_of_few(model, belief, values, observed, ids)
+        return cls(model, values, observed, belief, expected)
+
+    def select(self, rows: Sequence[int]) -> FewRows:
+        """Some of the rows."""
+        chosen = torch.tensor(list(rows), dtype=torch.long)
+        return replace(
+            self,
+            values=self.values[chosen],
+            observed=self.observed[chosen],
+            belief=self.belief.select(chosen),
+            expected={kind: said[chosen] for kind, said in self.expected.items()},
+        )
+
+    def means(self) -> Tensor:
+        """What all parts together expect of every entry; known ones are themselves."""
+        return torch.where(self.observed, self.values, self.model.joined(self.expected))
+
+    @torch.no_grad()
+    def draws(self, number: int, seed: int, row_id: int = 0) -> Tensor:
+        """Joint draws of a single row, `(number, 1, columns)`.
+
+        Args:
+            number: of draws.
+            seed: of the draws.
+            row_id: of the row, on which draws depend.
+        """
+        model, found = self.model, self.values.new_empty(number, *self.values.shape)
+        turns, ids = model.turns(number), torch.tensor([row_id])
+        bent = {part: own for part, own in turns.items() if part < len(model.members)}
+        if bent:
+            most = max(len(own) for own in bent.values())
+            drawn = self._member_draws(most, seed, ids)
+            for part, own in bent.items():
+                found[own, 0] = drawn[: len(own), part]
+        for part, own in turns.items():
+            if part not in bent:
+                found[own] = self._part_draws(part, len(own), seed, ids)
+        return torch.where(self.observed, self.values, model.moved(found, self.expected))
+
+    def _part_draws(self, part: int, number: int, seed: int, ids: Tensor) -> Tensor:
+        """Draws of a linear model, a mixture or neighbours."""
+        model, own = self.model.drawing_part(part), seed * DRAWING_SEEDS + part
+        if isinstance(model, Neighbours):
+            moved = corrected_share(self.model.weights)
+            return model.samples(
+                self.values, self.observed, number, seed=own, ids=ids, corrected=moved
+            )
+        if isinstance(model, Mixture):
+            return model.samples(
+                self.values, self.observed, number, seed=own, ids=ids, padded=False
+            )
+        table = _with_nan(self.values, self.observed)
+        answer = model.infer(table, seed=own, row_ids=ids, padded=False)
+        return joined(answer.samples(number))
+
+    def _member_draws(self, number: int, seed: int, ids: Tensor) -> Tensor:
+        """Draws of every member, all at once, `(draws, members, columns)`."""
+        stack, members, draws = self.model.stack, self.model.bent, torch.arange(number)
+        with evaluating(stack):
+            tiles = [
+                Tile(
+                    member,
+                    self.belief,
+                    noise=noise_scale(member, self.observed),
+                    temperature=member.spread.log_temperature.exp(),
+                    row_ids=ids,
+                    seed=seed * DRAWING_SEEDS + place,
+                    remembered={},
+                )
+                for place, member in enumerate(members)
+            ]
+            cooled = [tile.temperature.rsqrt() for tile in tiles]
+            one = torch.ones_like(cooled[0])
+            inner = _scaled_roots([internal_normals(member) for member in members], cooled)
+            outer = _scaled_roots([tile.root_normals(draws) for tile in tiles], cooled)
+            centres = [state.mean(0) for state in decode(stack, self.belief, inner, one)]
+            drawn = decode(stack, self.belief, outer, one)
+            triples = zip(drawn, self.belief.backward, centres, strict=True)
+            states = [x + (centre - mean) for x, centre, mean in triples]
+            whole = Tile(
+                stack,
+                self.belief,
+                noise=torch.cat([tile.noise for tile in tiles], dim=1),
+                temperature=one,
+                row_ids=ids,
+                seed=seed,
+                remembered={},
+            )
+            levels = torch.cat([tile.levels(draws) for tile in tiles], dim=-1)
+            return whole.at_levels(states, levels).view(number, len(members), -1).double()
+
+
+def _with_nan(values: Tensor, observed: Tensor) -> Tensor:
+    return torch.where(observed, values, torch.nan)
+
+
+def _expected_of_few(
+    model: Joint, belief: Belief, values: Tensor, observed: Tensor, ids: Tensor
+) -> dict[str, Tensor]:
+    """What parts with a say expect of a few rows, by kind, `(rows, columns)`."""
+    kinds, found = model.asked_kinds(drawing=True), dict[str, Tensor]()
+    if "members" in kinds:
+        table = model.stack.scaling.undo(model.stack.sections.join(belief.means)).double()
+        each = table.view(len(values), len(model.members), -1)
+        found["members"] = model.average(list(each.unbind(1)))
+    if "mixtures" in kinds:
+        answers = [one.expected(values, observed, ids, padded=False) for one in model.mixed]
+        found["mixtures"] = model.average(answers)
+    if "linear" in kinds:
+        assert model.linear is not None
+        answer = model.linear.infer(_with_nan(values, observed), padded=False)
+        found["linear"] = model.average([joined(answer.mean)])
+    if KINDS[3] in kinds:
+        found.update(zip(KINDS[3:], model.neighbour_means(values, observed, ids), strict=True))
+    return found
+
+
+def _scaled_roots(normals: list[dict[int, Tensor]], scales: list[Tensor]) -> dict[int, Tensor]:
+    """The members' draws of their roots side by side, scaled by their temperatures."""
+    return {
+        block: torch.cat([z[block] * s for z, s in zip(normals, scales, strict=True)], dim=1)
+        for block in normals[0]
+    }

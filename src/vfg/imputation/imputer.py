@@ -1,0 +1,350 @@
+"""VFGImputer: fill the gaps of a table, in the manner of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import fields
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from vfg.flows import Coupling
+from vfg.graph import Graph
+from vfg.imputation.checks import as_seed, check_count, check_share, checked_table, plain_marker
+from vfg.imputation.evaluation import Evaluation, evaluate, hold_out
+from vfg.imputation.filling import MissingCells
+from vfg.imputation.outputs import feature_names, finished
+from vfg.imputation.settings import ImputerSettings
+from vfg.imputation.table_model import TableModel, answering_device
+from vfg.inference.variables import central_levels
+from vfg.modelfile import dumps, loads
+from vfg.tables.cells import Array
+from vfg.tables.frames import ArrayTable, Table
+from vfg.tables.numeric_frames import is_frame
+from vfg.tables.schema import Schema
+
+ROWS_OF_A_PART = 2**18
+"""By how many rows long arrays are filled."""
+
+
+class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Fills the gaps of tables with a variational flow graphical model.
+
+    Every column is a leaf under one root (or of the graph that is given). An exact linear-Gaussian
+    model is fitted first; copies of it become the starts of invertible neural edges that learn to
+    fill cells hidden from them. Beside them stand exact models whose root is a mixture, for tables
+    with clusters, jumps and discrete columns, and mixtures with a component at every row, for what
+    only like rows know. The means of all, the linear model and the columns' means are joined as
+    held-out cells ask for. Training uses observed cells only, so every row may have gaps. Tables of
+    fewer than 20 rows or more than 3,000 columns get the linear model alone.
+
+    Observed cells come back bit for bit. `transform` never refits, and rows do not influence each
+    other. A row without observed cells gets what is expected without evidence. Filled numbers stay
+    within the range of the observed ones. Categories that were not seen in fitting are kept where
+    they stand and are no evidence. Evidence beyond ten standard deviations counts as ten.
+
+    Args:
+        graph: a known graph whose leaves name the columns; None puts one root over all columns.
+        schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
+        bounds: lowest and highest value that filled cells of columns may have, by name; None for
+            the lowest or highest that is observed.
+        bend: whether to bend the exact linear model; without, fitting takes seconds.
+        members: how many bent models are averaged; None chooses by the table's shape.
+        mixtures: how many exact mixtures of linear models are averaged with them; None chooses by
+            the table's shape.
+        neighbours: how many mixtures with a component at every row are averaged with them; None
+            chooses by the table's shape. They keep rows of the table in the model; 0 keeps none.
+        width: of the root; None chooses by the number of columns.
+        flow: the couplings on the edges; None chooses by the table's shape.
+        steps: of training; None chooses by the table's shape.
+        budget: seconds that fitting may take; None for as long as the steps take.
+        missing_values: what marks gaps besides NaN, None, NaT and NA.
+        add_indicator: append a column that marks gaps, for every column that had some in `fit`.
+        keep_empty_features: keep columns without any observed cell in `fit`, with 0 in their gaps
+            if they hold numbers; without it they are dropped.
+        warm_start: whether another `fit` goes on from the last one, with the same columns.
+        device: where to train and to answer; None takes the GPU if there is one.
+        random_state: seed, or generator that gives one.
+        verbose: whether to show a progress bar.
+
+    Attributes:
+        model_: the fitted `TableModel`; `vfg.save` writes it to a file.
+        schema_: the kinds of all columns.
+        n_features_in_: number of columns.
+        feature_names_in_: their names, if they are strings.
+
+    Example:
+        >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [np.nan, 10.1]])
+        >>> filled = VFGImputer(random_state=0).fit_transform(table)
+        >>> filled.shape, bool(np.isnan(filled).any())
+        ((5, 2), False)
+    """
+
+    def __init__(
+        self,
+        graph: Graph | None = None,
+        *,
+        schema: Mapping[Any, Any] | Schema | None = None,
+        bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+        bend: bool = True,
+        members: int | None = None,
+        mixtures: int | None = None,
+        neighbours: int | None = None,
+        width: int | None = None,
+        flow: Coupling | None = None,
+        steps: int | None = None,
+        budget: float | None = None,
+        missing_values: Any = np.nan,
+        add_indicator: bool = False,
+        keep_empty_features: bool = False,
+        warm_start: bool = False,
+        device: str | torch.device | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.graph = graph
+        self.schema = schema
+        self.bounds = bounds
+        self.bend = bend
+        self.members = members
+        self.mixtures = mixtures
+        self.neighbours = neighbours
+        self.width = width
+        self.flow = flow
+        self.steps = steps
+        self.budget = budget
+        self.missing_values = missing_values
+        self.add_indicator = add_indicator
+        self.keep_empty_features = keep_empty_features
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def from_settings(cls, settings: ImputerSettings) -> Self:
+        """An imputer that is not fitted yet.
+
+        Args:
+            settings: how it is fitted.
+
+        Example:
+            >>> VFGImputer.from_settings(ImputerSettings(bend=False, seed=3))
+            VFGImputer(bend=False, random_state=3)
+        """
+        chosen = dict(vars(settings))
+        random_state, verbose = chosen.pop("seed"), chosen.pop("progress")
+        return cls(**chosen, random_state=random_state, verbose=verbose)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from the observed cells of a table.
+
+        Args:
+            X: a frame of pandas or polars, an array, or nested sequences.
+            y: ignored.
+
+        Returns:
+            The imputer.
+
+        Raises:
+            ValueError: for infinite cells, no rows or columns, or settings that cannot be.
+            TypeError: for sparse tables and cells of unknown kinds.
+        """
+        settings = self._settings()
+        known: TableModel | None = getattr(self, "model_", None) if self.warm_start else None
+        table = self._table(X, reset=known is None)
+        model = TableModel(settings) if known is None else deepcopy(known)
+        if known is None:
+            model.fit(table)
+        else:
+            model.refit(table, settings)
+        self.model_ = model
+        self.schema_ = model.encoding.schema
+        self.gaps_in_fit_ = table.missing.any(0)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Fill the gaps of a table.
+
+        Args:
+            X: a table with the columns that were fitted.
+
+        Returns:
+            A table of the same kind and dtypes, with the gaps filled.
+        """
+        check_is_fitted(self)
+        table = self._table(X, reset=False)
+        return finished(self, self._filled(table), table.missing, indicate=True)
+
+    def sample(self, X: Any, n: int = 5, *, random_state: Any = 0) -> Any:
+        """Draw the gaps of a table several times, jointly within each row: multiple imputation.
+
+        Args:
+            X: a table with the columns that were fitted.
+            n: how many times.
+            random_state: seed of the draws.
+
+        Returns:
+            `(n, rows, columns)` for arrays, else a list of n tables of the kind of X. The first
+            draws are the same for every n.
+        """
+        check_is_fitted(self)
+        check_count("n", n)
+        cells = MissingCells(self.model_, self._table(X, reset=False))
+        tables = self._tables(cells, cells.draws(int(n), as_seed(random_state)))
+        return np.stack(tables) if isinstance(tables[0], np.ndarray) else tables
+
+    def predict_interval(
+        self, X: Any, level: float = 0.9, *, random_state: Any = 0
+    ) -> tuple[Any, Any]:
+        """Ends of the central intervals of every gap.
+
+        Observed cells are their own ends. Columns of categories have the category that `transform`
+        fills in at both ends.
+
+        Args:
+            X: a table with the columns that were fitted.
+            level: how often an interval covers the truth.
+            random_state: seed of the draws behind it.
+
+        Returns:
+            The lower and the upper ends, two tables of the kind of X.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1.
+        """
+        check_is_fitted(self)
+        check_share("level", level)
+        cells = MissingCells(self.model_, self._table(X, reset=False))
+        ends = cells.quantiles(central_levels(level), as_seed(random_state))
+        low, high = self._tables(cells, ends)
+        return low, high
+
+    def score_samples(self, X: Any) -> Array:
+        """log p of the observed cells of every row under the exact linear model.
+
+        Densities of numbers are in the units of the table. Categories count as the density of their
+        code points, so scores compare rows with the same columns observed.
+
+        Args:
+            X: a table with the columns that were fitted.
+
+        Returns:
+            `(rows,)`; 0 for a row without observed cells.
+        """
+        check_is_fitted(self)
+        return self.model_.log_prob(self._table(X, reset=False))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean of `score_samples`, so that model selection works."""
+        return float(self.score_samples(X).mean())
+
+    def embed(self, X: Any) -> Array:
+        """Where the rows are in the latent space of the root, `(rows, width)`.
+
+        Args:
+            X: a table with the columns that were fitted.
+        """
+        check_is_fitted(self)
+        return self.model_.embed(self._table(X, reset=False))
+
+    def evaluate(
+        self, X: Any, *, share: float = 0.1, level: float = 0.9, random_state: Any = 0
+    ) -> Evaluation:
+        """How good it is on given data: hide known cells, fill them, compare.
+
+        Use rows that were not fitted, or cells that were gaps in fitting: hidden cells that were
+        learned from look a little better than they are.
+
+        Args:
+            X: a table with the columns that were fitted.
+            share: of the known cells to hide.
+            level: of the intervals whose coverage is measured.
+            random_state: decides which cells.
+
+        Returns:
+            Errors and coverage by column and overall.
+        """
+        check_is_fitted(self)
+        table = self._table(X, reset=False)
+        seed = as_seed(random_state)
+        hidden = hold_out(table, share, seed)
+        return evaluate(self.model_, table, hidden, level=level, seed=seed)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns that `transform` returns.
+
+        Args:
+            input_features: names of the columns, if the fitted table had none.
+        """
+        check_is_fitted(self)
+        return feature_names(self, input_features)
+
+    # How it goes through a file or a pipe.
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__().copy()
+        if "model_" in state:
+            state["model_"] = dumps(state["model_"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        if isinstance(state.get("model_"), bytes):
+            state["model_"] = loads(state["model_"], answering_device(state["device"]))
+        super().__setstate__(state)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    # Private.
+
+    def _table(self, X: Any, *, reset: bool) -> Table:
+        """The checked table; every column is read once."""
+        table = checked_table(X, plain_marker(self.missing_values), type(self).__name__)
+        given = X if is_frame(X) or not isinstance(table, ArrayTable) else table.array
+        validate_data(self, given, reset=reset, skip_check_array=True)
+        return table
+
+    def _settings(self) -> ImputerSettings:
+        """The parameters that decide the model."""
+        own = {f.name for f in fields(ImputerSettings)}
+        chosen = {name: value for name, value in self.get_params(deep=False).items() if name in own}
+        return ImputerSettings(
+            **{**chosen, "missing_values": plain_marker(self.missing_values)},
+            progress=bool(self.verbose),
+            seed=as_seed(self.random_state),
+        )
+
+    def _filled(self, table: Table) -> Any:
+        """The table with expected values in its missing cells."""
+        numbers = isinstance(table, ArrayTable) and table.array.dtype.kind == "f"
+        if not numbers or table.rows <= ROWS_OF_A_PART:
+            cells = MissingCells(self.model_, table)
+            return cells.filled(cells.means())
+        # Parts take turns in the same memory; ids go on, so that their bits are those of the whole.
+        assert isinstance(table, ArrayTable)
+        filled = np.empty_like(table.array)
+        for start in range(0, table.rows, ROWS_OF_A_PART):
+            part = ArrayTable(table.array[start : start + ROWS_OF_A_PART], table.marker)
+            cells = MissingCells(self.model_, part, start)
+            filled[start : start + ROWS_OF_A_PART] = cells.filled(cells.means())
+        return filled
+
+    def _tables(self, cells: MissingCells, matrices: Tensor) -> list[Any]:
+        """One filled table per matrix."""
+        filled = (cells.filled(matrix) for matrix in matrices)
+        return [finished(self, one, cells.missing, indicate=False) for one in filled]

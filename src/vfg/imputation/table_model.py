@@ -1,0 +1,670 @@
+"""TableModel: an encoding and the models behind a table, as one thing to fit, ask and save."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vfg.gaussian import GaussianVFG
+from vfg.gaussian.conditional_means import ExactMeans
+from vfg.graph import Graph
+from vfg.graph.checks import suggestion
+from vfg.imputation.answers import TableAnswer, read_evidence
+from vfg.imputation.ensemble import Joint
+from vfg.imputation.filling import MissingCells
+from vfg.imputation.fitting import fit_parts
+from vfg.imputation.mixtures import Mixture
+from vfg.imputation.row_mixture import Neighbours
+from vfg.imputation.settings import ImputerSettings
+from vfg.imputation.stacking import KINDS, Combination
+from vfg.inference.targets import as_row_ids
+from vfg.inference.variables import Kind, Variable, days_of
+from vfg.inputs import ArrayLike, Name
+from vfg.model import VFG
+from vfg.modelfile.registry import register
+from vfg.tables.arrays import Arrays
+from vfg.tables.cells import Array, Label, as_objects
+from vfg.tables.encoding import Encoding
+from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, listed, open_table
+from vfg.tables.numeric import Scale
+from vfg.tables.specs import Integer
+from vfg.training.distributed import chosen_device
+from vfg.training.history import History
+from vfg.utils.extras import needs
+from vfg.utils.specs import with_options
+
+ROWS_AT_ONCE = 8192
+"""How many rows are answered together: enough to be fast, few enough to keep memory flat."""
+ROWS_OF_DRAWS = 1024
+"""How many rows are drawn together where every row has many draws."""
+DRAWS = 60
+"""How many draws the ends of intervals of filled cells are read from. More draws widen nothing:
+coverage of 90 % intervals is the same with 60 and with 256, at a quarter of the time."""
+
+
+def answering_device(device: str | torch.device | None) -> torch.device:
+    """Where a table's model answers: on the GPU that is named or there, else on the CPU.
+
+    Other devices, on which members may learn, have no numbers of double precision; and a model that
+    learned on a GPU may be asked on a machine without one.
+
+    Example:
+        >>> answering_device("mps")
+        device(type='cpu')
+    """
+    wanted = chosen_device(device)
+    is_there = wanted.type == "cuda" and torch.cuda.is_available()
+    return wanted if is_there else torch.device("cpu")
+
+
+@register("TableModel")
+class TableModel(Joint):
+    """A model of a table with columns of any kind: what `vfg fit` writes and `VFGImputer` wraps.
+
+    Every column is encoded as one to eight standardised numbers, a leaf of the graph. An exact
+    linear-Gaussian model, nonlinear members that start there, exact mixtures and mixtures with a
+    component at every row answer together; see `vfg.sklearn.VFGImputer`. Tables go in and come out
+    in the units, categories and dtypes of the table that was fitted.
+
+    `vfg.fit(model, table)` fits it in place; `vfg.save` and `vfg.load` keep it. It may be moved to
+    a GPU like any module. Arrays that it returns are on the CPU, wherever it computes.
+
+    Args:
+        settings: how it is fitted; None for the defaults.
+        options: fields of `ImputerSettings` that differ from `settings`.
+
+    Attributes:
+        settings: how it is fitted; files do not keep it.
+        history: of the training of the members, if it was in this process; files do not keep it.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.TableModel(bend=False)
+        >>> table = {"a": [1.0, 2.0, 3.0, 4.0], "b": ["x", "x", "y", "y"]}
+        >>> import pandas
+        >>> history = vfg.fit(model, pandas.DataFrame(table))
+        >>> model.infer({"a": 4.0}, targets=["b"]).mean["b"].tolist()
+        ['y']
+    """
+
+    history: History | None = None
+
+    def __init__(self, settings: ImputerSettings | None = None, **options: Any) -> None:
+        super().__init__()
+        self.settings = with_options(settings, options, ImputerSettings, "a TableModel")
+        self.columns: list[int] = []
+        self.described: dict[str, Any] | None = None
+        self.arrays = Arrays({})
+        self.eval()
+
+    @classmethod
+    def of_parts(
+        cls,
+        encoding: Encoding,
+        columns: list[int],
+        linear: GaussianVFG | None,
+        members: Sequence[VFG] = (),
+        mixtures: Sequence[Mixture] = (),
+        neighbours: Sequence[Neighbours] = (),
+        combination: Combination | None = None,
+    ) -> TableModel:
+        """A fitted model.
+
+        Args:
+            encoding: how the table becomes a matrix of real numbers.
+            columns: which columns of that matrix the models know: those that are not idle.
+            linear: the exact model of these columns; None if there are none.
+            members: nonlinear models that started linear.
+            mixtures: exact models whose roots are mixtures.
+            neighbours: mixtures with a component at every row.
+            combination: how all of them join in one answer; None takes the members as they are.
+        """
+        model = cls()
+        model._assemble(encoding, columns, linear, members, mixtures, neighbours)
+        model.join(combination or Combination.of_members(len(columns)))
+        return model
+
+    def _assemble(
+        self,
+        encoding: Encoding,
+        columns: list[int],
+        linear: GaussianVFG | None,
+        members: Sequence[VFG],
+        mixtures: Sequence[Mixture],
+        neighbours: Sequence[Neighbours],
+    ) -> None:
+        """Answer by an encoding and models over its columns, with weights yet to be set."""
+        self.set_parts(len(columns), linear, members, mixtures, neighbours)
+        self.described, self.columns = encoding.to_dict(), columns
+        self.arrays = Arrays.of(encoding.state())
+        self._forget_encoding()
+        self.__dict__["encoding"] = encoding  # it need not be read from its own description
+        self.eval()
+
+    # What users call.
+
+    def fit(
+        self,
+        table: Any,
+        settings: ImputerSettings | None = None,
+        *,
+        observed: ArrayLike | None = None,
+        **options: Any,
+    ) -> History | None:
+        """Fit the model in place to the observed cells of a table.
+
+        Args:
+            table: a frame, an array, or nested sequences.
+            settings: how; None for those that the model was made with.
+            observed: which cells may be used; as for `infer`.
+            options: fields of `ImputerSettings` that differ from `settings`.
+
+        Returns:
+            The history of the members' training; None for the linear model alone.
+
+        Raises:
+            ValueError: for infinite cells, no rows or columns, or settings that cannot be.
+            TypeError: for cells of unknown kinds.
+        """
+        start = self.settings if settings is None else settings
+        chosen = with_options(start, options, ImputerSettings, "a TableModel")
+        opened = open_table(table, chosen.missing_values)
+        if observed is not None:
+            opened = hide_cells(opened, ~as_cell_mask(observed, opened))
+        parts = fit_parts(opened, chosen)
+        self._take(parts, chosen)
+        return self.history
+
+    def refit(self, table: Any, settings: ImputerSettings) -> None:
+        """Go on from a fitted model, with more steps or other rows of the same columns.
+
+        Encoding and graph stay, members go on from where they are, and the linear model, the
+        mixtures and the neighbours, which need no start, are fitted anew.
+
+        Args:
+            table: with the columns that were fitted.
+            settings: of the fit.
+        """
+        parts = fit_parts(open_table(table, settings.missing_values), settings, self)
+        self._take(parts, settings)
+
+    def _take(self, parts: Any, settings: ImputerSettings) -> None:
+        self._assemble(
+            parts.encoding,
+            parts.columns,
+            parts.linear,
+            parts.members,
+            parts.mixtures,
+            parts.neighbours,
+        )
+        self.join(parts.combination)
+        if parts.stack is not None:
+            self.__dict__["stack"] = parts.stack
+        self.settings, self.history = settings, parts.history
+        device = answering_device(settings.device)
+        if device != self.weights.device:
+            self.to(device)
+
+    @torch.no_grad()
+    def infer(
+        self,
+        given: Any,
+        targets: Name | Sequence[Name] | None = None,
+        *,
+        observed: Any = None,
+        seed: int = 0,
+        row_ids: ArrayLike | None = None,
+        padded: bool = True,
+    ) -> TableAnswer:
+        """Any columns given any others.
+
+        Args:
+            given: values by the names of columns; a list of such mappings, one per row; a frame
+                with some of the columns; or an array with all of them. Missing cells are unknown.
+            targets: columns, leaves or latent nodes by name; None means all columns.
+            observed: which cells may be used: a boolean mask of the table's shape, or by column.
+            seed: of the draws.
+            row_ids: distinct integers from 0 on that draws depend on; None means the position.
+            padded: False computes a few rows as they are, which is faster; numbers are the same up
+                to rounding.
+
+        Returns:
+            Means, deviations, quantiles, probabilities and joint draws, in the units and categories
+            of the table.
+
+        Raises:
+            ValueError: for unknown names, categories or values, or a model that is not fitted.
+        """
+        evidence = read_evidence(self, given, observed)
+        ids = as_row_ids(self, row_ids, evidence.rows).cpu()
+        names = list(self.variables) if targets is None else targets
+        chosen = [names] if isinstance(names, str | int) else list(dict.fromkeys(names))
+        if not chosen:
+            raise ValueError("targets is empty; name columns or latent nodes, or leave it out")
+        resolved = {name: self.resolve(name) for name in chosen}
+        return TableAnswer(self, evidence, resolved, ids, seed, padded)
+
+    def sample(self, n: int, *, seed: int = 0) -> Any:
+        """New rows from the model.
+
+        Args:
+            n: how many.
+            seed: of the draws.
+
+        Returns:
+            A frame of pandas if the columns have names, else an array.
+
+        Raises:
+            ImportError: for columns with names, without pandas.
+        """
+        return self.rows_of(self.infer([{}] * n, seed=seed).samples(1), 0)
+
+    def fill(self, table: Any, *, row_ids: ArrayLike | None = None) -> Any:
+        """A copy of a table whose missing cells are what the model expects.
+
+        Observed cells come back bit for bit. Missing cells of columns without any observed cell in
+        fitting stay missing. A frame may have other columns, which stay as they are.
+
+        Args:
+            table: with the columns that were fitted; of a frame in any order.
+            row_ids: distinct integers from 0 on; None means the position.
+
+        Returns:
+            A table of the same kind and dtypes.
+
+        Raises:
+            ValueError: for a table without the columns of the model.
+        """
+        cells = MissingCells(self, self.view(table), row_ids=row_ids)
+        return cells.filled(cells.means())
+
+    def log_prob(self, table: Any, *, observed: Any = None) -> Array:
+        """log p of the observed cells of every row under the exact linear model.
+
+        Densities of numbers are in the units of the table. Categories count as the density of their
+        code points, so values compare rows with the same columns observed.
+
+        Args:
+            table: evidence in any form that `infer` takes.
+            observed: which cells count.
+
+        Returns:
+            `(rows,)`; 0 for a row without observed cells.
+        """
+        given = read_evidence(self, table, observed)
+        if self.linear is None:
+            return np.zeros(given.rows)
+        volumes = np.zeros(self.encoding.width)
+        for label, part in self.encoding.parts.items():
+            if isinstance(part, Scale):
+                volumes[self.encoding.sections[label]] = math.log(part.deviation)
+        taken = given.observed.double() @ torch.from_numpy(volumes[self.columns])
+        found = self.linear.log_prob(given.values, observed=given.observed)
+        return (found - taken).numpy()
+
+    def embed(self, table: Any, *, observed: Any = None) -> Array:
+        """The states of the root of the first member, or of the linear model, `(rows, width)`.
+
+        Args:
+            table: evidence in any form that `infer` takes.
+            observed: which cells may be used.
+        """
+        given = read_evidence(self, table, observed)
+        if self.linear is None:
+            return np.zeros((given.rows, 0))
+        chosen: Any = self.members[0] if len(self.members) else self.linear
+        found: Tensor = chosen.embed(given.values, observed=given.observed)
+        return found.double().cpu().numpy()
+
+    # What it knows.
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it has learned from a table."""
+        return self.described is not None
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """How the table becomes a matrix of real numbers.
+
+        Raises:
+            ValueError: if the model is not fitted.
+        """
+        if self.described is None:
+            raise ValueError("this TableModel is not fitted; fit it with vfg.fit(model, table)")
+        return Encoding.from_dict(self.described, self.arrays.read())
+
+    @cached_property
+    def labels(self) -> dict[str, Label]:
+        """The labels of the columns by name, as the schema has them."""
+        return {str(label): label for label in self.encoding.schema}
+
+    @cached_property
+    def leaves(self) -> dict[str, tuple[Label, ...]]:
+        """The columns of the table that every leaf of `graph` holds."""
+        names = self._leaf_names
+        return {names[leaf]: labels for leaf, labels in self._held.items()}
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph, whose leaves are called like their columns where they hold one.
+
+        A model without any column that tells something has a star over all columns.
+        """
+        if self.linear is None:
+            return Graph.star(dict.fromkeys(self.labels, 1))
+        graph, names = self.linear.graph, self._leaf_names
+        nodes = [replace(n, name=names.get(n.name, n.name), columns=None) for n in graph.nodes]
+        edges = [replace(e, child=names.get(e.child, e.child)) for e in graph.edges]
+        return Graph(nodes, edges)
+
+    @cached_property
+    def variables(self) -> dict[str, Variable]:
+        """The columns of the table by name: their kinds, ranges and categories."""
+        holder = {
+            label: (leaf, place)
+            for leaf, labels in self.leaves.items()
+            for place, label in enumerate(labels)
+        }
+        found = {}
+        for name, label in self.labels.items():
+            leaf, place = holder.get(label, ("", 0))
+            found[name] = replace(_variable(self.encoding, name, label, leaf), place=place)
+        return found
+
+    @property
+    def part_weights(self) -> dict[str, float]:
+        """How much the parts weigh in answers."""
+        weights = self.weights.tolist() if len(self.members) else [0.0, 0.0, 1.0, 0.0, 0.0]
+        return dict(zip(KINDS, weights, strict=True))
+
+    @cached_property
+    def _held(self) -> dict[str, tuple[Label, ...]]:
+        """The columns of the table that every leaf of the linear model holds."""
+        sections = self.encoding.sections
+        if self.linear is None:
+            return {}
+        owner = {
+            place: label
+            for label, section in sections.items()
+            for place in range(section.start, section.stop)
+        }
+        return {
+            leaf: tuple(dict.fromkeys(owner[self.columns[k]] for k in places))
+            for leaf, places in self.linear.sections.positions.items()
+        }
+
+    @cached_property
+    def _leaf_names(self) -> dict[str, str]:
+        """What the leaves of the linear model are called for people."""
+        held = self._held
+        nodes = [] if self.linear is None else self.linear.graph.nodes
+        taken = [node.name for node in nodes if node.name not in held]
+        names: dict[str, str] = {}
+        for leaf, labels in held.items():
+            names[leaf] = _free_name(str(labels[0]) if len(labels) == 1 else leaf, taken)
+            taken.append(names[leaf])
+        return names
+
+    # Tables in.
+
+    def resolve(self, name: Name) -> tuple[Label, ...] | str:
+        """The columns that a name stands for, or a latent node.
+
+        Raises:
+            ValueError: for a name that is neither, with what may have been meant.
+        """
+        if name in self.encoding.schema:
+            return (name,)
+        if str(name) in self.labels:
+            return (self.labels[str(name)],)
+        if name in self.leaves:
+            return self.leaves[str(name)]
+        if name in [node.name for node in self.graph.nodes] and self.linear is not None:
+            return str(name)
+        known = suggestion(str(name), self.labels)
+        raise ValueError(f"there is no column or node {name!r}; {known}")
+
+    def view(self, table: Any) -> Table:
+        """The columns of a table that the model knows, in its order, among others.
+
+        Raises:
+            ValueError: if columns are missing.
+        """
+        opened = open_table(table, self.encoding.missing_values)
+        places = self.places(opened.labels)
+        known, every = list(self.encoding.schema), list(range(len(opened.labels)))
+        if places == every and list(opened.labels) in (known, every):
+            return opened
+        return TableView(opened, places, labels=known)
+
+    def places(self, labels: Sequence[Label]) -> list[int]:
+        """Where the columns that the model knows are among those of a table.
+
+        A model that was fitted to a table without names takes columns by position. Other labels
+        are found by their text, too, since files and tables of Arrow name columns by text.
+
+        Raises:
+            ValueError: if columns are missing.
+        """
+        known = list(self.encoding.schema)
+        counted = known == list(range(len(known)))
+        if counted or list(labels) == list(range(len(labels))):
+            if len(labels) != len(known):
+                raise ValueError(
+                    f"the model knows {len(known)} columns{' without names' if counted else ''}, "
+                    f"but the table has {len(labels)}; select those that it was fitted to, in the "
+                    "same order"
+                )
+            return list(range(len(known)))
+        order: dict[Label, int] = {str(label): place for place, label in enumerate(labels)}
+        order |= {label: place for place, label in enumerate(labels)}
+        found = {label: order.get(label, order.get(str(label))) for label in known}
+        missing = [label for label, place in found.items() if place is None]
+        if missing:
+            raise ValueError(
+                f"the table lacks the column {listed(missing)} that the model knows; there are "
+                f"{listed(list(labels))}"
+            )
+        return [place for place in found.values() if place is not None]
+
+    def rows_of(self, columns: Mapping[Name, Array], draw: int) -> Any:
+        """One draw of all columns as a table: a frame if columns have names, else an array."""
+        found = {label: columns[name][draw] for name, label in self.labels.items()}
+        if list(found) == list(range(len(found))):
+            kinds = {cells.dtype for cells in found.values()}
+            plain = len(kinds) == 1 and next(iter(kinds)).kind in "fiub"
+            cells = [part if plain else as_objects(part) for part in found.values()]
+            return np.stack(cells, axis=1)
+        with needs("table"):
+            import pandas
+        return pandas.DataFrame(found)
+
+    # Matrices in, matrices out: entries of idle columns are 0.
+
+    def encode(self, table: Any) -> tuple[Tensor, Tensor]:
+        """The columns of a table's matrix that the models know, and which entries are evidence."""
+        return self.encoding.evidence(table, self.columns)
+
+    def spread_out(self, values: Tensor) -> Array:
+        """A matrix of all columns from one `(..., known columns)`."""
+        whole = np.zeros((*values.shape[:-1], self.encoding.width))
+        whole[..., self.columns] = values.numpy()
+        return whole
+
+    def means(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
+        """What the models expect of every entry, `(rows, columns)`.
+
+        Args:
+            values: the matrix, anything where nothing is observed.
+            observed: which of its entries are evidence.
+            ids: of the rows; None means their positions.
+        """
+        if self.linear is None or not len(values):
+            return torch.zeros(values.shape, dtype=torch.float64)
+        ids = torch.arange(len(values)) if ids is None else ids
+        parts = [
+            self.joint_means(*self._here(values[rows], observed[rows], ids[rows])).cpu()
+            for rows in torch.arange(len(values)).split(ROWS_AT_ONCE)
+        ]
+        return torch.cat(parts)
+
+    def _here(self, values: Tensor, observed: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same where the model is."""
+        place = self.weights.device
+        return values.to(place), observed.to(place), ids.to(place)
+
+    def draws(
+        self, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor | None = None
+    ) -> Tensor:
+        """Joint draws of what is not observed given what is, `(number, rows, columns)`.
+
+        All parts take turns, as often as they weigh in the joint answer; draws are moved by as much
+        as that differs from what those who draw expect, and drawn together or apart about it.
+        """
+        ids = torch.arange(len(values)) if ids is None else ids
+        if self.linear is None or not len(values):
+            return torch.zeros(number, *values.shape, dtype=torch.float64)
+        parts = [
+            self.joint_draws(
+                *self._here(values[rows], observed[rows], ids[rows]), number, seed
+            ).cpu()
+            for rows in torch.arange(len(values)).split(ROWS_AT_ONCE)
+        ]
+        return torch.cat(parts, dim=1)
+
+    def quantiles(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        levels: Sequence[float],
+        *,
+        seed: int,
+        draws: int = DRAWS,
+        ids: Tensor | None = None,
+    ) -> Tensor:
+        """Quantiles of every entry, `(levels, rows, columns)`; the mean for those of categories.
+
+        Args:
+            values: the matrix, anything where nothing is observed.
+            observed: which of its entries are evidence.
+            levels: between 0 and 1.
+            seed: of the draws.
+            draws: how many draws they are read from.
+            ids: of the rows; None means their positions.
+        """
+        ids = torch.arange(len(values)) if ids is None else ids
+        alone = self.linear is not None and not len(self.members)
+        normal = self.ask_linear if alone else None
+        if isinstance(normal, ExactMeans):
+            return normal.quantiles(values, observed, levels, self.unordered)
+        found = torch.empty(len(levels), *values.shape, dtype=torch.float64)
+        for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
+            part = values[rows], observed[rows]
+            drawn = self.draws(*part, draws, seed, ids[rows]).numpy()
+            ends = torch.from_numpy(np.quantile(drawn, levels, axis=0, method="weibull"))
+            found[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
+        return found
+
+    @cached_property
+    def unordered(self) -> Tensor:
+        """Which known columns are parts of code points, which have no order."""
+        return self.encoding.unordered[self.columns]
+
+    # How it describes itself.
+
+    def _forget_encoding(self) -> None:
+        for name in (
+            "encoding",
+            "unordered",
+            "labels",
+            "leaves",
+            "graph",
+            "variables",
+            "_held",
+            "_leaf_names",
+        ):
+            self.__dict__.pop(name, None)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """As in `nn.Module`; whatever follows from the state is forgotten."""
+        result = super().load_state_dict(state_dict, strict, assign)
+        for member in self.bent:
+            # Tensors that are no part of the state follow the parameters.
+            member.to(next(member.parameters()).dtype)
+        self._forget_encoding()
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but tensors, ready for JSON; `from_dict` builds an equal model.
+
+        Raises:
+            ValueError: if the model is not fitted.
+        """
+        if self.described is None:
+            raise ValueError("this TableModel is not fitted; fit it with vfg.fit(model, table)")
+        return {
+            # As text, since its numbers are those of a table and no sizes of the model.
+            "encoding": json.dumps(self.described),
+            "arrays": self.arrays.shapes,
+            "columns": self.columns,
+            "linear": None if self.linear is None else self.linear.to_dict(),
+            "members": [member.to_dict() for member in self.bent],
+            "mixtures": [mixture.to_dict() for mixture in self.mixed],
+            "neighbours": [near.to_dict() for near in self.near],
+        }
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> TableModel:
+        """A new model with the configuration that `to_dict` returned."""
+        model = cls()
+        columns, linear = list(description["columns"]), description["linear"]
+        model.set_parts(
+            len(columns),
+            None if linear is None else GaussianVFG.from_dict(linear),
+            [VFG.from_dict(member) for member in description["members"]],
+            [Mixture.from_dict(mixture) for mixture in description["mixtures"]],
+            [Neighbours.from_dict(near) for near in description["neighbours"]],
+        )
+        model.described = json.loads(description["encoding"])
+        model.arrays, model.columns = Arrays(description["arrays"]), columns
+        return model
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    """The name, changed a little where another node has it, or where no node may have it."""
+    name = name.replace("->", "→") or "column"
+    while name in taken:
+        name += "′"
+    return name
+
+
+def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variable:
+    part, spec = encoding.parts[label], encoding.schema[label]
+    idle = label in encoding.idle
+    if not isinstance(part, Scale):
+        categories = tuple(_plain(c) for c in getattr(part, "categories", ()))
+        if part.empty or (len(categories) > 1 and idle):
+            categories = categories[:1]
+        return Variable(name, "choice", leaf, categories=categories, idle=idle)
+    kind: Kind
+    if part.clock is not None:
+        ends = days_of(part.clock.moments(np.array([part.lowest, part.highest])))
+        kind = "date" if part.clock.kind == "M" else "number"
+        return Variable(name, kind, leaf, float(ends[0]), float(ends[1]), idle=idle)
+    kind = "integer" if isinstance(spec, Integer) else "number"
+    return Variable(name, kind, leaf, part.lowest, part.highest, idle=idle)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,319 @@
+r"""How far answers spread: a temperature of the roots, and the noise of the leaves.
+
+$$h^{(r)} \sim N(r, P^{-1} / \tau), \qquad
+  x_c = \hat x_c(h) + \sigma_c \varepsilon, \qquad
+  \log \sigma_c = \log s_c + a_c + \sum_t B_{ct} o_t$$
+
+with s the scales of the likelihoods and o what the mask is like: the observed share of every leaf,
+1 / (1 + their sum), and whether nothing is observed. If a root does not know
+its precision, the noise is all there is and B is fitted; else τ is fitted, and B only if it pays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vfg.distributions.likelihoods import GaussianLikelihood
+from vfg.inference.draws import internal_normals, internal_states, is_joint
+from vfg.inference.propagation import Belief, evaluating, propagate
+
+if TYPE_CHECKING:
+    from vfg.model import VFG
+
+FLOOR = 1e-4
+"""What the fitted noise never falls below, in the model's units."""
+COUNT_FEATURES = 2
+"""How many numbers tell how much is observed, besides one per leaf."""
+NEAR = 0.1
+"""The change of log τ up to which decoded variances need not be computed again."""
+ROWS_AT_ONCE = 256
+"""How many rows are decoded together; they are many draws each."""
+
+
+class Spread(nn.Module):
+    """The numbers behind deviations and draws; at the start the likelihoods' own scales.
+
+    They are buffers: kept with the model, and untouched by its optimiser.
+
+    Args:
+        columns: number of table columns.
+        leaves: number of leaves.
+
+    Example:
+        >>> spread = Spread(columns=2, leaves=1)
+        >>> spread.scale(torch.ones(2), torch.zeros(3, 3)).shape
+        torch.Size([3, 2])
+    """
+
+    log_temperature: Tensor
+    log_noise: Tensor
+    by_observed: Tensor
+
+    def __init__(self, columns: int, leaves: int) -> None:
+        super().__init__()
+        self.register_buffer("log_temperature", torch.zeros(()))
+        self.register_buffer("log_noise", torch.zeros(columns))
+        self.register_buffer("by_observed", torch.zeros(columns, leaves + COUNT_FEATURES))
+
+    def scale(self, base: Tensor, features: Tensor) -> Tensor:
+        """Deviations of the noise, `(rows, columns)`.
+
+        Args:
+            base: the likelihoods' scales, `(columns,)`.
+            features: what `mask_features` says of the rows' masks.
+        """
+        return (base.log() + self.log_noise + features @ self.by_observed.mT).exp()
+
+
+def _fresh(model: VFG) -> Spread:
+    return Spread(model.sections.columns, len(model.graph.leaves)).to(next(model.parameters()))
+
+
+def noise_scale(model: VFG, observed: Tensor) -> Tensor:
+    """Deviations of the leaves' noise in the model's units for a mask `(rows, columns)`."""
+    return model.spread.scale(likelihood_scales(model), mask_features(model, observed))
+
+
+def likelihood_scales(model: VFG) -> Tensor:
+    """The scales of Gaussian leaves in the order of the table, 1 for others, `(columns,)`."""
+    found = {}
+    for block, places in model.sections.split(torch.ones_like(model.scaling.scale)[None]).items():
+        likelihood = model.likelihood_at(block)
+        known = likelihood.scale() if isinstance(likelihood, GaussianLikelihood) else places
+        found[block] = known.detach().to(next(model.parameters()))
+    return model.sections.join(found)[0]
+
+
+def mask_features(model: VFG, observed: Tensor) -> Tensor:
+    """What the noise may depend on: `(rows, leaves + 2)` for a mask `(rows, columns)`.
+
+    The observed share of every leaf, 1 / (1 + their sum), and whether nothing is observed.
+    """
+    kind = next(model.parameters())
+    shares = torch.stack(
+        [observed[:, list(found)].to(kind).mean(1) for found in model.sections.positions.values()],
+        dim=1,
+    )
+    count = shares.sum(1, keepdim=True)
+    return torch.cat([shares, 1.0 / (1.0 + count), (count == 0).to(kind)], dim=1)
+
+
+@torch.no_grad()
+def fit_spread(
+    model: VFG,
+    cells: Tensor,
+    seen: Tensor,
+    held_out: Tensor,
+    *,
+    labels: Tensor | None = None,
+    seed: int = 0,
+    masks: int | None = None,
+    most_rows: int | None = None,
+) -> Spread:
+    """Fit the spread to held-out cells by the Gaussian log score, with random masks on top.
+
+    Every row is looked at under several masks; each keeps every leaf with a rate of its own. The
+    scores count continuous cells that training did not see, or, if there are none, those that
+    the masks hid.
+
+    Args:
+        model: the model, whose `spread` is set.
+        cells: a table in the model's units without gaps `(rows, columns)`.
+        seen: which cells the messages may see.
+        held_out: which other cells have a known value.
+        labels: label per row, or None.
+        seed: of the masks and of the rows that are looked at.
+        masks: how many masks per row; None means 4, or 2 if draws have to be decoded.
+        most_rows: how many rows are looked at, at most, those with most held-out cells first; None
+            means 2048, or 512 if draws have to be decoded.
+
+    Returns:
+        The fitted spread, which is also `model.spread`.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))  # edges are identities
+        >>> twin = torch.randn(500, 1, generator=torch.Generator().manual_seed(0))
+        >>> cells = torch.cat([twin, twin + 0.1], dim=1)
+        >>> mask = torch.tensor([True, False]).expand(500, 2)
+        >>> spread = fit_spread(model, cells, mask, ~mask)
+        >>> round(noise_scale(model, mask)[0, 1].item(), 2)
+        0.1
+    """
+    generator = torch.Generator().manual_seed(seed)
+    joint = is_joint(model)
+    rows = most_rows or (512 if joint else 2048)
+    chosen = _chosen_rows(held_out, rows, generator).to(cells.device)
+    cells, seen, held_out = cells[chosen], seen[chosen], held_out[chosen]
+    labels = None if labels is None else labels[chosen]
+    has_cells = bool(held_out.any())
+    spread = _fresh(model)
+    with evaluating(model):
+        trials = [
+            _trial(model, cells, visible, held_out if has_cells else seen & ~visible, labels)
+            for visible in _visible(model, seen, masks or (2 if joint else 4), generator)
+        ]
+        with torch.enable_grad():
+            (_fit_joint if joint else _fit_noise)(model, spread, trials)
+    spread.log_noise.clamp_(min=math.log(FLOOR) - likelihood_scales(model).log())
+    model.spread = spread
+    return spread
+
+
+class Trial(NamedTuple):
+    """Some rows under one mask: what was believed, by how much it was wrong, and what counts."""
+
+    belief: Belief
+    residual: Tensor
+    counted: Tensor
+    features: Tensor
+
+
+def _chosen_rows(held_out: Tensor, most_rows: int, generator: torch.Generator) -> Tensor:
+    order = torch.randperm(len(held_out), generator=generator)
+    count = held_out.sum(1).cpu()[order]
+    return order[count.argsort(descending=True, stable=True)[:most_rows]]
+
+
+def _visible(model: VFG, seen: Tensor, masks: int, generator: torch.Generator) -> list[Tensor]:
+    """What is seen, and parts of it that keep every leaf at a rate that differs by row."""
+    found = [seen]
+    for _ in range(masks - 1):
+        rate = torch.rand(len(seen), 1, generator=generator)
+        kept = torch.rand(len(seen), len(model.graph.leaves), generator=generator) < rate
+        visible = seen.clone()
+        for k, columns in enumerate(model.sections.positions.values()):
+            visible[:, list(columns)] &= kept[:, k : k + 1].to(seen.device)
+        found.append(visible)
+    return found
+
+
+def _trial(
+    model: VFG, cells: Tensor, visible: Tensor, scored: Tensor, labels: Tensor | None
+) -> Trial:
+    belief = propagate(model, torch.where(visible, cells, 0.0), visible, labels, {})
+    expected = model.sections.join(belief.means)
+    counted = scored & continuous_columns(model)
+    residual = torch.where(counted, cells - expected, 0.0)
+    return Trial(
+        belief, residual.double(), counted.double(), mask_features(model, visible).double()
+    )
+
+
+def continuous_columns(model: VFG) -> Tensor:
+    """Which table columns belong to Gaussian leaves, `(columns,)`."""
+    found = torch.zeros(model.sections.columns, dtype=torch.bool)
+    for leaf, columns in model.sections.positions.items():
+        likelihood = model.likelihood_at(model.passing.schedule.place[leaf][0])
+        found[list(columns)] = isinstance(likelihood, GaussianLikelihood)
+    return found.to(model.scaling.scale.device)
+
+
+def _pooled(model: VFG, residual: Tensor, counted: Tensor) -> Tensor:
+    """log of each column's root mean square, relative to its likelihood's scale."""
+    # Half a cell's weight for the average of all columns helps those with few cells.
+    total, count = residual.square().sum(0), counted.sum(0)
+    overall = total.sum() / count.sum().clamp(min=1.0)
+    start = (total + 0.5 * overall + 1e-12) / (count + 0.5)
+    base = likelihood_scales(model).double().log()
+    return torch.where(count.sum() > 0, 0.5 * start.log() - base, 0.0)
+
+
+def _fit_noise(model: VFG, spread: Spread, trials: list[Trial]) -> None:
+    """Noise by the observed leaves: minimise Σ log σ + d²/2σ², convex in (a, B)."""
+    residual = torch.cat([trial.residual for trial in trials])
+    counted = torch.cat([trial.counted for trial in trials])
+    features = torch.cat([trial.features for trial in trials])
+    base = likelihood_scales(model).double().log()
+    noise = _pooled(model, residual, counted).requires_grad_()
+    weights = torch.zeros_like(spread.by_observed, dtype=torch.float64).requires_grad_()
+
+    def score() -> Tensor:
+        logarithm = base + noise + features @ weights.mT
+        cost = logarithm + 0.5 * residual.square() * (-2.0 * logarithm).exp()
+        return (counted * cost).sum() + 0.5 * weights.square().sum()
+
+    _minimise(score, [noise, weights])
+    spread.log_noise.copy_(noise.detach())
+    spread.by_observed.copy_(weights.detach())
+
+
+def _fit_joint(model: VFG, spread: Spread, trials: list[Trial]) -> None:
+    """Temperature and noise: minimise Σ ½ log v + d²/2v with v = variance / τ + σ².
+
+    A precision trained for the mean alone need not know how certain it should be. The noise then
+    depends on what was observed as well, but only if that pays for its many weights (BIC).
+    """
+    residual = torch.cat([trial.residual for trial in trials])
+    counted = torch.cat([trial.counted for trial in trials])
+    features = torch.cat([trial.features for trial in trials])
+    base = likelihood_scales(model).double()
+    start = _pooled(model, residual, counted)
+    noise = start.clone().requires_grad_()
+    heat = torch.zeros((), dtype=torch.float64, device=noise.device).requires_grad_()
+    weights = torch.zeros_like(spread.by_observed, dtype=torch.float64).requires_grad_()
+
+    def score(decoded: Tensor, at: Tensor) -> Tensor:
+        scale = base * (noise + features @ weights.mT).exp()
+        variance = decoded * (at - heat).exp() + scale.square() + FLOOR**2
+        cost = 0.5 * (variance.log() + residual.square() / variance)
+        held = (noise - start).square().sum() + heat.square() + 10.0 * weights.square().sum()
+        return (counted * cost).sum() + 0.05 * held
+
+    for attempt in range(2):
+        if attempt and heat.abs().item() < NEAR:
+            break  # the variance of bent edges is proportional to 1/τ only nearby, as here
+        at = heat.detach().clone()
+        with torch.no_grad():
+            decoded = torch.cat([_variance(model, trial.belief, at) for trial in trials])
+        simple = _minimise(lambda: score(decoded, at), [noise, heat])  # noqa: B023
+    _copy_into(spread, noise, heat, weights)
+    price = 0.5 * weights.numel() * math.log(max(float(counted.sum()), 1.0))
+    if simple - _minimise(lambda: score(decoded, at), [noise, heat, weights]) > price:
+        _copy_into(spread, noise, heat, weights)
+
+
+def _copy_into(spread: Spread, noise: Tensor, heat: Tensor, weights: Tensor) -> None:
+    spread.log_noise.copy_(noise.detach())
+    spread.log_temperature.copy_(heat.detach())
+    spread.by_observed.copy_(weights.detach())
+
+
+def _variance(model: VFG, belief: Belief, log_temperature: Tensor) -> Tensor:
+    """The variance of the decoded leaves in the model's units, `(rows, columns)`."""
+    normals = internal_normals(model)
+    temperature = log_temperature.exp().to(belief.backward[0])
+    rows = torch.arange(belief.converged.shape[1], device=belief.converged.device)
+    found = []
+    for part in rows.split(ROWS_AT_ONCE):
+        states = internal_states(model, belief.select(part), temperature, normals)
+        parts = {}
+        for block, mean in belief.means.items():
+            if isinstance(model.likelihood_at(block), GaussianLikelihood):
+                parts[block] = states[block].var(0, correction=0)
+            else:
+                parts[block] = torch.zeros_like(mean.index_select(1, part))
+        found.append(model.sections.join(parts).double())
+    return torch.cat(found)
+
+
+def _minimise(score: Callable[[], Tensor], parameters: list[Tensor]) -> float:
+    """Lower the score as far as it goes; what it is then."""
+    optimiser = torch.optim.LBFGS(
+        parameters, max_iter=200, tolerance_grad=1e-6, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        value = score()
+        value.backward()
+        return value
+
+    optimiser.step(closure)
+    with torch.no_grad():
+        return float(score())

@@ -1,0 +1,225 @@
+r"""A bound on the likelihood, for models with sampled states, and importance weighting.
+
+$$\log p(x) \ge E_{q(h \mid x)}\Big[\sum_t \log p(x^{(t)} \mid h) + \sum_i
+  \big(\log p(h^{(i)} \mid h^{pa(i)}) - \log q(h^{(i)} \mid \cdot)\big)\Big]$$
+
+It holds for every q, and for the observed cells of rows with gaps: unobserved cells drop out, and
+nodes without observed descendants are pruned. With K draws per row, log of the mean of the weights
+$p(x, h_k) / q(h_k)$ is a bound too, on average, and rises to log p(x) with K.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vfg.inference.propagation import evaluating
+from vfg.inputs import ArrayLike, as_labels, as_table
+from vfg.objectives.surrogate import Terms, in_data_units
+from vfg.sampling import Noise, drawn, log_likelihoods, log_weights
+from vfg.sampling.counted import CountedNoise
+
+if TYPE_CHECKING:
+    from vfg.model import VFG
+
+AT_ONCE = {"cpu": 2**13}
+"""How many draws of rows are weighed together, by type of device."""
+OTHER_AT_ONCE = 2**16
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The bound per row, in named parts: means over draws.
+
+    `total` is Σ reconstruction + Σ prior − Σ posterior.
+    """
+
+    reconstruction: Terms
+    """log p(x | h) by leaf, on the observed cells."""
+    prior: Terms
+    """log p(h | parents) by latent node, at roots log p(h); 0 where a node is pruned."""
+    posterior: Terms
+    """log q(h | messages) by latent node; 0 where a node is pruned."""
+
+    @property
+    def kl(self) -> Terms:
+        """posterior − prior by latent node: on average KL(q ‖ p) given the draws it depends on."""
+        pairs = zip(self.posterior.stacks, self.prior.stacks, strict=True)
+        return Terms(self.prior.names, [q - p for q, p in pairs])
+
+    @property
+    def total(self) -> Tensor:
+        """The bound, `(rows,)`; larger is better."""
+        return self.reconstruction.sum() + self.prior.sum() - self.posterior.sum()
+
+    def objective(self, beta: float | Tensor, free_bits: float) -> Tensor:
+        """What training maximises, a number: the mean bound with KL terms weighed and floored.
+
+        Args:
+            beta: weight of the KL terms; below 1 during warm-up, and then it is no bound.
+            free_bits: nats per latent node below which its KL term, averaged over the rows, does
+                not count, so that no node is silenced before it has learned anything.
+        """
+        parts = [stack.mean(1).clamp(min=free_bits).sum() for stack in self.kl.stacks]
+        return self.reconstruction.sum().mean() - beta * torch.stack(parts).sum()
+
+    def to(self, like: Tensor) -> Bound:
+        """The same terms in the dtype and on the device of `like`."""
+        return Bound(self.reconstruction.to(like), self.prior.to(like), self.posterior.to(like))
+
+    def __repr__(self) -> str:
+        parts = {
+            "total": self.total,
+            "reconstruction": self.reconstruction.sum(),
+            "kl": self.kl.sum(),
+        }
+        inside = ", ".join(f"{name}={part.mean():.4g}" for name, part in parts.items())
+        return f"Bound({inside}; means over rows)"
+
+
+def bound(
+    model: VFG,
+    table: ArrayLike,
+    *,
+    observed: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    samples: int = 1,
+    seed: int = 0,
+) -> Bound:
+    """A lower bound of log p(x) per row, in named parts; differentiable.
+
+    On average over draws it is below log p of the observed cells, in the units of the data; a
+    single draw may lie above.
+
+    Args:
+        model: a model with sampled states.
+        table: the data; NaN is unobserved.
+        observed: which cells may be used.
+        labels: label per row, −1 for none, if the prior has labels.
+        samples: how many draws per row are averaged.
+        seed: of the draws.
+
+    Raises:
+        ValueError: for a model with deterministic states, or a table that cannot be.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2), states="sampled")
+        >>> found = model.bound(torch.zeros(3, 2))
+        >>> found.total.shape, list(found.reconstruction), list(found.kl)
+        (torch.Size([3]), ['a', 'b'], ['root'])
+    """
+    cells, seen, like = as_table(model, table, observed)
+    ids = torch.arange(len(cells), device=cells.device)
+    noise = _noise(model, ids, range(samples), seed)
+    found = lower_bound(model, cells, seen, as_labels(model, labels, len(cells)), noise, samples)
+    units = in_data_units(model, found.reconstruction, seen)
+    return Bound(units, found.prior, found.posterior).to(like)
+
+
+@torch.no_grad()
+def log_likelihood(
+    model: VFG,
+    table: ArrayLike,
+    *,
+    samples: int = 500,
+    observed: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    seed: int = 0,
+) -> Tensor:
+    r"""log p(x) per row by importance weighting, in the units of the data.
+
+    $$\log \frac1K \sum_{k=1}^K \frac{p(x, h_k)}{q(h_k \mid x)}, \qquad h_k \sim q$$
+
+    With NaN it is that of the observed cells. On average it is too low, less so for more samples.
+
+    Args:
+        model: a model with sampled states.
+        table: the data; NaN is unobserved.
+        samples: K, how many draws per row.
+        observed: which cells may be used.
+        labels: label per row, −1 for none, if the prior has labels.
+        seed: of the draws.
+
+    Returns:
+        `(rows,)`.
+
+    Raises:
+        ValueError: for a model with deterministic states, or a table that cannot be.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2), states="sampled")
+        >>> model.log_likelihood(torch.zeros(3, 2), samples=10).shape
+        torch.Size([3])
+    """
+    cells, seen, like = as_table(model, table, observed)
+    given = as_labels(model, labels, len(cells))
+    volume = (seen * model.scaling.scale.log()).sum(1)
+    found = torch.zeros(len(cells), dtype=torch.float64, device=cells.device)
+    with evaluating(model):
+        for rows in _row_chunks(cells, samples):
+            own = None if given is None else given[rows]
+            parts = [
+                weights.logsumexp(0)
+                for weights in _weights_by_chunks(
+                    model, cells[rows], seen[rows], own, rows, samples, seed
+                )
+            ]
+            found[rows] = torch.stack(parts).logsumexp(0) - math.log(samples) - volume[rows]
+    return found.to(like)
+
+
+def lower_bound(
+    model: VFG,
+    cells: Tensor,
+    seen: Tensor,
+    labels: Tensor | None,
+    noise: Noise,
+    draws: int = 1,
+) -> Bound:
+    """The bound of the seen cells of a table in the model's units; nothing is checked."""
+    found = drawn(model, cells, seen, labels, {}, noise, draws, pruned=False)
+    explained = log_likelihoods(model, found, cells, seen)
+    return Bound(
+        _terms(model, explained), _terms(model, found.prior), _terms(model, found.posterior)
+    )
+
+
+def _terms(model: VFG, parts: dict[int, Tensor]) -> Terms:
+    blocks = model.passing.schedule.blocks
+    order = sorted(parts)
+    return Terms([blocks[k].nodes for k in order], [parts[k].mean(1) for k in order])
+
+
+def _noise(model: VFG, row_ids: Tensor, draws: range, seed: int) -> CountedNoise:
+    return CountedNoise(model.passing.schedule, row_ids, torch.tensor(draws), seed)
+
+
+def _row_chunks(cells: Tensor, samples: int) -> tuple[Tensor, ...]:
+    most = AT_ONCE.get(cells.device.type, OTHER_AT_ONCE)
+    size = max(1, most // min(samples, most))
+    rows = torch.arange(len(cells), device=cells.device)
+    return rows.split(size) if len(rows) else ()
+
+
+def _weights_by_chunks(
+    model: VFG,
+    cells: Tensor,
+    seen: Tensor,
+    labels: Tensor | None,
+    row_ids: Tensor,
+    samples: int,
+    seed: int,
+) -> Iterator[Tensor]:
+    most = max(1, AT_ONCE.get(cells.device.type, OTHER_AT_ONCE) // len(cells))
+    for first in range(0, samples, most):
+        draws = range(first, min(first + most, samples))
+        noise = _noise(model, row_ids, draws, seed)
+        found = drawn(model, cells, seen, labels, {}, noise, len(draws), pruned=False)
+        yield log_weights(model, found, cells, seen)

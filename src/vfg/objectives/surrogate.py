@@ -1,0 +1,260 @@
+r"""The training objective of the paper, term by term.
+
+$$\sum_{t} \log p(x^{(t)} \mid \hat x^{(t)})
+  - \beta \Big( \sum_{i} \mathrm{KL}^{(i)} + \sum_{(j,i)} \mathrm{KL}^{(j,i)}
+  - \sum_{r} \log p(h^{(r)}) \Big)$$
+
+The states are deterministic and their log q is dropped, so this is a *surrogate* and not a bound on
+the likelihood: the KL terms are distances between forward and backward states plus constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vfg.distributions.likelihoods import Likelihood
+from vfg.distributions.priors import LATENTS, Prior, SinglePrior
+from vfg.passing.incidence import added
+from vfg.passing.messages import MessagePassing, Passes
+
+if TYPE_CHECKING:
+    from vfg.model import VFG
+
+
+class Terms(Mapping[str, Tensor]):
+    """Named terms, each of shape `(rows,)`, kept stacked until somebody asks for one.
+
+    Args:
+        names: the names of each stack's rows.
+        stacks: tensors `(names, rows)`.
+
+    Example:
+        >>> terms = Terms([("a", "b")], [torch.tensor([[1.0, 2.0], [3.0, 4.0]])])
+        >>> terms["b"], terms.sum()
+        (tensor([3., 4.]), tensor([4., 6.]))
+    """
+
+    def __init__(self, names: list[tuple[str, ...]], stacks: list[Tensor]) -> None:
+        self.names = names
+        self.stacks = stacks
+
+    def __getitem__(self, name: str) -> Tensor:
+        for names, stack in zip(self.names, self.stacks, strict=True):
+            if name in names:
+                return stack[names.index(name)]
+        raise KeyError(f"there is no term {name!r}; the terms are {', '.join(self)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for names in self.names for name in names)
+
+    def __len__(self) -> int:
+        return sum(len(names) for names in self.names)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name!r}: {self[name].mean():.4g}" for name in self)
+        return f"Terms({{{inside}}})"
+
+    def sum(self) -> Tensor:
+        """The sum of all terms, `(rows,)`; zero if there are none."""
+        return added([stack.sum(0) for stack in self.stacks] or [torch.zeros(1)])
+
+    def to(self, like: Tensor) -> Terms:
+        """The same terms in the dtype and on the device of `like`."""
+        return Terms(self.names, [stack.to(like) for stack in self.stacks])
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The surrogate objective per row, in named parts.
+
+    `total` is Σ reconstruction − β (Σ kl + Σ edge − root + constants).
+    """
+
+    reconstruction: Terms
+    """log p(x | x̂) by leaf, on the scored cells, with its normalising constants."""
+    kl: Terms
+    """Distance between h and f⁻¹(ĥ of the parents), averaged over parents, by inner node."""
+    edge: Terms
+    """Distance between f(h of the child) and ĥ of an aggregation node, by edge."""
+    root: Tensor
+    """log p(h) of all roots without its normalising constants, `(rows,)`."""
+    constants: Tensor
+    """The normalising constants of the kl, edge and root terms, `(rows,)`."""
+    beta: float | Tensor
+    """Weight of everything but the reconstruction."""
+
+    @property
+    def total(self) -> Tensor:
+        """The objective, `(rows,)`; larger is better."""
+        distances = [stack.sum(0) for terms in (self.kl, self.edge) for stack in terms.stacks]
+        return self.reconstruction.sum() - self.beta * added(
+            [self.constants - self.root, *distances]
+        )
+
+    def to(self, like: Tensor) -> Surrogate:
+        """The same terms in the dtype and on the device of `like`."""
+        return Surrogate(
+            self.reconstruction.to(like),
+            self.kl.to(like),
+            self.edge.to(like),
+            self.root.to(like),
+            self.constants.to(like),
+            self.beta,
+        )
+
+    def __repr__(self) -> str:
+        parts = {
+            "total": self.total,
+            "reconstruction": self.reconstruction.sum(),
+            "kl": self.kl.sum(),
+            "edge": self.edge.sum(),
+            "root": self.root,
+            "constants": self.constants,
+        }
+        inside = ", ".join(f"{name}={part.mean():.4g}" for name, part in parts.items())
+        return f"Surrogate({inside}, beta={float(self.beta):g}; means over rows)"
+
+
+def surrogate(
+    passing: MessagePassing,
+    passes: Passes,
+    data: Mapping[int, Tensor],
+    scored: Mapping[int, Tensor],
+    likelihoods: Mapping[int, Likelihood],
+    priors: Mapping[int, Prior],
+    *,
+    latent: str,
+    labels: Tensor | None,
+    beta: float | Tensor,
+) -> Surrogate:
+    """The objective from what the passes computed.
+
+    Args:
+        passing: the graph's groups and schedule.
+        passes: the result of its `run`.
+        data: by leaf block, without gaps.
+        scored: by leaf block, which cells count in the reconstruction. Algorithm 1 scores the
+            observed cells, Algorithm 2 those that were hidden from the messages.
+        likelihoods: by leaf block.
+        priors: by root block.
+        latent: `laplace` or `normal`.
+        labels: label per row for priors that have one mean per label, −1 for none.
+        beta: weight of the KL and prior terms.
+    """
+    blocks = passing.schedule.blocks
+    states = passes.backward
+    reconstruction = Terms(
+        [blocks[index].nodes for index in data],
+        [
+            (likelihoods[index].log_prob(data[index], states[index]) * scored[index]).sum(-1)
+            for index in data
+        ],
+    )
+    rule = LATENTS[latent]
+    # Terms without weight are told, but nothing learns from them.
+    weighs = isinstance(beta, Tensor) or beta != 0.0
+    with torch.set_grad_enabled(torch.is_grad_enabled() and weighs):
+        kl, kl_counts = _node_terms(passing, passes, rule)
+        edge, edge_counts = _edge_terms(passing, passes, rule)
+        densities = [
+            prior.log_prob(passes.forward[index].value, passes.forward[index].observed, labels)
+            for index, prior in priors.items()
+        ]
+    root = added([density.value.sum(0) for density in densities])
+    constants = added([density.constant.sum(0) for density in densities])
+    counts = added([torch.zeros_like(constants), *kl_counts, *edge_counts])
+    return Surrogate(
+        reconstruction, kl, edge, root, constants + rule.constant_per_coordinate * counts, beta
+    )
+
+
+def _node_terms(
+    passing: MessagePassing, passes: Passes, rule: type[SinglePrior]
+) -> tuple[Terms, list[Tensor]]:
+    """KL⁽ⁱ⁾ of the latent nodes that are not roots, and how many coordinates they count."""
+    names, stacks, counts = [], [], []
+    for index, block in enumerate(passing.schedule.blocks):
+        if block.is_leaf or block.is_root:
+            continue
+        mask = passes.forward[index].observed.to(passes.backward[index].dtype)
+        parts = []
+        for g in passing.schedule.out_of(index):
+            group = passing.group(g)
+            own = group.below.spread(passes.forward[index].value)
+            seen = group.below.spread(mask)
+            distance = (rule.distance(own - passes.downward[g]) * seen).sum(-1)
+            parts.append(group.below.collect(group.share[..., 0] * distance))
+        names.append(block.nodes)
+        stacks.append(added(parts))
+        counts.append(mask.sum((0, 2)))
+    return Terms(names, stacks), counts
+
+
+def _edge_terms(
+    passing: MessagePassing, passes: Passes, rule: type[SinglePrior]
+) -> tuple[Terms, list[Tensor]]:
+    """The terms of flow edges into nodes with several children, and their coordinate count."""
+    names, stacks, counts = [], [], []
+    for g, scheduled in enumerate(passing.schedule.groups):
+        group = passing.group(g)
+        members = group.joined_edges
+        if not members:
+            continue
+        weight = passes.sent[g][..., 0]
+        difference = passes.upward[g] - passes.arrived[g]
+        distance = rule.distance(difference).sum(-1) * weight
+        if len(members) < len(scheduled.edges):
+            distance, weight = distance[group.joined], weight[group.joined]
+        names.append(tuple(scheduled.edges[k].name for k in members))
+        stacks.append(distance)
+        counts.append(scheduled.wide * weight.sum(0))
+    return Terms(names, stacks), counts
+
+
+def consistency(passing: MessagePassing, passes: Passes) -> Terms:
+    """How far forward and backward states are apart, by node.
+
+    The mean absolute difference per coordinate over both of the paper's rules: a node's forward
+    state against what its parents send back, and its children's messages against its backward
+    state; 0 where both hold.
+
+    Args:
+        passing: the graph's groups and schedule.
+        passes: the result of its `run`.
+    """
+    schedule = passing.schedule
+    distances: list[list[Tensor]] = [[] for _ in schedule.blocks]
+    counts: list[list[Tensor]] = [[] for _ in schedule.blocks]
+    for g, scheduled in enumerate(schedule.groups):
+        group, sent = passing.group(g), passes.sent[g][..., 0]
+        up = (passes.upward[g] - passes.arrived[g]).abs().sum(-1) * sent
+        distances[scheduled.parent].append(group.above.collect(up))
+        counts[scheduled.parent].append(group.above.collect(scheduled.wide * sent))
+        state = passes.forward[scheduled.child]
+        seen = group.below.spread(state.observed.to(state.value.dtype))
+        own = group.below.spread(state.value)
+        down = ((own - passes.downward[g]).abs() * seen).sum(-1)
+        distances[scheduled.child].append(group.below.collect(down))
+        counts[scheduled.child].append(group.below.collect(seen.sum(-1)))
+    return Terms(
+        [block.nodes for block in schedule.blocks],
+        [
+            added(far) / added(many).clamp(min=1)
+            for far, many in zip(distances, counts, strict=True)
+        ],
+    )
+
+
+def in_data_units(model: VFG, reconstruction: Terms, seen: Tensor) -> Terms:
+    """Log-densities of scaled cells, by leaf, as those of the cells themselves."""
+    volume = model.sections.split(seen * model.scaling.scale.log())
+    stacks = [
+        stack - part.sum(-1).to(stack)
+        for stack, part in zip(reconstruction.stacks, volume.values(), strict=True)
+    ]
+    return Terms(reconstruction.names, stacks)

@@ -1,0 +1,1 @@
+"""Message passing: from a graph to two batched passes."""

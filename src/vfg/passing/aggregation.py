@@ -1,0 +1,331 @@
+r"""How a node joins the messages of its children: mean, concatenation, precision, gaussian.
+
+Every aggregation is a sum over children followed by one formula per node, so the messages of a
+whole group of edges are added at once, and a child that sends nothing adds nothing:
+
+| name            | what adds up                         | state of the node                      |
+|-----------------|--------------------------------------|----------------------------------------|
+| `mean`          | messages, how many reach a coordinate| sum / count                            |
+| `concatenation` | the same, on disjoint coordinates    | the children side by side              |
+| `precision`     | η and a diagonal Λ                   | (Λ + ε)⁻¹(η + ε·default), at a root P⁻¹η|
+| `gaussian`      | η and a matrix Λ                     | the same                               |
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vfg.flows import Flow, Framed
+from vfg.flows.fast.matmul import times
+from vfg.utils.linalg import positive_solve
+
+if TYPE_CHECKING:
+    from vfg.passing.messages import EdgeGroup
+
+RIDGE = 1e-3
+"""ε: how strongly an inner node leans on its default where its children say nothing."""
+CERTAINTY = 1e6
+"""The precision with which evidence on a latent node speaks."""
+
+Precision = Literal["none", "diagonal", "matrix"]
+
+
+class State(NamedTuple):
+    """Forward states of a block: `(nodes, batch, width)`, for a matrix Λ `(..., width, width)`."""
+
+    value: Tensor
+    observed: Tensor
+    information: Tensor | None = None
+    precision: Tensor | None = None
+
+
+class Message(NamedTuple):
+    """What a group of edges carries upward: `(edges, batch, wide)`, and `(edges, batch, 1)`."""
+
+    source: Tensor
+    """The children's states, gaps filled and lifted, before the flow."""
+    value: Tensor
+    """The same after the flow."""
+    sent: Tensor
+    """1 where the child has anything observed, else 0."""
+
+
+class Aggregation(ABC):
+    """One way of joining messages.
+
+    How to write a new one: subclass, set `name` and `carries` (what a node of this kind knows of
+    its precision), return from `contribute` the tensors that add up over children, make the state
+    from their sums in `resolve`, and add the class to `AGGREGATIONS`.
+    """
+
+    name: ClassVar[str]
+    carries: ClassVar[Precision] = "none"
+
+    @abstractmethod
+    def contribute(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, ...]:
+        """Sums over the edges of one group, each `(parents, batch, ...)`."""
+
+    @abstractmethod
+    def resolve(
+        self,
+        total: tuple[Tensor, ...],
+        default: Tensor,
+        prior: Tensor | None,
+        evidence: Tensor | None,
+    ) -> State:
+        """The states of a block from the sums over all its groups.
+
+        Args:
+            total: the sums.
+            default: the nodes' learned default, `(nodes, 1 or batch, width)`.
+            prior: at roots the prior's mean, one unit-precision message more; else None.
+            evidence: values that fix coordinates, NaN where a coordinate is free; or None.
+        """
+
+
+class Mean(Aggregation):
+    r"""$h^{(i)} = \frac{1}{|ch(i) \cap O|} \sum_{j \in ch(i) \cap O} f_{(j,i)}(h^{(j)})$."""
+
+    name = "mean"
+
+    def contribute(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, ...]:
+        return group.gather(message.value * message.sent), group.count(message.sent)
+
+    def resolve(
+        self,
+        total: tuple[Tensor, ...],
+        default: Tensor,
+        prior: Tensor | None,
+        evidence: Tensor | None,
+    ) -> State:
+        summed, count = total
+        value = torch.where(count > 0, summed / count.clamp(min=1), 0.0)
+        return _fixed(State(value, (count > 0).expand_as(value)), evidence)
+
+
+class Concatenation(Mean):
+    """The parent is its children side by side; the schedule gives each its own coordinates."""
+
+    name = "concatenation"
+
+
+class _Informed(Aggregation):
+    """What `precision` and `gaussian` share: messages are pairs (η, Λ) that add up."""
+
+    def contribute(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, ...]:
+        with torch.autocast(message.value.device.type, enabled=False):
+            learned = group.precision is not None
+            eta, precision = (
+                self._learned(group, message) if learned else self._carried(group, message, child)
+            )
+            return eta, precision, group.count(message.sent)
+
+    @abstractmethod
+    def _learned(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+        """From children that know nothing of their precision: the edge has a Λ of its own."""
+
+    @abstractmethod
+    def _carried(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, Tensor]:
+        """From children that carry (η, Λ): Λ' = A⁻ᵀΛA⁻¹, η' = A⁻ᵀ(η + Λ(A⁻¹f(h) − h))."""
+
+    def resolve(
+        self,
+        total: tuple[Tensor, ...],
+        default: Tensor,
+        prior: Tensor | None,
+        evidence: Tensor | None,
+    ) -> State:
+        eta, precision, count = total
+        with torch.autocast(eta.device.type, enabled=False):
+            if evidence is not None:
+                eta, precision = self._condition(eta, precision, evidence)
+            if prior is not None:
+                eta, precision = eta + prior, self._add_diagonal(precision, 1.0)
+                value = self._solve(precision, eta)
+            else:
+                ridged = self._add_diagonal(precision, RIDGE)
+                value = self._solve(ridged, eta + RIDGE * default)
+        return _fixed(State(value, (count > 0).expand_as(value), eta, precision), evidence)
+
+    @staticmethod
+    @abstractmethod
+    def _condition(eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+        """Let evidence speak with precision 10⁶ in place of the children on its coordinates."""
+
+    @staticmethod
+    @abstractmethod
+    def _add_diagonal(precision: Tensor, amount: float) -> Tensor: ...
+
+    @staticmethod
+    @abstractmethod
+    def _solve(precision: Tensor, eta: Tensor) -> Tensor: ...
+
+
+class PrecisionWeighted(_Informed):
+    r"""Coordinates apart: Λ is diagonal, $h = (\sum_j \Lambda_j)^{-1} \sum_j \Lambda_j m_j$."""
+
+    name = "precision"
+    carries = "diagonal"
+
+    def _learned(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+        weight = group.share * group.learned_precision()[:, None] * message.sent
+        return group.gather(weight * message.value), group.gather(weight)
+
+    def _carried(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, Tensor]:
+        eta, matrix = group.carry(message, child)
+        return group.gather(eta), group.gather(matrix.diagonal(dim1=-2, dim2=-1))
+
+    @staticmethod
+    def _condition(eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+        fixed = ~evidence.isnan()
+        return (
+            torch.where(fixed, CERTAINTY * evidence, eta),
+            torch.where(fixed, CERTAINTY, precision),
+        )
+
+    @staticmethod
+    def _add_diagonal(precision: Tensor, amount: float) -> Tensor:
+        return precision + amount
+
+    @staticmethod
+    def _solve(precision: Tensor, eta: Tensor) -> Tensor:
+        return eta / precision
+
+
+class GaussianWeighted(_Informed):
+    """Coordinates weighed together: Λ is a matrix, one small Cholesky factor per node and row."""
+
+    name = "gaussian"
+    carries = "matrix"
+
+    def _learned(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+        matrix = group.share * group.learned_precision()
+        eta = group.gather(times(message.value * message.sent, matrix))
+        return eta, group.gather_constant(message.sent[..., 0], matrix)
+
+    def _carried(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, Tensor]:
+        eta, matrix = group.carry(message, child)
+        return group.gather(eta), group.gather_matrix(matrix)
+
+    @staticmethod
+    def _condition(eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+        fixed = ~evidence.isnan()
+        given = torch.where(fixed, evidence, 0.0)
+        # What the children say of the free coordinates, given the fixed ones.
+        conditioned = eta - (precision @ given[..., None])[..., 0]
+        certain = torch.diag_embed(CERTAINTY * fixed.to(eta.dtype))
+        either = fixed[..., :, None] | fixed[..., None, :]
+        return (
+            torch.where(fixed, CERTAINTY * given, conditioned),
+            torch.where(either, certain, precision),
+        )
+
+    @staticmethod
+    def _add_diagonal(precision: Tensor, amount: float) -> Tensor:
+        identity = torch.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
+        return precision + amount * identity
+
+    @staticmethod
+    def _solve(precision: Tensor, eta: Tensor) -> Tensor:
+        return positive_solve(precision, eta)
+
+
+AGGREGATIONS: dict[str, Aggregation] = {
+    kind.name: kind() for kind in (Mean, Concatenation, PrecisionWeighted, GaussianWeighted)
+}
+
+
+def aggregation(name: str) -> Aggregation:
+    """The aggregation called `name`.
+
+    Raises:
+        ValueError: if there is none of that name.
+
+    Example:
+        >>> aggregation("gaussian").carries
+        'matrix'
+    """
+    if name not in AGGREGATIONS:
+        raise ValueError(
+            f"there is no aggregation {name!r}; choose one of {', '.join(AGGREGATIONS)}"
+        )
+    return AGGREGATIONS[name]
+
+
+def _fixed(state: State, evidence: Tensor | None) -> State:
+    if evidence is None:
+        return state
+    fixed = ~evidence.isnan()
+    value = torch.where(fixed, evidence, state.value)
+    return state._replace(value=value, observed=state.observed | fixed)
+
+
+class DiagonalPrecision(nn.Module):
+    """A learned diagonal Λ per edge, positive as the exponential of its parameter."""
+
+    def __init__(self, edges: int, width: int) -> None:
+        super().__init__()
+        self.logarithm = nn.Parameter(torch.zeros(edges, width))
+
+    def forward(self) -> Tensor:
+        """`(edges, width)`."""
+        return self.logarithm.exp()
+
+
+class MatrixPrecision(nn.Module):
+    """A learned Λ per edge, positive semidefinite as R Rᵀ; any such matrix can be set."""
+
+    def __init__(self, edges: int, width: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.eye(width).repeat(edges, 1, 1))
+
+    def forward(self) -> Tensor:
+        """`(edges, width, width)`."""
+        return self.factor @ self.factor.mT
+
+
+class FramedPrecision(nn.Module):
+    r"""A learned Λ per edge in the frame of its flow, $H\,\mathrm{diag}(C C^\top, d) H^\top$.
+
+    The block of the data's own coordinates is positive as a square. The others, about which a
+    column says nothing at a linear start, begin at exactly 0: they are kept at or above it by
+    `project`, because a square would have no slope there.
+
+    Args:
+        flow: whose frame it is.
+    """
+
+    def __init__(self, flow: Framed) -> None:
+        super().__init__()
+        edges, width, columns = flow.edges, flow.width, flow.columns
+        self.leading = nn.Parameter(torch.eye(columns).repeat(edges, 1, 1))
+        self.rest = nn.Parameter(torch.zeros(edges, width - columns))
+        # In a tuple, so that the flow's parameters are not registered a second time.
+        self._flow = (flow,)
+
+    def forward(self) -> Tensor:
+        """`(edges, width, width)`."""
+        frame = self._flow[0].frame.linear_part()
+        columns = self.leading.shape[-1]
+        data, free = frame[..., :columns] @ self.leading, frame[..., columns:]
+        return data @ data.mT + (free * self.rest.clamp(min=0.0)[:, None]) @ free.mT
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Take entries that a step made negative back to 0."""
+        self.rest.clamp_(min=0.0)
+
+
+def learned_precision(
+    kind: Precision, edges: int, width: int, flow: Flow | None
+) -> nn.Module | None:
+    """The learned Λ of edges into nodes that carry `kind`; starts as the identity."""
+    if kind == "none":
+        return None
+    if kind == "matrix" and isinstance(flow, Framed):
+        return FramedPrecision(flow)
+    return (DiagonalPrecision if kind == "diagonal" else MatrixPrecision)(edges, width)

@@ -1,0 +1,252 @@
+"""A page about a filled table: one file of HTML that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vfg.utils.extras import needs
+from vfg.utils.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from vfg.graph import Graph
+    from vfg.imputation.evaluation import ColumnScore, Evaluation
+
+MOST_COLUMNS = 40
+"""How many columns get a picture of their distribution."""
+
+STYLE = """
+:root { color-scheme: light; --ink: #333; --quiet: #666; --line: #ddd; --ours: #D55E00;
+  --mean: #8C8C8C; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); margin: 2rem auto; padding: 0 1rem;
+  max-width: 62rem; background: #fff; }
+h1 { font-size: 1.6rem; margin-bottom: 0.2rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+p { max-width: 46rem; } .quiet, caption { color: var(--quiet); }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
+th, td { text-align: right; padding: 0.18rem 0.7rem; border-bottom: 1px solid var(--line); }
+th { font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+td.text { text-align: left; } tr.all td { font-weight: 600; border-top: 2px solid var(--ink); }
+.facts { display: flex; flex-wrap: wrap; gap: 0.6rem 2.4rem; margin: 1rem 0; }
+.facts div b { display: block; font-size: 1.35rem; }
+img { max-width: 100%; height: auto; } .scroll { overflow-x: auto; }
+.bars { min-width: 12rem; } .bars span { display: block; height: 0.42rem; margin: 0.1rem 0; }
+.ours { background: var(--ours); } .mean { background: var(--mean); }
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a page about a filled table is made of.
+
+    Args:
+        source: what the table is called.
+        table: with gaps, as a frame or array; of a long one some rows.
+        filled: the same rows without.
+        evaluation: how well hidden cells were recovered; None leaves it out.
+        graph: of the model; None leaves it out.
+        rows: of the whole table.
+        settings: names and values of everything that was chosen, the seed among them.
+        hiding: who filled the hidden cells, and what it knew of them, in a sentence.
+    """
+
+    source: str
+    table: Any
+    filled: Any
+    evaluation: Evaluation | None
+    graph: Graph | None
+    rows: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    hiding: str = ""
+
+
+def write_report(report: Report, path: str | Path) -> None:
+    """Write the page, whole or not at all.
+
+    Args:
+        report: what it is made of.
+        path: of the file.
+
+    Raises:
+        ImportError: without matplotlib, which comes with the extra `plot`.
+        OSError: if the file cannot be written.
+    """
+    write_atomically(path, page(report).encode())
+
+
+def page(report: Report) -> str:
+    """The page as text.
+
+    Args:
+        report: what it is made of.
+    """
+    from vfg.tables.frames import open_table
+
+    columns = open_table(report.table).columns()
+    gaps = np.stack([column.missing for column in columns], axis=1)
+    names = [str(column.label) for column in columns]
+    parts = [
+        _head(report, gaps),
+        _missing(report, names, gaps),
+        _recovered(report),
+        _distributions(report, gaps),
+        _graph(report),
+        _settings(report),
+    ]
+    title = f"How {escape(report.source)} was filled"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n<title>{title}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n"
+        + "\n".join(part for part in parts if part)
+        + "\n</body></html>\n"
+    )
+
+
+def _head(report: Report, gaps: Any) -> str:
+    facts = [
+        (f"{report.rows:,}", "rows"),
+        (f"{gaps.shape[1]:,}", "columns"),
+        (f"{gaps.mean():.1%}", "of the cells were missing"),
+        (f"{gaps.any(1).mean():.1%}", "of the rows had a gap"),
+    ]
+    if report.evaluation is not None and not np.isnan(report.evaluation.rmse):
+        facts.append((f"{report.evaluation.rmse:.2f}", "error, in standard deviations"))
+        if not np.isnan(report.evaluation.coverage):
+            words = f"of the truth inside {report.evaluation.level:.0%} intervals"
+            facts.append((f"{report.evaluation.coverage:.1%}", words))
+    found = "".join(f"<div><b>{value}</b>{escape(words)}</div>" for value, words in facts)
+    part = ""
+    if len(gaps) < report.rows:
+        part = f'<p class="quiet">Pictures and shares are of {len(gaps):,} of the rows.</p>'
+    return f'<div class="facts">{found}</div>{part}'
+
+
+def _missing(report: Report, names: Sequence[str], gaps: Any) -> str:
+    from vfg.plots import missingness
+
+    picture = _picture(
+        missingness(report.table).get_figure(root=True), "Which cells were missing", vector=False
+    )
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td><td>{int(count):,}</td><td>{share:.1%}</td></tr>"
+        for name, count, share in zip(names, gaps.sum(0), gaps.mean(0), strict=True)
+        if count
+    )
+    table = f"<table><tr><th>column</th><th>missing</th><th>share</th></tr>{rows}</table>"
+    listed = f"<details><summary>Numbers by column</summary>{table}</details>" if rows else ""
+    return f"<h2>What was missing where</h2>{picture}{listed}"
+
+
+def _recovered(report: Report) -> str:
+    found = report.evaluation
+    if found is None or not any(score.hidden for score in found.columns):
+        return ""
+    top = max(max(score.rmse, score.baseline) for score in found.columns if score.hidden)
+    rows = "".join(_score_row(score, top) for score in found.columns if score.hidden)
+    hidden = sum(score.hidden for score in found.columns)
+    overall = (
+        f'<tr class="all"><td>all</td><td>{hidden:,}</td><td>{_number(found.rmse)}</td>'
+        f"<td>{_number(found.baseline)}</td><td></td><td>{_share(found.coverage)}</td>"
+        "<td></td></tr>"
+    )
+    caution = f" {escape(report.hiding)}" if report.hiding else ""
+    return (
+        "<h2>How well hidden cells were recovered</h2>"
+        f"<p>{hidden:,} cells that are known were hidden, filled and compared. Errors are root "
+        "mean squares in standard deviations of a column; beside them the error of filling in the "
+        f"mean. Intervals should hold {found.level:.0%} of the truth.{caution}</p>"
+        '<div class="scroll"><table><tr><th>column</th><th>hidden</th><th>error</th>'
+        "<th>of the mean</th><th></th><th>inside interval</th><th>right category</th></tr>"
+        f"{rows}{overall}</table></div>"
+    )
+
+
+def _score_row(score: ColumnScore, top: float) -> str:
+    bars = "".join(
+        f'<span class="{kind}" style="width:{100 * min(1.0, value / (top or 1.0)):.1f}%"></span>'
+        for kind, value in (("ours", score.rmse), ("mean", score.baseline))
+    )
+    return (
+        f"<tr><td>{escape(str(score.column))}</td><td>{score.hidden:,}</td>"
+        f"<td>{_number(score.rmse)}</td><td>{_number(score.baseline)}</td>"
+        f'<td class="bars">{bars}</td><td>{_share(score.coverage)}</td>'
+        f"<td>{_share(score.accuracy)}</td></tr>"
+    )
+
+
+def _distributions(report: Report, gaps: Any) -> str:
+    from vfg.plots import distributions
+    from vfg.tables.frames import open_table
+
+    counts = dict(zip(open_table(report.table).labels, gaps.sum(0), strict=True))
+    chosen = [label for label, count in counts.items() if 0 < count < len(gaps)]
+    most = sorted(chosen, key=lambda label: -counts[label])[:MOST_COLUMNS]
+    if not most:
+        return ""
+    shown = [label for label in chosen if label in most]
+    figure = distributions(report.table, report.filled, shown)
+    left_out = len(chosen) - len(shown)
+    note = f' <span class="quiet">{left_out} columns with fewer gaps are left out.</span>'
+    return (
+        "<h2>Distributions before and after</h2><p>Observed cells and those that were filled in. "
+        "They need not agree: cells are seldom missing by chance alone, and expected values vary "
+        f"less than data do.{note if left_out else ''}</p>"
+        + _picture(figure, "Distributions of observed and filled cells")
+    )
+
+
+def _graph(report: Report) -> str:
+    if report.graph is None:
+        return ""
+    from vfg.plots import graph
+
+    picture = _picture(graph(report.graph).get_figure(root=True), "The graph of the model")
+    return f"<h2>The graph</h2>{picture}"
+
+
+def _settings(report: Report) -> str:
+    import vfg
+
+    settings = {**report.settings, "vfg": vfg.__version__}
+    rows = "".join(
+        f'<tr><td>{escape(str(name))}</td><td class="text">{escape(str(value))}</td></tr>'
+        for name, value in settings.items()
+    )
+    return f"<h2>Settings</h2><table>{rows}</table>"
+
+
+def _picture(figure: Figure | None, words: str, *, vector: bool = True) -> str:
+    """A figure inside the page; it is closed afterwards."""
+    with needs("plot"):
+        import matplotlib
+        import matplotlib.pyplot as plt
+
+    assert figure is not None  # every picture is on one
+    stream = io.BytesIO()
+    # Without a date and with fixed names, equal reports are equal bytes.
+    with matplotlib.rc_context({"svg.hashsalt": "vfg"}):
+        if vector:
+            figure.savefig(stream, format="svg", metadata={"Date": None})
+        else:
+            figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
+    plt.close(figure)
+    kind = "svg+xml" if vector else "png"
+    data = base64.b64encode(stream.getvalue()).decode()
+    return f'<img alt="{escape(words)}" src="data:image/{kind};base64,{data}">'
+
+
+def _number(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.3f}"
+
+
+def _share(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.1%}"

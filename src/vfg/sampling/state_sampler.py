@@ -1,0 +1,334 @@
+"""Drawing all latent states of a graph: up through the messages, down through the parents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vfg.distributions.priors import LATENTS, Prior
+from vfg.passing.aggregation import State, aggregation
+from vfg.passing.incidence import added
+from vfg.passing.messages import EdgeGroup, MessagePassing
+from vfg.passing.schedule import Schedule
+from vfg.sampling.noise import Noise
+from vfg.sampling.normals import through_noise
+from vfg.sampling.samplers import Heard, Move, Proposal, Sampler
+from vfg.sampling.specs import Sampled
+
+
+class Draw(NamedTuple):
+    """States drawn together, by block; every tensor is `(nodes, draws, rows, ...)`."""
+
+    states: list[Tensor]
+    """Drawn states of latent nodes; at leaves the states that explain the data."""
+    prior: dict[int, Tensor]
+    """log p(h | parents) of latent blocks, 0 at pruned nodes, `(nodes, draws, rows)`."""
+    posterior: dict[int, Tensor]
+    """log q(h | messages) of latent blocks, likewise."""
+
+
+class SampledStates(nn.Module):
+    """The samplers of all latent blocks, and the walk that draws from them.
+
+    A node without observed descendants is *pruned*: its terms are 0, and if anyone asks for its
+    state, that is drawn from p given its parents. Its children are pruned too, and all parents of a
+    node that is not are none themselves, so what is left is the model of the observed leaves alone.
+
+    Args:
+        schedule: the compiled order of computation.
+        spec: how states are drawn.
+        latent: the distribution of a state given its parents: `normal` or `laplace`.
+        generator: source of the initial parameters.
+    """
+
+    def __init__(
+        self, schedule: Schedule, spec: Sampled, latent: str, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.spec, self.law = spec, LATENTS[latent]
+        self.samplers = nn.ModuleDict(
+            {
+                block.name: Sampler(block, _inputs(schedule, index), spec, generator)
+                for index, block in enumerate(schedule.blocks)
+                if not block.is_leaf
+            }
+        )
+
+    def draw(
+        self,
+        passing: MessagePassing,
+        leaves: dict[int, State],
+        priors: Mapping[int, Prior],
+        labels: Tensor | None,
+        evidence: dict[int, Tensor],
+        noise: Noise,
+        draws: int,
+        *,
+        pruned: bool,
+    ) -> Draw:
+        """Draw all latent states given the leaves.
+
+        Args:
+            passing: the graph's groups and schedule.
+            leaves: states of the leaf blocks, `(nodes, rows, width)`.
+            priors: by root block.
+            labels: label per row for priors that have one mean per label, −1 for none.
+            evidence: values that fix coordinates of latent nodes, by block, NaN where free. They
+                count in p like data and not in q.
+            noise: where the randomness comes from.
+            draws: how often each row is drawn.
+            pruned: whether the states of pruned nodes are wanted too, drawn from p; the terms of
+                the bound do not depend on them.
+        """
+        walk = _Walk(self, passing, leaves, priors, labels, evidence, noise, draws, pruned)
+        return walk.run()
+
+    def sampler(self, name: str) -> Sampler:
+        """The sampler of the latent block called `name`."""
+        found = self.samplers[name]
+        assert isinstance(found, Sampler)
+        return found
+
+
+class _Walk:
+    """One drawing of all states; holds what the steps share."""
+
+    def __init__(
+        self,
+        sampled: SampledStates,
+        passing: MessagePassing,
+        leaves: dict[int, State],
+        priors: Mapping[int, Prior],
+        labels: Tensor | None,
+        evidence: dict[int, Tensor],
+        noise: Noise,
+        draws: int,
+        pruned: bool,
+    ) -> None:
+        self.pruned = pruned
+        self.sampled, self.passing, self.priors = sampled, passing, priors
+        self.labels, self.evidence, self.draws = labels, evidence, draws
+        self.schedule, self.ladder = passing.schedule, sampled.spec.ladder
+        some = next(iter(leaves.values())).value
+        self.leaves, self.rows, self.noise = leaves, some.shape[1], noise
+        self.roots = {index: prior.mean(labels) for index, prior in priors.items()}
+        self.some = some
+        self.heard: dict[int, Heard] = {}
+        self.moves: dict[int, Move] = {}
+        self.numbers: dict[int, Tensor] = {}
+        self.proposals: dict[int, Proposal] = {}
+
+    def run(self) -> Draw:
+        self._up()
+        return self._down()
+
+    # Up: messages, with draws in them unless this is a ladder.
+
+    def _up(self) -> None:
+        states: list[State] = []
+        outgoing: list[tuple[Tensor, Tensor]] = []
+        for index, block in enumerate(self.schedule.blocks):
+            if block.is_leaf:
+                state = self.leaves[index]
+                filled = torch.where(state.observed, state.value, self._default(index))
+            else:
+                state = self._listen(index, states, outgoing)
+                self.moves[index] = self._sampler(index).move(self.heard[index])
+                self.numbers[index] = self._numbers(index)
+                if not self.ladder:
+                    self.proposals[index] = self._propose(index, None)
+                state = self._speak(index, state)
+                filled = state.value
+            states.append(state)
+            outgoing.append((filled, state.observed.any(-1, keepdim=True).to(filled.dtype)))
+
+    def _listen(
+        self, index: int, states: list[State], outgoing: list[tuple[Tensor, Tensor]]
+    ) -> State:
+        """Aggregate the messages of the children, and remember what they say."""
+        block = self.schedule.blocks[index]
+        rule = aggregation(block.treatment)
+        parts, children = [], []
+        for g in self.schedule.into(index):
+            group, child = self.passing.group(g), self.schedule.groups[g].child
+            message = group.send(*outgoing[child])
+            parts.append(rule.contribute(group, message, states[child]))
+            children.append((group, *outgoing[child]))
+        batch = max(part[-1].shape[1] for part in parts)
+        total = tuple(
+            added([self._widened(part, batch) for part in same])
+            for same in zip(*parts, strict=True)
+        )
+        given = self.evidence.get(index)
+        state = rule.resolve(
+            total,
+            self._widened(self._default(index), batch),
+            self._widened(self.roots[index], batch) if index in self.roots else None,
+            None if given is None else self._widened(given, batch),
+        )
+        filled = state.value  # a node that knows its precision has leaned on its default already
+        if state.precision is None:
+            filled = torch.where(state.observed, filled, self._widened(self._default(index), batch))
+        self.heard[index] = Heard(
+            self._unfolded(filled),
+            self._unfolded(state.observed),
+            self._unfolded(total[-1]),
+            None if state.information is None else self._unfolded(state.information),
+            None if state.precision is None else self._unfolded(state.precision),
+            self._unfolded(self._apart(children, batch)) if self.sampled.spec.amortised else None,
+        )
+        return state._replace(value=filled)
+
+    def _apart(self, children: list[tuple[EdgeGroup, Tensor, Tensor]], batch: int) -> Tensor:
+        """The children's states side by side, with flags, `(nodes, batch, numbers)`."""
+        parts = []
+        for group, states, sent in children:
+            for part in (states * sent, sent):
+                by_node = group.above.by_node(group.below.spread(part)).movedim(1, 2).flatten(2)
+                parts.append(self._widened(by_node, batch))
+        return torch.cat(parts, dim=-1)
+
+    def _speak(self, index: int, state: State) -> State:
+        """What a block sends on: its draws, or in a ladder the centre that is known from below."""
+        has = state.observed.any(-1, keepdim=True)
+        if not self.ladder:
+            value = self._folded(self._fixed(index, self.proposals[index].state))
+            seen = self._widened(has, value.shape[1]).expand_as(value)
+            if state.precision is None or index in self.roots:
+                return State(value, seen)
+            precision = self._above(index)[:, 0] * seen
+            return State(value, seen, precision * value, precision)
+        if state.information is None or state.precision is None or index in self.roots:
+            moved = self._fixed(index, self.heard[index].value + self.moves[index].shift)
+            return state._replace(value=self._folded(moved))
+        above = self._above(index)[:, 0].expand_as(state.value)
+        eta, precision = through_noise(state.information, state.precision, above)
+        return state._replace(information=eta, precision=precision)
+
+    # Down: what parents expect, draws from it where nothing was heard, and the log-densities.
+
+    def _down(self) -> Draw:
+        states: dict[int, Tensor] = {}
+        prior: dict[int, Tensor] = {}
+        posterior: dict[int, Tensor] = {}
+        for index in reversed(range(len(self.schedule.blocks))):
+            expected = None if index in self.roots else self._expected(index, states)
+            if index in self.leaves:
+                assert expected is not None
+                states[index] = expected
+                continue
+            if self.ladder:
+                self.proposals[index] = self._propose(index, expected)
+            proposal = self.proposals[index]
+            has = self.heard[index].observed.any(-1)
+            drawn = proposal.state
+            if self.pruned:
+                drawn = torch.where(has[..., None], drawn, self._untold(index, expected))
+            states[index] = self._fixed(index, drawn)
+            prior[index] = self._log_prior(index, states[index], expected) * has
+            posterior[index] = (proposal.log_density * self._free(index)).sum(-1) * has
+        return Draw([states[index] for index in range(len(states))], prior, posterior)
+
+    def _expected(self, index: int, states: dict[int, Tensor]) -> Tensor:
+        """The mean of the parents' backward messages."""
+        parts = []
+        for g in self.schedule.out_of(index):
+            group = self.passing.group(g)
+            above = self._folded(states[self.schedule.groups[g].parent])
+            back = group.return_(group.arrive(above))
+            single = len(self.schedule.out_of(index)) == 1 and group.below.is_aligned
+            parts.append(back if single else group.below.collect(group.share * back))
+        return self._unfolded(added(parts))
+
+    def _untold(self, index: int, expected: Tensor | None) -> Tensor:
+        """Draws from p, for nodes about which nothing is known from below."""
+        numbers = self.numbers[index]
+        if expected is None:
+            labels = None if self.labels is None else self.labels.repeat(self.draws)
+            drawn = self.priors[index].push(self._folded(numbers), labels)
+            return self._unfolded(drawn)
+        return expected + self._log_scale(index).exp() * self.sampled.law.standard(numbers)
+
+    def _log_prior(self, index: int, state: Tensor, expected: Tensor | None) -> Tensor:
+        """log p(h | parents), `(nodes, draws, rows)`."""
+        with torch.autocast(state.device.type, enabled=False):
+            if expected is None:
+                flat = self._folded(state)
+                labels = None if self.labels is None else self.labels.repeat(self.draws)
+                seen = torch.ones_like(flat, dtype=torch.bool)
+                density = self.priors[index].log_prob(flat, seen, labels)
+                return self._unfolded(density.value - density.constant)
+            log_scale = self._log_scale(index)
+            distance = self.sampled.law.distance((state - expected) * (-log_scale).exp())
+            constant = self.sampled.law.constant_per_coordinate
+            return -(distance + log_scale + constant).sum(-1)
+
+    # What the steps share.
+
+    def _propose(self, index: int, expected: Tensor | None) -> Proposal:
+        width = self.schedule.blocks[index].width
+        return self._sampler(index).propose(
+            self.heard[index],
+            self.moves[index],
+            self._default(index)[:, None],
+            expected,
+            None if expected is None else self._above(index),
+            self.numbers[index][..., :width],
+        )
+
+    def _sampler(self, index: int) -> Sampler:
+        return self.sampled.sampler(self.schedule.blocks[index].name)
+
+    def _log_scale(self, index: int) -> Tensor:
+        return self._sampler(index).expected_log_scale()
+
+    def _above(self, index: int) -> Tensor:
+        """The precision with which parents expect a state, `(nodes, 1, 1, width)`."""
+        return (-2.0 * self._log_scale(index)).exp() / self.sampled.law.variance
+
+    def _numbers(self, index: int) -> Tensor:
+        """Standard Normal numbers, as many as a draw from p takes."""
+        block = self.schedule.blocks[index]
+        count = self.priors[index].numbers() if index in self.roots else block.width
+        shape = (len(block.nodes), self.draws, self.rows, count)
+        return self.noise(index, self.some.new_empty(shape))
+
+    def _default(self, index: int) -> Tensor:
+        return self.passing.default(index, self.roots)
+
+    def _fixed(self, index: int, drawn: Tensor) -> Tensor:
+        """Put evidence in place of what was drawn."""
+        if index not in self.evidence:
+            return drawn
+        given = self.evidence[index][:, None]
+        return torch.where(given.isnan(), drawn, given)
+
+    def _free(self, index: int) -> Tensor | float:
+        return self.evidence[index].isnan()[:, None] if index in self.evidence else 1.0
+
+    def _widened(self, part: Tensor, batch: int) -> Tensor:
+        """Rows repeated for every draw where they are not yet."""
+        if part.shape[1] == batch or part.shape[1] != self.rows:
+            return part
+        return part.repeat(1, self.draws, *[1] * (part.ndim - 2))
+
+    def _unfolded(self, part: Tensor) -> Tensor:
+        """`(nodes, draws · rows, ...)` to `(nodes, draws, rows, ...)`, 1 draw if all are alike."""
+        draws = 1 if part.shape[1] == self.rows else self.draws
+        return part.view(part.shape[0], draws, self.rows, *part.shape[2:])
+
+    def _folded(self, part: Tensor) -> Tensor:
+        return part.flatten(1, 2)
+
+
+def _inputs(schedule: Schedule, index: int) -> int:
+    """How many numbers the children of one node of a block have, side by side, with flags."""
+    total = 0
+    for g in schedule.into(index):
+        group = schedule.groups[g]
+        fan = max(group.parent_rows.count(row) for row in group.parent_rows)
+        total += fan * (group.narrow + 1)
+    return total

@@ -1,0 +1,17 @@
+"""Mixed tables: what their columns hold, and how they become matrices of real numbers and back."""
+
+from vfg.tables.encoding import Encoding
+from vfg.tables.schema import Schema
+from vfg.tables.specs import Boolean, Categorical, ColumnSpec, Continuous, Date, Integer, Ordinal
+
+__all__ = [
+    "Schema",
+    "ColumnSpec",
+    "Continuous",
+    "Integer",
+    "Boolean",
+    "Categorical",
+    "Ordinal",
+    "Date",
+    "Encoding",
+]

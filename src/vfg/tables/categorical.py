@@ -1,0 +1,305 @@
+"""Columns of categories as code points or normal scores, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import special
+
+from vfg.tables.category_points import placed, simplex_codes, simplex_weights
+from vfg.tables.cells import Array, Column, Mask
+from vfg.tables.columns import ColumnEncoding
+
+MOST_SIMPLEX = 9
+"""The most categories that become the corners of a simplex."""
+MOST_CANDIDATES = 4096
+"""The most categories that a gap may be filled with: the most frequent ones."""
+CHUNK = 2**18
+"""How many scores of categories are computed at once, so that they stay in a cache."""
+NEARBY = 0.5
+"""The deviation of errors that is taken for granted for many categories, if none is given."""
+
+
+def members(column: Column, categories: Sequence[Any]) -> Array:
+    """The place of every cell among the categories, -1 for a missing or unknown one.
+
+    Cells and categories that compare equal are the same, so the integer 1 is found as 1.0 too.
+
+    Example:
+        >>> cells = np.array(["b", "a", "c"], dtype=object)
+        >>> members(Column("x", "text", cells, np.zeros(3, dtype=bool)), ("a", "b"))
+        array([ 1,  0, -1])
+    """
+    values = column.values
+    if values.dtype.kind in "OU" or any(isinstance(category, str) for category in categories):
+        lookup = {category: place for place, category in enumerate(categories)}
+        cells = values.tolist() if values.dtype.kind not in "Mm" else repeat(None, len(values))
+        found = np.fromiter(map(lookup.get, cells, repeat(-1)), np.int64, len(values))
+    else:
+        found = _among_numbers(values, categories)
+    return np.where(column.missing, -1, found)
+
+
+def _among_numbers(values: Array, categories: Sequence[Any]) -> Array:
+    if not len(categories) or values.dtype.kind in "Mm":
+        return np.full(len(values), -1)
+    known = np.array(categories)
+    order = np.argsort(known, kind="stable")
+    place = np.searchsorted(known[order], values).clip(0, len(known) - 1)
+    return np.where(known[order[place]] == values, order[place], -1)
+
+
+def cells_of(categories: Sequence[Any]) -> Array:
+    """Categories as an array: of numbers or booleans if all are, else of objects."""
+    kinds = set(map(type, categories))
+    if kinds in ({bool}, {int}, {float}, {int, float}) and _fits(categories):
+        return np.array(categories)
+    found = np.empty(len(categories), dtype=object)
+    found[:] = categories
+    return found
+
+
+def _fits(categories: Sequence[Any]) -> bool:
+    return all(abs(category) < 2**63 for category in categories)
+
+
+def _check_lengths(categories: Sequence[Any], counts: Array, points: Array) -> None:
+    if not len(categories) == len(counts) == len(points):
+        raise ValueError(
+            f"{len(categories)} categories need as many counts and points, but there are "
+            f"{len(counts)} and {len(points)}; the stored table is damaged"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Codes(ColumnEncoding):
+    """A column of categories as code points.
+
+    Two categories are one dimension, up to nine the corners of a simplex, more of them points in
+    eight dimensions that keep how the categories differ in the other columns; all whitened over
+    the observed rows, where categories rarer than one in a hundred count as that frequent.
+    Categories that were not seen in fitting are no evidence. A column with more than nine
+    categories, all seen only once, says nothing about other rows: it is no evidence either, and
+    its gaps are filled with its first category, those of a constant column with its only one. A
+    gap is filled with one of the 4096 most frequent categories.
+
+    Args:
+        categories: those that were seen.
+        counts: how often each was seen, `(categories,)`.
+        points: their code points, `(categories, width)`.
+    """
+
+    name: ClassVar[str] = "codes"
+
+    categories: tuple[Any, ...]
+    counts: Array
+    points: Array
+
+    def __post_init__(self) -> None:
+        _check_lengths(self.categories, self.counts, self.points)
+
+    @classmethod
+    def fit(cls, categories: tuple[Any, ...], counts: Array) -> Codes:
+        """The code points of few categories; many are left open, without any dimension."""
+        many = len(categories) > MOST_SIMPLEX
+        if len(categories) > 1 and not many:
+            return cls(categories, counts, simplex_codes(counts))
+        silent = not many or int(counts.max()) == 1
+        return cls(categories, counts, np.zeros((len(categories), int(silent))))
+
+    @property
+    def width(self) -> int:
+        return int(self.points.shape[1])
+
+    @property
+    def open(self) -> bool:
+        """Whether the code points are still to be drawn from other columns."""
+        return self.width == 0
+
+    @property
+    def empty(self) -> bool:
+        return not self.categories
+
+    @property
+    def constant(self) -> bool:
+        return len(self.categories) == 1 or self.distinct
+
+    @property
+    def distinct(self) -> bool:
+        """Whether there are many categories and none was seen twice."""
+        return len(self.counts) > MOST_SIMPLEX and int(self.counts.max()) == 1
+
+    def encode(self, column: Column) -> tuple[Array, Mask]:
+        found = members(column, self.categories)
+        if self.distinct:
+            found = np.full_like(found, -1)
+        return placed(self.points, found)
+
+    def decode(self, values: Array, scale: float | None = None) -> Array:
+        if self.empty:
+            return np.full(len(values), None, dtype=object)
+        cells = cells_of(self.categories)
+        if self.constant:
+            return np.repeat(cells[[np.argmax(self.counts)]], len(values))
+        frequent = np.sort(np.argsort(-self.counts, kind="stable")[:MOST_CANDIDATES])
+        slopes, offsets = self._scores(scale, frequent)
+        chosen = np.empty(len(values), dtype=np.int64)
+        chunk = max(1, CHUNK // len(frequent))
+        for start in range(0, len(values), chunk):
+            scores = values[start : start + chunk] @ slopes
+            scores += offsets
+            chosen[start : start + chunk] = scores.argmax(axis=1)
+        return cells.take(frequent[chosen])
+
+    def probabilities(self, values: Array, scale: float | None = None) -> Array:
+        """The probability of every category.
+
+        With a scale s, π_c ∝ p_c exp(−‖v − m_c‖² / 2s²) for the frequencies p and code points m.
+        Without one, the values v are taken for means of code points, v = Σ π_c m_c, which for a
+        simplex has the solution π_c = w_c (1 + m_c · v), negative ones set to 0; for more than nine
+        categories, where many π fit, s = 0.5 is taken.
+
+        Args:
+            values: numbers `(rows, width)`.
+            scale: the deviation of their errors, or None.
+        """
+        if self.empty:
+            return np.zeros((len(values), 0))
+        slopes, offsets = self._scores(scale, np.arange(len(self.categories)))
+        scores = values @ slopes + offsets
+        if scale is not None or not self.is_simplex:
+            return np.asarray(special.softmax(scores, axis=1))
+        possible = np.maximum(scores, 0.0)
+        return np.asarray(possible / possible.sum(axis=1, keepdims=True))
+
+    @property
+    def is_simplex(self) -> bool:
+        """Whether probabilities follow from the mean of code points."""
+        return 1 < len(self.categories) <= MOST_SIMPLEX
+
+    def _scores(self, scale: float | None, chosen: Array) -> tuple[Array, Array]:
+        """Slopes and offsets of scores that rise with the probabilities of chosen categories.
+
+        For the mean of corners they are the probabilities, else their logarithms but for a term
+        that all categories share.
+        """
+        points = self.points[chosen]
+        if scale is None and self.is_simplex:
+            weights = simplex_weights(self.counts)[chosen]
+            return (weights[:, None] * points).T, weights
+        variance = (NEARBY if scale is None else scale) ** 2
+        near = (points**2).sum(axis=1) / (2.0 * variance)
+        return points.T / variance, np.log(self.counts[chosen]) - near
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "categories": list(self.categories)}
+
+    def state(self) -> dict[str, Array]:
+        return {"counts": self.counts, "points": self.points}
+
+    @classmethod
+    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> Codes:
+        return cls(tuple(description["categories"]), arrays["counts"], arrays["points"])
+
+
+@dataclass(frozen=True, eq=False)
+class Levels(ColumnEncoding):
+    """A column of ordered categories as normal scores, one dimension.
+
+    A level's score is the Normal quantile in the middle of its share of the cumulative frequencies,
+    where every level counts half a cell more than it has, so that all scores differ; scores are
+    standardised over the observed rows. Filled cells have the level whose score is nearest, between
+    the lowest and the highest level observed. Levels that are not known are no evidence.
+
+    Args:
+        categories: from the lowest to the highest.
+        counts: how often each was seen, `(categories,)`.
+        scores: the scores of the levels, rising.
+    """
+
+    name: ClassVar[str] = "levels"
+    width: ClassVar[int] = 1
+
+    categories: tuple[Any, ...]
+    counts: Array
+    scores: Array
+
+    def __post_init__(self) -> None:
+        _check_lengths(self.categories, self.counts, self.scores)
+
+    @classmethod
+    def fit(cls, categories: tuple[Any, ...], counts: Array) -> Levels:
+        """The scores of levels that were seen so often."""
+        return cls(categories, counts, normal_scores(counts))
+
+    @property
+    def empty(self) -> bool:
+        return not self.counts.any()
+
+    @property
+    def constant(self) -> bool:
+        return int((self.counts > 0).sum()) == 1
+
+    def encode(self, column: Column) -> tuple[Array, Mask]:
+        found = members(column, self.categories)
+        if self.empty:
+            found = np.full_like(found, -1)
+        points = np.zeros_like(self.scores) if self.constant else self.scores
+        return placed(points[:, None], found)
+
+    def decode(self, values: Array, scale: float | None = None) -> Array:
+        if self.empty:
+            return np.full(len(values), None, dtype=object)
+        low, high = np.flatnonzero(self.counts)[[0, -1]]
+        level = np.searchsorted(self._cuts(), values[:, 0])
+        return cells_of(self.categories).take(level.clip(low, high))
+
+    def probabilities(self, values: Array, scale: float | None = None) -> Array:
+        """The probability of every level: that of a Normal between the middles of scores.
+
+        Args:
+            values: numbers `(rows, 1)`.
+            scale: the deviation of their errors; None for 1.
+        """
+        if self.empty:
+            return np.zeros((len(values), len(self.categories)))
+        low, high = np.flatnonzero(self.counts)[[0, -1]]
+        cuts = self._cuts()
+        # What lies beyond the observed levels belongs to the outermost of them.
+        cuts[:low], cuts[high:] = -np.inf, np.inf
+        below = special.ndtr((cuts - values) / (1.0 if scale is None else scale))
+        return np.diff(below, axis=1, prepend=0.0, append=1.0)
+
+    def _cuts(self) -> Array:
+        return np.asarray((self.scores[1:] + self.scores[:-1]) / 2.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "categories": list(self.categories)}
+
+    def state(self) -> dict[str, Array]:
+        return {"counts": self.counts, "scores": self.scores}
+
+    @classmethod
+    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> Levels:
+        return cls(tuple(description["categories"]), arrays["counts"], arrays["scores"])
+
+
+def normal_scores(counts: Array) -> Array:
+    """Rising scores of ordered levels, of mean 0 and variance 1 over the cells counted.
+
+    Example:
+        >>> normal_scores(np.array([5, 5])).round(6)
+        array([-1.,  1.])
+    """
+    raised = counts + 0.5
+    shares = raised / raised.sum()
+    scores = special.ndtri(np.cumsum(shares) - shares / 2.0)
+    if not counts.any():
+        return np.asarray(scores)
+    weights = counts / counts.sum()
+    centred = scores - weights @ scores
+    return np.asarray(centred / (np.sqrt(weights @ centred**2) or 1.0))

@@ -1,0 +1,348 @@
+"""Tables of mixed columns as matrices of real numbers, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+
+from vfg.tables.categorical import Codes, Levels, members
+from vfg.tables.category_points import joint_codes
+from vfg.tables.cells import Array, Column, Label, Mask, as_objects, is_absent
+from vfg.tables.columns import ColumnEncoding
+from vfg.tables.frames import Table, listed, open_table
+from vfg.tables.numeric import Scale
+from vfg.tables.schema import Schema
+from vfg.tables.specs import Boolean, Categorical, ColumnSpec, Continuous, Date, Integer, Ordinal
+from vfg.utils.specs import check_choice
+
+RESTORE: dict[str, Any] = {kind.name: kind.from_dict for kind in (Scale, Codes, Levels)}
+
+
+class Encoding:
+    """The translation of a table's columns to standardised real numbers, fitted to a table.
+
+    Every column becomes a section of one to eight columns: numbers and dates one (`Scale`), ordinal
+    columns one (`Levels`), booleans and categories as many as their code points need (`Codes`). The
+    encoded values of the fitted table have mean 0 and variance 1, and code points are uncorrelated
+    within their section. Made by `Encoding.fit`, or restored by `Encoding.from_dict`.
+
+    Args:
+        schema: the kind of every column.
+        parts: the encoding of every column.
+        missing_values: what marks missing cells besides NaN, None, NaT and NA.
+
+    Attributes:
+        schema: the kind of every column.
+        parts: the encoding of every column, by label.
+        sections: which columns of the matrix every column of the table becomes, by label.
+        width: the number of columns of the matrix.
+        idle: columns that tell a model nothing and that no model needs to fill: constant ones,
+            those without observed cells, and those with many categories, none of them seen twice.
+
+    Example:
+        >>> table = [[1.0, "a"], [3.0, "b"], [None, "b"], [2.0, None]]
+        >>> encoding = Encoding.fit(Schema.infer(table), table)
+        >>> values, observed = encoding.encode(table)
+        >>> observed
+        array([[ True,  True],
+               [ True,  True],
+               [False,  True],
+               [ True, False]])
+        >>> encoding.decode(np.zeros((4, 2)), table)
+        array([[1.0, 'a'],
+               [3.0, 'b'],
+               [2.0, 'b'],
+               [2.0, 'b']], dtype=object)
+    """
+
+    def __init__(
+        self, schema: Schema, parts: Sequence[ColumnEncoding], missing_values: Any = np.nan
+    ) -> None:
+        self.schema = schema
+        self.parts = dict(zip(schema, parts, strict=True))
+        self.missing_values = missing_values
+        ends = np.cumsum([0, *(part.width for part in parts)]).tolist()
+        self.width: int = ends[-1]
+        self.sections = {
+            label: slice(start, end)
+            for label, start, end in zip(schema, ends[:-1], ends[1:], strict=True)
+        }
+        self.idle = tuple(k for k, part in self.parts.items() if part.empty or part.constant)
+
+    @classmethod
+    def fit(
+        cls,
+        schema: Schema | Mapping[Any, ColumnSpec | str] | None,
+        table: Any,
+        *,
+        missing_values: Any = np.nan,
+        margin: float | None = None,
+    ) -> Encoding:
+        """Learn scales and code points from the observed cells of a table.
+
+        Args:
+            schema: the kinds of all columns; or a mapping of some of them, the others being
+                inferred; None infers all.
+            table: an array, nested sequences or a frame.
+            missing_values: what marks missing cells besides NaN, None, NaT and NA.
+            margin: how far beyond the observed range filled numbers and dates may lie, as a share
+                of that range; None for any distance. Bounds of a column go before it.
+
+        Raises:
+            ValueError: for infinite cells, other columns than the schema has, or cells that do not
+                fit the kind of their column.
+            TypeError: for cells that are no numbers, strings, booleans or dates.
+        """
+        if margin is not None and not margin >= 0:
+            raise ValueError(f"margin must be a share of at least 0, or None, but is {margin!r}")
+        opened = open_table(table, missing_values)
+        if not isinstance(schema, Schema):
+            schema = Schema.infer(opened, schema, missing_values=missing_values)
+        schema.check(opened.labels)
+        columns = _labelled(opened.columns(), schema)
+        schema = schema.resolve(columns)
+        parts = [_fitted(schema[column.label], column, margin) for column in columns]
+        return cls(schema, _with_joint_codes(parts, columns), missing_values)
+
+    def encode(self, table: Any) -> tuple[Array, Mask]:
+        """The matrix of a table, and which of its entries are evidence.
+
+        Missing cells and unknown categories are no evidence; numbers further than ten standard
+        deviations from the mean count as ten.
+
+        Args:
+            table: a table with the columns that were fitted.
+
+        Returns:
+            Values `(rows, width)`, float64 and 0 where there is no evidence, and the mask of the
+            same shape.
+
+        Raises:
+            ValueError: for infinite cells, or other columns than those fitted.
+        """
+        opened = self._open(table)
+        return self.encode_columns(_labelled(opened.columns(), self.schema), opened.rows)
+
+    def encode_columns(self, columns: Sequence[Column], rows: int) -> tuple[Array, Mask]:
+        """The matrix of some columns of a table; nothing is known of the others.
+
+        Args:
+            columns: under the labels of the schema.
+            rows: how many rows they have.
+        """
+        values = np.zeros((self.width, rows))
+        observed = np.zeros((self.width, rows), dtype=bool)
+        for column in columns:
+            section = self.sections[column.label]
+            values[section], observed[section] = self.parts[column.label].encode(column)
+        return values.T, observed.T
+
+    def evidence(self, table: Any, columns: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Some columns of a table's matrix, and which of their entries are evidence.
+
+        Columns that tell nothing, such as constant ones, are no evidence.
+
+        Args:
+            table: with the columns that were fitted.
+            columns: of the matrix.
+        """
+        return self.without_idle(*self.encode(table), columns)
+
+    def without_idle(
+        self, values: Array, observed: Mask, columns: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Some columns of a matrix as tensors; columns that tell nothing are no evidence."""
+        for label in self.idle:
+            observed[:, self.sections[label]] = False
+        chosen = list(columns)
+        return torch.from_numpy(values[:, chosen]), torch.from_numpy(observed[:, chosen])
+
+    @property
+    def unordered(self) -> torch.Tensor:
+        """Which columns of the matrix are parts of code points, which have no order."""
+        flags = torch.zeros(self.width, dtype=torch.bool)
+        for label, section in self.sections.items():
+            flags[section] = self.schema[label].name in ("categorical", "boolean")
+        return flags
+
+    def gaps(self, table: Any) -> Mask:
+        """Which cells of a table are missing, `(rows, columns)`."""
+        return self._open(table).missing
+
+    def decode(self, values: Array, like: Any, scales: Mapping[Any, float] | None = None) -> Any:
+        """A copy of a table whose gaps are filled from a matrix.
+
+        Observed cells stay bit for bit, unknown categories included; so do columns without gaps,
+        and dtypes. Gaps of columns that had no observed cell in fitting stay.
+
+        Args:
+            values: the matrix `(rows, width)`, read only where cells are missing.
+            like: the table with the gaps.
+            scales: the deviation of the errors of `values`, by label, for columns of categories;
+                see `Codes.probabilities`.
+
+        Returns:
+            A table of the same kind; nested sequences come back as an array.
+
+        Raises:
+            ValueError: for a matrix of another shape, or one that is not finite at a gap.
+        """
+        opened = self._open(like)
+        matrix = self._checked(values, opened.rows)
+        fills: dict[int, tuple[Mask, Array]] = {}
+        for position, (label, part) in enumerate(self.parts.items()):
+            missing = opened.column(position).missing
+            if not part.empty and missing.any():
+                chosen = matrix[missing, self.sections[label]]
+                fills[position] = missing, self._decoded(label, chosen, scales)
+        return opened.filled(fills)
+
+    def decode_columns(
+        self, values: Array, scales: Mapping[Any, float] | None = None
+    ) -> dict[Label, Array]:
+        """New rows from a matrix, such as samples, as plain arrays by label.
+
+        Args:
+            values: the matrix `(rows, width)`.
+            scales: the deviation of the errors of `values`, as in `decode`.
+
+        Returns:
+            float64 for continuous, int64 for integer, bool for boolean, `datetime64` (on the clock
+            of the column's own time zone) for date columns, the categories for all others.
+        """
+        matrix = self._checked(values, len(values))
+        return {
+            label: self._decoded(label, matrix[:, section], scales)
+            for label, section in self.sections.items()
+        }
+
+    def probabilities(self, label: Label, values: Array, scale: float | None = None) -> Array:
+        """The probabilities of a column's categories, `(rows, categories)`.
+
+        Args:
+            label: a boolean, categorical or ordinal column.
+            values: the matrix `(rows, width)`.
+            scale: the deviation of the errors of `values`; see `Codes.probabilities`.
+
+        Raises:
+            ValueError: for a column without categories.
+        """
+        part = self.parts[label]
+        matrix = self._checked(values, len(values))
+        return part.probabilities(matrix[:, self.sections[label]], scale)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but arrays, ready for JSON."""
+        marker = None if is_absent(self.missing_values) else self.missing_values
+        return {
+            "schema": self.schema.to_dict(),
+            "missing_values": marker,
+            "parts": [part.to_dict() for part in self.parts.values()],
+        }
+
+    def state(self) -> dict[str, Array]:
+        """The arrays, by the position of their column and their name."""
+        return {
+            f"{position}.{key}": array
+            for position, part in enumerate(self.parts.values())
+            for key, array in part.state().items()
+        }
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any], state: Mapping[str, Array]) -> Encoding:
+        """The inverse of `to_dict` and `state`.
+
+        Raises:
+            ValueError: for a description that does not fit the arrays.
+        """
+        parts = []
+        for position, part in enumerate(description["parts"]):
+            start = f"{position}."
+            arrays = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
+            check_choice("the encoding of a column", part["name"], tuple(RESTORE))
+            parts.append(RESTORE[part["name"]](part, arrays))
+        marker = description["missing_values"]
+        schema = Schema.from_dict(description["schema"])
+        return cls(schema, parts, np.nan if marker is None else marker)
+
+    def _open(self, table: Any) -> Table:
+        opened = open_table(table, self.missing_values)
+        self.schema.check(opened.labels)
+        return opened
+
+    def _checked(self, values: Array, rows: int) -> Array:
+        matrix = np.asarray(values, dtype=np.float64)
+        if matrix.shape != (rows, self.width):
+            raise ValueError(
+                f"the matrix must have the shape {(rows, self.width)}, rows and encoded columns, "
+                f"but has {matrix.shape}"
+            )
+        return matrix
+
+    def _decoded(self, label: Label, chosen: Array, scales: Mapping[Any, float] | None) -> Array:
+        part = self.parts[label]
+        if not (part.empty or part.constant) and not np.isfinite(chosen).all():
+            raise ValueError(f"the matrix must be finite where column {label!r} is filled from it")
+        return part.decode(chosen, None if scales is None else scales.get(label))
+
+
+def _labelled(columns: list[Column], schema: Schema) -> list[Column]:
+    """The columns under the labels of the schema, which may be names where a table has none."""
+    return [
+        Column(label, c.storage, c.values, c.missing, c.categories, c.ordered)
+        for label, c in zip(schema, columns, strict=True)
+    ]
+
+
+def _fitted(spec: ColumnSpec, column: Column, margin: float | None) -> ColumnEncoding:
+    if isinstance(spec, Continuous | Integer | Date):
+        return Scale.fit(spec, column, margin)
+    categories = _categories_of(spec)
+    found = members(column, categories)
+    _check_known(column, found, categories)
+    counts = np.bincount(found[found >= 0], minlength=len(categories))
+    if isinstance(spec, Ordinal):
+        return Levels.fit(categories, counts)
+    seen = np.flatnonzero(counts)
+    return Codes.fit(tuple(categories[place] for place in seen), counts[seen])
+
+
+def _categories_of(spec: ColumnSpec) -> tuple[Any, ...]:
+    if isinstance(spec, Boolean):
+        return (False, True)
+    return (spec.categories or ()) if isinstance(spec, Categorical | Ordinal) else ()
+
+
+def _check_known(column: Column, found: Array, categories: tuple[Any, ...]) -> None:
+    unknown = column.values[(found < 0) & ~column.missing]
+    if len(unknown):
+        first = as_objects(unknown[:1])[0]
+        raise ValueError(
+            f"column {column.label!r} holds {first!r}, which is not among its categories "
+            f"{listed(categories)}; add it, or mark such cells as missing"
+        )
+
+
+def _with_joint_codes(
+    parts: Sequence[ColumnEncoding], columns: Sequence[Column]
+) -> list[ColumnEncoding]:
+    """The encodings, where columns of many categories have points drawn from all others."""
+    many = {place: part for place, part in enumerate(parts) if _is_open(part)}
+    if not many:
+        return list(parts)
+    found = [members(columns[place], part.categories) for place, part in many.items()]
+    others = [part.encode(c) for part, c in zip(parts, columns, strict=True) if not _is_open(part)]
+    points = joint_codes(found, [part.counts for part in many.values()], others)
+    drawn = dict(zip(many, points, strict=True))
+    return [
+        replace(part, points=drawn[place]) if _is_open(part) else part
+        for place, part in enumerate(parts)
+    ]
+
+
+def _is_open(part: ColumnEncoding) -> TypeGuard[Codes]:
+    return isinstance(part, Codes) and part.open

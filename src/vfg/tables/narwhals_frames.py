@@ -1,0 +1,182 @@
+"""Frames of polars, Arrow and other libraries that narwhals knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vfg.tables.cells import (
+    Array,
+    Column,
+    Label,
+    Mask,
+    Storage,
+    as_objects,
+    cast,
+    marked,
+    read_cells,
+)
+from vfg.tables.frames import Table
+from vfg.utils.extras import needs
+
+with needs("table"):
+    import narwhals as nw
+
+
+class NarwhalsTable(Table):
+    """A frame of polars, Arrow or another library with eager frames."""
+
+    def __init__(self, frame: Any, marker: Any) -> None:
+        self.frame: nw.DataFrame[Any] = nw.from_native(frame, eager_only=True)
+        super().__init__(self.frame.columns, len(self.frame), marker)
+
+    def _read(self, position: int) -> Column:
+        return read_series(self.labels[position], self._series(position), self.marker)
+
+    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+        changed = []
+        for position, (missing, values) in fills.items():
+            series = _with_categories(self._series(position), values)
+            # Every row takes part in the choice below, so fills are spread over all rows.
+            new = written(values[(np.cumsum(missing) - 1).clip(0)], series)
+            keep = nw.new_series("keep", ~missing, nw.Boolean(), backend=series.implementation)
+            changed.append(series.zip_with(keep, new).alias(series.name))
+        return self._native(self.frame.with_columns(*changed))
+
+    def _native(self, frame: nw.DataFrame[Any]) -> Any:
+        """The frame of its own library; Arrow has kinds of categories that narwhals cannot say."""
+        native = frame.to_native()
+        if not frame.implementation.is_pyarrow():
+            return native
+        return native.cast(self.frame.to_native().schema)
+
+    def _series(self, position: int) -> nw.Series[Any]:
+        return self.frame.get_column(str(self.labels[position]))
+
+
+def read_series(label: Label, series: nw.Series[Any], marker: Any) -> Column:
+    """A series that narwhals knows as a column.
+
+    Raises:
+        TypeError: for a dtype that holds no numbers, texts, booleans or dates.
+    """
+    missing = np.asarray(series.is_null().to_numpy(), dtype=bool)
+    storage = _storage(series.dtype)
+    if storage is None:
+        return read_cells(label, _objects(series), marker)
+    if storage in ("text", "category"):
+        return _texts(label, series, marker, storage)
+    values = _plain(series, storage)
+    missing = missing | marked(values, marker)
+    if storage == "float":
+        missing |= np.isnan(values)
+    return Column(label, storage, values, missing)
+
+
+def _storage(dtype: Any) -> Storage | None:
+    """What a column of that dtype holds, None if its cells have to tell."""
+    if dtype.is_float() or dtype.is_decimal():
+        return "float"
+    if dtype.is_integer():
+        return "integer"
+    if isinstance(dtype, nw.Date | nw.Datetime):
+        return "date"
+    known: tuple[tuple[Any, Storage], ...] = (
+        (nw.Boolean, "boolean"),
+        (nw.Duration, "duration"),
+        (nw.String, "text"),
+        (nw.Categorical, "category"),
+        (nw.Enum, "category"),
+    )
+    return next((storage for kind, storage in known if isinstance(dtype, kind)), None)
+
+
+def _plain(series: nw.Series[Any], storage: Storage) -> Array:
+    """The cells as an array of numpy, anything where they are missing."""
+    if storage == "float":
+        return np.asarray(series.cast(nw.Float64()).to_numpy(), dtype=np.float64)
+    if storage == "integer":
+        unsigned = isinstance(series.dtype, nw.UInt64)
+        wanted = nw.UInt64() if unsigned else nw.Int64()
+        return np.asarray(series.fill_null(0).cast(wanted).to_numpy())
+    if storage == "boolean":
+        return np.asarray(series.fill_null(False).to_numpy(), dtype=bool)
+    if isinstance(series.dtype, nw.Datetime) and series.dtype.time_zone is not None:
+        series = series.dt.replace_time_zone(None)
+    values = np.asarray(series.to_numpy())
+    # A column of nothing but nulls may come as objects.
+    return values if values.dtype.kind in "Mm" else values.astype(_numpy_moment(series.dtype))
+
+
+def _numpy_moment(dtype: Any) -> str:
+    kind = "m8" if isinstance(dtype, nw.Duration) else "M8"
+    return f"{kind}[{getattr(dtype, 'time_unit', 'D')}]"
+
+
+def _objects(series: nw.Series[Any]) -> Array:
+    cells = np.empty(len(series), dtype=object)
+    cells[:] = series.to_list()
+    return cells
+
+
+def _texts(label: Label, series: nw.Series[Any], marker: Any, storage: Storage) -> Column:
+    cells = _objects(series.cast(nw.String()))
+    found = read_cells(label, cells, marker)
+    declared = None
+    if isinstance(series.dtype, nw.Enum):
+        declared = tuple(name for name in series.dtype.categories if name != marker)
+    return Column(label, storage, cells, found.missing, declared)
+
+
+def written(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
+    """Decoded values as a series with the name and dtype of another, or one that fits them."""
+    dtype = like.dtype
+    if isinstance(dtype, nw.Unknown):  # such as that of nothing but nulls
+        return _series(values if values.dtype.kind != "O" else values.tolist(), like, None)
+    if dtype.is_integer() or dtype.is_float():
+        plain = str(dtype).lower()
+        return _series(cast(values, np.dtype(plain)), like, dtype)
+    if dtype.is_decimal():
+        return _series(values.astype(np.float64), like, nw.Float64()).cast(dtype)
+    if isinstance(dtype, nw.Datetime | nw.Date | nw.Duration):
+        return _moments(values, like)
+    if isinstance(dtype, nw.Boolean):
+        return _series(values.astype(bool), like, dtype)
+    return _series(as_objects(values).tolist(), like, nw.String()).cast(dtype)
+
+
+def _with_categories(series: nw.Series[Any], values: Array) -> nw.Series[Any]:
+    """The series, if it is an enum, with the categories among new values."""
+    if not isinstance(series.dtype, nw.Enum):
+        return series
+    known = dict.fromkeys(series.dtype.categories)
+    lacking = [cell for cell in dict.fromkeys(as_objects(values).tolist()) if cell not in known]
+    wider = nw.Enum([*known, *lacking])
+    return series.cast(nw.String()).cast(wider) if lacking else series
+
+
+def _series(values: Any, like: nw.Series[Any], dtype: Any) -> nw.Series[Any]:
+    return nw.new_series(like.name, values, dtype, backend=like.implementation)
+
+
+def _moments(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
+    dtype = like.dtype
+    zone = getattr(dtype, "time_zone", None)
+    if isinstance(dtype, nw.Duration):
+        return _series(values.astype(_numpy_moment(dtype)), like, None).cast(dtype)
+    unit: Any = getattr(dtype, "time_unit", "us")
+    if zone is not None:
+        values = in_zone(values, zone)
+    naive = _series(values.astype(f"M8[{unit}]"), like, nw.Datetime(unit))
+    if zone is None:
+        return naive.cast(dtype)
+    return naive.dt.replace_time_zone("UTC").dt.convert_time_zone(zone).cast(dtype)
+
+
+def in_zone(wall: Array, zone: str) -> Array:
+    """The universal time at which clocks in a zone show a time."""
+    from vfg.tables.pandas_frames import localised
+
+    return np.asarray(localised(wall, zone).tz_convert("UTC").tz_localize(None))

@@ -1,0 +1,262 @@
+"""Numbers and dates as standardised real numbers, and back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vfg.tables.cells import Array, Column, Mask, cast
+from vfg.tables.columns import ColumnEncoding
+from vfg.tables.specs import Continuous, Date, Integer
+
+FURTHEST = 10.0
+"""Standard deviations from the mean up to which a model sees evidence as it is in any case."""
+OUTLYING = 100.0
+"""Interquartile ranges from the median beyond which cells do not count for mean and deviation."""
+STEPS = ("D", "h", "m", "s", "ms", "us", "ns")
+"""The resolutions that dates can have, from the coarsest."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Moments or durations as whole numbers of ticks since an origin.
+
+    Args:
+        kind: `"M"` for moments, `"m"` for durations.
+        unit: the unit of a tick.
+        origin: where ticks are counted from, in ticks of numpy.
+        step: the resolution in ticks: the coarsest of day, hour, minute, second and so on that
+            every observed moment is a multiple of.
+    """
+
+    kind: str
+    unit: str
+    origin: int
+    step: int
+
+    @classmethod
+    def read(cls, moments: Array) -> Clock:
+        """The clock of a column's observed cells, with its origin near their mean."""
+        unit, _ = np.datetime_data(moments.dtype)
+        kind = moments.dtype.kind
+        ticks = moments.astype(f"{kind}8[{unit}]").astype(np.int64)
+        step = _resolution(ticks, unit)
+        # The mean of shifted ticks, since a sum of nanoseconds leaves the range of integers.
+        first = int(ticks[0]) if len(ticks) else 0
+        mean = first + int(np.mean((ticks - first).astype(np.float64))) if len(ticks) else 0
+        return cls(kind, unit, mean - mean % step, step)
+
+    def ticks(self, moments: Array) -> Array:
+        """Ticks since the origin, as float64."""
+        whole = moments.astype(f"{self.kind}8[{self.unit}]").astype(np.int64)
+        return (whole - self.origin).astype(np.float64)
+
+    def moments(self, ticks: Array) -> Array:
+        """The moments nearest to ticks since the origin, at the clock's resolution."""
+        room = 9.2e18  # a little less than 64 bits hold
+        low, high = max(-room, -room - self.origin), min(room, room - self.origin)
+        steps = np.rint(np.clip(ticks, low, high) / self.step)
+        whole = steps.astype(np.int64) * self.step + self.origin
+        return whole.astype(f"{self.kind}8[{self.unit}]")
+
+
+def _resolution(ticks: Array, unit: str) -> int:
+    if unit not in STEPS:
+        return 1
+    for coarse in STEPS[: STEPS.index(unit)]:
+        step = int(np.ones((), f"m8[{coarse}]").astype(f"m8[{unit}]").astype(np.int64))
+        if len(ticks) and not (ticks % step).any():
+            return step
+    return 1
+
+
+@dataclass(frozen=True)
+class Scale(ColumnEncoding):
+    """A column of numbers or dates, standardised by the mean and deviation of its observed cells.
+
+    The map is affine, z = (x − centre) / deviation. A model sees evidence beyond ten deviations, or
+    beyond the observed cells if they lie further, as if it lay there. Cells further than a hundred
+    interquartile ranges from the median, if they are at most one in twenty, do not count for
+    centre, deviation and what a model sees; for the limits of filled cells they do. A constant
+    column is encoded as zeros, whatever comes later, and its gaps are filled with its value.
+    A column without observed cells is no evidence, and its gaps stay.
+
+    Args:
+        centre: the mean of the observed cells.
+        deviation: their standard deviation, 1 for a constant column.
+        lowest: the least observed cell.
+        highest: the greatest observed cell.
+        floor: below which no filled cell lies; None for no limit.
+        ceiling: above which no filled cell lies; None for no limit.
+        empty: whether no cell was observed.
+        whole: whether filled cells are rounded to integers.
+        clock: how dates are counted; None for numbers.
+        furthest: deviations from the centre beyond which evidence is not seen as it is.
+    """
+
+    name: ClassVar[str] = "scale"
+    width: ClassVar[int] = 1
+
+    centre: float = 0.0
+    deviation: float = 1.0
+    lowest: float = 0.0
+    highest: float = 0.0
+    floor: float | None = None
+    ceiling: float | None = None
+    empty: bool = False
+    whole: bool = False
+    clock: Clock | None = None
+    furthest: float = FURTHEST
+
+    @classmethod
+    def fit(
+        cls, spec: Continuous | Integer | Date, column: Column, margin: float | None = None
+    ) -> Scale:
+        """Standardise a column.
+
+        Args:
+            spec: its kind and bounds.
+            column: its cells.
+            margin: how far beyond the observed cells filled ones may lie, as a share of the
+                observed range; None for any distance.
+        """
+        clock = Clock.read(column.observed) if column.values.dtype.kind in "Mm" else None
+        numbers = _numbers(column, clock)[~column.missing]
+        if not len(numbers):
+            return cls(empty=True, whole=isinstance(spec, Integer), clock=clock)
+        lowest, highest = float(numbers.min()), float(numbers.max())
+        centre, deviation, furthest = lowest, 1.0, FURTHEST
+        if lowest < highest:
+            centre, deviation, furthest = _moments(numbers)
+        floor, ceiling = _limits(_bounds(spec, clock), lowest, highest, margin)
+        whole = isinstance(spec, Integer)
+        limits = lowest, highest, floor, ceiling
+        return cls(centre, deviation, *limits, False, whole, clock, furthest)
+
+    @property
+    def constant(self) -> bool:
+        return not self.empty and self.lowest == self.highest
+
+    def encode(self, column: Column) -> tuple[Array, Mask]:
+        shape = (1, len(column.missing))
+        if self.empty:
+            return np.zeros(shape), np.zeros(shape, dtype=bool)
+        observed = ~column.missing[None]
+        if self.constant:
+            return np.zeros(shape), observed
+        numbers = _numbers(column, self.clock)
+        with np.errstate(over="ignore", invalid="ignore"):
+            standard = (numbers - self.centre) / self.deviation
+        np.clip(standard, -self.furthest, self.furthest, out=standard)
+        standard[column.missing] = 0.0
+        return standard[None], observed
+
+    def decode(self, values: Array, scale: float | None = None) -> Array:
+        return self._result(self.numbers(values))
+
+    def numbers(self, values: Array) -> Array:
+        """Numbers, or ticks of the clock, within the limits and before they are rounded.
+
+        Args:
+            values: `(rows, 1)`.
+        """
+        if self.empty:
+            return np.full(len(values), np.nan)
+        standard = np.zeros(len(values)) if self.constant else values[:, 0]
+        return np.clip(standard * self.deviation + self.centre, *self._open_limits())
+
+    def _open_limits(self) -> tuple[float, float]:
+        low = -math.inf if self.floor is None else self.floor
+        return low, math.inf if self.ceiling is None else self.ceiling
+
+    def _result(self, numbers: Array) -> Array:
+        if self.clock is not None:
+            return (
+                np.full(len(numbers), "NaT", "M8[us]")
+                if self.empty
+                else self.clock.moments(numbers)
+            )
+        if not self.whole or self.empty:
+            return numbers
+        large = self.highest >= 2.0**63
+        return cast(numbers, np.dtype(np.uint64 if large else np.int64))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> Scale:
+        fields = {key: value for key, value in description.items() if key != "name"}
+        clock = fields.pop("clock")
+        return cls(**fields, clock=None if clock is None else Clock(**clock))
+
+
+def _numbers(column: Column, clock: Clock | None) -> Array:
+    """The cells as float64, anything where they are missing."""
+    kind = column.values.dtype.kind
+    if clock is not None and kind in "Mm":
+        return clock.ticks(column.values)
+    if clock is not None or kind not in "fiub":
+        if column.missing.all():
+            return np.zeros(len(column.missing))
+        wanted = "numbers" if clock is None else "dates"
+        raise ValueError(
+            f"column {column.label!r} must hold {wanted}, but holds {column.storage} cells; "
+            "convert it"
+        )
+    return column.values.astype(np.float64, copy=False)
+
+
+def _moments(numbers: Array) -> tuple[float, float, float]:
+    """Mean, standard deviation, and how far cells are seen: far outliers aside, no overflow."""
+    peak = float(np.abs(numbers).max())
+    unit = 1.0 if 1e-100 < peak < 1e100 else 2.0 ** math.floor(math.log2(peak))
+    scaled = numbers / unit if unit != 1.0 else numbers
+    kept = _without_outliers(scaled)
+    centre = float(kept.mean())
+    deviation = float(np.sqrt(np.mean((kept - centre) ** 2)))
+    # A range below the resolution of floats at that distance rounds to no deviation at all.
+    deviation = deviation or float(np.ptp(scaled))
+    far = float(np.abs(kept - centre).max()) / deviation if deviation > 0.0 else 0.0
+    return centre * unit, deviation * unit or math.ulp(0.0), max(FURTHEST, far)
+
+
+def _without_outliers(numbers: Array) -> Array:
+    centre, deviation = float(numbers.mean()), float(numbers.std())
+    # One cell in twenty that lies far off has to lie at least four deviations from the mean.
+    if np.abs(numbers - centre).max() <= 4.0 * deviation:
+        return numbers
+    low, median, high = np.quantile(numbers, [0.25, 0.5, 0.75])
+    far = np.abs(numbers - median) > OUTLYING * (high - low)
+    few = low < high and 0 < far.sum() <= len(numbers) / 20
+    return numbers[~far] if few else numbers
+
+
+def _bounds(
+    spec: Continuous | Integer | Date, clock: Clock | None
+) -> tuple[float | None, float | None]:
+    if not isinstance(spec, Date):
+        return spec.bounds
+    low, high = spec.bounds
+    if clock is None or clock.kind == "m":
+        return None, None
+
+    def ticks(bound: str | None) -> float | None:
+        return None if bound is None else float(clock.ticks(np.array([bound], "M8"))[0])
+
+    return ticks(low), ticks(high)
+
+
+def _limits(
+    bounds: tuple[float | None, float | None], lowest: float, highest: float, margin: float | None
+) -> tuple[float | None, float | None]:
+    """Bounds where there are any, else the observed range widened by the margin."""
+    low, high = bounds
+    if margin is not None:
+        room = margin * (highest - lowest)
+        low = lowest - room if low is None else low
+        high = highest + room if high is None else high
+    return low, high

@@ -1,0 +1,156 @@
+"""Frames of pandas, with every dtype that their columns can have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vfg.tables.cells import (
+    STORAGE_OF_KIND,
+    Array,
+    Column,
+    Mask,
+    as_cells,
+    as_objects,
+    cast,
+    marked,
+    read_cells,
+)
+from vfg.tables.frames import Table
+from vfg.utils.extras import needs
+
+with needs("table"):
+    import pandas as pd
+
+
+class PandasTable(Table):
+    """A frame of pandas: numpy, nullable, Arrow, categorical, date and object columns."""
+
+    def __init__(self, frame: Any, marker: Any) -> None:
+        super().__init__(list(frame.columns), len(frame), marker)
+        self.frame = frame
+
+    def _read(self, position: int) -> Column:
+        return read_series(self.labels[position], self.frame.iloc[:, position], self.marker)
+
+    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+        result = self.frame.copy()
+        for position, (missing, values) in fills.items():
+            series = self.frame.iloc[:, position]
+            result.isetitem(position, _merged(series, missing, values))
+        return result
+
+
+def read_series(label: Any, series: Any, marker: Any) -> Column:
+    """A series of pandas as a column.
+
+    Raises:
+        TypeError: for a dtype that holds no numbers, texts, booleans or dates.
+        ValueError: for complex numbers.
+    """
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _categories(label, series, marker)
+    kind = getattr(dtype, "kind", "O")
+    if kind == "c":
+        raise ValueError(f"Complex data not supported: column {label!r} must hold real numbers")
+    if isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype):
+        raise TypeError(f"column {label!r} holds {dtype}; convert it to dates, numbers or strings")
+    if kind not in "fiubMm":
+        column = read_cells(label, series.to_numpy(dtype=object), marker)
+        text = column.storage == "empty" and (kind == "U" or isinstance(dtype, pd.StringDtype))
+        return replace(column, storage="text") if text else column
+    missing = series.isna().to_numpy(dtype=bool)
+    values = _plain(series, kind)
+    missing = missing | marked(values, marker)
+    if kind == "f":
+        missing |= np.isnan(values)
+    return Column(label, STORAGE_OF_KIND[kind], values, missing)
+
+
+def _plain(series: Any, kind: str) -> Array:
+    """The cells as an array of numpy, anything where they are missing."""
+    if kind in "Mm":
+        return _moments(series)
+    if kind == "f":
+        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+    wanted = {"i": np.int64, "u": np.uint64, "b": np.bool_}[kind]
+    if not series.hasnans:
+        return np.asarray(series.to_numpy(dtype=wanted))
+    return np.asarray(series.to_numpy(dtype=wanted, na_value=False if kind == "b" else 0))
+
+
+def _moments(series: Any) -> Array:
+    """Dates as the clock on the wall shows them, or durations, in their own unit."""
+    if _zone(series.dtype) is not None:
+        series = series.dt.tz_localize(None)
+    if isinstance(series.dtype, pd.ArrowDtype):
+        return np.asarray(series.array.__arrow_array__().to_numpy())
+    return np.asarray(series.to_numpy())
+
+
+def _categories(label: Any, series: Any, marker: Any) -> Column:
+    declared = series.cat.categories
+    plain = read_series(label, pd.Series(declared), marker)
+    codes = series.cat.codes.to_numpy()
+    missing = codes < 0
+    if plain.missing.any():
+        missing = missing | plain.missing[codes]
+    values = plain.values[codes] if len(declared) else np.empty(len(codes), dtype=object)
+    names = tuple(as_objects(plain.observed).tolist())
+    return Column(label, "category", values, missing, names, bool(series.cat.ordered))
+
+
+def _merged(series: Any, missing: Mask, values: Array) -> Any:
+    """The series with new values in its missing cells."""
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        series = _with_categories(series, values)
+    new = _as_dtype(values, series[~missing])
+    if isinstance(series.dtype, pd.SparseDtype):
+        dense = series.to_numpy(copy=True)
+        dense[missing] = np.asarray(new)
+        return pd.Series(dense, index=series.index, dtype=series.dtype)
+    array = series.array.copy()
+    array[missing] = new
+    return pd.Series(array, index=series.index, dtype=series.dtype, copy=False)
+
+
+def _with_categories(series: Any, values: Array) -> Any:
+    """The series with the categories among new values, which another table may have had."""
+    known = dict.fromkeys(series.cat.categories)
+    lacking = [cell for cell in dict.fromkeys(as_objects(values).tolist()) if cell not in known]
+    return series.cat.add_categories(lacking) if lacking else series
+
+
+def _as_dtype(values: Array, like: Any) -> Any:
+    """Decoded values as an array of pandas with the dtype of the series `like`."""
+    dtype = like.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind == "O":
+        return as_cells(values, like.dropna().to_numpy())
+    kind = getattr(dtype, "kind", "O")
+    zone = _zone(dtype)
+    if zone is not None:
+        return pd.Series(localised(values, zone)).astype(dtype).array
+    if kind in "iuf":
+        plain = getattr(dtype, "numpy_dtype", getattr(dtype, "subtype", dtype))
+        values = cast(values, np.dtype(plain))
+    if kind in "Mm" or (isinstance(dtype, pd.ArrowDtype) and values.dtype.kind in "fiub"):
+        # Arrow rounds to the digits of its decimals in a cast alone.
+        return pd.Series(values).astype(dtype).array
+    return pd.array(values if kind in "iufb" else as_objects(values), dtype=dtype)
+
+
+def _zone(dtype: Any) -> Any:
+    """The time zone of a dtype, or None."""
+    arrow = dtype.pyarrow_dtype if isinstance(dtype, pd.ArrowDtype) else dtype
+    return getattr(arrow, "tz", None)
+
+
+def localised(wall: Array, zone: Any) -> Any:
+    """Times that the clock on the wall shows; those that it shows twice or never are moved on."""
+    late = np.zeros(len(wall), dtype=bool)
+    index = pd.DatetimeIndex(wall).tz_localize(zone, ambiguous=late, nonexistent="shift_forward")
+    return index.array

@@ -1,0 +1,268 @@
+"""The kinds of a table's columns: read off the table, or given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from vfg.tables.cells import Array, Column, Label, as_objects
+from vfg.tables.frames import listed, open_table
+from vfg.tables.specs import (
+    Boolean,
+    Bounds,
+    Categorical,
+    ColumnSpec,
+    Continuous,
+    Date,
+    Integer,
+    Moments,
+    Ordinal,
+    as_spec,
+)
+from vfg.utils.specs import spec_from_dict
+
+Given: TypeAlias = Mapping[Any, ColumnSpec | str]
+"""What a user says about some columns, by label: the name of a kind, or a description."""
+
+FITTING: dict[str, tuple[type[ColumnSpec], ...]] = {
+    "float": (Continuous, Integer, Boolean, Categorical, Ordinal),
+    "integer": (Integer, Continuous, Boolean, Categorical, Ordinal),
+    "boolean": (Boolean, Categorical, Ordinal),
+    "text": (Categorical, Ordinal),
+    "category": (Categorical, Ordinal),
+    "date": (Date,),
+    "duration": (Date,),
+    "empty": (Continuous, Integer, Boolean, Categorical, Ordinal, Date),
+}
+"""The kinds that a column of each storage can be, the one that is inferred first."""
+
+
+class Schema(Mapping[Label, ColumnSpec]):
+    """The kind of every column of a table, in the order of the columns.
+
+    What is inferred: a column of floats is continuous, even where all its numbers are whole;
+    integer dtypes, nullable ones included, are integer; booleans are boolean; strings, and strings
+    mixed with numbers, are categorical; ordered categoricals of pandas are ordinal, all others
+    (and enums) categorical; dates, times and durations are dates; a column of Python objects is
+    what all its cells are; a column without any cell is continuous.
+
+    Args:
+        columns: labels and kinds.
+
+    Raises:
+        ValueError: for an unknown kind.
+
+    Example:
+        >>> Schema({"age": "integer", "grade": Ordinal(("low", "mid", "high"))})["grade"]
+        Ordinal(categories=('low', 'mid', 'high'))
+    """
+
+    def __init__(self, columns: Given) -> None:
+        self._specs = {label: as_spec(label, given) for label, given in columns.items()}
+
+    @classmethod
+    def infer(
+        cls, table: Any, given: Given | None = None, *, missing_values: Any = np.nan
+    ) -> Schema:
+        """Read the kinds off a table, except for those that are given.
+
+        Args:
+            table: an array, nested sequences or a frame.
+            given: kinds of some columns, by label (in arrays by position).
+            missing_values: what marks missing cells besides NaN, None, NaT and NA.
+
+        Returns:
+            The schema, with the categories of every categorical, ordinal column.
+
+        Raises:
+            ValueError: for repeated labels, a given label that the table lacks, or a kind that a
+                column cannot be.
+            TypeError: for cells that are no numbers, strings, booleans or dates.
+
+        Example:
+            >>> Schema.infer([[1.5, "b"], [2.5, "a"]])
+            Schema({0: Continuous(bounds=(None, None)), 1: Categorical(categories=('a', 'b'))})
+        """
+        opened = open_table(table, missing_values)
+        check_labels(opened.labels, given)
+        named = {} if given is None else given
+        columns = opened.columns()
+        chosen = {c.label: as_spec(c.label, named.get(c.label, inferred(c))) for c in columns}
+        return cls({c.label: resolved(chosen[c.label], c) for c in columns})
+
+    def resolve(self, columns: Sequence[Column]) -> Schema:
+        """The same schema with the categories that were left open, checked against a table."""
+        return Schema({column.label: resolved(self[column.label], column) for column in columns})
+
+    def bounded(self, bounds: Mapping[Any, Bounds | Moments]) -> Schema:
+        """The same schema with other bounds for some columns.
+
+        Raises:
+            ValueError: for an unknown label, or a column that has categories.
+
+        Example:
+            >>> Schema({"age": "integer"}).bounded({"age": (0, 120)})["age"]
+            Integer(bounds=(0.0, 120.0))
+        """
+        check_labels(tuple(self), bounds)
+        found = dict(self)
+        for label, pair in bounds.items():
+            spec = found[label]
+            if not isinstance(spec, Continuous | Integer | Date):
+                raise ValueError(f"column {label!r} is {spec.name} and has no bounds; leave it out")
+            found[label] = type(spec)(bounds=pair)  # type: ignore[arg-type]
+        return Schema(found)
+
+    def check(self, labels: Sequence[Label]) -> None:
+        """Refuse a table with other columns, or with the same ones in another order.
+
+        Names are compared if both sides have them; labels that merely count the columns are no
+        names.
+
+        Raises:
+            ValueError: what is wrong, and with which columns.
+
+        Example:
+            >>> Schema({"a": "integer", "b": "integer"}).check(["b", "a"])
+            Traceback (most recent call last):
+            ValueError: The feature names should match those that were passed during fit, and be in
+            the same order, but the columns are 'b', 'a' in place of 'a', 'b'; reorder them
+        """
+        known = tuple(self)
+        if not (_counts(labels) or _counts(known)):
+            _check_names(known, tuple(labels))
+        if len(labels) != len(known):
+            raise ValueError(
+                f"X has {len(labels)} features, but the schema is expecting {len(known)} features "
+                "as input; select the columns of the table that was fitted"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Labels and kinds, ready for JSON.
+
+        Raises:
+            TypeError: for a label that is neither a string nor a number.
+        """
+        for label in self:
+            if not isinstance(label, str | int | float):
+                raise TypeError(
+                    f"a column must be called by a string or a number to be stored, but one is "
+                    f"called {label!r}; rename it"
+                )
+        return {"columns": [{"label": label, **spec.to_dict()} for label, spec in self.items()]}
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> Schema:
+        """The inverse of `to_dict`.
+
+        Example:
+            >>> schema = Schema({"age": "integer"})
+            >>> Schema.from_dict(schema.to_dict()) == schema
+            True
+        """
+        return cls(
+            {
+                column["label"]: spec_from_dict(
+                    ColumnSpec, {key: column[key] for key in column if key != "label"}
+                )
+                for column in description["columns"]
+            }
+        )
+
+    def __getitem__(self, label: Label) -> ColumnSpec:
+        return self._specs[label]
+
+    def __iter__(self) -> Iterator[Label]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def __repr__(self) -> str:
+        return f"Schema({self._specs!r})"
+
+
+def inferred(column: Column) -> ColumnSpec:
+    """What a column is if nobody says otherwise."""
+    if column.ordered:
+        return Ordinal()
+    return FITTING[column.storage][0]()
+
+
+def resolved(spec: ColumnSpec, column: Column) -> ColumnSpec:
+    """A description that fits a column, with its categories.
+
+    Raises:
+        ValueError: if the column cannot be of that kind, or holds cells outside its categories.
+    """
+    legal = FITTING[column.storage]
+    if not isinstance(spec, legal):
+        raise ValueError(
+            f"column {column.label!r} holds {column.storage} cells and cannot be {spec.name}; "
+            f"choose one of {', '.join(kind.name for kind in legal)}, or convert it"
+        )
+    if isinstance(spec, Categorical) and spec.categories is None:
+        return Categorical(distinct(column.observed))
+    if isinstance(spec, Ordinal) and spec.categories is None:
+        return Ordinal(_natural_order(column))
+    return spec
+
+
+def distinct(cells: Array) -> tuple[Any, ...]:
+    """The different cells in order, numbers before strings.
+
+    Example:
+        >>> distinct(np.array(["b", 2, "a", 1, "b"], dtype=object))
+        (1, 2, 'a', 'b')
+    """
+    if cells.dtype.kind in "OU":
+        found = dict.fromkeys(cells.tolist())
+        return tuple(sorted(found, key=lambda cell: (isinstance(cell, str), cell)))
+    return tuple(as_objects(np.unique(cells)).tolist())
+
+
+def _natural_order(column: Column) -> tuple[Any, ...]:
+    if column.categories is not None:
+        return column.categories
+    found = distinct(column.observed)
+    if any(isinstance(cell, str) for cell in found):
+        raise ValueError(
+            f"the order of column {column.label!r} is unknown, since its cells are strings; give "
+            "it from the lowest to the highest, as in Ordinal(('low', 'high'))"
+        )
+    return found
+
+
+def check_labels(labels: Sequence[Label], given: Mapping[Any, Any] | None) -> None:
+    """Refuse labels that repeat, and anything said about a column that is not there."""
+    known = dict.fromkeys(labels)
+    if len(known) < len(labels):
+        repeated = [label for place, label in enumerate(labels) if label in labels[:place]]
+        raise ValueError(f"columns need different names, but {listed(repeated)} repeats; rename it")
+    unknown = [label for label in given or {} if label not in known]
+    if unknown:
+        raise ValueError(f"there is no column {listed(unknown)}; there are {listed(labels)}")
+
+
+def _counts(labels: Sequence[Label]) -> bool:
+    return list(labels) == list(range(len(labels)))
+
+
+def _check_names(known: tuple[Label, ...], labels: tuple[Label, ...]) -> None:
+    missing = [label for label in known if label not in labels]
+    extra = [label for label in labels if label not in known]
+    wrong = [
+        f"{words} {listed(columns)}"
+        for words, columns in (("lacks", missing), ("has the unknown", extra))
+        if columns
+    ]
+    should = "The feature names should match those that were passed during fit"
+    if wrong:
+        raise ValueError(f"{should}, but the table {' and '.join(wrong)}; select or rename columns")
+    if labels != known:
+        raise ValueError(
+            f"{should}, and be in the same order, but the columns are {listed(labels)} in place of "
+            f"{listed(known)}; reorder them"
+        )

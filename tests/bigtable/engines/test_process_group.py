@@ -1,0 +1,97 @@
+"""Processes that learn together: on Ray, under torchrun, and when some of them die."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bigtable.tables_on_disk import numbers
+
+from vfg.bigtable import write_table
+from vfg.bigtable.engines.process_group import process_group
+from vfg.training.distributed import World
+
+JOB = Path(__file__).parent / "group_job.py"
+ROWS = 40_000
+
+
+def test_a_process_without_others_is_a_group_of_one(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with process_group() as world:
+        assert world == World(0, 1)
+
+
+def test_a_missing_ray_names_the_extra(monkeypatch):
+    from vfg.bigtable.engines.ray import Ray
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install 'vfg\[ray\]'"):
+        Ray(2).together(print)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("together")
+    table = numbers(ROWS, seed=3)
+    write_table(table.to_batches(), table.schema, folder / "table.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    """What a real local cluster of two workers made of everything."""
+    pytest.importorskip("ray")
+    result = command([sys.executable, str(JOB), str(folder)])
+    assert result.returncode == 0, result.stderr
+    return json.loads((folder / "found.json").read_text())
+
+
+def command(words):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    return subprocess.run(words, capture_output=True, text=True, timeout=900, env=environment)
+
+
+@pytest.mark.slow
+def test_two_workers_train_the_model_of_one_process(found):
+    # Sums over the rows of a batch have another order; six epochs make 1e-4 of that at most.
+    assert found["difference"] < 1e-4
+
+
+@pytest.mark.slow
+def test_after_a_death_training_goes_on_from_the_checkpoint(found):
+    assert found["epochs"] == 6
+    assert 0 < found["begun"] < 6
+    assert found["difference_after_death"] < 1e-6
+
+
+@pytest.mark.slow
+def test_the_linear_model_of_every_row_has_the_same_bits(found):
+    assert found["linear"][0] == found["linear"][1]
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_is_one_sentence(found):
+    assert found["failing"] == "ValueError: the second process does not like this"
+    assert found["hopeless"].startswith("RuntimeError: a worker of Ray died 4 times")
+
+
+@pytest.mark.slow
+def test_torchrun_and_ray_write_the_model_that_one_process_writes(folder):
+    pytest.importorskip("ray")
+    table, vfg = str(folder / "table.parquet"), ["-m", "vfg", "fit"]
+    starts = {
+        "one": [sys.executable],
+        "torchrun": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"],
+        "ray": [sys.executable],
+    }
+    for name, start in starts.items():
+        options = ["--linear", "--every-row", "-o", str(folder / f"{name}.vfg"), "--quiet"]
+        options += ["--engine", "ray", "--workers", "2"] if name == "ray" else []
+        result = command([*start, *vfg, table, *options])
+        assert result.returncode == 0, result.stderr
+    one = (folder / "one.vfg").read_bytes()
+    assert (folder / "torchrun.vfg").read_bytes() == one
+    assert (folder / "ray.vfg").read_bytes() == one
+    assert not list(folder.glob(".vfg-*"))

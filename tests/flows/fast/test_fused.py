@@ -1,0 +1,134 @@
+"""Kernels against the same layers one by one; on a GPU, or anywhere with TRITON_INTERPRET=1."""
+
+import os
+
+import pytest
+import torch
+
+from vfg.flows import Coupling
+from vfg.flows.fast import fused
+from vfg.flows.fast.dropout import dropped_levels, random_bytes
+from vfg.flows.fast.precision import conditioners_in
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+needs_kernels = pytest.mark.skipif(
+    not fused.is_there() or (DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1"),
+    reason="needs triton and a GPU, or its interpreter",
+)
+needs_gpu = pytest.mark.skipif(
+    not (fused.is_there() and DEVICE.type == "cuda"), reason="needs triton and a GPU"
+)
+
+
+def made(edges, inputs, hidden, outputs, rows, has_inner, rate):
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator).to(DEVICE)
+
+    torch.manual_seed(0)
+    layers = 2 if has_inner else 1
+    noise = [random_bytes((edges, rows, hidden), DEVICE) for _ in range(layers if rate else 0)]
+    inner = normal(edges, hidden, hidden) * hidden**-0.5 if has_inner else None
+    shift = normal(edges, 1, hidden) if has_inner else None
+    found = fused.Layers(
+        normal(edges, inputs, hidden) * inputs**-0.5,
+        inner,
+        shift,
+        normal(edges, outputs, hidden) * hidden**-0.5,
+        normal(edges, outputs, 1),
+        rate,
+        noise,
+    )
+    return normal(edges, inputs, rows), found, normal(edges, outputs, rows)
+
+
+def one_by_one(x, layers):
+    def bent(z, number):
+        z = z.relu()
+        return z * (layers.noise[number] >= dropped_levels(layers.rate)) if layers.noise else z
+
+    z = bent(x.mT @ layers.first, 0)
+    if layers.inner is not None:
+        z = bent(z @ layers.inner + layers.shift, 1)
+    return layers.last @ z.mT + layers.bias
+
+
+@needs_kernels
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("has_inner", [False, True])
+@pytest.mark.parametrize(
+    ("edges", "inputs", "hidden", "outputs", "rows"),
+    [(2, 5, 16, 8, 40), (3, 9, 64, 16, 200), (1, 3, 20, 6, 64)],
+)
+def test_kernels_compute_the_layers_and_their_derivatives(
+    edges, inputs, hidden, outputs, rows, has_inner, rate
+):
+    x, layers, gradient = made(edges, inputs, hidden, outputs, rows, has_inner, rate)
+    wanted = [x, layers.first, layers.last]
+    wanted += [layers.inner, layers.shift] if has_inner else []
+    for tensor in wanted:
+        tensor.requires_grad_()
+    expected = one_by_one(x, layers)
+    derivatives = torch.autograd.grad(expected, wanted, gradient)
+    with torch.no_grad():
+        torch.testing.assert_close(fused.forward(x, layers), expected, rtol=1e-4, atol=1e-4)
+        found = fused.backward(x, gradient, layers)
+    for one, two in zip(found, derivatives, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("inverse", [False, True])
+def test_flows_with_kernels_are_those_without(layers, inverse, precision, monkeypatch):
+    flow = Coupling(blocks=4, hidden=64, layers=layers, dropout=0.1).build(8, 11).to(DEVICE)
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    x = torch.randn(8, 1000, 11, device=DEVICE)
+    found = []
+    for used in (False, True):
+        monkeypatch.setattr(fused, "USED", used)
+        monkeypatch.setattr(fused, "FLOAT32", "ieee")
+        torch.manual_seed(0)
+        with conditioners_in(flow, precision):
+            y, log_det = flow.inverse(x) if inverse else flow(x)
+        loss = y.square().mean() + log_det.mean()
+        found.append((y, log_det, *torch.autograd.grad(loss, list(flow.parameters()))))
+    close = {"rtol": 1e-3, "atol": 1e-4} if precision == "float32" else {"rtol": 0.1, "atol": 0.05}
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(two, one, **close)
+
+
+class OnGpu:
+    """Stands for a tensor on a GPU."""
+
+    is_cuda, dtype, device = True, torch.float32, torch.device("cpu")
+
+
+def test_kernels_are_for_rounded_products_unless_they_are_told_how(monkeypatch):
+    monkeypatch.setattr(fused, "is_there", lambda: True)
+    monkeypatch.setattr(fused, "USED", True)
+    _, layers, _ = made(2, 5, 16, 8, 10, True, 0.0)
+    low = layers._replace(first=layers.first.bfloat16())
+    assert fused.FLOAT32 is None
+    assert fused.fits(OnGpu(), low, "relu")
+    assert not fused.fits(OnGpu(), layers, "relu")
+    monkeypatch.setattr(fused, "USED", False)
+    assert not fused.fits(OnGpu(), low, "relu")
+
+
+def test_there_is_no_kernel_for_other_activations_or_wide_layers(monkeypatch):
+    monkeypatch.setattr(fused, "USED", True)
+    monkeypatch.setattr(fused, "is_there", lambda: True)
+    monkeypatch.setattr(fused, "FLOAT32", "ieee")
+    _, layers, _ = made(2, 5, 16, 8, 10, False, 0.0)
+    _, wide, _ = made(2, 5, 160, 8, 10, False, 0.0)
+    _, deep, _ = made(2, 5, 96, 8, 10, True, 0.0)
+    assert fused.fits(OnGpu(), layers, "relu")
+    assert not fused.fits(OnGpu(), layers, "silu")
+    assert not fused.fits(OnGpu(), wide, "relu")
+    assert not fused.fits(OnGpu(), deep, "relu")
+    assert not fused.fits(torch.ones(1), layers, "relu")

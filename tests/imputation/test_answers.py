@@ -1,0 +1,317 @@
+"""Answers of table models: evidence in every form, units and categories, and closed forms."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from imputation.mixed_tables import light, linear, mixed, numbers
+
+import vfg
+from vfg.inference import Answer, Model
+from vfg.modelfile import dumps, loads
+
+
+@pytest.fixture(scope="module")
+def straight():
+    return linear().fit(mixed(rows=200)).model_
+
+
+@pytest.fixture(scope="module")
+def deep():
+    return light(members=2, mixtures=2, neighbours=2).fit(mixed(rows=120)).model_
+
+
+@pytest.fixture(scope="module", params=["straight", "deep"])
+def model(request):
+    return request.getfixturevalue(request.param)
+
+
+def same(one, other, rtol=1e-9):
+    assert list(one) == list(other)
+    for name, cells in one.items():
+        if cells.dtype.kind in "fiu":
+            np.testing.assert_allclose(cells, other[name], rtol=rtol, err_msg=str(name))
+        else:
+            np.testing.assert_array_equal(cells, other[name], err_msg=str(name))
+
+
+def test_every_kind_of_model_fulfils_the_protocol(straight):
+    graph = vfg.Graph.star({"a": 1, "b": 1}, width=1)
+    for kind in (straight, vfg.VFG(graph), vfg.GaussianVFG(graph)):
+        assert isinstance(kind, Model)
+        assert isinstance(kind.infer([{}]), Answer)
+
+
+def test_evidence_is_the_same_in_every_form(model):
+    frame = mixed(rows=5, seed=3)[["height", "city", "age"]]
+    expected = model.infer(frame)
+    records = [
+        {name: cell for name, cell in row.items() if not pd.isna(cell)}
+        for row in frame.to_dict("records")
+    ]
+    columns = {name: frame[name].tolist() for name in frame}
+    whole = mixed(rows=5, seed=3)
+    mask = np.tile([name in frame for name in whole], (5, 1)) & ~whole.isna().to_numpy()
+    for given in (records, columns, pl.from_pandas(frame), frame[["age", "height", "city"]]):
+        same(model.infer(given).mean, expected.mean)
+    same(model.infer(whole, observed=mask).mean, expected.mean)
+    by_name = {name: ~whole[name].isna().to_numpy() for name in frame}
+    same(model.infer(whole, observed=by_name).mean, expected.mean)
+
+
+def test_one_row_with_a_few_known_cells_can_be_asked(model):
+    answer = model.infer({"age": 31, "city": "Bern"}, targets=["height", "city"])
+    assert answer.targets == ("height", "city")
+    assert answer.mean["city"].tolist() == ["Bern"]
+    assert answer.std["city"].tolist() == [0.0]
+    low, high = answer.interval(0.9)
+    assert low["height"] < answer.mean["height"] < high["height"]
+    frame = answer.to_frame(std=True, quantiles=[0.5])
+    assert list(frame.columns) == [
+        "height", "city", "height std", "city std", "height q0.5", "city q0.5",
+    ]  # fmt: skip
+
+
+def test_values_have_the_units_and_categories_of_the_table(model):
+    frame = mixed(rows=200)
+    answer = model.infer([{}])
+    drawn = answer.samples(50)
+    for name, variable in model.variables.items():
+        cells = drawn[name]
+        assert cells.shape == (50, 1)
+        if variable.kind == "choice":
+            assert set(cells.ravel().tolist()) <= set(variable.categories)
+            assert answer.mean[name][0] in variable.categories
+            shares = answer.probabilities[name]
+            np.testing.assert_allclose(shares.sum(1), 1.0)
+            assert answer.categories[name] == variable.categories
+        elif variable.kind == "date":
+            assert cells.dtype.kind == answer.mean[name].dtype.kind == "M"
+            assert answer.std[name].dtype.kind == "m"
+        else:
+            known = frame[name].dropna().astype(float)
+            assert known.min() <= answer.mean[name][0] <= known.max()
+            if variable.kind == "integer":
+                assert cells.dtype.kind == "i"
+
+
+def test_given_cells_come_back_as_they_were_given(model):
+    frame = mixed(rows=6, seed=9)
+    answer = model.infer(frame)
+    for name in frame:
+        known = ~frame[name].isna().to_numpy()
+        found = answer.mean[name][known]
+        wanted = frame[name][known].to_numpy()
+        if found.dtype.kind == "M":
+            wanted = wanted.astype(found.dtype)
+        assert found.tolist() == wanted.tolist()
+        spread = answer.std[name][known]
+        assert not spread.astype(float).any()
+
+
+def test_linear_answers_are_those_of_the_exact_model_in_data_units():
+    table = numbers(rows=300)[1]
+    model = linear().fit(table).model_
+    rows = table[:20]
+    answer = model.infer(rows)
+    values, observed = model.encode(rows)
+    exact = model.linear.infer(values, observed=observed)
+    mean = torch.cat([exact.mean[leaf] for leaf in model.linear.graph.leaves], 1)
+    std = torch.cat([exact.std[leaf] for leaf in model.linear.graph.leaves], 1)
+    for place, column in enumerate(model.columns):
+        part = model.encoding.parts[column]
+        low, high = part.lowest, part.highest
+        wanted = (mean[:, place].numpy() * part.deviation + part.centre).clip(low, high)
+        missing = np.isnan(rows[:, column])
+        np.testing.assert_allclose(answer.mean[str(column)][missing], wanted[missing])
+        spread = std[:, place].numpy() * part.deviation
+        np.testing.assert_allclose(answer.std[str(column)][missing], spread[missing])
+
+
+def test_covariances_agree_with_deviations_and_draws(model):
+    answer = model.infer({"city": "Bern"}, targets=["age", "height", "city"])
+    found = answer.covariance(["height", "age", "city"])
+    assert found.shape == (1, 3, 3)
+    assert not found[0, 2].any(), "the city is given"
+    np.testing.assert_allclose(np.sqrt(found[0, 0, 0]), answer.std["height"][0], rtol=1e-6)
+    draws = answer.samples(4000)
+    pair = np.cov(draws["height"][:, 0], draws["age"][:, 0].astype(float))
+    np.testing.assert_allclose(found[0, :2, :2], pair, rtol=0.35, atol=0.15 * np.abs(pair).max())
+    free = model.infer([{}], targets=["age", "city"]).covariance(["age", "city"])
+    assert np.isnan(free[0, 1]).all()
+
+
+def test_a_few_rows_are_answered_alike_without_padding(model):
+    given = [{"age": 40}, {"city": "Bern", "height": 1.7}, {}]
+    padded, quick = model.infer(given, seed=3), model.infer(given, seed=3, padded=False)
+    same(quick.mean, padded.mean, rtol=1e-4)
+    for row in range(3):
+        one, other = (answer.select([row]) for answer in (quick, padded))
+        # The quick path draws a row by its own id, as the padded one does.
+        same(one.samples(20), other.samples(20), rtol=1e-3)
+        marginals, others = one.marginals(draws=64), other.marginals(draws=64)
+        for name, marginal in marginals.items():
+            np.testing.assert_allclose(marginal.mean, others[name].mean, rtol=1e-4)
+            np.testing.assert_allclose(
+                marginal.probabilities, others[name].probabilities, atol=1e-4
+            )
+
+
+def test_marginals_say_what_the_answer_says(model):
+    answer = model.infer([{"age": 40}, {"city": "Bern"}])
+    found = answer.marginals(row=1, level=0.8)
+    assert found["city"].given
+    assert found["city"].shares["Bern"] == 1.0
+    assert not found["age"].given
+    np.testing.assert_allclose(found["age"].mean, answer.mean["age"][1])
+    assert found["age"].low < found["age"].mean < found["age"].high
+    for name, marginal in found.items():
+        if marginal.variable.kind == "choice" and not marginal.given:
+            np.testing.assert_allclose(
+                marginal.probabilities, answer.probabilities[name][1], atol=0.05
+            )
+    with pytest.raises(IndexError, match="2 rows, but row 2"):
+        answer.marginals(row=2)
+
+
+def test_latent_nodes_are_answered_by_the_exact_linear_model(model):
+    answer = model.infer({"age": 40}, targets=["root", "age"])
+    values, observed = model.encode(pd.DataFrame({"age": [40]}).reindex(columns=list(mixed())))
+    exact = model.linear.infer(values, ["root"], observed=observed)
+    np.testing.assert_allclose(answer.mean["root"], exact.mean["root"])
+    np.testing.assert_allclose(answer.std["root"], exact.std["root"])
+    assert f"root[{exact.mean['root'].shape[1] - 1}]" in answer.marginals()
+
+
+def test_filling_is_the_same_by_model_and_imputer():
+    frame = mixed(rows=60)
+    imputer = linear().fit(frame)
+    expected = imputer.transform(frame)
+    turned = frame[list(frame)[::-1]].assign(note="kept")
+    filled = imputer.model_.fill(turned)
+    assert list(filled.columns) == [*list(frame)[::-1], "note"]
+    pd.testing.assert_frame_equal(filled[list(frame)], expected)
+    arrow = pl.from_pandas(frame).to_arrow()
+    assert imputer.model_.fill(arrow).schema == arrow.schema
+
+
+def test_samples_are_new_rows_of_the_table(model):
+    rows = model.sample(500, seed=1)
+    frame = mixed(rows=200)
+    assert list(rows.columns) == list(frame.columns)
+    assert not rows.isna().any().any()
+    assert model.sample(3, seed=1).equals(rows.head(3))
+    gap = abs(rows["height"].mean() - frame["height"].mean())
+    assert gap < 0.3 * frame["height"].std()
+    plain = linear().fit(numbers()[1]).model_.sample(4)
+    assert isinstance(plain, np.ndarray)
+    assert plain.shape == (4, 4)
+
+
+def test_fitting_in_place_is_what_the_imputer_does():
+    frame = mixed(rows=60)
+    model = vfg.TableModel(bend=False, seed=0)
+    assert not model.is_fitted
+    assert vfg.fit(model, frame) is None
+    assert dumps(model) == dumps(linear().fit(frame))
+    vfg.fit(model, frame.head(30), seed=1)
+    assert dumps(model) == dumps(linear().set_params(random_state=1).fit(frame.head(30)))
+    assert model.settings.seed == 1
+
+
+def test_masked_cells_are_not_learned_from():
+    table = numbers(rows=80)[0]
+    mask = np.random.default_rng(0).random(table.shape) < 0.8
+    one, other = vfg.TableModel(bend=False), vfg.TableModel(bend=False)
+    vfg.fit(one, table, observed=mask)
+    vfg.fit(other, np.where(mask, table, np.nan))
+    assert dumps(one) == dumps(other)
+
+
+def test_a_table_that_tells_nothing_has_variables_and_answers():
+    model = linear().fit(pd.DataFrame({"a": [1.0, 1.0], "b": [None, None]})).model_
+    assert model.variables["a"].idle
+    assert model.infer([{}], targets=["a"]).mean["a"].tolist() == [1.0]
+    assert model.graph.leaves == ("a", "b")
+
+
+def test_what_is_not_fitted_refuses_to_answer():
+    model = vfg.TableModel(bend=False)
+    for ask in (
+        lambda: model.infer({"a": 1.0}),
+        lambda: model.sample(3),
+        lambda: model.fill(np.ones((2, 2))),
+        lambda: model.log_prob(np.ones((2, 2))),
+        lambda: vfg.save(model, "nowhere.vfg"),
+        lambda: model.variables,
+    ):
+        with pytest.raises(ValueError, match=r"not fitted; fit it with vfg.fit\(model, table\)"):
+            ask()
+
+
+def test_an_imputer_can_be_saved(tmp_path):
+    imputer = linear().fit(mixed(rows=40))
+    vfg.save(imputer, tmp_path / "m.vfg")
+    again = vfg.load(tmp_path / "m.vfg")
+    assert isinstance(again, vfg.TableModel)
+    assert (
+        again.infer({"age": 30}).mean["height"] == imputer.model_.infer({"age": 30}).mean["height"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda m: m.infer({"agee": 1}), r"no column or node 'agee'; did you mean 'age'"),
+        (lambda m: m.infer({"age": 1}, targets=["hight"]), r"did you mean 'height'"),
+        (lambda m: m.infer({"age": "old"}), r"'age' must be a number, but is 'old'"),
+        (lambda m: m.infer({"age": float("inf")}), r"'age' must be a number, but is inf"),
+        (lambda m: m.infer({"city": "Berlin"}), r"'city' is one of .*but got 'Berlin'"),
+        (lambda m: m.infer({"since": "soon"}), r"'since' takes a date such as"),
+        (lambda m: m.infer({"root": [0.0]}), r"'root' is a latent node.*give values of columns"),
+        (lambda m: m.infer(pd.DataFrame({"x": [1.0]})), r"column 'x', which the model does not"),
+        (lambda m: m.infer(np.zeros((1, 2))), r"the model knows 6 columns.*but the table has 2"),
+        (lambda m: m.infer({"age": [1, 2], "height": [1.0, 2.0, 3.0]}), r"same number of rows"),
+        (lambda m: m.infer({"age": 1}, observed=[[True]]), r"masks a table"),
+        (lambda m: m.infer({"age": 1}, targets=[]), r"targets is empty"),
+        (lambda m: m.infer({"age": 1}).mean["nothing"], r"'nothing' is not among the targets"),
+        (lambda m: m.infer({"age": 1}).quantile(0.0), r"strictly between 0 and 1"),
+        (lambda m: m.infer({"age": 1}).interval(1.5), r"between 0 and 1, but is 1.5"),
+        (lambda m: m.fill(mixed(rows=2).drop(columns=["age"])), r"lacks the column 'age'"),
+        (lambda m: vfg.fit(vfg.TableModel(), mixed(), bent=False), r"did you mean 'bend'"),
+        (lambda m: vfg.fit(vfg.TableModel(), mixed(), labels=[1]), r"labels= is for a vfg.VFG"),
+    ],
+)
+def test_bad_questions_get_one_clear_sentence(straight, ask, message):
+    with pytest.raises((ValueError, KeyError, TypeError), match=message):
+        ask(straight)
+
+
+def test_dates_and_durations_are_given_as_people_have_them(straight):
+    when = datetime.datetime(2021, 5, 6)
+    text, moment, numpy = (
+        straight.infer({"since": given}).mean["height"]
+        for given in ("2021-05-06", when, np.datetime64("2021-05-06"))
+    )
+    assert text == moment == numpy
+    frame = pd.DataFrame(
+        {"spent": pd.to_timedelta(np.arange(60), unit="D"), "x": np.arange(60.0) ** 0.5}
+    )
+    model = linear().fit(frame).model_
+    days, delta = (
+        model.infer({"spent": given}).mean["x"] for given in (7.0, datetime.timedelta(days=7))
+    )
+    assert days == delta
+    assert model.infer({"x": 4.0}).std["spent"].dtype.kind == "m"
+
+
+def test_files_answer_as_before(model):
+    again = loads(dumps(model))
+    given = {"age": 40, "city": "Bern"}
+    same(again.infer(given).mean, model.infer(given).mean)
+    same(again.infer(given).samples(4), model.infer(given).samples(4))
+    assert again.graph == model.graph
+    assert again.variables == model.variables

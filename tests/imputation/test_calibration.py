@@ -1,0 +1,106 @@
+"""How wide draws are: by hand, and for errors and draws of known distributions."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import laplace, norm, uniform
+
+from vfg.imputation.calibration import (
+    FEWEST_CELLS,
+    SPREADS,
+    TAILS,
+    mean_of_draws,
+    spread_of,
+    tails_of,
+)
+
+ONE = torch.ones(1, dtype=torch.float64)
+
+
+def draws_of(law, *shape, seed=0):
+    found = law.rvs(size=shape, random_state=np.random.default_rng(seed))
+    return torch.from_numpy(found) / law.std()
+
+
+def test_the_spread_makes_draws_as_wide_as_errors():
+    errors, drawn = torch.tensor([400.0, 100.0, 0.0]), torch.tensor([1600.0, 25.0, 0.0])
+    errors, drawn = 100.0 * errors.double(), 100.0 * drawn.double()
+    pooled = float(errors.sum() / drawn.sum())
+    found = spread_of(errors, drawn)
+    np.testing.assert_allclose(found[:2], [0.5, 2.0], atol=0.02)
+    assert found[2].item() == pytest.approx(pooled**0.5)
+    assert spread_of(10_000.0 * errors, drawn).tolist() == [SPREADS[1]] * 3
+
+
+def test_the_spread_is_no_guess_where_nobody_draws():
+    nothing = torch.zeros(2, dtype=torch.float64)
+    assert spread_of(nothing + 3.0, nothing).tolist() == [1.0, 1.0]
+
+
+def test_the_mean_of_draws_weighs_kinds_by_their_shares():
+    found = draws_of(norm, 2, 3, 5)
+    shares = torch.tensor([0.25, 0.75], dtype=torch.float64)
+    expected = 0.25 * found[0].mean(0) + 0.75 * found[1].mean(0)
+    torch.testing.assert_close(mean_of_draws(found, shares), expected)
+
+
+@pytest.mark.parametrize("law", [norm, laplace, uniform(-1, 2)])
+def test_errors_like_draws_leave_the_spread_alone(law):
+    scales = torch.linspace(0.5, 3.0, 4000, dtype=torch.float64)
+    errors = scales * draws_of(law, 4000)
+    drawn = scales * draws_of(law, 1, 100, 4000, seed=1)
+    assert tails_of(errors, drawn, ONE) == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 7.0])
+def test_the_tail_of_errors_decides_whatever_their_variance(scale):
+    errors = scale * draws_of(laplace, 40_000)
+    drawn = draws_of(norm, 1, 100, 40_000, seed=1)
+    # 90 % lie within these, in deviations.
+    heavy, normal = laplace.ppf(0.95) / laplace.std(), norm.ppf(0.95)
+    assert tails_of(errors, drawn, ONE) == pytest.approx(heavy / normal, abs=0.01)
+
+
+def test_intervals_of_draws_so_spread_hold_what_they_say():
+    errors = draws_of(laplace, 20_000)
+    drawn = draws_of(norm, 1, 200, 20_000, seed=1)
+    tail = tails_of(errors, drawn, ONE)
+    reach = torch.quantile((tail * drawn[0]).abs(), 0.9, dim=0)
+    assert (errors.abs() < reach).double().mean().item() == pytest.approx(0.9, abs=0.01)
+
+
+def test_kinds_that_hardly_draw_hardly_count():
+    errors = draws_of(norm, 5000)
+    drawn = torch.stack([draws_of(norm, 50, 5000, seed=1), draws_of(laplace, 50, 5000, seed=2)])
+    shares = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    assert tails_of(errors, drawn, shares) == pytest.approx(1.0, abs=0.03)
+    assert tails_of(errors, drawn, shares.flip(0)) == pytest.approx(
+        norm.ppf(0.95) / (laplace.ppf(0.95) / laplace.std()), abs=0.03
+    )
+
+
+def test_few_cells_and_cells_without_draws_say_nothing_about_tails():
+    errors = draws_of(laplace, FEWEST_CELLS - 1)
+    drawn = draws_of(norm, 1, 8, FEWEST_CELLS - 1, seed=1)
+    assert tails_of(errors, drawn, ONE) == 1.0
+    many = torch.cat([drawn, torch.zeros(1, 8, 1000, dtype=torch.float64)], dim=-1)
+    assert tails_of(torch.cat([errors, torch.full((1000,), 9.0)]), many, ONE) == 1.0
+
+
+def test_errors_and_draws_without_any_distance_have_a_tail_within_bounds():
+    drawn = draws_of(norm, 1, 8, 1000)
+    seldom = torch.zeros(1, 100, 1000, dtype=torch.float64)
+    seldom[:, 0] = 1.0
+    nothing = torch.zeros(1000, dtype=torch.float64)
+    assert tails_of(nothing, drawn, ONE) == TAILS[0]
+    assert tails_of(nothing, seldom, ONE) == TAILS[0]
+    assert tails_of(nothing + 1.0, seldom, ONE) == TAILS[1]
+
+
+def test_the_tail_has_bounds():
+    drawn = draws_of(norm, 1, 8, 1000)
+    rare, frequent = torch.full((2, 1000), 1e-3, dtype=torch.float64)
+    rare[:20] = 5.0
+    frequent[:120] = 5.0
+    assert tails_of(rare, drawn, ONE) == TAILS[0]
+    assert tails_of(frequent, drawn, ONE) == TAILS[1]

@@ -1,0 +1,139 @@
+"""A table's model answers on a GPU what it answers on a CPU."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import vfg
+from vfg.imputation.table_model import answering_device
+from vfg.sklearn import VFGImputer
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def table(rows=150):
+    """Four columns that hang together, one of them skewed, and gaps."""
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(rows, 1)) + 0.5 * generator.normal(size=(rows, 4))
+    values[:, 0] = np.exp(values[:, 0])
+    return np.where(generator.random(values.shape) < 0.3, np.nan, values)
+
+
+@pytest.fixture(scope="module")
+def imputer():
+    settings = {"members": 2, "mixtures": 2, "steps": 30, "device": "cpu", "random_state": 0}
+    fitted = VFGImputer(**settings).fit(table())
+    # All have a say.
+    fitted.model_.weights.copy_(torch.full((5,), 0.2))
+    return fitted
+
+
+@pytest.fixture
+def moved(imputer):
+    return pickle.loads(pickle.dumps(imputer)).model_.to("cuda")
+
+
+def test_neighbours_keep_their_dtype_and_forget_what_followed(imputer):
+    near = pickle.loads(pickle.dumps(imputer)).model_.near[0]
+    values, observed = imputer.model_.encode(table())
+    before = near.expected(values, observed, torch.arange(len(values)))
+    assert "_looks" in near.__dict__
+    near.double()
+    assert near.centres.dtype == torch.float32
+    assert "_looks" not in near.__dict__
+    after = near.expected(values, observed, torch.arange(len(values)))
+    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+
+
+def test_a_moved_model_forgets_what_followed_from_its_tensors(imputer):
+    model = pickle.loads(pickle.dumps(imputer)).model_
+    model.means(*model.encode(table()))
+    mixture = model.mixed[0]
+    assert {"stack", "ask_linear"} <= set(model.__dict__)
+    assert "_ask" in mixture.__dict__
+    model.to("cpu")
+    assert not {"stack", "ask_linear"} & set(model.__dict__)
+    assert "_ask" not in mixture.__dict__
+
+
+def test_a_loaded_state_is_answered_from(imputer):
+    model, other = (pickle.loads(pickle.dumps(imputer)).model_ for _ in range(2))
+    values, observed = model.encode(table())
+    before = model.means(values, observed)
+    for near in other.near:
+        near.centres.add_(0.5)
+    for mixture in other.mixed:
+        mixture.ranks.knots.add_(0.5)
+    expected = other.means(values, observed)
+    assert not torch.equal(before, expected)
+    model.load_state_dict(other.state_dict())
+    assert torch.equal(model.means(values, observed), expected)
+
+
+@on_gpu
+def test_answers_are_those_of_a_cpu(imputer, moved):
+    model, (values, observed) = imputer.model_, imputer.model_.encode(table())
+    assert {tensor.device.type for tensor in moved.near[0].buffers()} == {"cuda"}
+    for ask in (
+        lambda one: one.means(values, observed),
+        lambda one: one.draws(values, observed, 12, 0),
+        lambda one: one.quantiles(values, observed, [0.1, 0.9], draws=20, seed=0),
+        lambda one: one.log_prob(values, observed),
+        lambda one: one.embed(values, observed),
+    ):
+        found = ask(moved)
+        assert found.device.type == "cpu"
+        assert torch.allclose(found, ask(model).to(found), atol=2e-4)
+
+
+@on_gpu
+def test_rows_of_a_gpu_do_not_influence_each_other(moved):
+    values, observed = moved.encode(table())
+    whole = moved.means(values, observed)
+    rows = torch.tensor([3, 70, 149])
+    assert torch.equal(moved.means(values[rows], observed[rows], rows), whole[rows])
+    drawn = moved.draws(values, observed, 5, 0)
+    assert torch.equal(moved.draws(values[rows], observed[rows], 5, 0, rows), drawn[:, rows])
+
+
+@on_gpu
+def test_files_are_loaded_to_a_gpu(imputer, tmp_path):
+    vfg.save(imputer.model_, tmp_path / "model.vfg")
+    model = vfg.load(tmp_path / "model.vfg", device="cuda")
+    values, observed = model.encode(table())
+    expected = imputer.model_.means(values, observed)
+    assert torch.allclose(model.means(values, observed), expected, atol=2e-4)
+
+
+@on_gpu
+@pytest.mark.parametrize("bend", [True, False])
+def test_an_imputer_learns_and_answers_on_a_gpu(bend):
+    settings = {"members": 2, "mixtures": 2, "steps": 20, "random_state": 0, "bend": bend}
+    imputer = VFGImputer(device="cuda", warm_start=True, **settings).fit(table())
+    assert imputer.model_.weights.device.type == "cuda"
+    filled = imputer.transform(table())
+    again = pickle.loads(pickle.dumps(imputer))
+    assert again.model_.weights.device.type == "cuda"
+    assert np.array_equal(again.transform(table()), filled)
+    low, high = imputer.predict_interval(table())
+    assert (low <= high).all()
+    assert np.isfinite(imputer.score_samples(table())).all()
+    assert np.isfinite(imputer.fit(table()).transform(table())).all()
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "expected"),
+    [
+        (None, True, "cuda:0"),
+        (None, False, "cpu"),
+        ("cuda:1", True, "cuda:1"),
+        ("cuda", False, "cpu"),
+        ("mps", True, "cpu"),
+        ("cpu", True, "cpu"),
+    ],
+)
+def test_answers_come_from_a_gpu_that_is_there_or_from_the_cpu(device, gpus, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
+    assert str(answering_device(device)) == expected

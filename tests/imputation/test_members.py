@@ -1,0 +1,164 @@
+"""The linear model and its bent members."""
+
+import pytest
+import torch
+
+import vfg
+from vfg.imputation.linear import fit_linear, star
+from vfg.imputation.members import Clock, _held_out, _neighbours, bent
+from vfg.imputation.model_stack import stacked
+from vfg.imputation.plan import Plan
+from vfg.imputation.row_mixture_plan import NeighbourPlan
+from vfg.imputation.stacking import _without_themselves, member_means
+
+ORDERED = torch.zeros(3, dtype=torch.bool)
+
+
+def matrix(rows=120, columns=3, seed=0, share=0.2):
+    """Standardised correlated columns, 0 where they are not observed."""
+    generator = torch.Generator().manual_seed(seed)
+    factor = torch.randn(rows, 1, generator=generator, dtype=torch.float64)
+    values = factor + 0.5 * torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    values = (values - values.mean(0)) / values.std(0)
+    observed = torch.rand(rows, columns, generator=generator) >= share
+    return torch.where(observed, values, 0.0), observed
+
+
+def plan(**changes):
+    flow = vfg.Coupling(blocks=1, hidden=4, layers=1)
+    settings = {"members": 2, "width": 4, "flow": flow, "steps": 2, "batch": 32} | changes
+    return Plan(**settings)
+
+
+def trained(values, observed, graph=None, seed=3, budget=None, **changes):
+    parts, combination, _ = bent(
+        star([1] * values.shape[1], 4) if graph is None else graph,
+        values,
+        observed,
+        plan(**changes),
+        seed=seed,
+        budget=budget,
+        progress=False,
+        device=torch.device("cpu"),
+    )
+    return parts, combination
+
+
+def test_the_linear_model_finds_the_correlations():
+    values, observed = matrix(rows=2000)
+    model = fit_linear(star([1, 1, 1], 4), values, observed, seed=0)
+    found = model.infer([[1.0, float("nan"), 1.0]]).mean["1"]
+    # Correlations of 0.8 between all three: the regression on two of them.
+    expected = 2 * 0.8 / (1 + 0.8)
+    assert found.item() == pytest.approx(expected, abs=0.05)
+
+
+def test_a_column_without_entries_is_its_mean():
+    values, observed = matrix()
+    observed[:, 1], values[:, 1] = False, 0.0
+    model = fit_linear(star([1, 1, 1], 4), values, observed, seed=0)
+    assert model.infer([[1.0, float("nan"), 1.0]]).mean["1"].item() == pytest.approx(0.0, abs=0.1)
+
+
+def test_very_long_tables_are_fitted_to_some_rows(monkeypatch):
+    monkeypatch.setattr("vfg.imputation.linear.START_ROWS", 50)
+    values, observed = matrix(rows=400)
+    graph = star([1, 1, 1], 4)
+    some, others = (fit_linear(graph, values, observed, seed=seed) for seed in (0, 1))
+    again = fit_linear(graph, values, observed, seed=0)
+    assert torch.equal(some.linear.loadings, again.linear.loadings)
+    assert not torch.allclose(some.log_prob(values), others.log_prob(values), atol=1e-3)
+
+
+def test_held_out_cells_are_whole_sections_and_leave_something_of_every_column():
+    graph = star([2, 1], 4)
+    observed = torch.ones(200, 3, dtype=torch.bool)
+    observed[5:, 2] = False
+    held = _held_out(graph, observed, 0.5, seed=0)
+    assert torch.equal(held[1:, 0], held[1:, 1])
+    assert 0.35 < held[:, 0].double().mean() < 0.65
+    assert not bool((held & ~observed).any())
+    assert bool((observed & ~_held_out(graph, observed, 1.0, seed=0)).any(0).all())
+
+
+def test_members_differ_and_the_seed_decides_how():
+    values, observed = matrix(rows=40)
+    parts, again = (trained(values, observed)[0] for _ in range(2))
+    one, two = (torch.cat([p.flatten() for p in m.parameters()]) for m in parts.members)
+    assert not torch.equal(one, two)
+    assert torch.equal(one, torch.cat([p.flatten() for p in again.members[0].parameters()]))
+
+
+def test_training_draws_from_no_global_generator(untouched_generators):
+    trained(*matrix())
+
+
+def test_member_means_are_those_of_the_members():
+    values, observed = matrix()
+    members = trained(values, observed)[0].members
+    found = member_means(stacked(members), 2, values, observed)
+    for place, member in enumerate(members):
+        own = torch.cat(list(member.infer(values, observed=observed).mean.values()), dim=1)
+        assert torch.equal(found[place], own.double())
+
+
+def test_trees_of_latent_nodes_can_be_bent():
+    values, observed = matrix(columns=4)
+    tree = vfg.Graph.tree({str(k): 1 for k in range(4)}, arity=2, width=3)
+    members = trained(values, observed, graph=tree)[0].members
+    assert members[0].infer(values, observed=observed).mean["2"].isfinite().all()
+
+
+def test_a_section_without_any_evidence_does_no_harm():
+    values, observed = matrix(columns=4)
+    values[:, 1], observed[:, 1] = 0.0, False
+    parts, combination = trained(values, observed)
+    assert parts.members[0].infer(values, observed=observed).mean["0"].isfinite().all()
+    assert combination.spread.isfinite().all()
+
+
+def test_neighbours_take_part_of_a_budget():
+    values, observed = matrix(rows=3000)
+    sizes = NeighbourPlan(2, 3000, 3)
+    clocks = Clock(None), Clock(2.0)
+    free, hurried = (
+        _neighbours(values, observed, ORDERED, plan(neighbours=sizes), 0, clock) for clock in clocks
+    )
+    assert [len(near.centres) for near in free] == [3000, 3000]
+    assert [len(near.centres) for near in hurried] == [sizes.within(0.25).components] * 2
+    assert sizes.within(0.25).components < 1000
+
+
+def test_neighbours_do_not_hear_what_the_answer_is():
+    """Cells of a row that were kept aside make no difference to what is said about them."""
+    values, observed = matrix(rows=60)
+    parts, _ = trained(values, observed, neighbours=NeighbourPlan(2, 60, 3))
+    held = _held_out(star([1] * 3, 4), observed, 0.3, seed=0)
+    row = held.any(1).nonzero()[3]
+    other = values.clone()
+    other[row] = torch.where(held[row], values[row] + 0.5, values[row])
+    shown = (observed & ~held)[row]
+    found = []
+    for cells in (values, other):
+        near = parts.neighbours[0].without(cells, observed, held)
+        found.append(_without_themselves(near, cells[row], shown, row, 60))
+    assert all(torch.equal(a[~shown], b[~shown]) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.slow
+def test_bending_learns_what_no_linear_model_can():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(800, 1, generator=generator, dtype=torch.float64)
+    values = torch.cat([x, x.square(), x + 0.1 * torch.randn(800, 1, generator=generator)], dim=1)
+    values = (values - values.mean(0)) / values.std(0)
+    observed = torch.rand(values.shape, generator=generator) >= 0.2
+    members = trained(
+        torch.where(observed, values, 0.0),
+        observed,
+        steps=400,
+        flow=vfg.Coupling(blocks=2, hidden=32, layers=1),
+        batch=128,
+    )[0].members
+    asked = torch.tensor([[True, False, True]]).expand(len(values), 3)
+    guess = member_means(stacked(members), 2, values, asked).mean(0)[:, 1]
+    assert (guess - values[:, 1]).square().mean() < 0.3

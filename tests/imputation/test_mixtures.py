@@ -1,0 +1,188 @@
+"""Mixtures of a table: their sizes, their order, and budgets."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from vfg.gaussian.conditional_means import brought_back, joined
+from vfg.gaussian.parameters import factors_of
+from vfg.imputation.linear import star, with_all_columns
+from vfg.imputation.mixture_plan import LOOK_SECONDS, MOST, MixturePlan, planned_mixtures
+from vfg.imputation.mixtures import SHARES, Mixture, fit_mixtures, side_by_side
+from vfg.tables.normal_scores import Ranks
+
+ORDERED = torch.zeros(4, dtype=torch.bool)
+
+
+def table(rows: int = 120, columns: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(rows, columns, generator=generator, dtype=torch.float64).cumsum(1)
+    observed = torch.rand(rows, columns, generator=generator) < 0.8
+    return torch.where(observed, values, 0.0), observed
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(20, 2), (300, 60), (5_000, 11), (20_000, 16), (1_000_000, 8)]
+)
+@pytest.mark.parametrize("known", [0.05, 0.5, 1.0])
+def test_plans_can_be_used(rows, columns, known):
+    plan = planned_mixtures(rows, columns, known=known, width=12, large=rows > 15_000)
+    assert 1 <= plan.number <= MOST
+    assert 2 <= plan.components <= rows
+    assert 1 <= plan.rows <= rows
+
+
+def test_less_knowledge_means_fewer_components():
+    found = [
+        planned_mixtures(800, 8, known=share, width=10, large=False).components
+        for share in (0.1, 0.3, 0.9)
+    ]
+    assert found == sorted(found)
+    assert found[0] < found[-1]
+
+
+def test_hurried_plans_take_about_the_seconds_that_they_have():
+    plan = MixturePlan(4, 64, 5_000, 11, 11)
+    hurried = plan.within(1.0)
+    assert hurried.components < plan.components
+    assert hurried.rows < plan.rows
+    assert hurried.work * LOOK_SECONDS < 2.0
+    assert plan.within(1e6) == plan
+
+
+def test_mixtures_do_not_depend_on_the_number_of_threads():
+    values, observed = table()
+    held = [torch.zeros_like(observed)] * 3
+    plan = MixturePlan(3, 3, 100, 4, 4)
+    found, threads = [], torch.get_num_threads()
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        found.append(
+            fit_mixtures(
+                star([1] * 4, 4),
+                values,
+                observed,
+                held,
+                plan,
+                unordered=ORDERED,
+                seed=5,
+                deadline=None,
+            )
+        )
+    torch.set_num_threads(threads)
+    for first, second in zip(*found, strict=True):
+        a, b = (model.expected(values, observed, torch.arange(120)) for model in (first, second))
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_nothing_begins_after_the_deadline():
+    values, observed = table()
+    held = [torch.zeros_like(observed)] * 2
+    past = time.monotonic() - 1.0
+    plan = MixturePlan(2, 3, 100, 4, 4)
+    options = {"unordered": ORDERED, "seed": 0, "deadline": past}
+    assert fit_mixtures(star([1] * 4, 4), values, observed, held, plan, **options) == []
+
+
+def test_held_cells_make_no_difference():
+    values, observed = table()
+    held = torch.zeros_like(observed)
+    held[:30, 1] = observed[:30, 1]
+    other = torch.where(held, values + 100.0, values)
+    plan = MixturePlan(1, 2, 120, 4, 4)
+    options = {"unordered": ORDERED, "seed": 1, "deadline": None}
+    models = [
+        fit_mixtures(star([1] * 4, 4), cells, observed, [held], plan, **options)[0]
+        for cells in (values, other)
+    ]
+    states = [model.state_dict() for model in models]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def fitted(unordered: torch.Tensor = ORDERED) -> tuple[Mixture, torch.Tensor, torch.Tensor]:
+    values, observed = table(200)
+    skewed, held = torch.where(observed, values.exp(), 0.0), [torch.zeros_like(observed)]
+    mixture = fit_mixtures(
+        star([1] * 4, 4), skewed, observed, held, MixturePlan(1, 3, 150, 4, 4),
+        unordered=unordered, seed=1, deadline=None,
+    )[0]  # fmt: skip
+    return mixture, skewed, observed
+
+
+def test_scores_are_those_of_all_known_cells_but_kept_ones():
+    mixture, values, observed = fitted()
+    ranks = Ranks.of(values, observed, torch.full((4,), SHARES[0]))
+    assert torch.equal(mixture.ranks.knots, ranks.knots)
+    assert torch.equal(mixture.ranks.scores, ranks.scores)
+
+
+def test_columns_without_an_order_stay_as_they_are():
+    mixture, values, _ = fitted(torch.tensor([False, True, False, True]))
+    scores = mixture.ranks(values)
+    moved = (scores - values).abs().amax(0) > 0.1
+    assert moved.tolist() == [True, False, True, False]
+
+
+def test_means_of_components_are_brought_back():
+    """The fast way, the slow one, and numpy with one component at a time."""
+    mixture, values, observed = fitted()
+    every = torch.arange(len(values))
+    found = mixture.expected(values, observed, every)
+    assert torch.equal(found[observed], values[observed])
+    scores = mixture.ranks(values)
+    slow = brought_back(mixture.exact, mixture.ranks, scores, observed, every)
+    torch.testing.assert_close(found[~observed], slow[~observed], rtol=1e-5, atol=1e-5)
+    shares = mixture.exact.infer(scores, observed=observed).responsibilities
+    by_hand = torch.zeros_like(values)
+    for component, mean in enumerate(component_means(mixture, scores, observed)):
+        for column in range(4):
+            back = np.interp(mean[:, column], *knots_of(mixture.ranks, column))
+            by_hand[:, column] += shares[:, component] * torch.from_numpy(back)
+    torch.testing.assert_close(slow[~observed], by_hand[~observed], rtol=1e-9, atol=1e-9)
+
+
+def component_means(mixture, scores, observed):
+    """Conditional means by one Normal distribution after the other."""
+    location, scale = mixture.exact.scaling.location.numpy(), mixture.exact.scaling.scale.numpy()
+    loadings, offsets, deviations = (
+        part.detach().numpy() for part in factors_of(
+            mixture.exact.structure, mixture.exact.linear.values()
+        )[1:]
+    )  # fmt: skip
+    cells = (scores.numpy() - location) / scale
+    for lines, offset, deviation in zip(loadings, offsets, deviations, strict=True):
+        covariance = lines @ lines.T + np.diag(deviation**2)
+        found = np.empty_like(cells)
+        for row, seen in enumerate(observed.numpy()):
+            known = covariance[np.ix_(seen, seen)]
+            left = np.linalg.solve(known, cells[row, seen] - offset[seen])
+            found[row] = offset + covariance[:, seen] @ left
+        yield found * scale + location
+
+
+def knots_of(ranks, column):
+    """Scores and values, with a knot far out at both ends, since `interp` is flat beyond."""
+    scores, values = ranks.scores[column].numpy(), ranks.knots[column].numpy()
+    return [np.concatenate([x[:1] - 50.0, x, x[-1:] + 50.0]) for x in (scores, values)]
+
+
+def test_draws_are_draws_of_scores():
+    mixture, values, observed = fitted()
+    ids = torch.arange(10)
+    drawn = mixture.samples(values[:10], observed[:10], 3, seed=4, ids=ids)
+    answer = mixture.exact.infer(
+        mixture.ranks(values[:10]), observed=observed[:10], seed=4, row_ids=ids
+    )
+    scores = mixture.ranks(drawn.reshape(-1, 4)).view(3, 10, 4)
+    torch.testing.assert_close(scores, joined(answer.samples(3)), rtol=1e-8, atol=1e-8)
+
+
+def test_a_column_without_known_cells_shows_one():
+    seen = torch.tensor([[True, False], [True, False]])
+    assert with_all_columns(seen).tolist() == [[True, True], [True, False]]
+
+
+def test_results_come_in_the_order_of_the_items():
+    assert side_by_side(lambda k: k * k, range(20)) == [k * k for k in range(20)]

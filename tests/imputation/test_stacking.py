@@ -1,0 +1,344 @@
+"""How parts join: against least squares by hand, and on tables of known kind."""
+
+import numpy as np
+import pytest
+import torch
+
+import vfg
+from vfg.imputation import stacking as combining
+from vfg.imputation.allocation import corrected_share, drawing_shares
+from vfg.imputation.averaging import PRIOR, averaging_of
+from vfg.imputation.linear import fit_linear, star
+from vfg.imputation.members import _held_out
+from vfg.imputation.mixtures import Mixture, fit_mixture
+from vfg.imputation.row_mixture import Neighbours, fit_neighbours
+from vfg.imputation.row_mixture_plan import Kind
+from vfg.imputation.stacking import (
+    FEWEST_ROWS,
+    KINDS,
+    LOUDEST,
+    START,
+    START_PRIOR,
+    Combination,
+    Kept,
+    Parts,
+    Sums,
+    _errors,
+    _sums,
+    _weights,
+    combine,
+)
+from vfg.tables.normal_scores import Ranks
+
+ALL = torch.ones(len(KINDS), dtype=torch.bool)
+
+
+def sums(x, *guesses):
+    """Of guesses that are their own means; kinds that are not given say nothing."""
+    p = torch.stack([*guesses, *[torch.zeros_like(x)] * (len(KINDS) - len(guesses))])
+    return Sums(*(part.sum(-2) for part in (x * x, x * p, p[:, None] * p)))
+
+
+def normals(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def gappy(values, share=0.7, seed=1):
+    """Which cells are known, and the matrix with 0 in its gaps."""
+    observed = torch.rand(values.shape, generator=torch.Generator().manual_seed(seed)) < share
+    return values * observed, observed
+
+
+def parts_of(values, observed, *, members=2, neighbours=0):
+    """Members without training, what they start from, neighbours, and the cells kept aside."""
+    columns = values.shape[1]
+    graph = star([1] * columns, 3)
+    held = [_held_out(graph, observed, 0.3, seed) for seed in range(members)]
+    linears = [fit_linear(graph, values, observed & ~own, 0) for own in held]
+    flow = vfg.Coupling(blocks=2, hidden=8, layers=2)
+    bent = [vfg.VFG.from_gaussian(linear, flow=flow).float() for linear in linears]
+    near = [
+        fit_neighbours(
+            values,
+            observed,
+            Kind(ranks=bool(place % 2), hears_all=True),
+            unordered=torch.zeros(columns, dtype=torch.bool),
+            width=3,
+            seed=place,
+        )
+        for place in range(neighbours)
+    ]
+    return Parts(bent, linears, [], near), held
+
+
+def in_clusters(rows=400, columns=5):
+    """Four clusters, far from each other, as standardised columns."""
+    centres = 3.0 * normals(4, columns)
+    generator = torch.Generator().manual_seed(2)
+    chosen = torch.randint(4, (rows,), generator=generator)
+    values = centres[chosen] + 0.2 * normals(rows, columns, seed=1)
+    return (values - values.mean(0)) / values.std(0)
+
+
+def test_weights_are_least_squares_with_a_prior():
+    guesses = [normals(400, 3, seed=seed) for seed in range(5)]
+    wanted = (0.6, 0.3, 0.2, 0.1, 0.4)
+    x = sum(weight * guess for weight, guess in zip(wanted, guesses, strict=True))
+    x = x + 0.1 * normals(400, 3, seed=5)
+    rows = np.stack([guess.flatten() for guess in guesses], axis=1)
+    left = rows.T @ rows + START_PRIOR * np.eye(5)
+    right = rows.T @ x.flatten().numpy() + START_PRIOR * np.array(START) / sum(START)
+    found = _weights(sums(x, *guesses), ALL)
+    np.testing.assert_allclose(found, np.linalg.solve(left, right), rtol=1e-9)
+
+
+def test_one_cell_far_out_does_not_decide_for_all():
+    """Members are right about it alone, neighbours about all others."""
+    x = normals(300, 2)
+    x[7, 0] = 500.0
+    single = torch.zeros(len(KINDS), 300, 2, dtype=torch.float64)
+    single[0, 7, 0], single[4] = 500.0, x
+    single[4, 7, 0] = 0.0
+    every = torch.arange(300)
+    nothing = torch.zeros(2, len(KINDS), len(KINDS), dtype=torch.float64)
+    kept = Kept(0, every, x, torch.ones_like(x).bool(), torch.ones_like(x), single, nothing, None)
+    total = _sums(kept)
+    assert float(total.xx.max()) < 300 * 1.3 + LOUDEST**2
+    found = _weights(total, ALL)
+    assert found[4] > 0.7
+    assert found[0] < 0.6
+
+
+def said_by_parts(rows, seed):
+    """Two kinds: twenty parts that err a lot each for itself, and two that err little together."""
+    truth = normals(rows, seed=seed)
+    many = truth + 1.5 * normals(20, rows, seed=seed + 1)
+    few = truth + 0.5 * normals(rows, seed=seed + 2) + 0.1 * normals(2, rows, seed=seed + 3)
+    single, mean = (torch.stack(each) for each in ((many[0], few[0]), (many.mean(0), few.mean(0))))
+    return truth, single, mean
+
+
+def test_averaging_is_known_from_where_nobody_saw_the_answer():
+    """What single parts say elsewhere tells how well means would do there."""
+    _, single, mean = said_by_parts(20_000, seed=0)
+    averaging = averaging_of(single @ single.T, mean @ mean.T)
+    truth, single, mean = said_by_parts(20_000, seed=10)
+    found = averaging @ (single @ single.T) @ averaging.T
+    np.testing.assert_allclose(found, mean @ mean.T, rtol=0.05)
+    # Least squares by it are those of the means, in which the many outweigh the few.
+    weights = torch.linalg.solve(found, single @ truth)
+    np.testing.assert_allclose(weights, torch.linalg.solve(mean @ mean.T, mean @ truth), atol=0.05)
+    assert weights[0] > weights[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_averaging_makes_nothing_larger(seed):
+    single, mean = (normals(5, 6, seed=20 * k + seed) for k in (1, 2))
+    single, mean = (1e3 * each @ each.T for each in (single, mean))
+    averaging = averaging_of(single, mean)
+    left = single - averaging @ single @ averaging.T
+    assert torch.linalg.eigvalsh(left).min() > -1.001 * PRIOR
+
+
+def test_without_gaps_averaging_changes_nothing():
+    nothing = torch.zeros(5, 5, dtype=torch.float64)
+    torch.testing.assert_close(averaging_of(nothing, nothing), torch.eye(5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [(0.8, -0.5, 0.0, 0.3, 0.0), (-0.9, 0.7, 0.2, -0.2, 0.5), (0.3, 0.0, -0.4, 0.0, -0.1)],
+)
+def test_weights_are_never_negative(wanted):
+    guesses = [normals(4000, 2, seed=seed) for seed in range(5)]
+    x = sum(weight * guess for weight, guess in zip(wanted, guesses, strict=True))
+    found = _weights(sums(x, *guesses), ALL)
+    assert bool((found >= 0).all())
+    np.testing.assert_allclose(found, np.maximum(wanted, 0.0), atol=0.04)
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_what_is_noise_weighs_nothing(place):
+    truth = normals(4000, 2)
+    guesses = [truth + 0.5 * normals(4000, 2, seed=seed) for seed in range(1, 6)]
+    guesses[place] = 3.0 * normals(4000, 2, seed=9)
+    found = _weights(sums(truth, *guesses), ALL)
+    assert found[place] < 0.01
+    others = [k for k in range(5) if k != place]
+    np.testing.assert_allclose(found[others], 1.0 / (4.0 + 0.5**2), atol=0.03)
+
+
+def test_what_is_absent_weighs_nothing():
+    guesses = [normals(400, 3), torch.zeros(400, 3, dtype=torch.float64), normals(400, 3, seed=1)]
+    present = torch.tensor([True, False, True, False, False])
+    found = _weights(sums(guesses[0], *guesses), present)
+    assert (found[~present] == 0).all()
+    assert found[0].item() == pytest.approx(1.0, abs=0.02)
+
+
+def test_columns_that_say_nothing_about_each_other_are_drawn_to_their_means():
+    values, observed = gappy(normals(300, 6))
+    parts, held = parts_of(values, observed, neighbours=1)
+    found = combine(parts, values, observed, held)
+    assert float((found.weights.sum() * found.factors).mean()) < 0.5
+
+
+def test_columns_that_tell_all_about_each_other_are_left_alone():
+    values, observed = gappy(normals(300, 1).repeat(1, 4) + 0.1 * normals(300, 4, seed=1))
+    parts, held = parts_of(values, observed)
+    found = combine(parts, values, observed, held)
+    np.testing.assert_allclose(found.weights.sum() * found.factors, 1.0, atol=0.05)
+
+
+def test_without_linear_models_they_weigh_nothing():
+    values, observed = gappy(normals(200, 1).repeat(1, 3) + 0.3 * normals(200, 3, seed=1))
+    parts, held = parts_of(values, observed)
+    parts.linears = None
+    assert combine(parts, values, observed, held).weights[1:].tolist() == [0.0] * 4
+
+
+def test_mixtures_get_weight_where_members_miss_the_clusters():
+    values, observed = gappy(in_clusters(), share=0.6)
+    parts, held = parts_of(values, observed)
+    graph = parts.linears[0].graph
+    parts.mixtures = [
+        Mixture(fit_mixture(graph, values, observed & ~own, 6, seed, seed), Ranks(values.shape[1]))
+        for seed, own in enumerate(held)
+    ]
+    found = combine(parts, values, observed, held)
+    assert found.weights[1] > 0.5
+
+
+def test_neighbours_get_weight_where_members_miss_the_clusters():
+    values, observed = gappy(in_clusters(), share=0.6)
+    parts, held = parts_of(values, observed, neighbours=2)
+    found = combine(parts, values, observed, held)
+    assert found.weights[3:].sum() > 0.5
+    assert found.weights[1] == 0
+
+
+def test_draws_are_as_wide_as_errors_where_columns_are_normal():
+    values = normals(600, 4) @ normals(4, 6, seed=1)
+    values = (values + 0.5 * normals(600, 6, seed=2)) / (values.std(0) ** 2 + 0.25).sqrt()
+    values, observed = gappy(values)
+    parts, held = parts_of(values, observed)
+    found = combine(parts, values, observed, held)
+    np.testing.assert_allclose(found.spread, 1.0, atol=0.15)
+
+
+def test_the_spread_is_half_way_between_variance_and_tail(monkeypatch):
+    values, observed = gappy(normals(300, 4))
+    parts, held = parts_of(values, observed)
+    spreads = []
+    for tail in (1.0, 0.81):
+        monkeypatch.setattr(combining, "tails_of", lambda *given, tail=tail: tail)
+        spreads.append(combine(parts, values, observed, held).spread)
+    np.testing.assert_allclose(spreads[1], 0.9 * spreads[0])
+
+
+def test_errors_are_those_of_parts_that_did_not_see_the_kept_cells():
+    values, single = 4.0 * normals(20, 3), 4.0 * normals(len(KINDS), 20, 3, seed=1)
+    counted = (normals(20, 3, seed=2) > 0).double()
+    weights, factors = normals(len(KINDS), seed=3).abs(), torch.tensor([0.5, 1.0, 0.9]).double()
+    kept = Kept(0, torch.arange(20), values, counted == 0, counted, single, 0.0 * single, None)
+    by_hand = [
+        np.clip(float(values[row, column]), -LOUDEST, LOUDEST)
+        - float(factors[column])
+        * np.clip(float((weights * single[:, row, column]).sum()), -LOUDEST, LOUDEST)
+        for row, column in counted.nonzero().tolist()
+    ]
+    assert values.abs().max() > LOUDEST
+    np.testing.assert_allclose(_errors(kept, weights, factors), by_hand)
+
+
+def test_the_reach_is_that_of_the_known_cells():
+    values, observed = gappy(normals(100, 4))
+    parts, held = parts_of(values, observed)
+    found = combine(parts, values, observed, held)
+    table = np.where(observed, values, np.nan)
+    np.testing.assert_array_equal(found.reach, [np.nanmin(table, 0), np.nanmax(table, 0)])
+
+
+@pytest.mark.parametrize("weights", [(0.2, 0.3, 0.0, 0.1, 0.2), (0.0, 0.0, 0.0, 0.0, 1.3)])
+def test_neighbours_draw_as_often_as_plain_and_corrected_ones_weigh(weights):
+    weights = torch.tensor(weights, dtype=torch.float64)
+    shares = drawing_shares(weights)
+    assert shares.sum().item() == pytest.approx(1.0)
+    np.testing.assert_allclose(shares[:3] * weights.sum(), weights[:3])
+    np.testing.assert_allclose(corrected_share(weights) * shares[3] * weights.sum(), weights[4])
+
+
+def test_the_plain_combination_is_the_members_mean():
+    plain = Combination.of_members(3)
+    assert plain.weights.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
+    assert plain.factors.tolist() == [1.0, 1.0, 1.0]
+    assert plain.spread.tolist() == [1.0, 1.0, 1.0]
+    assert plain.reach.tolist() == [[-np.inf] * 3, [np.inf] * 3]
+
+
+def test_in_a_hurry_the_cells_of_few_members_are_looked_at(monkeypatch):
+    looked = []
+    values = normals(700, 3)
+    observed = torch.ones_like(values, dtype=torch.bool)
+    parts, held = parts_of(values, observed, members=3)
+    kept = combining._kept
+
+    def noted(*given):
+        found = kept(*given)
+        looked.append((found.place, len(found.ids)))
+        return found
+
+    monkeypatch.setattr(combining, "_kept", noted)
+    combine(parts, values, observed, held)
+    combine(parts, values, observed, held, hurried=True)
+    usual, hurried = looked[:3], looked[3:]
+    assert [place for place, _ in usual] == [0, 1, 2]
+    assert hurried == [(0, FEWEST_ROWS), (1, FEWEST_ROWS)]
+    assert min(rows for _, rows in usual) > FEWEST_ROWS
+
+
+class Confident:
+    """A mixture that knows what it saw, and errs a lot elsewhere, each in its own way."""
+
+    def __init__(self, truth, seen, seed):
+        self.truth, self.seen = truth, seen
+        self.errors = 1.5 * normals(*truth.shape, seed=seed)
+
+    def expected(self, values, observed, ids):
+        rows = (values[:, :1] == self.truth[:, 0]).long().argmax(1)
+        return self.truth[rows] + torch.where(self.seen[rows], 0.0, self.errors[rows])
+
+    def samples(self, values, observed, number, *, seed, ids):
+        return self.expected(values, observed, ids) + normals(number, *values.shape, seed=seed)
+
+
+def test_parts_that_err_each_in_its_own_way_weigh_what_their_mean_deserves():
+    """With x of variance 1 and the mean of eight erring by 1.5² / 8, that is 1 / (1 + 1.5² / 8)."""
+    truth = normals(800, 6)
+    observed = torch.rand(truth.shape, generator=torch.Generator().manual_seed(1)) < 0.7
+    observed[:, 0] = True  # tells rows apart
+    parts, held = parts_of(truth * observed, observed)
+    for own in held:
+        own[:, 0] = False
+    others = [_held_out(parts.members[0].graph, observed, 0.1, seed) for seed in range(10, 16)]
+    parts.mixtures = [
+        Confident(truth, observed & ~own, seed) for seed, own in enumerate([*held, *others], 50)
+    ]
+    found = combine(parts, truth * observed, observed, held)
+    joint = found.weights[1] * found.factors[1:].mean()
+    assert float(joint) == pytest.approx(1.0 / (1.0 + 1.5**2 / 8), abs=0.06)
+
+
+def test_neighbours_of_different_kinds_are_asked_about_the_cells_of_different_members(monkeypatch):
+    values, observed = gappy(in_clusters(rows=120))
+    parts, held = parts_of(values, observed, neighbours=4)
+    without, asked = Neighbours.without, []
+
+    def noted(near, *given):
+        asked.append(next(k for k, one in enumerate(parts.neighbours) if one is near))
+        return without(near, *given)
+
+    monkeypatch.setattr(Neighbours, "without", noted)
+    combine(parts, values, observed, held)
+    assert asked == [0, 2]

@@ -1,0 +1,182 @@
+"""The fitted spread against known residual scales, and the coverage of its intervals."""
+
+import math
+
+import pytest
+import torch
+from strategies import perturbed
+
+import vfg
+import vfg.inference.calibration
+from vfg.inference import infer
+from vfg.inference.calibration import Spread, fit_spread, noise_scale
+
+SIGMAS = (0.2, 0.5, 1.0)
+
+
+def mean_model(sigmas=SIGMAS, rows=4000, seed=0):
+    """Identity edges on a star of scalars, and data around one truth per row."""
+    model = vfg.VFG(vfg.Graph.star(dict.fromkeys("abc", 1), width=1)).double()
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randn(rows, 1, generator=generator, dtype=torch.float64)
+    noise = torch.randn(rows, 3, generator=generator, dtype=torch.float64)
+    return model, truth + noise * torch.tensor(sigmas, dtype=torch.float64)
+
+
+def one_held_out(rows, seed=1):
+    """One hidden cell per row."""
+    hidden = torch.randint(3, (rows,), generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.one_hot(hidden, 3).bool()
+
+
+def test_a_fresh_spread_is_that_of_the_likelihood():
+    graph = vfg.Graph.star({"a": 2, "b": 1}, width=2)
+    likelihood = {"a": vfg.Gaussian(scale=0.3), "b": vfg.Gaussian(scale=2.0)}
+    model = vfg.VFG(graph, likelihood=likelihood)
+    mask = torch.tensor([[True, False, True]])
+    torch.testing.assert_close(noise_scale(model, mask), torch.tensor([[0.3, 0.3, 2.0]]))
+
+
+def test_a_spread_is_kept_with_the_model_but_not_trained():
+    spread = Spread(columns=3, leaves=2)
+    assert list(spread.state_dict()) == ["log_temperature", "log_noise", "by_observed"]
+    assert not list(spread.parameters())
+
+
+def test_noise_is_right_for_every_mask():
+    model, table = mean_model(rows=8000)
+    held_out = one_held_out(len(table))
+    fit_spread(model, table, ~held_out, held_out, most_rows=8000)
+    a, b, c = SIGMAS
+    # The prediction of a from b and c is their mean, so its error is theirs and a's own.
+    cases = {
+        (False, True, True): math.sqrt(a**2 + (b**2 + c**2) / 4),
+        (False, True, False): math.sqrt(a**2 + b**2),
+        (False, False, True): math.sqrt(a**2 + c**2),
+        (False, False, False): math.sqrt(1 + a**2),
+    }
+    for mask, expected in cases.items():
+        found = noise_scale(model, torch.tensor([mask]))[0, 0].item()
+        assert found == pytest.approx(expected, rel=0.06), mask
+
+
+def test_noise_is_right_within_sampling_error_when_the_family_holds():
+    model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1)).double()
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randn(6000, 1, generator=generator, dtype=torch.float64)
+    noise = torch.randn(6000, 2, generator=generator, dtype=torch.float64)
+    table = torch.cat([truth, truth], 1) + noise * torch.tensor([0.1, 0.4]).double()
+    held_out = torch.tensor([True, False]).expand(6000, 2)
+    fit_spread(model, table, ~held_out, held_out, most_rows=6000)
+    for seen, variance in ((True, 0.01 + 0.16), (False, 1.0 + 0.01)):
+        found = noise_scale(model, torch.tensor([[False, seen]]))[0, 0].item()
+        # 4.5 standard errors of a standard deviation from 6000 residuals.
+        assert found == pytest.approx(math.sqrt(variance), rel=4.5 / math.sqrt(2 * 6000))
+
+
+@pytest.mark.parametrize("mask", [(False, True, True), (True, False, False), (False, False, False)])
+def test_intervals_without_precision_cover(mask):
+    model, table = mean_model(rows=4000)
+    held_out = one_held_out(len(table))
+    fit_spread(model, table, ~held_out, held_out, most_rows=4000)
+    _, fresh = mean_model(rows=3000, seed=77)
+    observed = torch.tensor(mask).expand_as(fresh)
+    answer = infer(model, fresh, observed=observed)
+    assert_cover(answer, fresh, observed)
+
+
+def assert_cover(answer, fresh, observed, low=0.87, high=0.93):
+    ends = answer.quantile([0.05, 0.95])
+    ends = torch.cat([ends[leaf] for leaf in answer.targets], dim=-1)
+    inside = (fresh >= ends[0]) & (fresh <= ends[1])
+    for column in range(fresh.shape[1]):
+        hidden = ~observed[:, column]
+        if hidden.any():
+            assert low < inside[hidden, column].double().mean() < high, column
+
+
+def factor_model(temperature=1.0):
+    """Four scalars that load on two factors: messages are exact but for a wrong temperature."""
+    graph = vfg.Graph.star(dict.fromkeys("abcd", 1), width=2)
+    model = vfg.VFG(graph, flow=vfg.Linear(), aggregation="gaussian").double()
+    angles = torch.tensor([0.0, 0.6, 1.1, 1.9], dtype=torch.float64)
+    rows = [
+        torch.stack([angles.cos(), angles.sin()], 1),
+        torch.stack([-angles.sin(), angles.cos()], 1),
+    ]
+    matrices = torch.stack(rows, dim=1)
+    stack = model.passing.group(0)
+    stack.flow.set_matrix(matrices, torch.zeros(4, 2).double())
+    loadings = torch.linalg.inv(matrices)[:, :1]
+    sigmas = torch.tensor([0.3, 0.4, 0.5, 0.6], dtype=torch.float64)
+    with torch.no_grad():
+        stack.precision.factor.zero_()
+        for j in range(4):
+            stack.precision.factor[j, :, :1] = loadings[j].T / sigmas[j]
+    return model, loadings[:, 0] / math.sqrt(temperature), sigmas / math.sqrt(temperature)
+
+
+def factor_rows(loadings, sigmas, rows, seed):
+    generator = torch.Generator().manual_seed(seed)
+    factors = torch.randn(rows, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(rows, 4, generator=generator, dtype=torch.float64)
+    return factors @ loadings.T + noise * sigmas
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_temperature_and_noise_of_an_exact_model_are_found(temperature):
+    # All variances divided by the temperature: the gains stay, the posterior narrows.
+    model, loadings, sigmas = factor_model(temperature)
+    table = factor_rows(loadings, sigmas, 6000, seed=1)
+    generator = torch.Generator().manual_seed(2)
+    held_out = torch.rand(table.shape, generator=generator) < 0.25
+    spread = fit_spread(model, table, ~held_out, held_out, most_rows=3000)
+    assert spread.log_temperature.exp().item() == pytest.approx(temperature, rel=0.12)
+    found = noise_scale(model, held_out[:1])[0]
+    torch.testing.assert_close(found, sigmas, rtol=0.15, atol=0.0)
+    fresh = factor_rows(loadings, sigmas, 1500, seed=3)
+    observed = torch.rand(fresh.shape, generator=generator) < 0.5
+    assert_cover(infer(model, fresh, observed=observed), fresh, observed)
+
+
+def test_intervals_of_a_bent_model_cover_after_the_fit():
+    graph = vfg.Graph.star({"a": 1, "b": 1, "c": 2}, width=3)
+    flow = vfg.Coupling(blocks=2, hidden=8)
+    model = perturbed(vfg.VFG(graph, flow=flow, aggregation="gaussian").double(), 0, size=0.2)
+    table = model.sample(3000, seed=1).double()
+    generator = torch.Generator().manual_seed(2)
+    held_out = torch.rand(table.shape, generator=generator) < 0.3
+    fit_spread(model, table, ~held_out, held_out, most_rows=1000)
+    fresh = model.sample(1500, seed=9).double()
+    observed = torch.rand(fresh.shape, generator=generator) < 0.6
+    assert_cover(infer(model, fresh, observed=observed), fresh, observed, 0.86, 0.94)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "gaussian"])
+def test_the_fit_depends_on_its_seed_alone(aggregation, untouched_generators):
+    graph = vfg.Graph.star({"a": 1, "b": 2}, width=2)
+    model = perturbed(vfg.VFG(graph, aggregation=aggregation), 0)
+    table = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+    held_out = torch.rand(300, 3, generator=torch.Generator().manual_seed(1)) < 0.2
+    one, two, other = (
+        fit_spread(model, table, ~held_out, held_out, seed=seed).state_dict() for seed in (3, 3, 4)
+    )
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+    assert all(value.isfinite().all() for value in one.values())
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "gaussian"])
+def test_the_fit_survives_odd_tables(aggregation):
+    graph = vfg.Graph.star({"a": 1, "b": 1, "flag": 1}, width=2)
+    likelihood = {"flag": "bernoulli", "*": "gaussian"}
+    model = vfg.VFG(graph, aggregation=aggregation, likelihood=likelihood)
+    table = torch.zeros(20, 3)
+    nothing = torch.zeros(20, 3, dtype=torch.bool)
+    held_out = nothing.clone()
+    held_out[:, 0] = True
+    for seen, hidden in ((~nothing, nothing), (nothing, nothing), (~held_out, held_out)):
+        spread = fit_spread(model, table, seen, hidden)
+        assert all(value.isfinite().all() for value in spread.state_dict().values())
+        assert (noise_scale(model, seen) > 0).all()
+    assert model.spread is spread

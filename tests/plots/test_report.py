@@ -1,0 +1,73 @@
+"""The page about a filled table: complete, self-contained, and safe with odd names."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vfg.graph import Graph
+from vfg.imputation.evaluation import ColumnScore, Evaluation
+from vfg.plots.report import Report, _recovered, page, write_report
+
+pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+NAN = float("nan")
+
+
+def report(**changes):
+    values = np.random.default_rng(0).normal(size=(30, 2))
+    filled = pd.DataFrame({"<b>a</b>": values[:, 0], "b": values[:, 1]})
+    table = filled.mask(np.random.default_rng(1).random((30, 2)) < 0.3)
+    scores = (
+        ColumnScore("<b>a</b>", 9, 0.5, 0.4, 1.0, 0.875, 1.5, NAN),
+        ColumnScore("b", 4, 0.2, 0.1, 0.9, NAN, NAN, 0.75),
+        ColumnScore("c", 0, NAN, NAN, NAN, NAN, NAN, NAN),
+    )
+    made = {
+        "source": "<table>.csv",
+        "table": table,
+        "filled": filled,
+        "evaluation": Evaluation(0.9, scores),
+        "graph": Graph.star({"a": 1, "b": 1}, width=2),
+        "rows": 30,
+        "settings": {"seed": 7, "graph": "<graph>"},
+    }
+    return Report(**{**made, **changes})
+
+
+def test_the_page_holds_every_part_and_no_markup_of_the_data(tmp_path):
+    write_report(report(), tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    for heading in (
+        "What was missing where",
+        "How well hidden cells were recovered",
+        "Distributions before and after",
+        "The graph",
+        "Settings",
+    ):
+        assert text.count(f"<h2>{heading}</h2>") == 1
+    assert "<b>a</b>" not in text
+    assert "<graph>" not in text
+    assert "&lt;b&gt;a&lt;/b&gt;" in text
+    assert "<td>87.5%</td>" in text
+    assert "<td>75.0%</td>" in text
+    assert text.count("<img ") == 3
+    assert 'src="http' not in text
+
+
+def test_parts_that_are_not_there_are_left_out():
+    whole = report().filled
+    text = page(report(table=whole, filled=whole, evaluation=None, graph=None, rows=100))
+    assert "hidden cells" not in text
+    assert "Distributions" not in text
+    assert "The graph" not in text
+    assert "Pictures and shares are of 30 of the rows" in text
+
+
+def test_without_hidden_cells_nothing_is_said_about_them():
+    nothing = Evaluation(0.9, (ColumnScore("a", 0, NAN, NAN, NAN, NAN, NAN, NAN),))
+    assert _recovered(report(evaluation=nothing)) == ""
+
+
+def test_the_page_says_what_the_model_knew_of_hidden_cells():
+    assert "Another &lt;model&gt; filled them." in _recovered(
+        report(hiding="Another <model> filled them.")
+    )

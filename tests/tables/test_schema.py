@@ -1,0 +1,175 @@
+"""The kinds of columns: inferred, given, stored."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from tables.frames_of_every_kind import ARRAYS, FRAMES
+
+from vfg.tables import Boolean, Categorical, Continuous, Date, Integer, Ordinal, Schema
+
+EVERY = FRAMES + ARRAYS
+
+
+@pytest.mark.parametrize(("name", "kind", "table"), EVERY, ids=[name for name, _, _ in EVERY])
+def test_the_kind_of_every_dtype_is_inferred(name, kind, table):
+    first = next(iter(Schema.infer(table).values()))
+    assert first.name == kind
+
+
+def test_whole_floats_stay_continuous_unless_the_schema_says_otherwise():
+    table = np.array([[1.0, 1.0], [2.0, np.nan]])
+    assert list(Schema.infer(table).values()) == [Continuous(), Continuous()]
+    assert Schema.infer(table, {1: "integer"})[1] == Integer()
+
+
+def test_categories_are_those_observed_and_levels_those_declared():
+    frame = pd.DataFrame(
+        {
+            "a": pd.Categorical(["y", "x", None], categories=["x", "y", "z"]),
+            "b": pd.Categorical(["y", "x", None], categories=["z", "y", "x"], ordered=True),
+            "c": ["b", 2, 1],
+        }
+    )
+    schema = Schema.infer(frame)
+    assert schema["a"] == Categorical(("x", "y"))
+    assert schema["b"] == Ordinal(("z", "y", "x"))
+    assert schema["c"] == Categorical((1, 2, "b"))
+
+
+def test_the_order_of_an_enum_is_used_if_it_is_said_to_be_ordinal():
+    frame = pl.DataFrame({"a": pl.Series(["x"], dtype=pl.Enum(["z", "x"]))})
+    assert Schema.infer(frame)["a"] == Categorical(("x",))
+    assert Schema.infer(frame, {"a": "ordinal"})["a"] == Ordinal(("z", "x"))
+
+
+def test_a_marker_among_the_declared_categories_is_none():
+    levels = pd.Categorical(["?", "x"], categories=["?", "x", "y"], ordered=True)
+    schema = Schema.infer(pd.DataFrame({"a": levels}), missing_values="?")
+    assert schema["a"] == Ordinal(("x", "y"))
+
+
+def test_given_kinds_go_before_inferred_ones():
+    frame = pd.DataFrame({"age": [1.0], "grade": ["low"], "zip": [123], "on": [1.0], "n": [2]})
+    given = {"age": "integer", "grade": Ordinal(("low", "mid")), "zip": "categorical"}
+    schema = Schema.infer(frame, {**given, "on": "boolean", "n": "ordinal"})
+    assert list(schema.items()) == [
+        ("age", Integer()),
+        ("grade", Ordinal(("low", "mid"))),
+        ("zip", Categorical((123,))),
+        ("on", Boolean()),
+        ("n", Ordinal((2,))),
+    ]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_tables_of_no_or_one_row_have_a_schema(rows):
+    frame = pd.DataFrame({"a": [1.5], "b": ["x"], "c": [True]}).iloc[:rows]
+    kinds = [spec.name for spec in Schema.infer(frame).values()]
+    assert kinds == ["continuous", "categorical", "boolean"]
+    assert [s.name for s in Schema.infer(np.zeros((rows, 2))).values()] == ["continuous"] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"b": "integer"}, ValueError, "there is no column 'b'; there are 'a'"),
+        ({"a": "number"}, ValueError, "'a' cannot be 'number'; known kinds: continuous"),
+        ({"a": 3}, TypeError, "'a' needs the name of a kind"),
+        ({"a": "integer"}, ValueError, "'a' holds text cells and cannot be integer"),
+        ({"a": "date"}, ValueError, "cannot be date"),
+        ({"a": "ordinal"}, ValueError, "the order of column 'a' is unknown"),
+    ],
+)
+def test_what_is_given_must_fit(given, error, message):
+    with pytest.raises(error, match=message):
+        Schema.infer(pd.DataFrame({"a": ["x", "y"]}), given)
+
+
+def test_repeated_names_are_refused():
+    frame = pd.DataFrame(np.zeros((1, 2)), columns=["a", "a"])
+    with pytest.raises(ValueError, match="different names, but 'a' repeats"):
+        Schema.infer(frame)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["b", "a"], "should match .* in the same order"),
+        (["a"], "should match .* lacks 'b'"),
+        (["a", "b", "c"], "should match .* has the unknown 'c'"),
+        (["a", "c"], "lacks 'b' and has the unknown 'c'"),
+        ([0], "X has 1 features, but the schema is expecting 2"),
+    ],
+)
+def test_other_columns_are_refused(labels, message):
+    with pytest.raises(ValueError, match=message):
+        Schema({"a": "integer", "b": "integer"}).check(labels)
+
+
+def test_the_same_columns_are_accepted_with_and_without_names():
+    schema = Schema({"a": "integer", "b": "integer"})
+    schema.check(["a", "b"])
+    schema.check([0, 1])
+    Schema({0: "integer", 1: "integer"}).check(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Continuous(),
+        Continuous((0, None)),
+        Integer((None, 7)),
+        Boolean(),
+        Categorical(),
+        Categorical(("a", 1, 2.5, "1", "")),
+        Categorical((1.0, 2.0)),
+        Ordinal((False, True)),
+        Ordinal((np.int64(3), np.str_("x"), np.float64(0.5))),
+        Date(("2020-01-01", "2020-06-01T12:00")),
+    ],
+)
+def test_a_schema_survives_json_with_the_types_of_its_categories(spec):
+    schema = Schema({"a": spec, 1: "continuous"})
+    stored = json.loads(json.dumps(schema.to_dict(), allow_nan=False))
+    restored = Schema.from_dict(stored)
+    assert restored == schema
+    assert list(restored) == ["a", 1]
+    kinds = [type(category) for category in getattr(spec, "categories", None) or ()]
+    assert [
+        type(category) for category in getattr(restored["a"], "categories", None) or ()
+    ] == kinds
+
+
+def test_a_label_that_json_cannot_hold_is_refused():
+    with pytest.raises(TypeError, match="called by a string or a number"):
+        Schema({("a", "b"): "integer"}).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Continuous((2, 1)), ValueError, "in order"),
+        (lambda: Continuous((1, 2, 3)), ValueError, "a pair"),
+        (lambda: Integer((0, "a")), ValueError, "a number or None"),
+        (lambda: Integer((float("nan"), 1)), ValueError, "a number or None"),
+        (lambda: Date(("2021", "2020")), ValueError, "in order"),
+        (lambda: Date(("soon", None)), ValueError, "a date or None"),
+        (lambda: Categorical("abc"), TypeError, "a sequence"),
+        (lambda: Categorical(("a", "a")), ValueError, "'a' equals another"),
+        (lambda: Categorical((1, True)), ValueError, "True equals another"),
+        (lambda: Categorical((None,)), TypeError, "string, a number or a boolean"),
+        (lambda: Ordinal((1.0, float("inf"))), ValueError, "finite"),
+        (lambda: Schema({"a": "boolean"}).bounded({"a": (0, 1)}), ValueError, "has no bounds"),
+        (lambda: Schema({"a": "integer"}).bounded({"b": (0, 1)}), ValueError, "no column 'b'"),
+    ],
+)
+def test_descriptions_are_checked(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_an_infinite_bound_is_no_bound():
+    assert Continuous((0, np.inf)) == Continuous((0, None))
