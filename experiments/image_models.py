@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import vfg
-from vfg.imputation.model_stack import stacked, unstack
+from vfg.imputation.model_stack import stack_models, unstack_models
 from vfg.objectives.bound import lower_bound
 from vfg.sampling import fresh_noise
 
@@ -97,7 +97,7 @@ class Forest(nn.Module):
         super().__init__()
         self.copies = len(members)
         self._members = tuple(members)  # a tuple, so that their parameters are not trained too
-        self.whole = members[0].around(stacked([member.model for member in members]))
+        self.whole = members[0].around(stack_models([member.model for member in members]))
 
     def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
         """The sum of the members' objectives, each on its own share of the rows."""
@@ -105,7 +105,7 @@ class Forest(nn.Module):
 
     def apart(self) -> tuple[Bounded | Unbounded, ...]:
         """The members with the parameters that the forest has now."""
-        unstack(self.whole.model, [member.model for member in self._members])
+        unstack_models(self.whole.model, [member.model for member in self._members])
         for member in self._members:
             member.to(next(self.parameters()).device).eval()
         return self._members
@@ -149,7 +149,7 @@ def ours(side: int, hidden: int, seed: int, *, convolutions: bool = False) -> Bo
             states=vfg.Sampled(amortised=4 * hidden // 3, ladder=True),
             latent="normal",
             likelihood=vfg.Bernoulli(steepness=1.0),
-            prior=vfg.Flowed(4, hidden, activation="silu"),
+            prior=vfg.FlowPrior(4, hidden, activation="silu"),
             seed=seed,
         )
     )

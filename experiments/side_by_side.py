@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Conditioner
-from vfg.training.divergence import UsualNorm
+from vfg.training.divergence import RunningNorm
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROUND = 10
@@ -120,7 +120,7 @@ class Run:
             capturable=is_gpu,
         )
         self.beta, self.loss = torch.zeros(2, device=DEVICE).unbind()
-        self.usual = UsualNorm(DEVICE)
+        self.usual = RunningNorm(DEVICE)
         self.average = [parameter.detach().clone() for parameter in self.parameters]
         self.chosen = [parameter.detach().clone() for parameter in self.parameters]
         self.best = [-math.inf] * self.copies

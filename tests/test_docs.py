@@ -58,7 +58,7 @@ def test_the_gains_quoted_for_options_are_those_of_the_benchmark():
     ladder, flow = "VFG, tree, ladder", "VFG, tree, ladder, flow prior"
     options = {
         "ladder=True": ("VFG, tree", ladder),
-        "Flowed": (ladder, flow),
+        "FlowPrior": (ladder, flow),
         "Mixture": (ladder, f"{ladder}, mixture prior"),
         "image=": (flow, f"{flow}, convolutions"),
     }

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ def test_every_public_name_is_found_where_the_table_says():
     assert sorted(listed) == sorted(vfg.__all__)
     for module, names in vfg._NAMES.items():
         for name in names:
-            assert getattr(vfg, name) is getattr(getattr(vfg, module), name)
+            assert getattr(vfg, name) is getattr(import_module(f"vfg.{module}"), name)
 
 
 def test_type_checkers_see_the_same_names():
@@ -28,6 +29,11 @@ def test_type_checkers_see_the_same_names():
     ]
     expected = [(f"vfg.{module}", name) for module, names in vfg._NAMES.items() for name in names]
     assert sorted(imported) == sorted(expected)
+
+
+def test_a_renamed_name_is_found_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=r"vfg.Flowed is called vfg.FlowPrior now"):
+        assert vfg.Flowed is vfg.FlowPrior
 
 
 def test_names_that_are_not_there_are_errors_as_in_any_module():

@@ -74,7 +74,7 @@ def sampled(
     blocks: int,
     hidden: int,
     amortised: int,
-    prior: str | vfg.Normal | vfg.Mixture | vfg.Flowed = "normal",
+    prior: str | vfg.Normal | vfg.Mixture | vfg.FlowPrior = "normal",
     ladder: bool = False,
     dropout: float = 0.0,
     activation: str = "relu",
@@ -146,7 +146,7 @@ def candidates(side: int, wide: int) -> dict[str, Callable[[], Any]]:
     def vae() -> Rival:
         return rival(side, 64 if side == 28 else 16, 0.1, numbers(models[OURS]()))
 
-    flow = vfg.Flowed(4, wide, activation="silu")
+    flow = vfg.FlowPrior(4, wide, activation="silu")
     models: dict[str, Callable[[], Any]] = {
         "VFG, the paper's tree": lambda: sampled(
             side, arity=2, blocks=4, hidden=narrow, amortised=4 * narrow

@@ -15,7 +15,7 @@ from vfg.flows.conditioners import StackedLinear
 from vfg.flows.fast.precision import PRECISIONS
 from vfg.imputation.linear import fit_linear, star
 from vfg.imputation.members import MASKING
-from vfg.imputation.model_stack import stacked, tiled
+from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.plan import planned
 from vfg.training.cuda_graphs import Replayed
 from vfg.training.data import Table
@@ -66,7 +66,7 @@ def letter_members(table: Tensor, seed: int = 0) -> tuple[vfg.VFG, Tensor]:
         vfg.VFG.from_gaussian(linear, flow=plan.flow, seed=seed + k).float()
         for k in range(plan.members)
     ]
-    return stacked(members), tiled(table, plan.members)
+    return stack_models(members), repeat_columns(table, plan.members)
 
 
 def mnist(rows: int) -> tuple[vfg.VFG, Tensor]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vfg.distributions.likelihoods import Bernoulli, Categorical, Gaussian
     from vfg.distributions.priors import Laplace, Normal, PerLabel
-    from vfg.distributions.rich_priors import Flowed, Mixture
+    from vfg.distributions.rich_priors import FlowPrior, Mixture
     from vfg.flows import Coupling, Linear, Spline
     from vfg.gaussian import GaussianSettings, GaussianVFG
     from vfg.graph import Edge, Graph, Node
@@ -40,7 +41,7 @@ _NAMES = {
     "imputation.settings": ("ImputerSettings",),
     "imputation.table_model": ("TableModel",),
     "distributions.priors": ("Laplace", "Normal", "PerLabel"),
-    "distributions.rich_priors": ("Flowed", "Mixture"),
+    "distributions.rich_priors": ("FlowPrior", "Mixture"),
     "sampling": ("Sampled",),
     "passing.states": ("States",),
     "training": ("FitSettings", "History", "Masking", "fit"),
@@ -48,6 +49,8 @@ _NAMES = {
 """Which module has which public names. They are imported when they are first used, since torch
 takes seconds, and the command line answers without it where it can."""
 
+_RENAMED = {"Flowed": "FlowPrior"}
+"""Public names of earlier versions, and what they are called now."""
 _ROOMS = tuple(dict.fromkeys(module.partition(".")[0] for module in _NAMES))
 _HOMES = {name: f"vfg.{module}" for module, names in _NAMES.items() for name in names}
 
@@ -57,6 +60,13 @@ def __getattr__(name: str) -> Any:
         return _version()
     if name in _ROOMS:
         return import_module(f"vfg.{name}")
+    if name in _RENAMED:
+        warnings.warn(
+            f"vfg.{name} is called vfg.{_RENAMED[name]} now; the old name will go in version 1.0",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        name = _RENAMED[name]
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_HOMES[name]), name)
@@ -85,7 +95,7 @@ __all__ = [
     "Coupling",
     "Edge",
     "FitSettings",
-    "Flowed",
+    "FlowPrior",
     "Gaussian",
     "GaussianSettings",
     "GaussianVFG",

@@ -15,7 +15,7 @@ from vfg.distributions.likelihoods import Likelihood, LikelihoodSpec, likelihood
 from vfg.distributions.priors import LATENTS, Prior, PriorSpec, prior_spec
 from vfg.flows import Coupling, FlowSpec
 from vfg.graph import Graph
-from vfg.inference import Spread, generation
+from vfg.inference import Calibration, generation
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.objectives import bound as bounds
 from vfg.objectives import scores
@@ -58,7 +58,7 @@ class VFG(nn.Module):
         likelihood: of the leaves: `gaussian`, `bernoulli`, a spec such as `vfg.Categorical(5)`, or
             a mapping from leaves to those, with `"*"` for all others.
         prior: of the roots: `normal`, `laplace`, `vfg.PerLabel(labels)`, `vfg.Mixture(components)`
-            or, with sampled states, `vfg.Flowed(...)`.
+            or, with sampled states, `vfg.FlowPrior(...)`.
         seed: of the initial parameters.
 
     Raises:
@@ -101,7 +101,7 @@ class VFG(nn.Module):
         self.passing = MessagePassing(schedule, generator)
         self.sections = Sections(schedule, self.likelihood_specs)
         self.scaling = Scaling(self.sections.columns)
-        self.spread = Spread(self.sections.columns, len(graph.leaves))
+        self.spread = Calibration(self.sections.columns, len(graph.leaves))
         self.register_buffer("is_trained", torch.tensor(False))
         self.likelihoods = nn.ModuleDict()
         self.priors = nn.ModuleDict()

@@ -120,7 +120,7 @@ def test_a_byte_order_mark_and_other_line_ends_are_no_content(tmp_path):
 
 def test_columns_that_are_left_alone_are_plain_text(tmp_path):
     path = text_file(tmp_path, "a,b\n1,NA\n2,007\n3,\n")
-    found = open_table(path).leaving(["b"]).read()
+    found = open_table(path).with_text_columns(["b"]).read()
     assert found["b"].to_pylist() == ["NA", "007", ""]
     assert found["a"].to_pylist() == [1, 2, 3]
 
@@ -129,12 +129,15 @@ def test_a_file_is_looked_through_once_whatever_columns_are_left_alone(tmp_path,
     source = open_table(text_file(tmp_path, "a,b,c\n1,NA,x\n2,7,y\n"))
     assert source.names == ["a", "b", "c"]
     assert (csv_work.opens, csv_work.parses) == (1, 0)
-    left = source.leaving(["b"])
+    left = source.with_text_columns(["b"])
     assert left.rows == 2
     assert (csv_work.opens, csv_work.parses) == (2, 1)
-    again = source.leaving(["b"])
+    again = source.with_text_columns(["b"])
     assert again.schema.types == left.schema.types == [pa.int64(), pa.string(), pa.string()]
-    assert (source.rows, source.leaving(["a", "b"]).schema.types) == (2, [pa.string()] * 3)
+    assert (source.rows, source.with_text_columns(["a", "b"]).schema.types) == (
+        2,
+        [pa.string()] * 3,
+    )
     assert (csv_work.opens, csv_work.parses) == (2, 1)
     # Only a column of unknown type needs another look.
     assert source.schema.types == [pa.int64(), pa.int64(), pa.string()]
@@ -152,14 +155,14 @@ def test_the_first_line_of_every_part_is_read_once(tmp_path, csv_work):
     paths = [text_file(tmp_path, "a,b\n1,x\n", f"{place}.csv") for place in range(3)]
     source = open_table(paths)
     for _ in range(2):
-        assert source.leaving(["b"]).rows == 3
-        assert [file.names for file in source.leaving(["a"]).files] == [["a", "b"]] * 3
+        assert source.with_text_columns(["b"]).rows == 3
+        assert [file.names for file in source.with_text_columns(["a"]).files] == [["a", "b"]] * 3
     assert (csv_work.opens, csv_work.parses) == (6, 3)
 
 
 def test_a_scan_gives_the_table_and_leaves_its_schema_known(tmp_path, csv_work):
     source = open_table(text_file(tmp_path, "a,b,c\n1,NA,x\n2.5,7,\n"))
-    source = source.leaving(["b"])
+    source = source.with_text_columns(["b"])
     found = pa.Table.from_batches(source.scan())
     assert found.to_pydict() == {"a": [1.0, 2.5], "b": ["NA", "7"], "c": ["x", None]}
     assert source.schema.equals(found.schema)
@@ -218,7 +221,7 @@ def test_parts_may_order_their_columns_and_widths_of_numbers_differently(tmp_pat
 def test_standard_input_is_read(tmp_path, monkeypatch, format):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(b"a\n1\n2\n"))))
     source = open_table("-", format=format)
-    assert source.leaving([]).read()["a"].to_pylist() == [1, 2]
+    assert source.with_text_columns([]).read()["a"].to_pylist() == [1, 2]
     assert source.fingerprint()
 
 

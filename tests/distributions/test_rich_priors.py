@@ -15,7 +15,7 @@ def mixture(nodes=2, width=3, components=4):
 
 
 def flowed(nodes=1, width=2):
-    return perturbed(vfg.Flowed(2, 4, activation="tanh").build(nodes, width).double(), 0, size=0.3)
+    return perturbed(vfg.FlowPrior(2, 4, activation="tanh").build(nodes, width).double(), 0, size=0.3)
 
 
 def states(nodes=2, width=3):
@@ -65,7 +65,7 @@ def test_the_density_of_a_flow_integrates_to_one_and_its_draws_follow_it():
     torch.testing.assert_close(drawn.square().mean(1), second, atol=0.0, rtol=0.03)
 
 
-@pytest.mark.parametrize("prior", [vfg.Mixture(3), vfg.Flowed(2, 4)])
+@pytest.mark.parametrize("prior", [vfg.Mixture(3), vfg.FlowPrior(2, 4)])
 def test_the_bound_holds_under_bent_priors(prior):
     graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
     flow = vfg.Coupling(blocks=2, hidden=4, activation="tanh")
@@ -92,7 +92,7 @@ def test_the_bound_holds_under_bent_priors(prior):
             assert found.item() == pytest.approx(exact.item(), abs=0.03)
 
 
-@pytest.mark.parametrize("prior", [vfg.Mixture(3), vfg.Flowed(2, 4)])
+@pytest.mark.parametrize("prior", [vfg.Mixture(3), vfg.FlowPrior(2, 4)])
 def test_models_with_bent_priors_are_described_answer_and_draw(prior):
     graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
     model = perturbed(vfg.VFG(graph, states="sampled", prior=prior), 0)
@@ -106,7 +106,7 @@ def test_models_with_bent_priors_are_described_answer_and_draw(prior):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prior": vfg.Flowed(2, 4)}, r"'flowed' has no density of single.*states='sampled'"),
+        ({"prior": vfg.FlowPrior(2, 4)}, r"'flowed' has no density of single.*states='sampled'"),
         ({"prior": vfg.Mixture(3), "aggregation": "gaussian"}, r"needs a Normal.*'mixture'"),
     ],
 )

@@ -8,7 +8,7 @@ import torch
 
 import vfg
 from vfg.gaussian.category_points import (
-    Codes,
+    CategoryPoints,
     canonical_points,
     code_width,
     spread_points,
@@ -20,7 +20,7 @@ LIKELIHOODS = {"a": vfg.Gaussian(), "b": vfg.Bernoulli(), "c": vfg.Categorical(4
 
 
 def mixed_codes():
-    return Codes(POSITIONS, LIKELIHOODS)
+    return CategoryPoints(POSITIONS, LIKELIHOODS)
 
 
 @pytest.mark.parametrize("categories", range(2, 10))
@@ -103,7 +103,7 @@ def test_encoding_puts_points_in_place_and_narrowing_takes_real_columns_back():
 
 
 def test_real_tables_stay_as_they_are():
-    codes = Codes({"a": (0,), "b": (1,)}, dict.fromkeys("ab", vfg.Gaussian()))
+    codes = CategoryPoints({"a": (0,), "b": (1,)}, dict.fromkeys("ab", vfg.Gaussian()))
     cells, seen = torch.randn(3, 2), torch.ones(3, 2).bool()
     assert codes.encode(cells, seen) == (cells, seen)
     assert codes.narrow(cells) is cells
@@ -112,7 +112,7 @@ def test_real_tables_stay_as_they_are():
 
 def test_started_codes_have_mean_zero_unit_covariance_and_the_frequencies():
     generator = torch.Generator().manual_seed(0)
-    codes = Codes({"x": (0,), "c": (1,)}, {"x": vfg.Gaussian(), "c": vfg.Categorical(5)})
+    codes = CategoryPoints({"x": (0,), "c": (1,)}, {"x": vfg.Gaussian(), "c": vfg.Categorical(5)})
     category = torch.multinomial(
         torch.tensor([0.4, 0.3, 0.2, 0.08, 0.02]), 20000, True, generator=generator
     )
@@ -133,7 +133,7 @@ def test_started_codes_have_mean_zero_unit_covariance_and_the_frequencies():
 
 
 def test_a_category_that_never_occurs_has_a_finite_point():
-    codes = Codes({"c": (0,), "d": (1,)}, dict.fromkeys("cd", vfg.Categorical(20)))
+    codes = CategoryPoints({"c": (0,), "d": (1,)}, dict.fromkeys("cd", vfg.Categorical(20)))
     cells = torch.zeros(50, 2, dtype=torch.float64)
     codes.start(cells, torch.ones(50, 2).bool())
     assert all(bool(codes.points_at(unit).isfinite().all()) for unit in (0, 1))
@@ -144,4 +144,4 @@ def test_unknown_likelihoods_are_refused_by_name():
         name = "odd"
 
     with pytest.raises(ValueError, match="leaf 'a' is 'odd'"):
-        Codes({"a": (0,)}, {"a": Odd()})
+        CategoryPoints({"a": (0,)}, {"a": Odd()})

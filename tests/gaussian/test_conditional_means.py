@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.conditional_means import ExactMeans, asked, exact_means, grouped
+from vfg.gaussian.conditional_means import ExactMeans, exact_means, group_rows, mean_function
 from vfg.graph import Graph
 
 ROWS = 200
@@ -86,7 +86,7 @@ def test_known_cells_and_arguments_stay() -> None:
 
 def test_groups_hold_every_row_with_gaps_once() -> None:
     mask = np.random.default_rng(0).random((500, 6)) < 0.7
-    groups = list(grouped(mask, 100))
+    groups = list(group_rows(mask, 100))
     rows = np.sort(np.concatenate([group.rows for group in groups]))
     np.testing.assert_array_equal(rows, np.flatnonzero(~mask.all(1)))
     for group in groups:
@@ -97,7 +97,7 @@ def test_groups_hold_every_row_with_gaps_once() -> None:
 def test_models_of_other_kinds_are_asked_the_slow_way() -> None:
     graph = Graph.star({"a": 1, "b": 1}, width=2)
     assert not ExactMeans.suits(GaussianVFG(graph, leaf="spline"))
-    assert not isinstance(asked(GaussianVFG(graph, leaf="spline")), ExactMeans)
+    assert not isinstance(mean_function(GaussianVFG(graph, leaf="spline")), ExactMeans)
     wide = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=60))
     assert not ExactMeans.suits(wide)
 

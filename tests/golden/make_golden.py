@@ -171,7 +171,7 @@ def mixture_prior():
 def flowed_prior():
     return flows(
         sections(), numbers(seed=7), GAPS, ["a", "b", "c", "root"],
-        prior=vfg.Flowed(blocks=2, hidden=4, layers=2, activation="silu"),
+        prior=vfg.FlowPrior(blocks=2, hidden=4, layers=2, activation="silu"),
         states=vfg.Sampled(amortised=4),
     )  # fmt: skip
 

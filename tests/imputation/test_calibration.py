@@ -10,7 +10,7 @@ from vfg.imputation.calibration import (
     SPREADS,
     TAILS,
     mean_of_draws,
-    spread_of,
+    spread_factors,
     tails_of,
 )
 
@@ -26,15 +26,15 @@ def test_the_spread_makes_draws_as_wide_as_errors():
     errors, drawn = torch.tensor([400.0, 100.0, 0.0]), torch.tensor([1600.0, 25.0, 0.0])
     errors, drawn = 100.0 * errors.double(), 100.0 * drawn.double()
     pooled = float(errors.sum() / drawn.sum())
-    found = spread_of(errors, drawn)
+    found = spread_factors(errors, drawn)
     np.testing.assert_allclose(found[:2], [0.5, 2.0], atol=0.02)
     assert found[2].item() == pytest.approx(pooled**0.5)
-    assert spread_of(10_000.0 * errors, drawn).tolist() == [SPREADS[1]] * 3
+    assert spread_factors(10_000.0 * errors, drawn).tolist() == [SPREADS[1]] * 3
 
 
 def test_the_spread_is_no_guess_where_nobody_draws():
     nothing = torch.zeros(2, dtype=torch.float64)
-    assert spread_of(nothing + 3.0, nothing).tolist() == [1.0, 1.0]
+    assert spread_factors(nothing + 3.0, nothing).tolist() == [1.0, 1.0]
 
 
 def test_the_mean_of_draws_weighs_kinds_by_their_shares():

@@ -36,7 +36,7 @@ def moved(imputer):
 
 
 def test_neighbours_keep_their_dtype_and_forget_what_followed(imputer):
-    near = pickle.loads(pickle.dumps(imputer)).model_.near[0]
+    near = pickle.loads(pickle.dumps(imputer)).model_.row_mixture_models[0]
     values, observed = imputer.model_.encode(table())
     before = near.expected(values, observed, torch.arange(len(values)))
     assert "_looks" in near.__dict__
@@ -50,7 +50,7 @@ def test_neighbours_keep_their_dtype_and_forget_what_followed(imputer):
 def test_a_moved_model_forgets_what_followed_from_its_tensors(imputer):
     model = pickle.loads(pickle.dumps(imputer)).model_
     model.means(*model.encode(table()))
-    mixture = model.mixed[0]
+    mixture = model.mixture_models[0]
     assert {"stack", "ask_linear"} <= set(model.__dict__)
     assert "_ask" in mixture.__dict__
     model.to("cpu")
@@ -62,9 +62,9 @@ def test_a_loaded_state_is_answered_from(imputer):
     model, other = (pickle.loads(pickle.dumps(imputer)).model_ for _ in range(2))
     values, observed = model.encode(table())
     before = model.means(values, observed)
-    for near in other.near:
+    for near in other.row_mixture_models:
         near.centres.add_(0.5)
-    for mixture in other.mixed:
+    for mixture in other.mixture_models:
         mixture.ranks.knots.add_(0.5)
     expected = other.means(values, observed)
     assert not torch.equal(before, expected)
@@ -75,7 +75,7 @@ def test_a_loaded_state_is_answered_from(imputer):
 @on_gpu
 def test_answers_are_those_of_a_cpu(imputer, moved):
     model, (values, observed) = imputer.model_, imputer.model_.encode(table())
-    assert {tensor.device.type for tensor in moved.near[0].buffers()} == {"cuda"}
+    assert {tensor.device.type for tensor in moved.row_mixture_models[0].buffers()} == {"cuda"}
     for ask in (
         lambda one: one.means(values, observed),
         lambda one: one.draws(values, observed, 12, 0),

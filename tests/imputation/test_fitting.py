@@ -147,7 +147,7 @@ def test_which_graphs_have_a_bent_form(graph, expected):
 def test_graphs_with_a_bent_form_are_bent(graph):
     frame = frame_of(numbers(rows=40)[1])
     model = fitted(frame, graph=graph, **LIGHTLY)
-    assert len(model.bent) == 2
+    assert len(model.member_models) == 2
     assert model.means(*model.encode(frame)).isfinite().all()
 
 
@@ -175,10 +175,10 @@ def test_refitting_keeps_the_given_model_and_goes_on_from_it():
     second = refitted(first, frame, **LIGHTLY)
     assert dumps(first) == before
     assert dumps(second) != before
-    assert len(second.bent) == len(first.bent)
-    start, end = first.bent[0].state_dict(), second.bent[0].state_dict()
+    assert len(second.member_models) == len(first.member_models)
+    start, end = first.member_models[0].state_dict(), second.member_models[0].state_dict()
     moved = max(float((start[k].double() - end[k].double()).abs().max()) for k in start)
-    fresh = fitted(frame, **LIGHTLY, seed=5).bent[0].state_dict()
+    fresh = fitted(frame, **LIGHTLY, seed=5).member_models[0].state_dict()
     away = max(float((start[k].double() - fresh[k].double()).abs().max()) for k in start)
     assert 0.0 < moved < away
 
@@ -199,14 +199,14 @@ def test_refitting_can_bend_what_was_linear():
     frame = frame_of(numbers()[1])
     first = fitted(frame, bend=False, width=4)
     second = refitted(first, frame, **LIGHTLY)
-    assert (len(first.bent), len(second.bent)) == (0, 2)
+    assert (len(first.member_models), len(second.member_models)) == (0, 2)
 
 
 def test_rows_know_nothing_of_a_given_graph():
     frame = frame_of(numbers(rows=40)[1])
     graph = vfg.Graph.star(dict.fromkeys("abcd", 1), width=3)
     model = fitted(frame, graph=graph, neighbours=3, **LIGHTLY)
-    assert not model.near
+    assert not model.row_mixture_models
     assert model.weights[3:].tolist() == [0.0, 0.0]
 
 
@@ -214,7 +214,7 @@ def test_rows_know_nothing_of_a_given_graph():
 def test_there_are_as_many_neighbours_as_are_asked_for(number):
     frame = frame_of(numbers(rows=40)[1])
     model = fitted(frame, neighbours=number, **LIGHTLY)
-    assert len(model.near) == number
+    assert len(model.row_mixture_models) == number
     assert model.means(*model.encode(frame)).isfinite().all()
 
 
@@ -223,5 +223,5 @@ def test_refitting_has_the_new_rows_as_neighbours():
     few, all_rows = frame_of(gappy[:30]), frame_of(gappy)
     first = fitted(few, **LIGHTLY)
     second = refitted(first, all_rows, **LIGHTLY)
-    assert {len(near.centres) for near in first.near} == {30}
-    assert {len(near.centres) for near in second.near} == {120}
+    assert {len(near.centres) for near in first.row_mixture_models} == {30}
+    assert {len(near.centres) for near in second.row_mixture_models} == {120}

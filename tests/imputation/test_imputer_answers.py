@@ -141,8 +141,8 @@ def test_impossible_settings_are_refused_when_fitting(settings):
 
 
 def test_without_bending_there_is_the_linear_model_alone(straight, curved):
-    assert len(straight.model_.bent) == 0
-    assert len(curved.model_.bent) == 2
+    assert len(straight.model_.member_models) == 0
+    assert len(curved.model_.member_models) == 2
     table = numbers()[1]
     np.testing.assert_allclose(
         straight.score_samples(table),
@@ -157,7 +157,7 @@ def test_a_budget_is_kept():
     begun = time.monotonic()
     imputer = light(steps=1_000_000, budget=2.0).fit(table)
     assert time.monotonic() - begun < 60.0, "without a budget it would take hours"
-    assert len(imputer.model_.bent) >= 1
+    assert len(imputer.model_.member_models) >= 1
 
 
 def test_progress_is_shown_if_asked_for(capsys):
@@ -208,7 +208,7 @@ def test_a_known_bayesian_network_is_answered_by_the_exact_model_alone():
     whole, frame = network_data()
     graph = vfg.Graph.from_bayesian_network([("a", "c"), ("b", "c"), ("c", "d")])
     imputer = VFGImputer(graph, random_state=0).fit(frame)
-    assert len(imputer.model_.bent) == 0
+    assert len(imputer.model_.member_models) == 0
     errors = ((imputer.transform(frame) - whole) / whole.std())[frame.isna()].to_numpy()
     assert np.sqrt(np.nanmean(errors**2)) < 0.6
     asked = pd.DataFrame({"a": [1.0], "b": [-0.5], "c": [np.nan], "d": [np.nan]})

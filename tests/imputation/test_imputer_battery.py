@@ -96,4 +96,4 @@ def test_the_tables_of_the_battery_do_lose_a_fifth_of_their_cells():
 
 def test_light_imputers_are_bent():
     table = np.random.default_rng(0).normal(size=(30, 3))
-    assert len(VFGImputer(**LIGHT).fit(table).model_.bent) == 1
+    assert len(VFGImputer(**LIGHT).fit(table).model_.member_models) == 1

@@ -5,8 +5,8 @@ import torch
 
 import vfg
 from vfg.imputation.linear import fit_linear, star
-from vfg.imputation.members import Clock, _held_out, _neighbours, bent
-from vfg.imputation.model_stack import stacked
+from vfg.imputation.members import Stopwatch, _held_out, _neighbours, fit_members
+from vfg.imputation.model_stack import stack_models
 from vfg.imputation.plan import Plan
 from vfg.imputation.row_mixture_plan import NeighbourPlan
 from vfg.imputation.stacking import _without_themselves, member_means
@@ -31,7 +31,7 @@ def plan(**changes):
 
 
 def trained(values, observed, graph=None, seed=3, budget=None, **changes):
-    parts, combination, _ = bent(
+    parts, combination, _ = fit_members(
         star([1] * values.shape[1], 4) if graph is None else graph,
         values,
         observed,
@@ -96,7 +96,7 @@ def test_training_draws_from_no_global_generator(untouched_generators):
 def test_member_means_are_those_of_the_members():
     values, observed = matrix()
     members = trained(values, observed)[0].members
-    found = member_means(stacked(members), 2, values, observed)
+    found = member_means(stack_models(members), 2, values, observed)
     for place, member in enumerate(members):
         own = torch.cat(list(member.infer(values, observed=observed).mean.values()), dim=1)
         assert torch.equal(found[place], own.double())
@@ -120,7 +120,7 @@ def test_a_section_without_any_evidence_does_no_harm():
 def test_neighbours_take_part_of_a_budget():
     values, observed = matrix(rows=3000)
     sizes = NeighbourPlan(2, 3000, 3)
-    clocks = Clock(None), Clock(2.0)
+    clocks = Stopwatch(None), Stopwatch(2.0)
     free, hurried = (
         _neighbours(values, observed, ORDERED, plan(neighbours=sizes), 0, clock) for clock in clocks
     )
@@ -160,5 +160,5 @@ def test_bending_learns_what_no_linear_model_can():
         batch=128,
     )[0].members
     asked = torch.tensor([[True, False, True]]).expand(len(values), 3)
-    guess = member_means(stacked(members), 2, values, asked).mean(0)[:, 1]
+    guess = member_means(stack_models(members), 2, values, asked).mean(0)[:, 1]
     assert (guess - values[:, 1]).square().mean() < 0.3

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from vfg.gaussian.conditional_means import brought_back, joined
+from vfg.gaussian.conditional_means import concat_leaves, means_in_data_units
 from vfg.gaussian.parameters import factors_of
 from vfg.imputation.linear import star, with_all_columns
 from vfg.imputation.mixture_plan import LOOK_SECONDS, MOST, MixturePlan, planned_mixtures
 from vfg.imputation.mixtures import SHARES, Mixture, fit_mixtures, side_by_side
-from vfg.tables.normal_scores import Ranks
+from vfg.tables.normal_scores import NormalScores
 
 ORDERED = torch.zeros(4, dtype=torch.bool)
 
@@ -113,7 +113,7 @@ def fitted(unordered: torch.Tensor = ORDERED) -> tuple[Mixture, torch.Tensor, to
 
 def test_scores_are_those_of_all_known_cells_but_kept_ones():
     mixture, values, observed = fitted()
-    ranks = Ranks.of(values, observed, torch.full((4,), SHARES[0]))
+    ranks = NormalScores.of(values, observed, torch.full((4,), SHARES[0]))
     assert torch.equal(mixture.ranks.knots, ranks.knots)
     assert torch.equal(mixture.ranks.scores, ranks.scores)
 
@@ -132,7 +132,7 @@ def test_means_of_components_are_brought_back():
     found = mixture.expected(values, observed, every)
     assert torch.equal(found[observed], values[observed])
     scores = mixture.ranks(values)
-    slow = brought_back(mixture.exact, mixture.ranks, scores, observed, every)
+    slow = means_in_data_units(mixture.exact, mixture.ranks, scores, observed, every)
     torch.testing.assert_close(found[~observed], slow[~observed], rtol=1e-5, atol=1e-5)
     shares = mixture.exact.infer(scores, observed=observed).responsibilities
     by_hand = torch.zeros_like(values)
@@ -176,7 +176,7 @@ def test_draws_are_draws_of_scores():
         mixture.ranks(values[:10]), observed=observed[:10], seed=4, row_ids=ids
     )
     scores = mixture.ranks(drawn.reshape(-1, 4)).view(3, 10, 4)
-    torch.testing.assert_close(scores, joined(answer.samples(3)), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(scores, concat_leaves(answer.samples(3)), rtol=1e-8, atol=1e-8)
 
 
 def test_a_column_without_known_cells_shows_one():

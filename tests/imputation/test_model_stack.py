@@ -5,7 +5,7 @@ import torch
 from strategies import perturbed
 
 import vfg
-from vfg.imputation.model_stack import forest, stacked, tiled, unstack
+from vfg.imputation.model_stack import forest, repeat_columns, stack_models, unstack_models
 
 GRAPHS = {
     "star": vfg.Graph.star({"a": 1, "b": 1, "c": 1}, width=3),
@@ -50,7 +50,7 @@ def table_with_gaps(graph, rows=40):
 def test_a_stacked_model_equals_its_members_bit_for_bit(graph):
     members = members_on(graph)
     table, seen = table_with_gaps(graph)
-    whole = stacked(members).infer(tiled(table, 3), observed=tiled(seen, 3))
+    whole = stack_models(members).infer(repeat_columns(table, 3), observed=repeat_columns(seen, 3))
     for place, member in enumerate(members):
         own = member.infer(table, observed=seen)
         for leaf in graph.leaves:
@@ -61,10 +61,10 @@ def test_a_stacked_model_equals_its_members_bit_for_bit(graph):
 def test_unstack_inverts_stacked(graph):
     members, others = members_on(graph), members_on(graph)
     before = [member.state_dict() for member in members]
-    model = stacked(members)
+    model = stack_models(members)
     for other in others:
         perturbed(other, 9)
-    unstack(model, others)
+    unstack_models(model, others)
     for state, other in zip(before, others, strict=True):
         after = other.state_dict()
         for name, tensor in state.items():
@@ -74,22 +74,24 @@ def test_unstack_inverts_stacked(graph):
 
 def test_what_is_trained_in_a_stack_reaches_the_members():
     members = members_on(GRAPHS["star"])
-    model = perturbed(stacked(members), 3)
-    unstack(model, members)
+    model = perturbed(stack_models(members), 3)
+    unstack_models(model, members)
     table, seen = table_with_gaps(GRAPHS["star"])
-    whole = model.infer(tiled(table, 3), observed=tiled(seen, 3)).mean["2/b"]
+    whole = model.infer(repeat_columns(table, 3), observed=repeat_columns(seen, 3)).mean["2/b"]
     assert torch.equal(whole, members[2].infer(table, observed=seen).mean["b"])
 
 
 def test_one_member_is_a_stack_too():
     (member,) = members_on(GRAPHS["star"], 1)
     table, seen = table_with_gaps(GRAPHS["star"])
-    whole = stacked([member]).infer(table, observed=seen).mean["0/a"]
+    whole = stack_models([member]).infer(table, observed=seen).mean["0/a"]
     assert torch.equal(whole, member.infer(table, observed=seen).mean["a"])
 
 
 def test_members_keep_their_dtype():
-    assert {p.dtype for p in stacked(members_on(GRAPHS["star"])).parameters()} == {torch.float32}
+    assert {p.dtype for p in stack_models(members_on(GRAPHS["star"])).parameters()} == {
+        torch.float32
+    }
 
 
 def test_a_forest_has_separate_copies_with_shifted_columns():
@@ -102,4 +104,4 @@ def test_a_forest_has_separate_copies_with_shifted_columns():
 
 def test_tiled_tables_stand_side_by_side():
     table = torch.arange(6.0).view(2, 3)
-    assert torch.equal(tiled(table, 2), torch.cat([table, table], dim=1))
+    assert torch.equal(repeat_columns(table, 2), torch.cat([table, table], dim=1))

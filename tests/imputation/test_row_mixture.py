@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from vfg.imputation import row_mixture as neighbours
 from vfg.imputation.linear import fit_linear, star
-from vfg.imputation.row_mixture import NOISE, Neighbours, _fit_noise, fit_neighbours
+from vfg.imputation.row_mixture import NOISE, RowMixture, _fit_noise, fit_row_mixture
 from vfg.imputation.row_mixture_plan import (
     CELLS,
     KINDS,
@@ -36,14 +36,14 @@ def fitted(values, observed, kind=PLAIN, unordered=(), **options):
     lumps = torch.zeros(values.shape[1], dtype=torch.bool)
     lumps[list(unordered)] = True
     settings = {"unordered": lumps, "width": 3, "seed": 0} | options
-    return fit_neighbours(values, observed, kind, **settings)
+    return fit_row_mixture(values, observed, kind, **settings)
 
 
 def random_model(components=30, columns=4, seed=0):
     """A mixture with centres, doubts and noise from anywhere."""
     generator = torch.Generator().manual_seed(seed)
     residual = fit_linear(star([1] * columns, 2), *matrix(columns=columns), seed=0)
-    made = Neighbours(components, residual)
+    made = RowMixture(components, residual)
     made.centres.normal_(generator=generator)
     made.doubts.uniform_(0.0, 0.5, generator=generator)
     made.noise.uniform_(0.05, 0.5, generator=generator)
@@ -89,11 +89,11 @@ def test_answers_are_sums_over_all_rows(kind):
     scores = near.ranks(values)
     shares = softmax(logs_by_hand(near, scores, observed), axis=1)
     centres = near.centres.double()
-    np.testing.assert_allclose(said.plain, shares @ near.ranks.back(centres).numpy(), atol=2e-4)
+    np.testing.assert_allclose(said.plain, shares @ near.ranks.inverse(centres).numpy(), atol=2e-4)
     expected = torch.from_numpy(shares @ centres.numpy())
     moved = expected + correction_by_hand(near, scores - expected, observed)
     gap = ~observed
-    np.testing.assert_allclose(said.corrected[gap], near.ranks.back(moved)[gap], atol=5e-4)
+    np.testing.assert_allclose(said.corrected[gap], near.ranks.inverse(moved)[gap], atol=5e-4)
 
 
 def test_columns_that_are_not_heard_make_no_difference_to_who_is_near():
@@ -111,7 +111,7 @@ def test_a_row_that_must_not_hear_itself_hears_all_others():
     values, observed = matrix(rows=12)
     found = near.expected(values, observed, torch.arange(12), torch.arange(12)).plain
     for row in range(12):
-        fewer = Neighbours(11, near.residual)
+        fewer = RowMixture(11, near.residual)
         kept = [k for k in range(12) if k != row]
         state = near.state_dict()
         fewer.load_state_dict(state | {name: state[name][kept] for name in ("centres", "doubts")})
@@ -172,7 +172,7 @@ def test_the_noise_of_twins_is_what_they_differ_by():
 def test_rows_are_components_and_their_gaps_are_filled():
     values, observed = matrix()
     near = fitted(values, observed, Kind(ranks=True, hears_all=True))
-    back = near.ranks.back(near.centres.double())
+    back = near.ranks.inverse(near.centres.double())
     torch.testing.assert_close(back[observed], values[observed], rtol=1e-5, atol=1e-5)
     assert bool((near.doubts[observed] == 0).all())
     assert bool((near.doubts[~observed] > 0).all())
@@ -183,7 +183,7 @@ def test_gaps_of_components_are_what_the_others_expect():
     near = fitted(values, observed)
     before = near.centres.clone(), near.doubts.clone()
     near.refill(values, observed)
-    old = Neighbours(40, near.residual)
+    old = RowMixture(40, near.residual)
     old.load_state_dict(near.state_dict())
     old.fill(values, observed, before[0].double(), before[1].double())
     logs = logs_by_hand(old, values, observed)
@@ -359,7 +359,7 @@ def test_wide_tables_have_fewer_components_and_given_numbers_are_kept():
 @pytest.mark.parametrize("kind", KINDS)
 def test_descriptions_and_states_make_equal_models(kind):
     near = fitted(*matrix(), kind)
-    again = Neighbours.from_dict(near.to_dict())
+    again = RowMixture.from_dict(near.to_dict())
     values, observed = matrix(rows=5, seed=1)
     again.expected(values, observed, torch.arange(5))
     again.load_state_dict(near.state_dict())

@@ -11,24 +11,24 @@ from vfg.imputation.averaging import PRIOR, averaging_of
 from vfg.imputation.linear import fit_linear, star
 from vfg.imputation.members import _held_out
 from vfg.imputation.mixtures import Mixture, fit_mixture
-from vfg.imputation.row_mixture import Neighbours, fit_neighbours
+from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.row_mixture_plan import Kind
 from vfg.imputation.stacking import (
+    CLIP,
     FEWEST_ROWS,
     KINDS,
-    LOUDEST,
     START,
     START_PRIOR,
-    Combination,
-    Kept,
+    HeldOutCells,
     Parts,
+    Stacking,
     Sums,
     _errors,
     _sums,
     _weights,
-    combine,
+    fit_stacking,
 )
-from vfg.tables.normal_scores import Ranks
+from vfg.tables.normal_scores import NormalScores
 
 ALL = torch.ones(len(KINDS), dtype=torch.bool)
 
@@ -59,7 +59,7 @@ def parts_of(values, observed, *, members=2, neighbours=0):
     flow = vfg.Coupling(blocks=2, hidden=8, layers=2)
     bent = [vfg.VFG.from_gaussian(linear, flow=flow).float() for linear in linears]
     near = [
-        fit_neighbours(
+        fit_row_mixture(
             values,
             observed,
             Kind(ranks=bool(place % 2), hears_all=True),
@@ -102,9 +102,11 @@ def test_one_cell_far_out_does_not_decide_for_all():
     single[4, 7, 0] = 0.0
     every = torch.arange(300)
     nothing = torch.zeros(2, len(KINDS), len(KINDS), dtype=torch.float64)
-    kept = Kept(0, every, x, torch.ones_like(x).bool(), torch.ones_like(x), single, nothing, None)
+    kept = HeldOutCells(
+        0, every, x, torch.ones_like(x).bool(), torch.ones_like(x), single, nothing, None
+    )
     total = _sums(kept)
-    assert float(total.xx.max()) < 300 * 1.3 + LOUDEST**2
+    assert float(total.xx.max()) < 300 * 1.3 + CLIP**2
     found = _weights(total, ALL)
     assert found[4] > 0.7
     assert found[0] < 0.6
@@ -180,14 +182,14 @@ def test_what_is_absent_weighs_nothing():
 def test_columns_that_say_nothing_about_each_other_are_drawn_to_their_means():
     values, observed = gappy(normals(300, 6))
     parts, held = parts_of(values, observed, neighbours=1)
-    found = combine(parts, values, observed, held)
+    found = fit_stacking(parts, values, observed, held)
     assert float((found.weights.sum() * found.factors).mean()) < 0.5
 
 
 def test_columns_that_tell_all_about_each_other_are_left_alone():
     values, observed = gappy(normals(300, 1).repeat(1, 4) + 0.1 * normals(300, 4, seed=1))
     parts, held = parts_of(values, observed)
-    found = combine(parts, values, observed, held)
+    found = fit_stacking(parts, values, observed, held)
     np.testing.assert_allclose(found.weights.sum() * found.factors, 1.0, atol=0.05)
 
 
@@ -195,7 +197,7 @@ def test_without_linear_models_they_weigh_nothing():
     values, observed = gappy(normals(200, 1).repeat(1, 3) + 0.3 * normals(200, 3, seed=1))
     parts, held = parts_of(values, observed)
     parts.linears = None
-    assert combine(parts, values, observed, held).weights[1:].tolist() == [0.0] * 4
+    assert fit_stacking(parts, values, observed, held).weights[1:].tolist() == [0.0] * 4
 
 
 def test_mixtures_get_weight_where_members_miss_the_clusters():
@@ -203,17 +205,20 @@ def test_mixtures_get_weight_where_members_miss_the_clusters():
     parts, held = parts_of(values, observed)
     graph = parts.linears[0].graph
     parts.mixtures = [
-        Mixture(fit_mixture(graph, values, observed & ~own, 6, seed, seed), Ranks(values.shape[1]))
+        Mixture(
+            fit_mixture(graph, values, observed & ~own, 6, seed, seed),
+            NormalScores(values.shape[1]),
+        )
         for seed, own in enumerate(held)
     ]
-    found = combine(parts, values, observed, held)
+    found = fit_stacking(parts, values, observed, held)
     assert found.weights[1] > 0.5
 
 
 def test_neighbours_get_weight_where_members_miss_the_clusters():
     values, observed = gappy(in_clusters(), share=0.6)
     parts, held = parts_of(values, observed, neighbours=2)
-    found = combine(parts, values, observed, held)
+    found = fit_stacking(parts, values, observed, held)
     assert found.weights[3:].sum() > 0.5
     assert found.weights[1] == 0
 
@@ -223,7 +228,7 @@ def test_draws_are_as_wide_as_errors_where_columns_are_normal():
     values = (values + 0.5 * normals(600, 6, seed=2)) / (values.std(0) ** 2 + 0.25).sqrt()
     values, observed = gappy(values)
     parts, held = parts_of(values, observed)
-    found = combine(parts, values, observed, held)
+    found = fit_stacking(parts, values, observed, held)
     np.testing.assert_allclose(found.spread, 1.0, atol=0.15)
 
 
@@ -233,7 +238,7 @@ def test_the_spread_is_half_way_between_variance_and_tail(monkeypatch):
     spreads = []
     for tail in (1.0, 0.81):
         monkeypatch.setattr(combining, "tails_of", lambda *given, tail=tail: tail)
-        spreads.append(combine(parts, values, observed, held).spread)
+        spreads.append(fit_stacking(parts, values, observed, held).spread)
     np.testing.assert_allclose(spreads[1], 0.9 * spreads[0])
 
 
@@ -241,21 +246,23 @@ def test_errors_are_those_of_parts_that_did_not_see_the_kept_cells():
     values, single = 4.0 * normals(20, 3), 4.0 * normals(len(KINDS), 20, 3, seed=1)
     counted = (normals(20, 3, seed=2) > 0).double()
     weights, factors = normals(len(KINDS), seed=3).abs(), torch.tensor([0.5, 1.0, 0.9]).double()
-    kept = Kept(0, torch.arange(20), values, counted == 0, counted, single, 0.0 * single, None)
+    kept = HeldOutCells(
+        0, torch.arange(20), values, counted == 0, counted, single, 0.0 * single, None
+    )
     by_hand = [
-        np.clip(float(values[row, column]), -LOUDEST, LOUDEST)
+        np.clip(float(values[row, column]), -CLIP, CLIP)
         - float(factors[column])
-        * np.clip(float((weights * single[:, row, column]).sum()), -LOUDEST, LOUDEST)
+        * np.clip(float((weights * single[:, row, column]).sum()), -CLIP, CLIP)
         for row, column in counted.nonzero().tolist()
     ]
-    assert values.abs().max() > LOUDEST
+    assert values.abs().max() > CLIP
     np.testing.assert_allclose(_errors(kept, weights, factors), by_hand)
 
 
 def test_the_reach_is_that_of_the_known_cells():
     values, observed = gappy(normals(100, 4))
     parts, held = parts_of(values, observed)
-    found = combine(parts, values, observed, held)
+    found = fit_stacking(parts, values, observed, held)
     table = np.where(observed, values, np.nan)
     np.testing.assert_array_equal(found.reach, [np.nanmin(table, 0), np.nanmax(table, 0)])
 
@@ -270,7 +277,7 @@ def test_neighbours_draw_as_often_as_plain_and_corrected_ones_weigh(weights):
 
 
 def test_the_plain_combination_is_the_members_mean():
-    plain = Combination.of_members(3)
+    plain = Stacking.of_members(3)
     assert plain.weights.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
     assert plain.factors.tolist() == [1.0, 1.0, 1.0]
     assert plain.spread.tolist() == [1.0, 1.0, 1.0]
@@ -290,8 +297,8 @@ def test_in_a_hurry_the_cells_of_few_members_are_looked_at(monkeypatch):
         return found
 
     monkeypatch.setattr(combining, "_kept", noted)
-    combine(parts, values, observed, held)
-    combine(parts, values, observed, held, hurried=True)
+    fit_stacking(parts, values, observed, held)
+    fit_stacking(parts, values, observed, held, hurried=True)
     usual, hurried = looked[:3], looked[3:]
     assert [place for place, _ in usual] == [0, 1, 2]
     assert hurried == [(0, FEWEST_ROWS), (1, FEWEST_ROWS)]
@@ -325,7 +332,7 @@ def test_parts_that_err_each_in_its_own_way_weigh_what_their_mean_deserves():
     parts.mixtures = [
         Confident(truth, observed & ~own, seed) for seed, own in enumerate([*held, *others], 50)
     ]
-    found = combine(parts, truth * observed, observed, held)
+    found = fit_stacking(parts, truth * observed, observed, held)
     joint = found.weights[1] * found.factors[1:].mean()
     assert float(joint) == pytest.approx(1.0 / (1.0 + 1.5**2 / 8), abs=0.06)
 
@@ -333,12 +340,12 @@ def test_parts_that_err_each_in_its_own_way_weigh_what_their_mean_deserves():
 def test_neighbours_of_different_kinds_are_asked_about_the_cells_of_different_members(monkeypatch):
     values, observed = gappy(in_clusters(rows=120))
     parts, held = parts_of(values, observed, neighbours=4)
-    without, asked = Neighbours.without, []
+    without, asked = RowMixture.without, []
 
     def noted(near, *given):
         asked.append(next(k for k, one in enumerate(parts.neighbours) if one is near))
         return without(near, *given)
 
-    monkeypatch.setattr(Neighbours, "without", noted)
-    combine(parts, values, observed, held)
+    monkeypatch.setattr(RowMixture, "without", noted)
+    fit_stacking(parts, values, observed, held)
     assert asked == [0, 2]

@@ -138,7 +138,7 @@ def with_weights(model, *weights):
 )
 def test_parts_take_turns_as_often_as_they_weigh(curved, weights):
     model = with_weights(curved, *weights)
-    turns = model.turns(200)
+    turns = model.draws_by_part(200)
     assert sorted(turn for found in turns.values() for turn in found) == list(range(200))
     kinds = [(2, weights[0]), (1, weights[1]), (1, weights[2]), (2, weights[3] + weights[4])]
     parts = [weight / count for count, weight in kinds for _ in range(count)]
@@ -147,17 +147,17 @@ def test_parts_take_turns_as_often_as_they_weigh(curved, weights):
 
 
 def test_first_turns_are_the_same_for_every_number(curved):
-    many = curved.turns(200)
+    many = curved.draws_by_part(200)
     for number in (1, 3, 17, 60):
         few = {part: [k for k in turns if k < number] for part, turns in many.items()}
-        assert curved.turns(number) == {part: turns for part, turns in few.items() if turns}
+        assert curved.draws_by_part(number) == {part: turns for part, turns in few.items() if turns}
 
 
 def test_where_nothing_has_a_say_means_are_filled_and_the_linear_model_draws(curved, table):
     model = with_weights(curved, 0.0, 0.0, 0.0, 0.0, 0.0)
     values, observed = model.encode(table)
     assert not model.means(values, observed)[~observed].any()
-    assert list(model.turns(20)) == [3]
+    assert list(model.draws_by_part(20)) == [3]
     drawn = model.draws(values, observed, 400, seed=0)
     assert drawn.mean(0)[~observed].abs().max() < 0.2
     assert bool((drawn.std(0)[~observed] > 0).all())
@@ -239,7 +239,7 @@ def test_files_keep_rows_of_the_table_unless_there_are_no_neighbours(table):
     Without neighbours those of a column may be there in the order of their size, but no row is.
     """
     some, none = (light(neighbours=number).fit(table).model_ for number in (2, 0))
-    assert not none.near
+    assert not none.row_mixture_models
     cells = some.encode(table)[0][~np.isnan(table)[:, some.columns]].float()
     kept = {
         name: torch.isin(cells, tensor.float()).double().mean().item()

@@ -80,7 +80,7 @@ def gaussian_star(width, seed=0, noise=(0.3, 0.5, 0.7)):
         if stack.lifting is not None:
             stack.lifting.constants.normal_(generator=generator)
         model.prior_at(1).location.copy_(torch.tensor([[[0.4, -0.8]]], dtype=torch.float64))
-    model.spread = vfg.inference.calibration.Spread(3 * width, 3).double()
+    model.spread = vfg.inference.calibration.Calibration(3 * width, 3).double()
     for j, sigma in enumerate(noise):
         model.spread.log_noise[j * width : (j + 1) * width] = math.log(sigma)
     mean = torch.cat(

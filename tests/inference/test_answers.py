@@ -117,7 +117,7 @@ def test_without_precision_the_noise_is_that_of_the_likelihood_in_data_units():
 
 def test_noise_depends_on_which_leaves_were_observed():
     model = mixed("mean")
-    model.spread = vfg.inference.calibration.Spread(4, 3).double()
+    model.spread = vfg.inference.calibration.Calibration(4, 3).double()
     plain = infer(model, TABLE).std["size"]
     model.spread.by_observed[0, :3] = torch.tensor([0.0, math.log(0.5), math.log(3.0)])
     found = infer(model, TABLE).std["size"]
@@ -203,7 +203,7 @@ def test_draws_are_decoded_roots_shifted_to_the_mean_plus_noise():
     graph = vfg.Graph.star({"a": 1, "b": 1}, width=3)
     flow = vfg.Coupling(blocks=2, hidden=8)
     model = perturbed(vfg.VFG(graph, flow=flow, aggregation="gaussian").double(), 2, size=0.7)
-    model.spread = vfg.inference.calibration.Spread(2, 2).double()
+    model.spread = vfg.inference.calibration.Calibration(2, 2).double()
     model.spread.log_temperature.fill_(math.log(0.5))
     model.spread.log_noise.copy_(torch.tensor([0.3, 0.4]).log())
     row = torch.tensor([[NAN, 1.2]], dtype=torch.float64)

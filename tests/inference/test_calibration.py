@@ -9,7 +9,7 @@ from strategies import perturbed
 import vfg
 import vfg.inference.calibration
 from vfg.inference import infer
-from vfg.inference.calibration import Spread, fit_spread, noise_scale
+from vfg.inference.calibration import Calibration, fit_calibration, noise_scale
 
 SIGMAS = (0.2, 0.5, 1.0)
 
@@ -38,7 +38,7 @@ def test_a_fresh_spread_is_that_of_the_likelihood():
 
 
 def test_a_spread_is_kept_with_the_model_but_not_trained():
-    spread = Spread(columns=3, leaves=2)
+    spread = Calibration(columns=3, leaves=2)
     assert list(spread.state_dict()) == ["log_temperature", "log_noise", "by_observed"]
     assert not list(spread.parameters())
 
@@ -46,7 +46,7 @@ def test_a_spread_is_kept_with_the_model_but_not_trained():
 def test_noise_is_right_for_every_mask():
     model, table = mean_model(rows=8000)
     held_out = one_held_out(len(table))
-    fit_spread(model, table, ~held_out, held_out, most_rows=8000)
+    fit_calibration(model, table, ~held_out, held_out, most_rows=8000)
     a, b, c = SIGMAS
     # The prediction of a from b and c is their mean, so its error is theirs and a's own.
     cases = {
@@ -67,7 +67,7 @@ def test_noise_is_right_within_sampling_error_when_the_family_holds():
     noise = torch.randn(6000, 2, generator=generator, dtype=torch.float64)
     table = torch.cat([truth, truth], 1) + noise * torch.tensor([0.1, 0.4]).double()
     held_out = torch.tensor([True, False]).expand(6000, 2)
-    fit_spread(model, table, ~held_out, held_out, most_rows=6000)
+    fit_calibration(model, table, ~held_out, held_out, most_rows=6000)
     for seen, variance in ((True, 0.01 + 0.16), (False, 1.0 + 0.01)):
         found = noise_scale(model, torch.tensor([[False, seen]]))[0, 0].item()
         # 4.5 standard errors of a standard deviation from 6000 residuals.
@@ -78,7 +78,7 @@ def test_noise_is_right_within_sampling_error_when_the_family_holds():
 def test_intervals_without_precision_cover(mask):
     model, table = mean_model(rows=4000)
     held_out = one_held_out(len(table))
-    fit_spread(model, table, ~held_out, held_out, most_rows=4000)
+    fit_calibration(model, table, ~held_out, held_out, most_rows=4000)
     _, fresh = mean_model(rows=3000, seed=77)
     observed = torch.tensor(mask).expand_as(fresh)
     answer = infer(model, fresh, observed=observed)
@@ -130,7 +130,7 @@ def test_temperature_and_noise_of_an_exact_model_are_found(temperature):
     table = factor_rows(loadings, sigmas, 6000, seed=1)
     generator = torch.Generator().manual_seed(2)
     held_out = torch.rand(table.shape, generator=generator) < 0.25
-    spread = fit_spread(model, table, ~held_out, held_out, most_rows=3000)
+    spread = fit_calibration(model, table, ~held_out, held_out, most_rows=3000)
     assert spread.log_temperature.exp().item() == pytest.approx(temperature, rel=0.12)
     found = noise_scale(model, held_out[:1])[0]
     torch.testing.assert_close(found, sigmas, rtol=0.15, atol=0.0)
@@ -146,7 +146,7 @@ def test_intervals_of_a_bent_model_cover_after_the_fit():
     table = model.sample(3000, seed=1).double()
     generator = torch.Generator().manual_seed(2)
     held_out = torch.rand(table.shape, generator=generator) < 0.3
-    fit_spread(model, table, ~held_out, held_out, most_rows=1000)
+    fit_calibration(model, table, ~held_out, held_out, most_rows=1000)
     fresh = model.sample(1500, seed=9).double()
     observed = torch.rand(fresh.shape, generator=generator) < 0.6
     assert_cover(infer(model, fresh, observed=observed), fresh, observed, 0.86, 0.94)
@@ -159,7 +159,8 @@ def test_the_fit_depends_on_its_seed_alone(aggregation, untouched_generators):
     table = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
     held_out = torch.rand(300, 3, generator=torch.Generator().manual_seed(1)) < 0.2
     one, two, other = (
-        fit_spread(model, table, ~held_out, held_out, seed=seed).state_dict() for seed in (3, 3, 4)
+        fit_calibration(model, table, ~held_out, held_out, seed=seed).state_dict()
+        for seed in (3, 3, 4)
     )
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert any(not torch.equal(one[name], other[name]) for name in one)
@@ -176,7 +177,7 @@ def test_the_fit_survives_odd_tables(aggregation):
     held_out = nothing.clone()
     held_out[:, 0] = True
     for seen, hidden in ((~nothing, nothing), (nothing, nothing), (~held_out, held_out)):
-        spread = fit_spread(model, table, seen, hidden)
+        spread = fit_calibration(model, table, seen, hidden)
         assert all(value.isfinite().all() for value in spread.state_dict().values())
         assert (noise_scale(model, seen) > 0).all()
     assert model.spread is spread

@@ -410,7 +410,7 @@ def test_wide_models_train_at_a_high_rate_without_breaking(ladder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("options", [{}, {"prior": vfg.Flowed(2, 64)}, {"prior": vfg.Mixture(8)}])
+@pytest.mark.parametrize("options", [{}, {"prior": vfg.FlowPrior(2, 64)}, {"prior": vfg.Mixture(8)}])
 def test_wide_models_learn_at_a_high_rate_in_every_precision(precision, options):
     model = wide(states=vfg.Sampled(amortised=64, ladder=True), **options)
     generator = torch.Generator().manual_seed(0)
@@ -433,7 +433,7 @@ def test_wide_models_learn_at_a_high_rate_in_every_precision(precision, options)
 
 @pytest.mark.slow
 def test_a_wide_model_is_fitted_at_a_high_rate():
-    model = wide(states=vfg.Sampled(amortised=64, ladder=True), prior=vfg.Flowed(2, 64))
+    model = wide(states=vfg.Sampled(amortised=64, ladder=True), prior=vfg.FlowPrior(2, 64))
     generator = torch.Generator().manual_seed(0)
     ink = torch.rand(4, 784, generator=generator) ** 4
     images = ink[torch.arange(128) % 4].bernoulli(generator=generator)

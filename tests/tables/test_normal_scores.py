@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from vfg.tables.normal_scores import KNOTS, Ranks, _knots
+from vfg.tables.normal_scores import KNOTS, NormalScores, _knots
 
 
 def column(cells):
@@ -18,7 +18,7 @@ def column(cells):
 
 def fitted(cells, share):
     values = column(cells)
-    return Ranks.of(values, torch.ones_like(values, dtype=torch.bool), torch.tensor([share]))
+    return NormalScores.of(values, torch.ones_like(values, dtype=torch.bool), torch.tensor([share]))
 
 
 def by_numpy(cells, share):
@@ -78,8 +78,8 @@ def test_maps_are_monotone_and_lead_back(cells, asked, share):
     scores = ranks(column(asked))
     assert bool((scores.diff(dim=0) >= 0).all())
     assert bool((ranks.scores.diff(dim=1) > 0).all())
-    np.testing.assert_allclose(ranks.back(scores)[:, 0], asked, atol=1e-9)
-    np.testing.assert_allclose(ranks(ranks.back(scores)), scores, atol=1e-9)
+    np.testing.assert_allclose(ranks.inverse(scores)[:, 0], asked, atol=1e-9)
+    np.testing.assert_allclose(ranks(ranks.inverse(scores)), scores, atol=1e-9)
 
 
 def test_beyond_the_knots_maps_go_on_as_values_do():
@@ -101,7 +101,7 @@ def test_a_column_without_two_values_stays_as_it_is(cells):
 def test_only_known_cells_count():
     values = torch.tensor([[1.0, 0.0], [2.0, 5.0], [4.0, 6.0], [900.0, 7.0]], dtype=torch.float64)
     observed = torch.tensor([[True, False], [True, True], [True, True], [False, True]])
-    ranks = Ranks.of(values, observed, torch.tensor([1.0, 0.0]))
+    ranks = NormalScores.of(values, observed, torch.tensor([1.0, 0.0]))
     scores = ranks(values)
     np.testing.assert_allclose(scores[:3, 0], by_numpy([1.0, 2.0, 4.0], 1.0))
     np.testing.assert_allclose(scores[:, 1], values[:, 1], err_msg="a share of 0 changes nothing")
@@ -110,11 +110,11 @@ def test_only_known_cells_count():
 def test_scores_of_different_columns_go_back_at_once():
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(300, 3, generator=generator, dtype=torch.float64).exp()
-    ranks = Ranks.of(
+    ranks = NormalScores.of(
         values, torch.ones_like(values, dtype=torch.bool), torch.tensor([0.0, 0.5, 1.0])
     )
     scores = 4.0 * torch.randn(2, 500, generator=generator, dtype=torch.float64)
     columns = torch.randint(3, (2, 500), generator=generator)
-    wide = torch.stack([ranks.back(scores[..., None].expand(-1, -1, 3))])[0]
+    wide = torch.stack([ranks.inverse(scores[..., None].expand(-1, -1, 3))])[0]
     expected = wide.gather(-1, columns[..., None])[..., 0]
-    torch.testing.assert_close(ranks.back_at(scores, columns), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(ranks.inverse_at(scores, columns), expected, rtol=1e-12, atol=1e-12)

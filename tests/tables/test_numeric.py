@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from vfg.tables import Continuous, Date, Integer
 from vfg.tables.cells import Column
-from vfg.tables.numeric import Clock, Scale
+from vfg.tables.numeric import NumericEncoding, TimeUnit
 
 
 def column(values, storage="float"):
@@ -22,7 +22,7 @@ def column(values, storage="float"):
 )
 def test_any_finite_column_is_standardised_and_comes_back(numbers, factor):
     cells = np.array(numbers) * factor
-    scale = Scale.fit(Continuous(), column(cells))
+    scale = NumericEncoding.fit(Continuous(), column(cells))
     values, observed = scale.encode(column(cells))
     assert values.shape == observed.shape == (1, len(cells))
     assert observed.all()
@@ -37,7 +37,7 @@ def test_any_finite_column_is_standardised_and_comes_back(numbers, factor):
 
 def test_evidence_is_seen_as_far_as_fitted_cells_lie_and_no_further():
     cells = np.concatenate([np.random.default_rng(0).normal(size=2000), [40.0]])
-    scale = Scale.fit(Continuous(), column(cells))
+    scale = NumericEncoding.fit(Continuous(), column(cells))
     seen = scale.encode(column([40.0, 400.0]))[0][0]
     assert seen[0] == pytest.approx((40.0 - scale.centre) / scale.deviation)
     assert seen[0] > 20.0
@@ -46,7 +46,7 @@ def test_evidence_is_seen_as_far_as_fitted_cells_lie_and_no_further():
 
 def test_mean_and_deviation_are_those_of_the_observed_cells():
     cells = np.array([3.0, np.nan, 5.0, 10.0])
-    scale = Scale.fit(Continuous(), column(cells))
+    scale = NumericEncoding.fit(Continuous(), column(cells))
     assert scale.centre == pytest.approx(6.0)
     assert scale.deviation == pytest.approx(np.std([3.0, 5.0, 10.0]))
     assert (scale.lowest, scale.highest) == (3.0, 10.0)
@@ -59,7 +59,7 @@ def test_mean_and_deviation_are_those_of_the_observed_cells():
 def test_a_far_outlier_does_not_flatten_the_column(rows):
     cells = np.random.default_rng(0).normal(size=rows)
     cells[0] = 1e12
-    scale = Scale.fit(Continuous(), column(cells))
+    scale = NumericEncoding.fit(Continuous(), column(cells))
     values, _ = scale.encode(column(cells))
     assert 0.9 < values[0, 1:].std() < 1.1
     assert values[0, 0] == 10.0
@@ -68,12 +68,12 @@ def test_a_far_outlier_does_not_flatten_the_column(rows):
 
 def test_heavy_tails_keep_their_own_mean_and_deviation():
     cells = np.exp(np.random.default_rng(0).normal(size=2000))
-    scale = Scale.fit(Continuous(), column(cells))
+    scale = NumericEncoding.fit(Continuous(), column(cells))
     assert (scale.centre, scale.deviation) == pytest.approx((cells.mean(), cells.std()))
 
 
 def test_a_constant_column_is_zero_whatever_comes_and_decodes_to_its_value():
-    scale = Scale.fit(Continuous(), column([7.5, np.nan, 7.5]))
+    scale = NumericEncoding.fit(Continuous(), column([7.5, np.nan, 7.5]))
     assert scale.constant
     values, observed = scale.encode(column([7.5, 100.0, np.nan]))
     assert values.tolist() == [[0.0, 0.0, 0.0]]
@@ -82,7 +82,7 @@ def test_a_constant_column_is_zero_whatever_comes_and_decodes_to_its_value():
 
 
 def test_a_column_without_cells_is_no_evidence_and_has_no_fill():
-    scale = Scale.fit(Continuous(), column([np.nan, np.nan]))
+    scale = NumericEncoding.fit(Continuous(), column([np.nan, np.nan]))
     assert scale.empty
     assert not scale.constant
     values, observed = scale.encode(column([1.0, 2.0]))
@@ -104,19 +104,19 @@ def test_a_column_without_cells_is_no_evidence_and_has_no_fill():
     ],
 )
 def test_fills_keep_bounds_and_margin(spec, margin, expected):
-    scale = Scale.fit(spec, column([0.0, 20.0]), margin)
+    scale = NumericEncoding.fit(spec, column([0.0, 20.0]), margin)
     found = scale.decode(np.array([[-10.0], [10.0]]))
     assert tuple(found.tolist()) == expected
 
 
 def test_integers_are_rounded_and_do_not_overflow():
     cells = np.array([0, 2**63 - 1])
-    scale = Scale.fit(Integer(), Column("x", "integer", cells, np.zeros(2, dtype=bool)))
+    scale = NumericEncoding.fit(Integer(), Column("x", "integer", cells, np.zeros(2, dtype=bool)))
     found = scale.decode(np.array([[-1.0], [1.0], [9.0]]))
     assert found.dtype.kind in "iu"
     assert found[0] == 0
     assert found[2] >= 2**63 - 2048
-    small = Scale.fit(Integer(), column([1.0, 2.0, 4.0]))
+    small = NumericEncoding.fit(Integer(), column([1.0, 2.0, 4.0]))
     assert small.decode(np.array([[0.0]])).tolist() == [2]
 
 
@@ -125,7 +125,7 @@ def test_integers_are_rounded_and_do_not_overflow():
 def test_dates_come_back_to_the_tick(unit, kind):
     ticks = np.random.default_rng(0).integers(10**4, 2 * 10**4, 50)
     cells = ticks.astype(f"{kind}[{unit}]")
-    scale = Scale.fit(Date(), column(cells, "date"))
+    scale = NumericEncoding.fit(Date(), column(cells, "date"))
     found = scale.decode(scale.encode(column(cells, "date"))[0].T)
     assert found.dtype == cells.dtype
     np.testing.assert_array_equal(found, cells)
@@ -134,7 +134,7 @@ def test_dates_come_back_to_the_tick(unit, kind):
 def test_nanoseconds_far_from_the_epoch_come_back_to_the_tick():
     start = np.datetime64("2200-01-01", "ns")
     cells = start + np.random.default_rng(0).integers(0, 10**15, 50).astype("m8[ns]")
-    scale = Scale.fit(Date(), column(cells, "date"))
+    scale = NumericEncoding.fit(Date(), column(cells, "date"))
     found = scale.decode(scale.encode(column(cells, "date"))[0].T)
     np.testing.assert_array_equal(found, cells)
 
@@ -150,7 +150,7 @@ def test_nanoseconds_far_from_the_epoch_come_back_to_the_tick():
 )
 def test_fills_have_the_resolution_of_the_observed_dates(cells, seconds):
     moments = np.array(cells, dtype="M8[ms]")
-    scale = Scale.fit(Date(), column(moments, "date"))
+    scale = NumericEncoding.fit(Date(), column(moments, "date"))
     found = scale.decode(np.linspace(-1, 1, 101)[:, None])
     steps = found.astype(np.int64)
     assert np.all(steps % (seconds * 1000) == 0)
@@ -158,7 +158,9 @@ def test_fills_have_the_resolution_of_the_observed_dates(cells, seconds):
 
 
 def test_dates_of_another_unit_are_understood():
-    scale = Scale.fit(Date(), column(np.array(["2020-01-01", "2020-01-03"], "M8[D]"), "date"))
+    scale = NumericEncoding.fit(
+        Date(), column(np.array(["2020-01-01", "2020-01-03"], "M8[D]"), "date")
+    )
     values, _ = scale.encode(column(np.array(["2020-01-03"], "M8[ns]"), "date"))
     np.testing.assert_allclose(values, 1.0)
 
@@ -166,7 +168,7 @@ def test_dates_of_another_unit_are_understood():
 def test_dates_keep_bounds():
     cells = np.array(["2020-01-10", "2020-01-20"], "M8[us]")
     spec = Date(("2020-01-05", "2020-02-01T00:00"))
-    found = Scale.fit(spec, column(cells, "date")).decode(np.array([[-9.0], [9.0]]))
+    found = NumericEncoding.fit(spec, column(cells, "date")).decode(np.array([[-9.0], [9.0]]))
     assert found.astype(str).tolist() == [
         "2020-01-05T00:00:00.000000",
         "2020-02-01T00:00:00.000000",
@@ -174,7 +176,7 @@ def test_dates_keep_bounds():
 
 
 def test_a_clock_stays_within_64_bits():
-    clock = Clock.read(np.array(["2020-01-01T00:00:00.000000001"], "M8[ns]"))
+    clock = TimeUnit.read(np.array(["2020-01-01T00:00:00.000000001"], "M8[ns]"))
     found = clock.moments(np.array([1e30, -1e30]))
     assert found[0] > np.datetime64("2260-01-01")
     assert found[1] < np.datetime64("1730-01-01")
@@ -187,6 +189,6 @@ def test_cells_of_another_sort_are_refused(fitted, used):
         "date": column(np.array(["2020-01-01", "2020-01-02"], "M8[D]"), "date"),
         "text": Column("x", "text", np.array(["a", "b"], dtype=object), np.zeros(2, dtype=bool)),
     }
-    scale = Scale.fit(Date() if fitted == "date" else Continuous(), cells[fitted])
+    scale = NumericEncoding.fit(Date() if fitted == "date" else Continuous(), cells[fitted])
     with pytest.raises(ValueError, match=f"'x' must hold .* holds {used} cells"):
         scale.encode(cells[used])

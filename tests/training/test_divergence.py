@@ -9,7 +9,7 @@ import torch
 
 import vfg
 from vfg.training import loop
-from vfg.training.divergence import UsualNorm, has_blown_up
+from vfg.training.divergence import RunningNorm, has_blown_up
 from vfg.training.history import Epoch
 from vfg.training.optimiser import AdamW
 
@@ -43,7 +43,7 @@ def states_equal(one, other):
 
 
 def test_usual_norms_are_a_running_mean_of_shortened_norms():
-    usual, expected = UsualNorm(torch.device("cpu")), 3.0
+    usual, expected = RunningNorm(torch.device("cpu")), 3.0
     assert usual.factor(torch.tensor(3.0)).item() == 1.0
     for norm in (4.0, 5.9, 1000.0, 0.5):
         limited = min(norm, 2.0 * expected)
@@ -54,7 +54,7 @@ def test_usual_norms_are_a_running_mean_of_shortened_norms():
 
 @pytest.mark.parametrize("norm", [math.inf, math.nan])
 def test_norms_that_are_not_finite_are_not_remembered(norm):
-    usual = UsualNorm(torch.device("cpu"))
+    usual = RunningNorm(torch.device("cpu"))
     usual.factor(torch.tensor(norm))
     assert usual.value.item() == 0.0
     usual.factor(torch.tensor(2.0))
@@ -63,7 +63,7 @@ def test_norms_that_are_not_finite_are_not_remembered(norm):
 
 
 def test_no_gradient_at_all_stays_none():
-    assert UsualNorm(torch.device("cpu")).factor(torch.tensor(0.0)).item() == 1.0
+    assert RunningNorm(torch.device("cpu")).factor(torch.tensor(0.0)).item() == 1.0
 
 
 def test_a_long_gradient_is_shortened_to_twice_the_usual_norm():

@@ -78,7 +78,7 @@ class TableFile(ABC):
         """
         return self.batches(self.schema)
 
-    def leaving(self, names: Sequence[str]) -> TableFile:
+    def with_text_columns(self, names: Sequence[str]) -> TableFile:
         """The same file with some columns left as they are written, if it is one of text."""
         return self
 

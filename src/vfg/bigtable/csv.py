@@ -57,7 +57,7 @@ class CsvFile(TableFile):
         self.untouched: dict[str, None] = {}
         self._info = FileInfo()
 
-    def leaving(self, names: Sequence[str]) -> CsvFile:
+    def with_text_columns(self, names: Sequence[str]) -> CsvFile:
         found = copy(self)
         found.untouched = dict.fromkeys(names)
         return found

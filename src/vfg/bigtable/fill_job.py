@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from vfg.bigtable.engines import Engine, Work, engine_named
+from vfg.bigtable.engines import Engine, FillTask, engine_named
 from vfg.bigtable.fill_batch import Filling, filled_schema, known_names
 from vfg.bigtable.formats import SUFFIXES, kind_of, known_format
 from vfg.bigtable.job import JobFolder, job_folder, pieces_of
@@ -100,7 +100,7 @@ def impute(
     table = _without_others(source if isinstance(source, Source) else open_table(source), known)
     job = _Job(
         table,
-        Work(known, Filling() if filling is None else filling),
+        FillTask(known, Filling() if filling is None else filling),
         shard_rows,
         engine_named(engine, processes=processes) if isinstance(engine, str) else engine,
         progress or (lambda done, of: None),
@@ -149,7 +149,7 @@ def as_model(model: Model) -> TableModel:
 @dataclass(frozen=True)
 class _Job:
     source: Source
-    work: Work
+    work: FillTask
     shard_rows: int
     engine: Engine
     progress: Progress
@@ -260,4 +260,4 @@ def _closing(results: Iterator[_T]) -> Iterator[Iterator[_T]]:
 def _without_others(source: Source, model: TableModel) -> Source:
     """The source, with the columns that the model does not know left as the text that they are."""
     known = dict.fromkeys(known_names(model, source.names))
-    return source.leaving([name for name in source.names if name not in known])
+    return source.with_text_columns([name for name in source.names if name not in known])

@@ -52,8 +52,8 @@ def fit(
     categories of text (of columns with at most 10,000); from the drawn rows alone come means,
     deviations and code points, so categories that no drawn row has are known but never filled in.
 
-    Processes that torchrun or `vfg.bigtable.engines.ray.Ray.together` started share the work of `every_row`;
-    all else happens in each of them, with the same result.
+    Processes that torchrun or `vfg.bigtable.engines.ray.Ray.together` started share the work of
+    `every_row`; all else happens in each of them, with the same result.
 
     Args:
         source: a table, or what `open_table` takes.
@@ -83,7 +83,9 @@ def fit(
     table = source if isinstance(source, Source) else open_table(source)
     names = chosen_columns(table.names, columns)
     # Columns that are not learned from may hold anything.
-    table = table.leaving([name for name in table.names if name not in dict.fromkeys(names)])
+    table = table.with_text_columns(
+        [name for name in table.names if name not in dict.fromkeys(names)]
+    )
     learner: VFGImputer = VFGImputer() if imputer is None else clone(imputer)
     settings = learner.get_params(deep=False)
     survey = Survey(

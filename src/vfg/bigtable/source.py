@@ -72,7 +72,7 @@ class Source:
         """Whether a part came through a pipe, and can be read by this process alone."""
         return any(file.is_piped for file in self.files)
 
-    def leaving(self, names: Sequence[str]) -> Source:
+    def with_text_columns(self, names: Sequence[str]) -> Source:
         """The same table with some columns of text files left as the text that they are.
 
         Both tables share what is known of the files, so types are inferred once.
@@ -80,7 +80,7 @@ class Source:
         Args:
             names: of the columns; their gaps count as text too, and are written as they were read.
         """
-        return Source([file.leaving(names) for file in self.files])
+        return Source([file.with_text_columns(names) for file in self.files])
 
     @cached_property
     def rows(self) -> int:

@@ -13,7 +13,7 @@ from vfg.cli.progress import advancing
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
-    from vfg.bigtable.engines import Engine, Part, Work
+    from vfg.bigtable.engines import Engine, FillTask, Part
     from vfg.bigtable.fill_batch import Filling
     from vfg.imputation.table_model import TableModel
 
@@ -58,7 +58,7 @@ class Counting:
         self.engine, self.names = engine, list(names)
         self.gaps = self.left = 0
 
-    def run(self, work: Work, parts: Iterable[Part]) -> Iterator[Any]:
+    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
         """The filled record batches of the parts, in their order."""
         for batch in self.engine.run(work, self._counted(parts)):
             self.left += gaps_in(batch, self.names) // (work.filling.draws or 1)

@@ -252,7 +252,7 @@ def prior_spec(given: str | PriorSpec) -> PriorSpec:
     if given not in by_name:
         raise ValueError(
             f"there is no prior {given!r}; use 'normal', 'laplace', vfg.PerLabel(labels), "
-            "vfg.Mixture(components) or vfg.Flowed(...)"
+            "vfg.Mixture(components) or vfg.FlowPrior(...)"
         )
     return by_name[given]
 

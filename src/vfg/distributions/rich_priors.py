@@ -53,7 +53,7 @@ class MixturePrior(Prior):
         return LIMIT * torch.tanh(self.log_scales / LIMIT)
 
 
-class FlowPrior(Prior):
+class PriorFlow(Prior):
     r"""$f(h) \sim N(0, I)$, so $\log p(h) = \log N(f(h); 0, I) + \log |\det f'(h)|$, f a flow."""
 
     needs_whole_states = True
@@ -109,7 +109,7 @@ class Mixture(PriorSpec):
 
 
 @dataclass(frozen=True)
-class Flowed(PriorSpec):
+class FlowPrior(PriorSpec):
     """A standard Normal bent by coupling layers; for sampled states.
 
     Args:
@@ -122,7 +122,7 @@ class Flowed(PriorSpec):
         ValueError: if a number is out of its range.
 
     Example:
-        >>> Flowed(blocks=2, hidden=8).build(nodes=1, width=2).numbers()
+        >>> FlowPrior(blocks=2, hidden=8).build(nodes=1, width=2).numbers()
         2
     """
 
@@ -136,7 +136,7 @@ class Flowed(PriorSpec):
         self._coupling()
 
     def build(self, nodes: int, width: int) -> Prior:
-        return FlowPrior(self._coupling().build(nodes, width))
+        return PriorFlow(self._coupling().build(nodes, width))
 
     def _coupling(self) -> Coupling:
         return Coupling(self.blocks, self.hidden, layers=self.layers, activation=self.activation)

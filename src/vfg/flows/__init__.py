@@ -18,7 +18,7 @@ from vfg.flows.elementwise import ActivationNormalisation, ElementwiseAffine
 from vfg.flows.fast.memory import keeping
 from vfg.flows.fast.precision import conditioners_in
 from vfg.flows.linear import Householder, LULinear, Permutation
-from vfg.flows.linear_start import Framed, LinearStart
+from vfg.flows.linear_start import LinearStart, LinearStartFlow
 from vfg.flows.specs import Coupling, FlowSpec, Linear, Spline
 from vfg.flows.splines import (
     MonotoneSpline,
@@ -39,7 +39,7 @@ __all__ = [
     "ElementwiseAffine",
     "Flow",
     "FlowSpec",
-    "Framed",
+    "LinearStartFlow",
     "Householder",
     "Inverse",
     "LULinear",

@@ -102,7 +102,7 @@ def of_kind(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
 
 
 @contextmanager
-def for_a_while(modules: Iterable[nn.Module], name: str, value: str) -> Iterator[None]:
+def temporarily_set(modules: Iterable[nn.Module], name: str, value: str) -> Iterator[None]:
     """Set something of modules, and set it back afterwards.
 
     Args:

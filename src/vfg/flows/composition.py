@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows.base import Flow
-from vfg.flows.fast.chains import through
+from vfg.flows.fast.chains import apply_flows
 from vfg.flows.numerics import without_autocast
 
 
@@ -49,10 +49,10 @@ class Composition(Flow):
         return reduce(_compose, (flow.linear_part() for flow in self._members()))
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return through(self._members(), x, inverse=False, memory=self.memory)
+        return apply_flows(self._members(), x, inverse=False, memory=self.memory)
 
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        return through(self._members(), y, inverse=True, memory=self.memory)
+        return apply_flows(self._members(), y, inverse=True, memory=self.memory)
 
     def _initialise(self, x: Tensor) -> Tensor:
         for flow in self._members():

@@ -21,7 +21,7 @@ SMALLEST = 1e-8
 """The least length of a loading: a column that loads nothing keeps an invertible edge."""
 
 
-class Framed(Composition):
+class LinearStartFlow(Composition):
     r"""Couplings, then a linear map of the leading coordinates, then a rotation.
 
     Started from loadings $W$ (columns x width) and offsets $b$ with $W = L Q^\top$, $L$ lower
@@ -156,5 +156,5 @@ class LinearStart(FlowSpec):
         if self.bins:
             bends += [MonotoneSpline(edges, width, bins=self.bins), ElementwiseAffine(edges, width)]
         if self.columns:
-            return Framed(bends, edges, width, self.columns)
+            return LinearStartFlow(bends, edges, width, self.columns)
         return Composition([*bends, LULinear(edges, width)])

@@ -25,9 +25,9 @@ from vfg.inference.answers import (
     DRAWS_FOR_QUANTILES,
     ByName,
     GraphAnswer,
-    Picture,
+    TableAndStates,
     Target,
-    picked,
+    index_of_places,
     sorted_quantiles,
 )
 from vfg.inference.evidence import Given
@@ -124,7 +124,7 @@ class GaussianAnswer(GraphAnswer):
                 "discrete; take the function of draws instead"
             )
 
-        def changed(tile: CodedTile) -> Picture:
+        def changed(tile: CodedTile) -> TableAndStates:
             found = column_means(tile.belief, tile.readout)[..., :columns]
             whole = torch.where(tile.mask[:, None, :columns], tile.values[:, None, :columns], found)
             table = change(self._decoded(whole))
@@ -247,7 +247,7 @@ class GaussianAnswer(GraphAnswer):
         return whole, torch.cat([seen, known], dim=1)
 
     def _collected(
-        self, of: Callable[[CodedTile], Picture], leading: tuple[int, ...] = ()
+        self, of: Callable[[CodedTile], TableAndStates], leading: tuple[int, ...] = ()
     ) -> ByName:
         """The targets of all rows from a picture of every tile, evidence not yet put in place."""
         like, rows, axis = self._given.table, self._given.rows, len(leading)
@@ -271,22 +271,24 @@ class GaussianAnswer(GraphAnswer):
                 named[target.name] = states[target.node]
             else:
                 places = tuple(columns.index(k) for k in target.columns)
-                named[target.name] = table[..., places[0] if target.is_column else picked(places)]
+                named[target.name] = table[
+                    ..., places[0] if target.is_column else index_of_places(places)
+                ]
         return named
 
-    def _picture(self, found: Tensor, table: Tensor) -> Picture:
+    def _picture(self, found: Tensor, table: Tensor) -> TableAndStates:
         """A picture from all columns and coordinates, with the table in data units."""
         columns = self._gaussian.structure.columns
         latent = found[..., columns:]
         spans = self._gaussian.structure.spans
-        return Picture(
+        return TableAndStates(
             table, {name: latent[..., span.start : span.stop] for name, span in spans.items()}
         )
 
     def _decoded(self, found: Tensor) -> Tensor:
         return self._gaussian.decode(found[..., : self._gaussian.structure.columns])
 
-    def _first(self, tile: CodedTile) -> Picture:
+    def _first(self, tile: CodedTile) -> TableAndStates:
         """Means; where they follow from those of the components nothing else is computed."""
         if not self._gaussian.leaves.is_identity:
             return self._first_two(tile)[0]
@@ -295,7 +297,7 @@ class GaussianAnswer(GraphAnswer):
             table[:, column] = self._discrete_moments(column, chances)[0]
         return self._picture(tile.means, table)
 
-    def _first_two(self, tile: CodedTile) -> tuple[Picture, Picture]:
+    def _first_two(self, tile: CodedTile) -> tuple[TableAndStates, TableAndStates]:
         """Means and deviations."""
         mean, variance = mixed_moments(tile.shares, *tile.moments)
         leaves, columns = self._gaussian.leaves, self._gaussian.structure.columns
@@ -326,7 +328,7 @@ class GaussianAnswer(GraphAnswer):
         table = table.index_copy(-1, codes.real, torch.stack(mixed_moments(tile.shares, *found)))
         return table[0], table[1].sqrt()
 
-    def _levels(self, tile: CodedTile, levels: Tensor) -> Picture:
+    def _levels(self, tile: CodedTile, levels: Tensor) -> TableAndStates:
         found = mixture_quantiles(tile.shares, *tile.moments, levels)
         if self._gaussian.leaves.is_elementwise:
             table = self._decoded(found)
@@ -338,7 +340,7 @@ class GaussianAnswer(GraphAnswer):
             table[..., column] = torch.nan if self._has_codes(column) else ones
         return self._picture(found, table)
 
-    def _drawn_from(self, tile: CodedTile, count: int) -> Picture:
+    def _drawn_from(self, tile: CodedTile, count: int) -> TableAndStates:
         parts = [tile.coded_draws(group) for group in range(-(-count // DRAWS))]
         found, categories = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
         table = self._decoded(found)

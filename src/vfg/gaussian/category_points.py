@@ -41,7 +41,7 @@ class Unit:
         return slice(self.span.start, self.span.stop)
 
 
-class Codes(nn.Module):
+class CategoryPoints(nn.Module):
     r"""Tables to coordinates of leaves: real columns as they are, categories as learned points.
 
     A column of C categories has $\min(C - 1, 8)$ coordinates; a Bernoulli column has one, and a
@@ -55,7 +55,7 @@ class Codes(nn.Module):
         ValueError: for a likelihood that is not Gaussian, Bernoulli or Categorical.
 
     Example:
-        >>> codes = Codes({"a": (0,), "c": (1,)}, {"a": Gaussian(), "c": Categorical(3)})
+        >>> codes = CategoryPoints({"a": (0,), "c": (1,)}, {"a": Gaussian(), "c": Categorical(3)})
         >>> codes.positions
         {'a': (0,), 'c': (1, 2)}
         >>> wide, _ = codes.encode(torch.tensor([[0.5, 2.0]]), torch.ones(1, 2).bool())

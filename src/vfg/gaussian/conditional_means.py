@@ -24,9 +24,9 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.parameters import factors_of
 from vfg.tables.cells import Array
-from vfg.tables.normal_scores import Ranks
+from vfg.tables.normal_scores import NormalScores
 
-Asked: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+MeanFunction: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """What is expected of every entry, from values, which are observed, and ids of the rows."""
 
 NUMBERS = 2**18
@@ -51,7 +51,7 @@ class Group(NamedTuple):
     """Columns, `(columns - gaps, rows)`."""
 
 
-def grouped(observed: Array, most: int) -> Iterator[Group]:
+def group_rows(observed: Array, most: int) -> Iterator[Group]:
     """The rows of a mask that have gaps, by how many they have.
 
     Args:
@@ -60,7 +60,7 @@ def grouped(observed: Array, most: int) -> Iterator[Group]:
 
     Example:
         >>> mask = np.array([[True, False], [True, True], [False, True]])
-        >>> [(group.rows.tolist(), group.missing.tolist()) for group in grouped(mask, 10)]
+        >>> [(group.rows.tolist(), group.missing.tolist()) for group in group_rows(mask, 10)]
         [([0, 2], [[1, 0]])]
     """
     gaps = (~observed).sum(1)
@@ -212,7 +212,7 @@ class ExactMeans:
             the components, brought back.
     """
 
-    def __init__(self, model: GaussianVFG, ranks: Ranks | None = None) -> None:
+    def __init__(self, model: GaussianVFG, ranks: NormalScores | None = None) -> None:
         self.ranks = ranks
         with torch.no_grad():
             factors = factors_of(model.structure, model.linear.values())
@@ -238,7 +238,7 @@ class ExactMeans:
         """
         found = values.double().numpy().copy()
         location, scale = self.location, self.scale
-        for group in grouped(observed.numpy(), NUMBERS // len(self.components.log_weights)):
+        for group in group_rows(observed.numpy(), NUMBERS // len(self.components.log_weights)):
             cells = np.ascontiguousarray(((found[group.rows] - location) / scale).T)
             found[group.rows, group.missing] = self._mixed(group, cells)
         return torch.from_numpy(found)
@@ -256,7 +256,7 @@ class ExactMeans:
         if len(self.components.log_weights) > 1:
             raise ValueError("the rows of a mixture have no deviation that follows from their gaps")
         found = np.zeros(values.shape)
-        for group in grouped(observed.numpy(), NUMBERS):
+        for group in group_rows(observed.numpy(), NUMBERS):
             spread = self.components.deviations(group)[:, 0]
             found[group.rows, group.missing] = spread * self.scale[group.missing]
         return torch.from_numpy(found)
@@ -290,7 +290,7 @@ class ExactMeans:
         if self.ranks is not None:
             component, row = np.nonzero(shares > UNHEARD)
             heard = means[:, component, row], group.missing[:, row]
-            means[:, component, row] = self.ranks.back_at(*(torch.from_numpy(x) for x in heard))
+            means[:, component, row] = self.ranks.inverse_at(*(torch.from_numpy(x) for x in heard))
         return _total((means * shares).swapaxes(0, 1))
 
 
@@ -298,27 +298,29 @@ def exact_means(
     model: GaussianVFG, values: Tensor, observed: Tensor, row_ids: Tensor | None = None
 ) -> Tensor:
     """What an exact model expects of every entry of a matrix, `(rows, columns)`."""
-    return joined(model.infer(values, observed=observed, row_ids=row_ids).mean)
+    return concat_leaves(model.infer(values, observed=observed, row_ids=row_ids).mean)
 
 
-def joined(by_leaf: Mapping[Any, Tensor]) -> Tensor:
+def concat_leaves(by_leaf: Mapping[Any, Tensor]) -> Tensor:
     """What is said of every leaf, `(..., width)`, as columns of one matrix."""
     return torch.cat(list(by_leaf.values()), dim=-1).double()
 
 
-def brought_back(
-    model: GaussianVFG, ranks: Ranks, scores: Tensor, observed: Tensor, row_ids: Tensor
+def means_in_data_units(
+    model: GaussianVFG, ranks: NormalScores, scores: Tensor, observed: Tensor, row_ids: Tensor
 ) -> Tensor:
     """What an exact model of scores expects of every value, `(rows, columns)`."""
     answer = model.infer(scores, observed=observed, row_ids=row_ids)
-    return joined(answer.mean_through(ranks.back))
+    return concat_leaves(answer.mean_through(ranks.inverse))
 
 
-def asked(model: GaussianVFG, ranks: Ranks | None = None) -> Asked:
+def mean_function(model: GaussianVFG, ranks: NormalScores | None = None) -> MeanFunction:
     """The fastest way to ask an exact model for means, or one of scores for values."""
     if ExactMeans.suits(model):
         return ExactMeans(model, ranks)
-    return partial(exact_means, model) if ranks is None else partial(brought_back, model, ranks)
+    return (
+        partial(exact_means, model) if ranks is None else partial(means_in_data_units, model, ranks)
+    )
 
 
 def _solved(system: Array, right: Array) -> tuple[Array, Array]:

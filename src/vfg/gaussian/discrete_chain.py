@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vfg.gaussian.category_points import Codes
+from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.factors import LOG_TWO_PI, Belief, Factors, Masks, Side, by_group, condition
 from vfg.gaussian.tiles import DRAWS, Tile
 from vfg.utils.random import normal, uniform
@@ -57,7 +57,7 @@ def point_densities(found: Predictive, groups: Tensor, points: Tensor) -> Tensor
 
 
 def category_scores(
-    factors: Factors, belief: Belief, found: Predictive, codes: Codes, unit: int
+    factors: Factors, belief: Belief, found: Predictive, codes: CategoryPoints, unit: int
 ) -> Tensor:
     r"""log P(c | what is believed) for every category of a unit, `(rows, categories)`.
 
@@ -114,7 +114,7 @@ def observe(belief: Belief, found: Predictive, values: Tensor, seen: Tensor) -> 
 
 
 def chain_scores(
-    factors: Factors, belief: Belief, codes: Codes, cells: Tensor, seen: Tensor
+    factors: Factors, belief: Belief, codes: CategoryPoints, cells: Tensor, seen: Tensor
 ) -> Tensor:
     """Sums of log P of the observed units, each given the belief and those before it, `(rows,)`.
 
@@ -143,7 +143,7 @@ def chain_scores(
 class CodedTile(Tile):
     """A tile that knows its evidence, so that discrete columns can be drawn in turn."""
 
-    codes: Codes
+    codes: CategoryPoints
     observing: Factors
     values: Tensor
     """What is observed, `(rows, coordinates)`, with latent ones if there are any."""

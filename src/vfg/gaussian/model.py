@@ -13,7 +13,7 @@ from vfg import inference
 from vfg.distributions.likelihoods import Gaussian, LikelihoodSpec, likelihoods_by_leaf
 from vfg.flows import FlowSpec
 from vfg.gaussian.answers import GaussianAnswer
-from vfg.gaussian.category_points import Codes
+from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.fitting import GaussianSettings, LikelihoodHistory, fit_exact, training_of
 from vfg.gaussian.leaves import Leaves, leaf_spec
 from vfg.gaussian.log_prob import Encoded, chunk_size, row_scores
@@ -110,7 +110,7 @@ class GaussianVFG(nn.Module):
         self.leaf_spec = leaf_spec(leaf)
         self.likelihood_specs = likelihoods_by_leaf(graph.leaves, likelihood)
         positions = column_positions(graph, self.likelihood_specs)
-        self.codes = Codes(positions, self.likelihood_specs)
+        self.codes = CategoryPoints(positions, self.likelihood_specs)
         self.structure = Structure(graph, self.codes.positions, inner_noise)
         schedule = self.structure.schedule(positions)
         self.passing = Passing(schedule)

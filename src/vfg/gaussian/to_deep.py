@@ -12,8 +12,8 @@ from vfg.flows import (
     Composition,
     Coupling,
     ElementwiseAffine,
-    Framed,
     LinearStart,
+    LinearStartFlow,
     LULinear,
     MonotoneSpline,
     Spline,
@@ -115,7 +115,7 @@ def _start_leaves(linear: GaussianVFG, values: Values, group: Group, stack: Edge
     loadings = values.loadings[0][columns[:, :, None], spans[:, None]]
     offsets, scales = values.offsets[0][columns], values.scales[0][columns]
     flow, precision = stack.flow, stack.precision
-    assert isinstance(flow, Framed)
+    assert isinstance(flow, LinearStartFlow)
     assert isinstance(precision, FramedPrecision)
     if stack.lifting is not None:
         stack.lifting.constants.zero_()
@@ -128,7 +128,7 @@ def _start_leaves(linear: GaussianVFG, values: Values, group: Group, stack: Edge
     precision.rest.zero_()
 
 
-def _copy_splines(linear: GaussianVFG, columns: Tensor, flow: Framed) -> None:
+def _copy_splines(linear: GaussianVFG, columns: Tensor, flow: LinearStartFlow) -> None:
     """The leaves' monotone splines as those of the data coordinates."""
     (source,) = linear.leaves.flows.values()
     assert isinstance(source, Composition)

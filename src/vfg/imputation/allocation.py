@@ -39,7 +39,7 @@ def corrected_share(weights: Tensor) -> float:
     return float(corrected / (plain + corrected)) if plain + corrected > 0 else 1.0
 
 
-def turns(weights: Tensor, counts: Sequence[int], number: int) -> dict[int, list[int]]:
+def allocate_draws(weights: Tensor, counts: Sequence[int], number: int) -> dict[int, list[int]]:
     """Which draws each part makes, by its place among members, mixtures, linear, neighbours.
 
     The first turns are the same for every number.
@@ -50,7 +50,7 @@ def turns(weights: Tensor, counts: Sequence[int], number: int) -> dict[int, list
         number: of draws.
 
     Example:
-        >>> turns(torch.tensor([0.5, 0.0, 0.0, 0.0, 0.5]), [1, 0, 1, 2], 8)
+        >>> allocate_draws(torch.tensor([0.5, 0.0, 0.0, 0.0, 0.5]), [1, 0, 1, 2], 8)
         {0: [1, 3, 6], 2: [0, 2, 5], 3: [4, 7]}
     """
     shares = [

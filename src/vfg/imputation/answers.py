@@ -28,11 +28,11 @@ from vfg.inference.variables import (
     given_marginal,
 )
 from vfg.inputs import Name, coordinate_labels
-from vfg.tables.categorical import Levels
+from vfg.tables.categorical import OrdinalEncoding
 from vfg.tables.cells import Array, Column, Label, read_cells
 from vfg.tables.columns import ColumnEncoding
 from vfg.tables.frames import TableView, as_cell_mask, hide_cells, listed, open_table
-from vfg.tables.numeric import Scale
+from vfg.tables.numeric import NumericEncoding
 from vfg.tables.numeric_frames import is_frame
 
 if TYPE_CHECKING:
@@ -220,14 +220,14 @@ def _checked_cell(model: TableModel, label: Label, value: Any) -> Any:
     part = model.encoding.parts[label]
     if variable.kind == "choice":
         return value if variable.idle else variable.parse(value)
-    if isinstance(part, Scale) and part.clock is not None:
+    if isinstance(part, NumericEncoding) and part.clock is not None:
         return _moment(variable, part, value)
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise ValueError(f"the value of {variable.name!r} must be a number, but is {value!r}")
     return value
 
 
-def _moment(variable: Variable, part: Scale, value: Any) -> Any:
+def _moment(variable: Variable, part: NumericEncoding, value: Any) -> Any:
     """A date from ISO text, or a duration from days; anything else as it is."""
     assert part.clock is not None
     if part.clock.kind == "M" and isinstance(value, str):
@@ -306,7 +306,7 @@ class TableAnswer(Answer):
         def of(label: Label) -> Array:
             part = self._model.encoding.parts[label]
             known = self._known(label)
-            if not isinstance(part, Scale):
+            if not isinstance(part, NumericEncoding):
                 return np.where(known, 0.0, np.nan)
             sizes = spread[:, self._model.encoding.sections[label]][:, 0] * part.deviation
             sizes = np.where(known | part.constant, 0.0, np.nan if part.empty else sizes)
@@ -456,7 +456,7 @@ class TableAnswer(Answer):
 
         def of(label: Label) -> Array:
             part = self._model.encoding.parts[label]
-            if not isinstance(part, Scale | Levels):
+            if not isinstance(part, NumericEncoding | OrdinalEncoding):
                 return np.where(self._known(label), np.nan, np.full(matrices.shape[:2], np.nan))
             return self._with_given(label, self._decoded(label, matrices))
 
@@ -482,7 +482,7 @@ class TableAnswer(Answer):
         model, encoding = self._model, self._model.encoding
         place = {column: k for k, column in enumerate(model.columns)}
         parts = [encoding.parts[label] for label in labels]
-        numbers = [isinstance(part, Scale) and not part.empty for part in parts]
+        numbers = [isinstance(part, NumericEncoding) and not part.empty for part in parts]
         chosen = [place.get(encoding.sections[label].start, -1) for label in labels]
         sizes = np.array([getattr(part, "deviation", math.nan) for part in parts])
         usable = [k for k, place_ in enumerate(chosen) if place_ >= 0 and numbers[k]]
@@ -555,7 +555,7 @@ class TableAnswer(Answer):
     def _centre(self, label: Label, matrix: Array) -> Array:
         """Expected cells before rounding, `(rows,)`."""
         part = self._model.encoding.parts[label]
-        if isinstance(part, Scale) and part.clock is None:
+        if isinstance(part, NumericEncoding) and part.clock is None:
             return part.numbers(matrix[:, self._model.encoding.sections[label]])
         return self._decoded(label, matrix)
 
@@ -566,7 +566,7 @@ class TableAnswer(Answer):
         section = model.encoding.sections[label]
         if model.variables[str(label)].idle or part.empty:
             found = np.ones((self.rows, len(categories)))
-        elif isinstance(part, Levels):
+        elif isinstance(part, OrdinalEncoding):
             spread = model.spread_out(self._spread)[:, section] if scale is None else scale
             found = (
                 np.concatenate(
@@ -662,7 +662,7 @@ def _choice_shares(part: ColumnEncoding, variable: Variable, centre: Array, draw
     if variable.idle:
         return np.ones(1)
     # Of ordered levels a mean has no probabilities without its spread.
-    scale = max(float(draws.std()), LEAST_SCALE) if isinstance(part, Levels) else None
+    scale = max(float(draws.std()), LEAST_SCALE) if isinstance(part, OrdinalEncoding) else None
     return np.asarray(part.probabilities(centre, scale)[0])
 
 

@@ -35,7 +35,7 @@ def mean_of_draws(found: Tensor, shares: Tensor) -> Tensor:
     return torch.einsum("k,kd...->...", shares / found.shape[1], found)
 
 
-def spread_of(errors: Tensor, drawn: Tensor) -> Tensor:
+def spread_factors(errors: Tensor, drawn: Tensor) -> Tensor:
     """The factor that makes draws as wide as errors, by column.
 
     Args:
@@ -44,7 +44,7 @@ def spread_of(errors: Tensor, drawn: Tensor) -> Tensor:
 
     Example:
         >>> errors, drawn = torch.tensor([4000.0, 1000.0]), torch.tensor([4000.0, 2000.0])
-        >>> spread_of(errors, drawn).round(decimals=2).tolist()
+        >>> spread_factors(errors, drawn).round(decimals=2).tolist()
         [1.0, 0.71]
     """
     if not bool(drawn.sum() > 0):

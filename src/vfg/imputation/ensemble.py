@@ -10,25 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.conditional_means import Asked, asked, joined
-from vfg.imputation.allocation import corrected_share, drawing_shares, turns
+from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
+from vfg.imputation.allocation import allocate_draws, corrected_share, drawing_shares
 from vfg.imputation.mixtures import Mixture, side_by_side
-from vfg.imputation.model_stack import stacked, tiled
-from vfg.imputation.row_mixture import Neighbours, Said
-from vfg.imputation.stacking import KINDS, Combination, member_means
+from vfg.imputation.model_stack import repeat_columns, stack_models
+from vfg.imputation.row_mixture import MeanPair, RowMixture
+from vfg.imputation.stacking import KINDS, Stacking, member_means
 from vfg.inference.calibration import noise_scale
 from vfg.inference.draws import Tile, decode, internal_normals
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import Belief, evaluating
 from vfg.inference.queries import believe
 from vfg.model import VFG
-from vfg.utils.cached import Forgetful
+from vfg.utils.cached import CachedModule
 
 DRAWING_SEEDS = 1009
 """Seeds of the parts' draws lie between multiples of this."""
 
 
-class Joint(Forgetful):
+class Ensemble(CachedModule):
     """Members, mixtures, a linear model and neighbours that answer together.
 
     Matrices are encoded, have the columns that the models know, and are where the models are.
@@ -41,7 +41,7 @@ class Joint(Forgetful):
         neighbours: mixtures with a component at every row.
     """
 
-    follows = ("stack", "ask_linear")
+    cached = ("stack", "ask_linear")
     factors: Tensor
     spread: Tensor
     reach: Tensor
@@ -52,7 +52,7 @@ class Joint(Forgetful):
         linear: GaussianVFG | None = None,
         members: Sequence[VFG] = (),
         mixtures: Sequence[Mixture] = (),
-        neighbours: Sequence[Neighbours] = (),
+        neighbours: Sequence[RowMixture] = (),
     ) -> None:
         super().__init__()
         self.set_parts(columns, linear, members, mixtures, neighbours)
@@ -63,7 +63,7 @@ class Joint(Forgetful):
         linear: GaussianVFG | None,
         members: Sequence[VFG],
         mixtures: Sequence[Mixture],
-        neighbours: Sequence[Neighbours],
+        neighbours: Sequence[RowMixture],
     ) -> None:
         """Answer by other parts, with weights yet to be set; arguments as in the constructor."""
         self.forget()
@@ -79,30 +79,30 @@ class Joint(Forgetful):
             self.register_buffer(name, torch.ones(columns, dtype=torch.float64))
         self.register_buffer("reach", torch.zeros(2, columns, dtype=torch.float64))
 
-    def join(self, combination: Combination) -> None:
+    def join(self, combination: Stacking) -> None:
         """Answer by other weights, factors, spreads and reaches."""
         for part in ("weights", "factors", "spread", "reach"):
             getattr(self, part).copy_(getattr(combination, part))
 
     @property
-    def bent(self) -> list[VFG]:
+    def member_models(self) -> list[VFG]:
         """The members."""
         return [member for member in self.members if isinstance(member, VFG)]
 
     @property
-    def mixed(self) -> list[Mixture]:
+    def mixture_models(self) -> list[Mixture]:
         """The mixtures."""
         return [mixture for mixture in self.mixtures if isinstance(mixture, Mixture)]
 
     @property
-    def near(self) -> list[Neighbours]:
+    def row_mixture_models(self) -> list[RowMixture]:
         """The mixtures with a component at every row."""
-        return [one for one in self.neighbours if isinstance(one, Neighbours)]
+        return [one for one in self.neighbours if isinstance(one, RowMixture)]
 
     @cached_property
     def stack(self) -> VFG:
         """The members as one model."""
-        return stacked(self.bent).eval()
+        return stack_models(self.member_models).eval()
 
     def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """What all parts together expect of every entry; known ones are themselves.
@@ -115,7 +115,7 @@ class Joint(Forgetful):
         if not len(self.members):
             found = self._linear_means(values, observed, ids)
         else:
-            found = self.joined(self._expected(values, observed, ids))
+            found = self.stacked_means(self._expected(values, observed, ids))
         return torch.where(observed, values, found)
 
     def joint_draws(
@@ -133,11 +133,11 @@ class Joint(Forgetful):
         assert self.linear is not None
         if not len(self.members):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
-            found = joined(answer.samples(number))
+            found = concat_leaves(answer.samples(number))
             return torch.where(observed, values, found)
         expected = self._expected(values, observed, ids, drawing=True)
         found = values.new_empty(number, *values.shape, dtype=torch.float64)
-        for part, own in self.turns(number).items():
+        for part, own in self.draws_by_part(number).items():
             found[own] = self._drawn(part, values, observed, len(own), seed, ids)
         return torch.where(observed, values, self.moved(found, expected))
 
@@ -150,7 +150,7 @@ class Joint(Forgetful):
             kinds.add("linear")
         return kinds
 
-    def joined(self, expected: Mapping[str, Tensor]) -> Tensor:
+    def stacked_means(self, expected: Mapping[str, Tensor]) -> Tensor:
         """What all parts together expect of every entry, from what they expect by kind."""
         total = torch.zeros_like(next(iter(expected.values()), self.factors))
         for kind, weight in zip(KINDS, self.weights, strict=True):
@@ -168,20 +168,20 @@ class Joint(Forgetful):
             total = total + table.clamp(*self.reach)
         return total / len(tables)
 
-    def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Said:
+    def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> MeanPair:
         """What neighbours expect on average."""
-        answers = [near.expected(values, observed, ids) for near in self.near]
-        return Said(*(self.average(said) for said in zip(*answers, strict=True)))
+        answers = [near.expected(values, observed, ids) for near in self.row_mixture_models]
+        return MeanPair(*(self.average(said) for said in zip(*answers, strict=True)))
 
     @cached_property
-    def ask_linear(self) -> Asked:
+    def ask_linear(self) -> MeanFunction:
         """Who answers for the linear model."""
         assert self.linear is not None
-        return asked(self.linear)
+        return mean_function(self.linear)
 
     def has_partial_sections(self, observed: Tensor) -> Tensor:
         """Which rows have a section that is observed in part, `(rows,)`."""
-        widths = list(self.bent[0].graph.sections.values())
+        widths = list(self.member_models[0].graph.sections.values())
         parts = [part.any(1) & ~part.all(1) for part in observed.split(widths, 1)]
         return torch.stack(parts).any(0)
 
@@ -200,18 +200,18 @@ class Joint(Forgetful):
         if shares[3] > 0:
             plain, corrected = (expected[kind] for kind in KINDS[3:])
             pooled = pooled + shares[3] * (plain + moved * (corrected - plain))
-        return self.joined(expected) + self.spread * (drawn - pooled)
+        return self.stacked_means(expected) + self.spread * (drawn - pooled)
 
-    def turns(self, number: int) -> dict[int, list[int]]:
+    def draws_by_part(self, number: int) -> dict[int, list[int]]:
         """Which draws each part makes, by its place among members, mixtures, linear, neighbours."""
         counts = (len(self.members), len(self.mixtures), 1, len(self.neighbours))
-        return turns(self.weights, counts, number)
+        return allocate_draws(self.weights, counts, number)
 
-    def drawing_part(self, part: int) -> VFG | Mixture | GaussianVFG | Neighbours:
-        """The part at a place of `turns`."""
+    def drawing_part(self, part: int) -> VFG | Mixture | GaussianVFG | RowMixture:
+        """The part at a place of `allocate_draws`."""
         assert self.linear is not None
-        parts: list[VFG | Mixture | GaussianVFG | Neighbours] = [
-            *self.bent, *self.mixed, self.linear, *self.near
+        parts: list[VFG | Mixture | GaussianVFG | RowMixture] = [
+            *self.member_models, *self.mixture_models, self.linear, *self.row_mixture_models
         ]  # fmt: skip
         return parts[part]
 
@@ -246,14 +246,15 @@ class Joint(Forgetful):
         if bool(partial.any()):
             rows = values[partial], observed[partial], ids[partial]
             answers = [
-                member.infer(rows[0], observed=rows[1], row_ids=rows[2]) for member in self.bent
+                member.infer(rows[0], observed=rows[1], row_ids=rows[2])
+                for member in self.member_models
             ]
-            found[partial] = self.average([joined(answer.mean) for answer in answers])
+            found[partial] = self.average([concat_leaves(answer.mean) for answer in answers])
         return found
 
     def _mixture_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """What the mixtures expect on average."""
-        answers = side_by_side(lambda one: one.expected(values, observed, ids), self.mixed)
+        answers = side_by_side(lambda one: one.expected(values, observed, ids), self.mixture_models)
         return self.average(answers)
 
     def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
@@ -265,13 +266,13 @@ class Joint(Forgetful):
     ) -> Tensor:
         model = self.drawing_part(part)
         own = seed * DRAWING_SEEDS + part
-        if isinstance(model, Neighbours):
+        if isinstance(model, RowMixture):
             moved = corrected_share(self.weights)
             return model.samples(values, observed, number, seed=own, ids=ids, corrected=moved)
         if isinstance(model, Mixture):
             return model.samples(values, observed, number, seed=own, ids=ids)
         answer = model.infer(values, observed=observed, seed=own, row_ids=ids)
-        return joined(answer.samples(number))
+        return concat_leaves(answer.samples(number))
 
 
 @dataclass(frozen=True)
@@ -288,7 +289,7 @@ class FewRows:
         expected: what the parts expect, by kind, `(rows, columns)`.
     """
 
-    model: Joint
+    model: Ensemble
     values: Tensor
     observed: Tensor
     belief: Belief
@@ -296,14 +297,14 @@ class FewRows:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, model: Joint, values: Tensor, observed: Tensor) -> FewRows | None:
+    def of(cls, model: Ensemble, values: Tensor, observed: Tensor) -> FewRows | None:
         """The rows, or None where the model has no fast path for them."""
         if model.linear is None or not len(model.members):
             return None
         if model.weights.device.type != "cpu" or bool(model.has_partial_sections(observed).any()):
             return None
         copies, ids = len(model.members), torch.arange(len(values))
-        given = as_given(model.stack, tiled(_with_nan(values, observed), copies), None)
+        given = as_given(model.stack, repeat_columns(_with_nan(values, observed), copies), None)
         belief = believe(model.stack, given, None, ids, padded=False)
         expected = _expected_of_few(model, belief, values, observed, ids)
         return cls(model, values, observed, belief, expected)
@@ -321,7 +322,7 @@ class FewRows:
 
     def means(self) -> Tensor:
         """What all parts together expect of every entry; known ones are themselves."""
-        return torch.where(self.observed, self.values, self.model.joined(self.expected))
+        return torch.where(self.observed, self.values, self.model.stacked_means(self.expected))
 
     @torch.no_grad()
     def draws(self, number: int, seed: int, row_id: int = 0) -> Tensor:
@@ -333,7 +334,7 @@ class FewRows:
             row_id: of the row, on which draws depend.
         """
         model, found = self.model, self.values.new_empty(number, *self.values.shape)
-        turns, ids = model.turns(number), torch.tensor([row_id])
+        turns, ids = model.draws_by_part(number), torch.tensor([row_id])
         bent = {part: own for part, own in turns.items() if part < len(model.members)}
         if bent:
             most = max(len(own) for own in bent.values())
@@ -348,7 +349,7 @@ class FewRows:
     def _part_draws(self, part: int, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of a linear model, a mixture or neighbours."""
         model, own = self.model.drawing_part(part), seed * DRAWING_SEEDS + part
-        if isinstance(model, Neighbours):
+        if isinstance(model, RowMixture):
             moved = corrected_share(self.model.weights)
             return model.samples(
                 self.values, self.observed, number, seed=own, ids=ids, corrected=moved
@@ -359,11 +360,11 @@ class FewRows:
             )
         table = _with_nan(self.values, self.observed)
         answer = model.infer(table, seed=own, row_ids=ids, padded=False)
-        return joined(answer.samples(number))
+        return concat_leaves(answer.samples(number))
 
     def _member_draws(self, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of every member, all at once, `(draws, members, columns)`."""
-        stack, members, draws = self.model.stack, self.model.bent, torch.arange(number)
+        stack, members, draws = self.model.stack, self.model.member_models, torch.arange(number)
         with evaluating(stack):
             tiles = [
                 Tile(
@@ -403,7 +404,7 @@ def _with_nan(values: Tensor, observed: Tensor) -> Tensor:
 
 
 def _expected_of_few(
-    model: Joint, belief: Belief, values: Tensor, observed: Tensor, ids: Tensor
+    model: Ensemble, belief: Belief, values: Tensor, observed: Tensor, ids: Tensor
 ) -> dict[str, Tensor]:
     """What parts with a say expect of a few rows, by kind, `(rows, columns)`."""
     kinds, found = model.asked_kinds(drawing=True), dict[str, Tensor]()
@@ -412,12 +413,14 @@ def _expected_of_few(
         each = table.view(len(values), len(model.members), -1)
         found["members"] = model.average(list(each.unbind(1)))
     if "mixtures" in kinds:
-        answers = [one.expected(values, observed, ids, padded=False) for one in model.mixed]
+        answers = [
+            one.expected(values, observed, ids, padded=False) for one in model.mixture_models
+        ]
         found["mixtures"] = model.average(answers)
     if "linear" in kinds:
         assert model.linear is not None
         answer = model.linear.infer(_with_nan(values, observed), padded=False)
-        found["linear"] = model.average([joined(answer.mean)])
+        found["linear"] = model.average([concat_leaves(answer.mean)])
     if KINDS[3] in kinds:
         found.update(zip(KINDS[3:], model.neighbour_means(values, observed, ids), strict=True))
     return found

@@ -13,12 +13,12 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.graph import Graph
 from vfg.imputation.linear import fit_linear, star
-from vfg.imputation.members import bent
+from vfg.imputation.members import fit_members
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.plan import FEWEST_ROWS, MOST_COLUMNS, MOST_ROWS, planned
-from vfg.imputation.row_mixture import Neighbours
+from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import Combination, Parts
+from vfg.imputation.stacking import Parts, Stacking
 from vfg.model import VFG
 from vfg.tables.cells import Label
 from vfg.tables.encoding import Encoding
@@ -41,10 +41,10 @@ class FittedParts:
     encoding: Encoding
     columns: list[int]
     linear: GaussianVFG | None
-    combination: Combination
+    combination: Stacking
     members: list[VFG] = field(default_factory=list)
     mixtures: list[Mixture] = field(default_factory=list)
-    neighbours: list[Neighbours] = field(default_factory=list)
+    neighbours: list[RowMixture] = field(default_factory=list)
     stack: VFG | None = None
     history: History | None = None
 
@@ -67,7 +67,7 @@ def fit_parts(
         encoding, columns = start.encoding, start.columns
         graph = None if start.linear is None else start.linear.graph
         whole = encoding.evidence(table, range(encoding.width))
-        members = [deepcopy(member).cpu() for member in start.bent] or None
+        members = [deepcopy(member).cpu() for member in start.member_models] or None
         return _fit_to_matrix(encoding, columns, graph, whole, settings, members)
     encoding = fit_encoding(table, settings)
     whole = encoding.evidence(table, range(encoding.width))
@@ -94,7 +94,7 @@ def _fit_to_matrix(
     members: list[VFG] | None,
 ) -> FittedParts:
     begun = time.monotonic()
-    plain = Combination.of_members(len(columns))
+    plain = Stacking.of_members(len(columns))
     values, observed = _matrix(whole, columns, settings.seed)
     if graph is None:
         return FittedParts(encoding, columns, None, plain)
@@ -129,7 +129,7 @@ def _fit_ensemble(
     settings: ImputerSettings,
     budget: float | None,
     members: list[VFG] | None,
-) -> tuple[Parts, Combination, History]:
+) -> tuple[Parts, Stacking, History]:
     plan = planned(
         *values.shape,
         known=float(observed.double().mean()),
@@ -141,7 +141,7 @@ def _fit_ensemble(
         flow=settings.flow,
         steps=settings.steps,
     )
-    return bent(
+    return fit_members(
         graph,
         values,
         observed,

@@ -15,12 +15,12 @@ from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
 from vfg.imputation.linear import fit_linear
 from vfg.imputation.mixtures import Mixture, fit_mixtures
-from vfg.imputation.model_stack import stacked, tiled, unstack
+from vfg.imputation.model_stack import repeat_columns, stack_models, unstack_models
 from vfg.imputation.plan import EPOCH, HURRIED, Plan
-from vfg.imputation.row_mixture import Neighbours, fit_neighbours
+from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.row_mixture_plan import KINDS
-from vfg.imputation.stacking import Combination, Parts, combine
-from vfg.inference import fit_spread
+from vfg.imputation.stacking import Parts, Stacking, fit_stacking
+from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.training.data import Table
 from vfg.training.distributed import joined_world
@@ -38,7 +38,7 @@ CALIBRATION_ROWS = (24, 256)
 """The fewest and the most rows for that."""
 
 
-def bent(
+def fit_members(
     graph: Graph,
     values: Tensor,
     observed: Tensor,
@@ -50,7 +50,7 @@ def bent(
     device: torch.device,
     unordered: Tensor | None = None,
     members: list[VFG] | None = None,
-) -> tuple[Parts, Combination, History]:
+) -> tuple[Parts, Stacking, History]:
     """Members that start linear and learn, all at once, to fill what is hidden from them.
 
     Every member keeps its own random cells aside, from its linear start on, and so does every
@@ -71,7 +71,7 @@ def bent(
     Returns:
         Members, mixtures and neighbours, how they join in one answer, and how training went.
     """
-    clock = Clock(budget)
+    clock = Stopwatch(budget)
     number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
     kept = [_held_out(graph, observed, plan.held_out, seed * 1009 + k) for k in range(number)]
     held = kept[: plan.members]
@@ -89,11 +89,11 @@ def bent(
     mixtures = _mixtures(graph, values, observed, kept, lumps, plan, seed, clock)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
-    model = stacked(members)
+    model = stack_models(members)
     left = clock.left(0.75)
     kept_aside = torch.cat(held, dim=1)
     history = _train(model, values, observed, kept_aside, plan, seed, left, progress, device)
-    unstack(model, members)
+    unstack_models(model, members)
     for k, (member, own) in enumerate(zip(members, held, strict=True)):
         if k and clock.is_past(0.9):
             member.spread.load_state_dict(members[0].spread.state_dict())
@@ -102,7 +102,7 @@ def bent(
     parts = Parts(members, linears, mixtures, neighbours, model)
     return (
         parts,
-        combine(parts, values, observed, held, seed=seed, hurried=budget is not None),
+        fit_stacking(parts, values, observed, held, seed=seed, hurried=budget is not None),
         history,
     )
 
@@ -113,15 +113,15 @@ def _neighbours(
     unordered: Tensor,
     plan: Plan,
     seed: int,
-    clock: Clock,
-) -> list[Neighbours]:
+    clock: Stopwatch,
+) -> list[RowMixture]:
     sizes, left = plan.neighbours, clock.left(0.3)
     if sizes is None or not sizes.number:
         return []
     sizes = sizes if left is None else sizes.within(0.25 * left)
 
-    def fitted(place: int) -> Neighbours:
-        return fit_neighbours(
+    def fitted(place: int) -> RowMixture:
+        return fit_row_mixture(
             values, observed, KINDS[place % len(KINDS)], unordered=unordered, width=plan.width,
             most=sizes.components, seed=seed * 1009 + place,
         )  # fmt: skip
@@ -137,7 +137,7 @@ def _mixtures(
     unordered: Tensor,
     plan: Plan,
     seed: int,
-    clock: Clock,
+    clock: Stopwatch,
 ) -> list[Mixture]:
     sizes, left = plan.mixtures, clock.left(0.4)
     if sizes is None or not sizes.number:
@@ -150,7 +150,7 @@ def _mixtures(
     )
 
 
-class Clock:
+class Stopwatch:
     """How much of a budget is spent; without one it never ends.
 
     Args:
@@ -224,8 +224,12 @@ def _train(
     device: torch.device,
 ) -> History:
     scaling = model.scaling
-    cells = ((tiled(values, plan.members) - scaling.location) / scaling.scale).float().to(device)
-    seen = tiled(observed, plan.members).to(device)
+    cells = (
+        ((repeat_columns(values, plan.members) - scaling.location) / scaling.scale)
+        .float()
+        .to(device)
+    )
+    seen = repeat_columns(observed, plan.members).to(device)
     model.to(device)
     pace = min(plan.steps, EPOCH if budget is None else HURRIED)
     settings = FitSettings(
@@ -254,4 +258,4 @@ def _calibrate(member: VFG, values: Tensor, observed: Tensor, held: Tensor, seed
     cells = torch.where(observed, cells, 0.0)
     fewest, most = CALIBRATION_ROWS
     rows = min(max(fewest, CALIBRATION_CELLS // values.shape[1]), most)
-    fit_spread(member, cells, seen, held, seed=seed, most_rows=rows)
+    fit_calibration(member, cells, seen, held, seed=seed, most_rows=rows)

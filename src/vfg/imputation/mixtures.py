@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.conditional_means import Asked, asked, joined
+from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.graph import Graph
 from vfg.imputation.linear import with_all_columns
 from vfg.imputation.mixture_plan import ITERATIONS, MixturePlan
-from vfg.tables.normal_scores import Ranks
-from vfg.utils.cached import Forgetful
+from vfg.tables.normal_scores import NormalScores
+from vfg.utils.cached import CachedModule
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ NEGLIGIBLE = 1e-2
 """Probability of a component given a row below which it is passed over."""
 
 
-class Mixture(Forgetful):
+class Mixture(CachedModule):
     r"""An exact model of the scores of columns, whose root is a mixture.
 
     With $p(k \mid x_o)$ the probabilities of the components, $m_k$ what they expect of a score and
@@ -42,9 +42,9 @@ class Mixture(Forgetful):
         ranks: how columns become scores.
     """
 
-    follows = ("_ask",)
+    cached = ("_ask",)
 
-    def __init__(self, exact: GaussianVFG, ranks: Ranks) -> None:
+    def __init__(self, exact: GaussianVFG, ranks: NormalScores) -> None:
         super().__init__()
         self.exact, self.ranks = exact, ranks
 
@@ -64,7 +64,7 @@ class Mixture(Forgetful):
             found = self._ask(scores, observed, ids)
         else:
             answer = self.exact.infer(scores, observed=observed, row_ids=ids, padded=False)
-            found = joined(answer.mean_through(self.ranks.back))
+            found = concat_leaves(answer.mean_through(self.ranks.inverse))
         return torch.where(observed, values.double(), found)
 
     def samples(
@@ -89,11 +89,11 @@ class Mixture(Forgetful):
         """
         scores = self.ranks(values.double())
         answer = self.exact.infer(scores, observed=observed, seed=seed, row_ids=ids, padded=padded)
-        return self.ranks.back(joined(answer.samples(number)))
+        return self.ranks.inverse(concat_leaves(answer.samples(number)))
 
     @cached_property
-    def _ask(self) -> Asked:
-        return asked(self.exact, self.ranks)
+    def _ask(self) -> MeanFunction:
+        return mean_function(self.exact, self.ranks)
 
     # How it goes through a file.
 
@@ -105,7 +105,7 @@ class Mixture(Forgetful):
     def from_dict(cls, description: Mapping[str, Any]) -> Mixture:
         """A new model with the configuration that `to_dict` returned."""
         exact = GaussianVFG.from_dict(description)
-        return cls(exact, Ranks(exact.structure.columns))
+        return cls(exact, NormalScores(exact.structure.columns))
 
 
 def fit_mixtures(
@@ -143,7 +143,7 @@ def fit_mixtures(
         rows = order[: plan.rows].sort().values
         seen = observed & ~held[place]
         shares = torch.where(unordered, 0.0, SHARES[place % len(SHARES)])
-        ranks = Ranks.of(values, seen, shares)
+        ranks = NormalScores.of(values, seen, shares)
         scores, seen = ranks(values[rows]), seen[rows]
         exact = fit_mixture(graph, scores, seen, plan.components, place, own)
         return Mixture(exact, ranks)

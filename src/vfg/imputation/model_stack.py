@@ -41,7 +41,7 @@ def forest(graph: Graph, copies: int) -> Graph:
     return Graph(nodes, edges)
 
 
-def stacked(members: Sequence[VFG]) -> VFG:
+def stack_models(members: Sequence[VFG]) -> VFG:
     """One model that computes what several models of equal configuration compute, side by side.
 
     Every tensor of a model has its edges, nodes or columns along the first axis, so the tensors of
@@ -55,7 +55,7 @@ def stacked(members: Sequence[VFG]) -> VFG:
 
     Example:
         >>> members = [VFG(Graph.star({"a": 1, "b": 1}, width=2), seed=seed) for seed in (0, 1)]
-        >>> stacked(members).graph.roots
+        >>> stack_models(members).graph.roots
         ('0/root', '1/root')
     """
     first = members[0]
@@ -81,12 +81,12 @@ def stacked(members: Sequence[VFG]) -> VFG:
     return model
 
 
-def unstack(model: VFG, members: Sequence[VFG]) -> None:
-    """Give the members of a stacked model its parameters; the inverse of `stacked`.
+def unstack_models(model: VFG, members: Sequence[VFG]) -> None:
+    """Give the members of a stacked model its parameters; the inverse of `stack_models`.
 
     Example:
         >>> members = [VFG(Graph.star({"a": 1, "b": 1}, width=2), seed=seed) for seed in (0, 1)]
-        >>> unstack(stacked(members), members)
+        >>> unstack_models(stack_models(members), members)
     """
     whole = model.state_dict()
     for place, member in enumerate(members):
@@ -99,11 +99,11 @@ def unstack(model: VFG, members: Sequence[VFG]) -> None:
         member.load_state_dict(own | parts)
 
 
-def tiled(table: Tensor, copies: int) -> Tensor:
+def repeat_columns(table: Tensor, copies: int) -> Tensor:
     """A table several times side by side, as a stacked model reads it.
 
     Example:
-        >>> tiled(torch.zeros(3, 2), 4).shape
+        >>> repeat_columns(torch.zeros(3, 2), 4).shape
         torch.Size([3, 8])
     """
     return table.repeat(1, copies)

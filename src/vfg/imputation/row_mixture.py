@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.conditional_means import Asked, asked, joined
+from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.linear import fit_linear, star
 from vfg.imputation.row_mixture_plan import MOST, Kind
 from vfg.inference.propagation import tiles
-from vfg.tables.normal_scores import SHARE, Ranks
-from vfg.utils.cached import Forgetful
+from vfg.tables.normal_scores import SHARE, NormalScores
+from vfg.utils.cached import CachedModule
 from vfg.utils.random import normal, uniform
 
 ROUNDS = 2
@@ -49,7 +49,7 @@ by type of device."""
 OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
 
 
-class Said(NamedTuple):
+class MeanPair(NamedTuple):
     """What is expected of every entry, `(rows, columns)`."""
 
     plain: Tensor
@@ -58,7 +58,7 @@ class Said(NamedTuple):
     """The same with what the linear model of the residuals adds."""
 
 
-class Origin(NamedTuple):
+class FitSource(NamedTuple):
     """What a mixture was fitted from."""
 
     rows: Tensor
@@ -67,7 +67,7 @@ class Origin(NamedTuple):
     """The linear model that filled their gaps first."""
 
 
-class Neighbours(Forgetful):
+class RowMixture(CachedModule):
     """A mixture with a component at every row of a table.
 
     Args:
@@ -78,7 +78,7 @@ class Neighbours(Forgetful):
         origin: what it was fitted from, while it is known; no file keeps it.
     """
 
-    follows = ("_ask", "_targets", "_looks")
+    cached = ("_ask", "_targets", "_log_weights")
     centres: Tensor
     doubts: Tensor
     noise: Tensor
@@ -93,13 +93,13 @@ class Neighbours(Forgetful):
         self.register_buffer("noise", torch.full((columns,), START**2, dtype=torch.float32))
         self.register_buffer("scale", torch.ones(columns, dtype=torch.float64))
         self.register_buffer("heard", torch.ones(columns, dtype=torch.bool))
-        self.ranks = Ranks(columns)
+        self.ranks = NormalScores(columns)
         self.residual = residual
-        self.origin: Origin | None = None
+        self.origin: FitSource | None = None
 
     def expected(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
-    ) -> Said:
+    ) -> MeanPair:
         """What is expected of every entry of a matrix.
 
         Args:
@@ -114,7 +114,7 @@ class Neighbours(Forgetful):
             found = (tile.shares @ self._targets)[tile.places].double()
             expected[tile.rows], plain[tile.rows] = found.chunk(2, dim=1)
         moved = expected + self._correction(scores - expected, observed, ids)
-        return Said(plain, self.ranks.back(moved))
+        return MeanPair(plain, self.ranks.inverse(moved))
 
     def samples(
         self,
@@ -154,9 +154,9 @@ class Neighbours(Forgetful):
         spread = (self.doubts + self.noise).double().sqrt()
         drawn = self.centres[chosen].double() + spread[chosen] * errors
         correction = self._correction(scores - expected, observed, ids)
-        return self.ranks.back(drawn + corrected * correction)
+        return self.ranks.inverse(drawn + corrected * correction)
 
-    def without(self, values: Tensor, observed: Tensor, held: Tensor) -> Neighbours:
+    def without(self, values: Tensor, observed: Tensor, held: Tensor) -> RowMixture:
         """The same, had it not seen some cells when it filled gaps and fitted the residuals.
 
         As components rows still know these cells, since a row does not hear itself; but no other
@@ -172,8 +172,8 @@ class Neighbours(Forgetful):
         scores, known = self.ranks(values[rows].double()), observed[rows]
         seen = known & ~held[rows]
         linear = fit_linear(self.origin.linear.graph, scores, seen, seed=0)
-        made = Neighbours(len(rows), linear)
-        made.origin, made.ranks = Origin(rows, linear), self.ranks
+        made = RowMixture(len(rows), linear)
+        made.origin, made.ranks = FitSource(rows, linear), self.ranks
         made.noise.copy_(self.noise)
         made.heard.copy_(self.heard)
         made.begin(scores, seen)
@@ -198,7 +198,7 @@ class Neighbours(Forgetful):
         """
         assert self.origin is not None
         answer = self.origin.linear.infer(scores, observed=observed)
-        self.fill(scores, observed, joined(answer.mean), joined(answer.std).square())
+        self.fill(scores, observed, concat_leaves(answer.mean), concat_leaves(answer.std).square())
 
     def refill(self, scores: Tensor, observed: Tensor) -> None:
         """Fit the linear model of the residuals, and fill the gaps of the components.
@@ -242,16 +242,16 @@ class Neighbours(Forgetful):
         return torch.where(observed, 0.0, self._ask(known, observed, ids) * self.scale)
 
     @cached_property
-    def _ask(self) -> Asked:
-        return asked(self.residual)
+    def _ask(self) -> MeanFunction:
+        return mean_function(self.residual)
 
     @cached_property
     def _targets(self) -> Tensor:
         """Components as scores, then as values."""
-        return torch.cat([self.centres, self.ranks.back(self.centres.double()).float()], dim=1)
+        return torch.cat([self.centres, self.ranks.inverse(self.centres.double()).float()], dim=1)
 
     @cached_property
-    def _looks(self) -> Tensor:
+    def _log_weights(self) -> Tensor:
         """The part of log p(x | component) that a row multiplies, `(3 columns, components)`."""
         precision = self.heard / (self.doubts + self.noise)
         logs = torch.where(self.heard, (self.doubts + self.noise).log(), 0.0)
@@ -269,7 +269,7 @@ class Neighbours(Forgetful):
         looks = torch.cat([-0.5 * cells.square(), cells, -0.5 * known], dim=1)
         for rows, places in tiles(ids, size):
             mine = looks.new_zeros(size, looks.shape[1]).index_copy(0, places, looks[rows])
-            logs = mine @ self._looks
+            logs = mine @ self._log_weights
             if own is not None:
                 self_heard = own[rows] >= 0
                 logs[places[self_heard], own[rows][self_heard]] = -torch.inf
@@ -277,7 +277,7 @@ class Neighbours(Forgetful):
 
     # How it goes through a file.
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Neighbours:
+    def _apply(self, fn: Any, recurse: bool = True) -> RowMixture:
         """Go along to another device, but to no other dtype: components are rows, no parameters."""
         return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
 
@@ -286,7 +286,7 @@ class Neighbours(Forgetful):
         return {"components": len(self.centres), "residual": self.residual.to_dict()}
 
     @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> Neighbours:
+    def from_dict(cls, description: Mapping[str, Any]) -> RowMixture:
         """A new model with the configuration that `to_dict` returned."""
         return cls(description["components"], GaussianVFG.from_dict(description["residual"]))
 
@@ -300,7 +300,7 @@ class Tile(NamedTuple):
 
 
 @torch.no_grad()
-def fit_neighbours(
+def fit_row_mixture(
     values: Tensor,
     observed: Tensor,
     kind: Kind,
@@ -309,7 +309,7 @@ def fit_neighbours(
     width: int,
     most: int = MOST,
     seed: int,
-) -> Neighbours:
+) -> RowMixture:
     """A mixture with a component at every row, or at some if there are very many.
 
     Args:
@@ -324,11 +324,11 @@ def fit_neighbours(
     generator = torch.Generator().manual_seed(seed)
     own = torch.randperm(len(values), generator=generator)[:most].sort().values
     columns = values.shape[1]
-    ranks = Ranks.of(values, observed, torch.where(unordered, 0.0, SHARE * kind.ranks))
+    ranks = NormalScores.of(values, observed, torch.where(unordered, 0.0, SHARE * kind.ranks))
     scores, seen = ranks(values[own].double()), observed[own]
     linear = fit_linear(star([1] * columns, width), scores, seen, seed)
-    made = Neighbours(len(own), linear)
-    made.origin, made.ranks = Origin(own, linear), ranks
+    made = RowMixture(len(own), linear)
+    made.origin, made.ranks = FitSource(own, linear), ranks
     if not kind.hears_all:
         heard = max(1, round(HEARD * columns))
         made.heard[torch.randperm(columns, generator=generator)[heard:]] = False
@@ -340,7 +340,7 @@ def fit_neighbours(
     return made
 
 
-def _fit_noise(made: Neighbours, scores: Tensor, seen: Tensor, rows: Tensor) -> None:
+def _fit_noise(made: RowMixture, scores: Tensor, seen: Tensor, rows: Tensor) -> None:
     """Expectation-maximisation of the noise: some rows, explained by all others."""
     known = seen.float()
     cells = torch.where(seen, scores, 0.0).float()

@@ -21,13 +21,13 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.conditional_means import exact_means, joined
+from vfg.gaussian.conditional_means import concat_leaves, exact_means
 from vfg.imputation.allocation import corrected_share, drawing_shares
 from vfg.imputation.averaging import averaging_of
-from vfg.imputation.calibration import DRAWS, SPREADS, mean_of_draws, spread_of, tails_of
+from vfg.imputation.calibration import DRAWS, SPREADS, mean_of_draws, spread_factors, tails_of
 from vfg.imputation.mixtures import Mixture, side_by_side
-from vfg.imputation.model_stack import stacked, tiled
-from vfg.imputation.row_mixture import Neighbours, Said
+from vfg.imputation.model_stack import repeat_columns, stack_models
+from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.model import VFG
 
 KINDS = ("members", "mixtures", "linear", "neighbours", "corrected neighbours")
@@ -40,7 +40,7 @@ FEWEST_ROWS = 256
 """How many of a member at least."""
 FEWEST_MEMBERS = 2
 """The cells of how many members are looked at in a hurry."""
-LOUDEST = 6.0
+CLIP = 6.0
 """Deviations from the mean of a column beyond which a cell counts as lying there, so that a few far
 out do not decide for all."""
 START_PRIOR = 100.0
@@ -52,7 +52,7 @@ COLUMN_PRIOR = 60.0
 
 
 @dataclass(frozen=True)
-class Combination:
+class Stacking:
     """The numbers that join the parts of a model.
 
     Attributes:
@@ -68,7 +68,7 @@ class Combination:
     reach: Tensor
 
     @classmethod
-    def of_members(cls, columns: int) -> Combination:
+    def of_members(cls, columns: int) -> Stacking:
         """The mean of the bent members as it is."""
         ones = torch.ones(columns, dtype=torch.float64)
         weights = torch.zeros(len(KINDS), dtype=torch.float64)
@@ -91,13 +91,13 @@ class Parts:
     members: list[VFG]
     linears: list[GaussianVFG] | None
     mixtures: list[Mixture]
-    neighbours: list[Neighbours]
+    neighbours: list[RowMixture]
     stack: VFG | None = None
 
     @cached_property
     def stacked_members(self) -> VFG:
         """The members as one model in evaluation mode."""
-        return (stacked(self.members) if self.stack is None else self.stack).eval()
+        return (stack_models(self.members) if self.stack is None else self.stack).eval()
 
     @property
     def present(self) -> Tensor:
@@ -107,7 +107,7 @@ class Parts:
 
 
 @dataclass
-class Kept:
+class HeldOutCells:
     """Rows with cells that one member kept aside."""
 
     place: int
@@ -121,7 +121,7 @@ class Kept:
     at_gaps: Tensor
     """Sums of products, like `Sums.pp`, at gaps of the table, which no part saw: of what those of
     `single` say, and of what all parts of a kind say on average, `(2, kinds, kinds)`."""
-    near: Neighbours | None
+    near: RowMixture | None
     """Neighbours whose linear model did not see these cells."""
 
 
@@ -140,7 +140,7 @@ class Sums:
 
 
 @torch.no_grad()
-def combine(
+def fit_stacking(
     parts: Parts,
     values: Tensor,
     observed: Tensor,
@@ -148,7 +148,7 @@ def combine(
     *,
     seed: int = 0,
     hurried: bool = False,
-) -> Combination:
+) -> Stacking:
     """Fit the combination to the cells that every member kept aside.
 
     What a part says of a cell that it never saw stands for what others of its kind would say. How
@@ -166,11 +166,13 @@ def combine(
     number = min(len(held), len(parts.mixtures)) if parts.mixtures else len(held)
     number = min(number, FEWEST_MEMBERS) if hurried else number
     most = FEWEST_ROWS if hurried else max(FEWEST_ROWS, ROWS // number)
-    reach = reach_of(values, observed)
+    reach = observed_range(values, observed)
     stack = parts.stacked_members
     nearest = [place * len(parts.neighbours) // number for place in range(number)]
     kept = [
-        _kept(parts, stack, values, observed, held[place], place, nearest[place], most, reach)
+        _held_out_cells(
+            parts, stack, values, observed, held[place], place, nearest[place], most, reach
+        )
         for place in range(number)
     ]
     total = _sums(kept[0])
@@ -187,15 +189,15 @@ def combine(
     factors = _ratio(products + size * overall, squares + size).clamp(0.0, 1.2)
     errors = total.xx - 2.0 * factors * products + factors.square() * squares
     spread = _spread(parts, kept, weights, factors, errors, len(values), seed)
-    return Combination(weights, factors, spread, reach)
+    return Stacking(weights, factors, spread, reach)
 
 
-def reach_of(values: Tensor, observed: Tensor) -> Tensor:
+def observed_range(values: Tensor, observed: Tensor) -> Tensor:
     """The least and the most known value of every column, `(2, columns)`; 0 where none is known.
 
     Example:
         >>> values = torch.tensor([[1.0, 5.0], [3.0, 0.0]])
-        >>> reach_of(values, torch.tensor([[True, False], [True, False]])).tolist()
+        >>> observed_range(values, torch.tensor([[True, False], [True, False]])).tolist()
         [[1.0, 0.0], [3.0, 0.0]]
     """
     known = observed.any(0)
@@ -208,11 +210,13 @@ def member_means(
     model: VFG, members: int, values: Tensor, observed: Tensor, row_ids: Tensor | None = None
 ) -> Tensor:
     """What every member expects of every entry of a matrix, `(members, rows, columns)`."""
-    answer = model.infer(tiled(values, members), observed=tiled(observed, members), row_ids=row_ids)
-    return joined(answer.mean).view(len(values), members, -1).transpose(0, 1)
+    answer = model.infer(
+        repeat_columns(values, members), observed=repeat_columns(observed, members), row_ids=row_ids
+    )
+    return concat_leaves(answer.mean).view(len(values), members, -1).transpose(0, 1)
 
 
-def _kept(
+def _held_out_cells(
     parts: Parts,
     stack: VFG,
     values: Tensor,
@@ -222,7 +226,7 @@ def _kept(
     nearest: int,
     most: int,
     reach: Tensor,
-) -> Kept:
+) -> HeldOutCells:
     rows = own.any(1).nonzero()[:most, 0]
     x, shown = values[rows], (observed & ~own)[rows]
     ids = torch.arange(len(x))
@@ -241,31 +245,32 @@ def _kept(
         unseen[3:] = nearest, nearest
         near = parts.neighbours[nearest].without(values, observed, own)
         alone = _without_themselves(near, x, shown, rows, len(values))
-    said = [_quiet(each.clamp(*reach)) for each in said]
+    said = [clip(each.clamp(*reach)) for each in said]
     single = torch.stack([each[chosen] for each, chosen in zip(said, unseen, strict=True)])
     mean = torch.stack([each.mean(0) for each in said])
     gaps = ~observed[rows]
     at_gaps = torch.stack([each[:, gaps] @ each[:, gaps].T for each in (single, mean)])
     if alone is not None:
-        single[3:] = _quiet(torch.stack(alone).clamp(*reach))
-    return Kept(place, rows, x, shown, own[rows].double(), single, at_gaps, near)
+        single[3:] = clip(torch.stack(alone).clamp(*reach))
+    return HeldOutCells(place, rows, x, shown, own[rows].double(), single, at_gaps, near)
 
 
 def _without_themselves(
-    near: Neighbours, values: Tensor, shown: Tensor, rows: Tensor, table_rows: int
-) -> Said:
+    near: RowMixture, values: Tensor, shown: Tensor, rows: Tensor, table_rows: int
+) -> MeanPair:
     own = near.components_of(rows, table_rows)
     return near.expected(values, shown, torch.arange(len(values)), own)
 
 
-def _sums(kept: Kept) -> Sums:
-    x, single = _quiet(kept.values), _quiet(kept.single)
+def _sums(kept: HeldOutCells) -> Sums:
+    x, single = clip(kept.values), clip(kept.single)
     products = (x * x, x * single, single[:, None] * single)
     return Sums(*((product * kept.counted).sum(-2) for product in products))
 
 
-def _quiet(said: Tensor) -> Tensor:
-    return said.clamp(-LOUDEST, LOUDEST)
+def clip(said: Tensor) -> Tensor:
+    """Values no further than `CLIP` deviations from the mean."""
+    return said.clamp(-CLIP, CLIP)
 
 
 def _weights(total: Sums, present: Tensor) -> Tensor:
@@ -281,7 +286,7 @@ def _weights(total: Sums, present: Tensor) -> Tensor:
 
 def _spread(
     parts: Parts,
-    kept: Sequence[Kept],
+    kept: Sequence[HeldOutCells],
     weights: Tensor,
     factors: Tensor,
     errors: Tensor,
@@ -294,7 +299,7 @@ def _spread(
     distances = torch.cat(drawn, dim=-1)
     columns = torch.cat([one.counted.nonzero()[:, 1] for one in kept])
     squares = mean_of_draws(distances.square(), shares)
-    spread = spread_of(errors, torch.zeros_like(errors).index_add(0, columns, squares))
+    spread = spread_factors(errors, torch.zeros_like(errors).index_add(0, columns, squares))
     missed = torch.cat([_errors(one, weights, factors) for one in kept])
     # Intervals want the tail of errors, scores of draws their variance: half way between.
     half_way = math.sqrt(tails_of(missed, distances, shares))
@@ -302,36 +307,36 @@ def _spread(
 
 
 def _distances(
-    parts: Parts, kept: Kept, shares: Tensor, moved: float, table_rows: int, seed: int
+    parts: Parts, kept: HeldOutCells, shares: Tensor, moved: float, table_rows: int, seed: int
 ) -> Tensor:
     """Draws less what all who draw expect together, at kept cells: `(kinds, draws, cells)`."""
     nearest = kept.single[3] + moved * (kept.single[4] - kept.single[3])
     centres = [*kept.single[:3], nearest]
-    centre = _quiet(sum(share * mean for share, mean in zip(shares, centres, strict=True)))
+    centre = clip(sum(share * mean for share, mean in zip(shares, centres, strict=True)))
     cells = kept.counted > 0
     found = torch.zeros(len(shares), DRAWS, int(cells.sum()), dtype=torch.float64)
     drawers = _drawers(parts, kept, moved, table_rows)
     for own, share, draw in zip(found, shares, drawers, strict=True):
         if draw is not None and share > 0:
-            own.copy_((_quiet(draw(seed)) - centre)[:, cells])
+            own.copy_((clip(draw(seed)) - centre)[:, cells])
     return found
 
 
-def _errors(kept: Kept, weights: Tensor, factors: Tensor) -> Tensor:
+def _errors(kept: HeldOutCells, weights: Tensor, factors: Tensor) -> Tensor:
     """Of what all parts expect that did not see the kept cells, there."""
-    said = factors * _quiet(torch.einsum("k,krc->rc", weights, kept.single))
-    return (_quiet(kept.values) - said)[kept.counted > 0]
+    said = factors * clip(torch.einsum("k,krc->rc", weights, kept.single))
+    return (clip(kept.values) - said)[kept.counted > 0]
 
 
 def _drawers(
-    parts: Parts, kept: Kept, moved: float, table_rows: int
+    parts: Parts, kept: HeldOutCells, moved: float, table_rows: int
 ) -> list[Callable[[int], Tensor] | None]:
     """Who draws the rows of a member from a seed: it, a mixture, the linear model, neighbours."""
     x, shown, place, near = kept.values, kept.shown, kept.place, kept.near
     every = torch.arange(len(x))
 
     def answered(model: VFG | GaussianVFG) -> Callable[[int], Tensor]:
-        return lambda seed: joined(model.infer(x, observed=shown, seed=seed).samples(DRAWS))
+        return lambda seed: concat_leaves(model.infer(x, observed=shown, seed=seed).samples(DRAWS))
 
     def mixture(seed: int) -> Tensor:
         return parts.mixtures[place].samples(x, shown, DRAWS, seed=seed, ids=every)

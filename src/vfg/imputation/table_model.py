@@ -18,13 +18,13 @@ from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.answers import TableAnswer, read_evidence
-from vfg.imputation.ensemble import Joint
+from vfg.imputation.ensemble import Ensemble
 from vfg.imputation.filling import MissingCells
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.mixtures import Mixture
-from vfg.imputation.row_mixture import Neighbours
+from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import KINDS, Combination
+from vfg.imputation.stacking import KINDS, Stacking
 from vfg.inference.targets import as_row_ids
 from vfg.inference.variables import Kind, Variable, days_of
 from vfg.inputs import ArrayLike, Name
@@ -34,7 +34,7 @@ from vfg.tables.arrays import Arrays
 from vfg.tables.cells import Array, Label, as_objects
 from vfg.tables.encoding import Encoding
 from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, listed, open_table
-from vfg.tables.numeric import Scale
+from vfg.tables.numeric import NumericEncoding
 from vfg.tables.specs import Integer
 from vfg.training.distributed import chosen_device
 from vfg.training.history import History
@@ -66,7 +66,7 @@ def answering_device(device: str | torch.device | None) -> torch.device:
 
 
 @register("TableModel")
-class TableModel(Joint):
+class TableModel(Ensemble):
     """A model of a table with columns of any kind: what `vfg fit` writes and `VFGImputer` wraps.
 
     Every column is encoded as one to eight standardised numbers, a leaf of the graph. An exact
@@ -113,8 +113,8 @@ class TableModel(Joint):
         linear: GaussianVFG | None,
         members: Sequence[VFG] = (),
         mixtures: Sequence[Mixture] = (),
-        neighbours: Sequence[Neighbours] = (),
-        combination: Combination | None = None,
+        neighbours: Sequence[RowMixture] = (),
+        combination: Stacking | None = None,
     ) -> TableModel:
         """A fitted model.
 
@@ -129,7 +129,7 @@ class TableModel(Joint):
         """
         model = cls()
         model._assemble(encoding, columns, linear, members, mixtures, neighbours)
-        model.join(combination or Combination.of_members(len(columns)))
+        model.join(combination or Stacking.of_members(len(columns)))
         return model
 
     def _assemble(
@@ -139,7 +139,7 @@ class TableModel(Joint):
         linear: GaussianVFG | None,
         members: Sequence[VFG],
         mixtures: Sequence[Mixture],
-        neighbours: Sequence[Neighbours],
+        neighbours: Sequence[RowMixture],
     ) -> None:
         """Answer by an encoding and models over its columns, with weights yet to be set."""
         self.set_parts(len(columns), linear, members, mixtures, neighbours)
@@ -304,7 +304,7 @@ class TableModel(Joint):
             return np.zeros(given.rows)
         volumes = np.zeros(self.encoding.width)
         for label, part in self.encoding.parts.items():
-            if isinstance(part, Scale):
+            if isinstance(part, NumericEncoding):
                 volumes[self.encoding.sections[label]] = math.log(part.deviation)
         taken = given.observed.double() @ torch.from_numpy(volumes[self.columns])
         found = self.linear.log_prob(given.values, observed=given.observed)
@@ -599,7 +599,7 @@ class TableModel(Joint):
     ) -> Any:
         """As in `nn.Module`; whatever follows from the state is forgotten."""
         result = super().load_state_dict(state_dict, strict, assign)
-        for member in self.bent:
+        for member in self.member_models:
             # Tensors that are no part of the state follow the parameters.
             member.to(next(member.parameters()).dtype)
         self._forget_encoding()
@@ -619,9 +619,9 @@ class TableModel(Joint):
             "arrays": self.arrays.shapes,
             "columns": self.columns,
             "linear": None if self.linear is None else self.linear.to_dict(),
-            "members": [member.to_dict() for member in self.bent],
-            "mixtures": [mixture.to_dict() for mixture in self.mixed],
-            "neighbours": [near.to_dict() for near in self.near],
+            "members": [member.to_dict() for member in self.member_models],
+            "mixtures": [mixture.to_dict() for mixture in self.mixture_models],
+            "neighbours": [near.to_dict() for near in self.row_mixture_models],
         }
 
     @classmethod
@@ -634,7 +634,7 @@ class TableModel(Joint):
             None if linear is None else GaussianVFG.from_dict(linear),
             [VFG.from_dict(member) for member in description["members"]],
             [Mixture.from_dict(mixture) for mixture in description["mixtures"]],
-            [Neighbours.from_dict(near) for near in description["neighbours"]],
+            [RowMixture.from_dict(near) for near in description["neighbours"]],
         )
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
@@ -652,7 +652,7 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
 def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variable:
     part, spec = encoding.parts[label], encoding.schema[label]
     idle = label in encoding.idle
-    if not isinstance(part, Scale):
+    if not isinstance(part, NumericEncoding):
         categories = tuple(_plain(c) for c in getattr(part, "categories", ()))
         if part.empty or (len(categories) > 1 and idle):
             categories = categories[:1]

@@ -1,7 +1,7 @@
 """Inference: any nodes given any others, on trees and DAGs, with uncertainty."""
 
 from vfg.inference.answers import Answer
-from vfg.inference.calibration import Spread, fit_spread
+from vfg.inference.calibration import Calibration, fit_calibration
 from vfg.inference.protocol import Model
 from vfg.inference.queries import (
     classify,
@@ -19,12 +19,12 @@ __all__ = [
     "Answer",
     "Marginal",
     "Model",
-    "Spread",
+    "Calibration",
     "Variable",
     "classify",
     "embed",
     "fill",
-    "fit_spread",
+    "fit_calibration",
     "graph_variables",
     "infer",
     "label_probabilities",

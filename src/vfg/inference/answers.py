@@ -73,11 +73,11 @@ class Target:
         return not self.columns
 
 
-def picked(places: tuple[int, ...]) -> slice | list[int]:
+def index_of_places(places: tuple[int, ...]) -> slice | list[int]:
     """An index for some places: a slice, which copies nothing, where one follows the other.
 
     Example:
-        >>> picked((2, 3, 4)), picked((2, 4))
+        >>> index_of_places((2, 3, 4)), index_of_places((2, 4))
         (slice(2, 5, None), [2, 4])
     """
     follow = places == tuple(range(places[0], places[0] + len(places)))
@@ -85,16 +85,16 @@ def picked(places: tuple[int, ...]) -> slice | list[int]:
 
 
 @dataclass(frozen=True)
-class Picture:
+class TableAndStates:
     """Cells `(..., rows, columns)` and latent states by node `(..., rows, width)`."""
 
     table: Tensor
     states: dict[str, Tensor]
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Picture:
+    def map(self, change: Callable[[Tensor], Tensor]) -> TableAndStates:
         """Change every tensor in the same way."""
         states = {node: change(state) for node, state in self.states.items()}
-        return Picture(change(self.table), states)
+        return TableAndStates(change(self.table), states)
 
 
 class Answer(ABC):
@@ -460,13 +460,13 @@ class GraphAnswer(Answer):
                 )
         return found
 
-    def _named(self, found: Picture) -> ByName:
+    def _named(self, found: TableAndStates) -> ByName:
         named = ByName()
         for target in self._targets:
             if target.is_latent:
                 named[target.name] = found.states[target.node]
             else:
-                chosen = target.columns[0] if target.is_column else picked(target.columns)
+                chosen = target.columns[0] if target.is_column else index_of_places(target.columns)
                 named[target.name] = found.table[..., chosen]
         return named
 
@@ -485,7 +485,7 @@ class GraphAnswer(Answer):
             for target in self._targets
             if target.is_latent
         }
-        return self._named(Picture(given.table, {**free, **given.states}))
+        return self._named(TableAndStates(given.table, {**free, **given.states}))
 
     def _with_evidence(self, found: ByName, certain: float | None = None) -> ByName:
         """Put what was given, or what `certain` says of it, in place of what was inferred."""
@@ -620,7 +620,7 @@ class MessageAnswer(GraphAnswer):
         """
         sections, scaling = self._model.sections, self._model.scaling
         expected = scaling.undo(sections.join(self._belief.means))
-        picture = Picture(expected, self._states(self._belief.backward))
+        picture = TableAndStates(expected, self._states(self._belief.backward))
         return self._with_evidence(self._named(picture))
 
     @cached_property
@@ -633,10 +633,10 @@ class MessageAnswer(GraphAnswer):
         joint, because then nothing is known of their spread.
         """
 
-        def of(tile: Tile) -> Picture:
+        def of(tile: Tile) -> TableAndStates:
             blocks = range(len(tile.belief.backward))
             states = [tile.state_deviations(block) for block in blocks]
-            return Picture(tile.deviations(), self._states(states))
+            return TableAndStates(tile.deviations(), self._states(states))
 
         return self._with_evidence(self._by_tiles(of), certain=0.0)
 
@@ -706,7 +706,9 @@ class MessageAnswer(GraphAnswer):
             )
             yield rows, positions, tile
 
-    def _by_tiles(self, of: Callable[[Tile], Picture], leading: tuple[int, ...] = ()) -> ByName:
+    def _by_tiles(
+        self, of: Callable[[Tile], TableAndStates], leading: tuple[int, ...] = ()
+    ) -> ByName:
         """The targets of all rows from a picture of every tile, evidence not yet put in place."""
         like, rows, axis = self._given.table, self._given.rows, len(leading)
         whole = ByName(
@@ -722,7 +724,7 @@ class MessageAnswer(GraphAnswer):
                     whole[name].index_copy_(axis, here, part.index_select(axis, positions).to(like))
         return whole
 
-    def _drawn(self, tile: Tile, count: int) -> Picture:
+    def _drawn(self, tile: Tile, count: int) -> TableAndStates:
         tables, states = [], []
         # Without padding nothing keeps the draws of few rows from being decoded at once.
         size = GROUP if self._padded else count
@@ -732,17 +734,17 @@ class MessageAnswer(GraphAnswer):
             tables.append(tile.data(draws, decoded))
             states.append(self._states(decoded))
         latent = {node: torch.cat([part[node] for part in states])[:count] for node in states[0]}
-        return Picture(torch.cat(tables)[:count], latent if self.joint else _unknown(latent))
+        return TableAndStates(torch.cat(tables)[:count], latent if self.joint else _unknown(latent))
 
-    def _quantiles(self, tile: Tile, levels: Tensor) -> Picture:
+    def _quantiles(self, tile: Tile, levels: Tensor) -> TableAndStates:
         # Codes have no order, which shows in their deviations.
         table = torch.where(tile.deviations().isnan(), torch.nan, tile.plain_quantiles(levels))
         if not self.joint:
             states = self._states([x.expand(len(levels), *x.shape) for x in tile.belief.backward])
-            return Picture(table, _unknown(states))
+            return TableAndStates(table, _unknown(states))
         drawn = self._drawn(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         mixed = torch.where(continuous_columns(self._model), drawn.table, table)
-        return Picture(mixed, drawn.states)
+        return TableAndStates(mixed, drawn.states)
 
 
 def _unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:

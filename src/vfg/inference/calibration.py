@@ -35,7 +35,7 @@ ROWS_AT_ONCE = 256
 """How many rows are decoded together; they are many draws each."""
 
 
-class Spread(nn.Module):
+class Calibration(nn.Module):
     """The numbers behind deviations and draws; at the start the likelihoods' own scales.
 
     They are buffers: kept with the model, and untouched by its optimiser.
@@ -45,7 +45,7 @@ class Spread(nn.Module):
         leaves: number of leaves.
 
     Example:
-        >>> spread = Spread(columns=2, leaves=1)
+        >>> spread = Calibration(columns=2, leaves=1)
         >>> spread.scale(torch.ones(2), torch.zeros(3, 3)).shape
         torch.Size([3, 2])
     """
@@ -70,8 +70,8 @@ class Spread(nn.Module):
         return (base.log() + self.log_noise + features @ self.by_observed.mT).exp()
 
 
-def _fresh(model: VFG) -> Spread:
-    return Spread(model.sections.columns, len(model.graph.leaves)).to(next(model.parameters()))
+def _fresh(model: VFG) -> Calibration:
+    return Calibration(model.sections.columns, len(model.graph.leaves)).to(next(model.parameters()))
 
 
 def noise_scale(model: VFG, observed: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def mask_features(model: VFG, observed: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def fit_spread(
+def fit_calibration(
     model: VFG,
     cells: Tensor,
     seen: Tensor,
@@ -114,7 +114,7 @@ def fit_spread(
     seed: int = 0,
     masks: int | None = None,
     most_rows: int | None = None,
-) -> Spread:
+) -> Calibration:
     """Fit the spread to held-out cells by the Gaussian log score, with random masks on top.
 
     Every row is looked at under several masks; each keeps every leaf with a rate of its own. The
@@ -141,7 +141,7 @@ def fit_spread(
         >>> twin = torch.randn(500, 1, generator=torch.Generator().manual_seed(0))
         >>> cells = torch.cat([twin, twin + 0.1], dim=1)
         >>> mask = torch.tensor([True, False]).expand(500, 2)
-        >>> spread = fit_spread(model, cells, mask, ~mask)
+        >>> spread = fit_calibration(model, cells, mask, ~mask)
         >>> round(noise_scale(model, mask)[0, 1].item(), 2)
         0.1
     """
@@ -224,7 +224,7 @@ def _pooled(model: VFG, residual: Tensor, counted: Tensor) -> Tensor:
     return torch.where(count.sum() > 0, 0.5 * start.log() - base, 0.0)
 
 
-def _fit_noise(model: VFG, spread: Spread, trials: list[Trial]) -> None:
+def _fit_noise(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
     """Noise by the observed leaves: minimise Σ log σ + d²/2σ², convex in (a, B)."""
     residual = torch.cat([trial.residual for trial in trials])
     counted = torch.cat([trial.counted for trial in trials])
@@ -243,7 +243,7 @@ def _fit_noise(model: VFG, spread: Spread, trials: list[Trial]) -> None:
     spread.by_observed.copy_(weights.detach())
 
 
-def _fit_joint(model: VFG, spread: Spread, trials: list[Trial]) -> None:
+def _fit_joint(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
     """Temperature and noise: minimise Σ ½ log v + d²/2v with v = variance / τ + σ².
 
     A precision trained for the mean alone need not know how certain it should be. The noise then
@@ -278,7 +278,7 @@ def _fit_joint(model: VFG, spread: Spread, trials: list[Trial]) -> None:
         _copy_into(spread, noise, heat, weights)
 
 
-def _copy_into(spread: Spread, noise: Tensor, heat: Tensor, weights: Tensor) -> None:
+def _copy_into(spread: Calibration, noise: Tensor, heat: Tensor, weights: Tensor) -> None:
     spread.log_noise.copy_(noise.detach())
     spread.log_temperature.copy_(heat.detach())
     spread.by_observed.copy_(weights.detach())

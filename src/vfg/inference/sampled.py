@@ -16,7 +16,7 @@ from vfg.inference.answers import (
     TILE,
     ByName,
     GraphAnswer,
-    Picture,
+    TableAndStates,
     Target,
     sorted_quantiles,
 )
@@ -160,7 +160,7 @@ class SampledAnswer(GraphAnswer):
         first, second = self._collected(self._moments_of, ((), ()))
         return first, second
 
-    def _moments_of(self, tile: SampledTile) -> tuple[Picture, Picture]:
+    def _moments_of(self, tile: SampledTile) -> tuple[TableAndStates, TableAndStates]:
         """Means and deviations over the pool."""
         model, pool = self._model, tile.pool
         centres = [pool.average(state) for state in pool.states]
@@ -174,7 +174,9 @@ class SampledAnswer(GraphAnswer):
         table = model.scaling.undo(model.sections.join(means))
         wide = model.sections.join(deviations).double() * model.scaling.scale
         roots = [variance.sqrt() for variance in spreads]
-        return Picture(table, self._states(centres)), Picture(wide, self._states(roots))
+        return TableAndStates(table, self._states(centres)), TableAndStates(
+            wide, self._states(roots)
+        )
 
     def _leaf_moments(self, pool: Pool, block: int, variance: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation of a leaf block in the model's units, `(nodes, rows, columns)`."""
@@ -193,18 +195,20 @@ class SampledAnswer(GraphAnswer):
         (found,) = self._collected(lambda tile: (self._levels_of(tile, levels),), ((len(levels),),))
         return found
 
-    def _levels_of(self, tile: SampledTile, levels: Tensor) -> Picture:
+    def _levels_of(self, tile: SampledTile, levels: Tensor) -> TableAndStates:
         """Quantiles from draws; of Bernoulli leaves from their probability; NaN of codes."""
         drawn = self._draws_of(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         first, second = self._moments_of(tile)
         binary = (levels[:, None, None] > 1.0 - first.table).to(drawn.table)
         discrete = torch.where(second.table.isnan(), torch.nan, binary)
         table = torch.where(continuous_columns(self._model), drawn.table, discrete)
-        return Picture(table, drawn.states)
+        return TableAndStates(table, drawn.states)
 
-    def _draws_of(self, tile: SampledTile, count: int) -> Picture:
+    def _draws_of(self, tile: SampledTile, count: int) -> TableAndStates:
         states = tile.states(count)
-        return Picture(tile.data(states), self._states([state.movedim(1, 0) for state in states]))
+        return TableAndStates(
+            tile.data(states), self._states([state.movedim(1, 0) for state in states])
+        )
 
     def _sampled_tiles(self) -> Iterator[tuple[Tensor, Tensor, SampledTile]]:
         """Rows, their positions, and the padded tile in which they lie."""
@@ -231,7 +235,7 @@ class SampledAnswer(GraphAnswer):
 
     def _collected(
         self,
-        of: Callable[[SampledTile], tuple[Picture, ...]],
+        of: Callable[[SampledTile], tuple[TableAndStates, ...]],
         leading: tuple[tuple[int, ...], ...],
     ) -> list[ByName]:
         """The targets of all rows from pictures of every tile, evidence not yet put in place."""

@@ -42,7 +42,7 @@ class UnreadableError(ValueError):
 
 
 @contextmanager
-def blaming(source: str) -> Iterator[None]:
+def error_context(source: str) -> Iterator[None]:
     """Begin the messages of unreadable files with the name of the file."""
     try:
         yield

@@ -11,13 +11,13 @@ import torch
 
 from vfg.modelfile.container import (
     Contents,
-    blaming,
+    error_context,
     fields_of,
     packed,
     read_contents,
     read_tensors,
 )
-from vfg.modelfile.safe_build import built, rehearse
+from vfg.modelfile.safe_build import build_model, check_buildable
 from vfg.utils.files import write_atomically
 
 Device = torch.device | str | int
@@ -72,7 +72,7 @@ def load(path: FilePath, device: Device | None = None) -> Any:
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no model file {str(path)!r}")
-    with open(path, "rb") as stream, blaming(repr(str(path))):
+    with open(path, "rb") as stream, error_context(repr(str(path))):
         return _read(stream, os.fstat(stream.fileno()).st_size, device)
 
 
@@ -94,7 +94,7 @@ def dumps(model: Any) -> bytes:
     """
     model = getattr(model, "model_", model)  # what a scikit-learn estimator has fitted
     data = packed(fields_of(model), model.state_dict())
-    with blaming("this model cannot be saved: its file"):
+    with error_context("this model cannot be saved: its file"):
         _rehearsed_contents(io.BytesIO(data), len(data))
     return data
 
@@ -117,14 +117,14 @@ def loads(data: bytes, device: Device | None = None) -> Any:
         Traceback (most recent call last):
         ValueError: the data is empty; a model written by vfg.save was expected
     """
-    with blaming("the data"):
+    with error_context("the data"):
         return _read(io.BytesIO(data), len(data), device)
 
 
 def _rehearsed_contents(stream: BinaryIO, size: int) -> Contents:
     """Everything before the data, checked so far that a model of the data's size can be built."""
     contents = read_contents(stream, size)
-    rehearse(contents)
+    check_buildable(contents)
     return contents
 
 
@@ -133,7 +133,7 @@ def _read(stream: BinaryIO, size: int, device: Device | None) -> Any:
     tensors = read_tensors(stream, contents)
     fields = contents.fields
     with torch.device("cpu"):
-        model = built(fields).to(getattr(torch, fields["dtype"]))
+        model = build_model(fields).to(getattr(torch, fields["dtype"]))
     # Assigned, not copied: each tensor keeps the dtype that it was saved with.
     model.load_state_dict(tensors, strict=True, assign=True)
     return model.eval().to(torch.device("cpu" if device is None else device))

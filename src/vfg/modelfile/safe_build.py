@@ -17,7 +17,7 @@ LARGEST_TABLES = 2**28
 """How many numbers a model may hold besides its state, such as tables of coordinates."""
 
 
-def built(fields: Mapping[str, Any]) -> Storable:
+def build_model(fields: Mapping[str, Any]) -> Storable:
     """The model that the fields of a file describe, in any state."""
     try:
         return class_of(fields["kind"]).from_dict(fields["model"])
@@ -28,7 +28,7 @@ def built(fields: Mapping[str, Any]) -> Storable:
         raise UnreadableError(f"has a malformed configuration ({reason})") from error
 
 
-def rehearse(contents: Contents) -> None:
+def check_buildable(contents: Contents) -> None:
     """Refuse a file whose model is malformed, too large, or has other tensors than the file."""
     _check_state(_rehearsed(contents), contents.entries)
 
@@ -41,7 +41,7 @@ def _rehearsed(contents: Contents) -> dict[str, Tensor]:
         most_calls=contents.header_size // 8 + 1000,
     )
     with torch.device("meta"), rehearsal:
-        return built(contents.fields).state_dict()
+        return build_model(contents.fields).state_dict()
 
 
 def _check_sizes(description: Mapping[str, Any], numbers: int) -> None:

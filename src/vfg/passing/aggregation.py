@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Flow, Framed
+from vfg.flows import Flow, LinearStartFlow
 from vfg.flows.fast.matmul import times
 from vfg.utils.linalg import positive_solve
 
@@ -299,7 +299,7 @@ class FramedPrecision(nn.Module):
         flow: whose frame it is.
     """
 
-    def __init__(self, flow: Framed) -> None:
+    def __init__(self, flow: LinearStartFlow) -> None:
         super().__init__()
         edges, width, columns = flow.edges, flow.width, flow.columns
         self.leading = nn.Parameter(torch.eye(columns).repeat(edges, 1, 1))
@@ -326,6 +326,6 @@ def learned_precision(
     """The learned Λ of edges into nodes that carry `kind`; starts as the identity."""
     if kind == "none":
         return None
-    if kind == "matrix" and isinstance(flow, Framed):
+    if kind == "matrix" and isinstance(flow, LinearStartFlow):
         return FramedPrecision(flow)
     return (DiagonalPrecision if kind == "diagonal" else MatrixPrecision)(edges, width)

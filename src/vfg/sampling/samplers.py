@@ -21,7 +21,7 @@ from vfg.sampling.normals import (
 from vfg.sampling.specs import Sampled
 
 
-class Heard(NamedTuple):
+class Incoming(NamedTuple):
     """What the messages from below say about a block; all `(nodes, 1 or draws, rows, ...)`."""
 
     value: Tensor
@@ -106,7 +106,7 @@ class Sampler(nn.Module):
             raise RuntimeError("these nodes are roots and have a prior instead")
         return bounded(self.log_noise)
 
-    def move(self, heard: Heard) -> Move:
+    def move(self, heard: Incoming) -> Move:
         """What the network makes of the messages."""
         if self.network is None or self.weight is None or heard.apart is None:
             return Move()
@@ -118,7 +118,7 @@ class Sampler(nn.Module):
 
     def propose(
         self,
-        heard: Heard,
+        heard: Incoming,
         move: Move,
         default: Tensor,
         expected: Tensor | None,
@@ -142,7 +142,7 @@ class Sampler(nn.Module):
 
     def _around(
         self,
-        heard: Heard,
+        heard: Incoming,
         move: Move,
         expected: Tensor | None,
         above: Tensor | None,
@@ -162,7 +162,7 @@ class Sampler(nn.Module):
 
     def _informed(
         self,
-        heard: Heard,
+        heard: Incoming,
         move: Move,
         default: Tensor,
         expected: Tensor | None,

@@ -15,7 +15,7 @@ from vfg.passing.messages import EdgeGroup, MessagePassing
 from vfg.passing.schedule import Schedule
 from vfg.sampling.noise import Noise
 from vfg.sampling.normals import through_noise
-from vfg.sampling.samplers import Heard, Move, Proposal, Sampler
+from vfg.sampling.samplers import Incoming, Move, Proposal, Sampler
 from vfg.sampling.specs import Sampled
 
 
@@ -116,7 +116,7 @@ class _Walk:
         self.leaves, self.rows, self.noise = leaves, some.shape[1], noise
         self.roots = {index: prior.mean(labels) for index, prior in priors.items()}
         self.some = some
-        self.heard: dict[int, Heard] = {}
+        self.heard: dict[int, Incoming] = {}
         self.moves: dict[int, Move] = {}
         self.numbers: dict[int, Tensor] = {}
         self.proposals: dict[int, Proposal] = {}
@@ -172,7 +172,7 @@ class _Walk:
         filled = state.value  # a node that knows its precision has leaned on its default already
         if state.precision is None:
             filled = torch.where(state.observed, filled, self._widened(self._default(index), batch))
-        self.heard[index] = Heard(
+        self.heard[index] = Incoming(
             self._unfolded(filled),
             self._unfolded(state.observed),
             self._unfolded(total[-1]),

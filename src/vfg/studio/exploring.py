@@ -151,8 +151,8 @@ def _table_traversal(
     if model.linear is None:
         raise ValueError("no column of this table tells anything, so there is nothing to move")
     row = read_evidence(model, given)
-    if model.bent:
-        first = model.bent[0]
+    if model.member_models:
+        first = model.member_models[0]
         table = first.traverse(row.values, node, coordinate, moved, observed=row.observed)[0]
     else:
         seen = {"observed": row.observed}

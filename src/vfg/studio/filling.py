@@ -128,7 +128,7 @@ def read_file(model: OpenModel, path: Path, name: str) -> Table:
     ]
     known = {names[place] for place in places}
     others = [column for column in names if column not in known]
-    whole = source.leaving([*others, *texts]).read()
+    whole = source.with_text_columns([*others, *texts]).read()
     if not whole.num_rows:
         raise ValueError(f"{name!r} has no rows; choose a table with a header and rows")
     for column in texts if ending in (".csv", ".tsv", ".txt") else ():

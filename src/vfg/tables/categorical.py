@@ -24,14 +24,14 @@ NEARBY = 0.5
 """The deviation of errors that is taken for granted for many categories, if none is given."""
 
 
-def members(column: Column, categories: Sequence[Any]) -> Array:
+def category_indices(column: Column, categories: Sequence[Any]) -> Array:
     """The place of every cell among the categories, -1 for a missing or unknown one.
 
     Cells and categories that compare equal are the same, so the integer 1 is found as 1.0 too.
 
     Example:
         >>> cells = np.array(["b", "a", "c"], dtype=object)
-        >>> members(Column("x", "text", cells, np.zeros(3, dtype=bool)), ("a", "b"))
+        >>> category_indices(Column("x", "text", cells, np.zeros(3, dtype=bool)), ("a", "b"))
         array([ 1,  0, -1])
     """
     values = column.values
@@ -76,7 +76,7 @@ def _check_lengths(categories: Sequence[Any], counts: Array, points: Array) -> N
 
 
 @dataclass(frozen=True, eq=False)
-class Codes(ColumnEncoding):
+class CategoricalEncoding(ColumnEncoding):
     """A column of categories as code points.
 
     Two categories are one dimension, up to nine the corners of a simplex, more of them points in
@@ -103,7 +103,7 @@ class Codes(ColumnEncoding):
         _check_lengths(self.categories, self.counts, self.points)
 
     @classmethod
-    def fit(cls, categories: tuple[Any, ...], counts: Array) -> Codes:
+    def fit(cls, categories: tuple[Any, ...], counts: Array) -> CategoricalEncoding:
         """The code points of few categories; many are left open, without any dimension."""
         many = len(categories) > MOST_SIMPLEX
         if len(categories) > 1 and not many:
@@ -134,7 +134,7 @@ class Codes(ColumnEncoding):
         return len(self.counts) > MOST_SIMPLEX and int(self.counts.max()) == 1
 
     def encode(self, column: Column) -> tuple[Array, Mask]:
-        found = members(column, self.categories)
+        found = category_indices(column, self.categories)
         if self.distinct:
             found = np.full_like(found, -1)
         return placed(self.points, found)
@@ -202,12 +202,14 @@ class Codes(ColumnEncoding):
         return {"counts": self.counts, "points": self.points}
 
     @classmethod
-    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> Codes:
+    def from_dict(
+        cls, description: dict[str, Any], arrays: dict[str, Array]
+    ) -> CategoricalEncoding:
         return cls(tuple(description["categories"]), arrays["counts"], arrays["points"])
 
 
 @dataclass(frozen=True, eq=False)
-class Levels(ColumnEncoding):
+class OrdinalEncoding(ColumnEncoding):
     """A column of ordered categories as normal scores, one dimension.
 
     A level's score is the Normal quantile in the middle of its share of the cumulative frequencies,
@@ -232,7 +234,7 @@ class Levels(ColumnEncoding):
         _check_lengths(self.categories, self.counts, self.scores)
 
     @classmethod
-    def fit(cls, categories: tuple[Any, ...], counts: Array) -> Levels:
+    def fit(cls, categories: tuple[Any, ...], counts: Array) -> OrdinalEncoding:
         """The scores of levels that were seen so often."""
         return cls(categories, counts, normal_scores(counts))
 
@@ -245,7 +247,7 @@ class Levels(ColumnEncoding):
         return int((self.counts > 0).sum()) == 1
 
     def encode(self, column: Column) -> tuple[Array, Mask]:
-        found = members(column, self.categories)
+        found = category_indices(column, self.categories)
         if self.empty:
             found = np.full_like(found, -1)
         points = np.zeros_like(self.scores) if self.constant else self.scores
@@ -284,7 +286,7 @@ class Levels(ColumnEncoding):
         return {"counts": self.counts, "scores": self.scores}
 
     @classmethod
-    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> Levels:
+    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> OrdinalEncoding:
         return cls(tuple(description["categories"]), arrays["counts"], arrays["scores"])
 
 

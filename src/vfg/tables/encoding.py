@@ -9,26 +9,29 @@ from typing import Any, TypeGuard
 import numpy as np
 import torch
 
-from vfg.tables.categorical import Codes, Levels, members
+from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, category_indices
 from vfg.tables.category_points import joint_codes
 from vfg.tables.cells import Array, Column, Label, Mask, as_objects, is_absent
 from vfg.tables.columns import ColumnEncoding
 from vfg.tables.frames import Table, listed, open_table
-from vfg.tables.numeric import Scale
+from vfg.tables.numeric import NumericEncoding
 from vfg.tables.schema import Schema
 from vfg.tables.specs import Boolean, Categorical, ColumnSpec, Continuous, Date, Integer, Ordinal
 from vfg.utils.specs import check_choice
 
-RESTORE: dict[str, Any] = {kind.name: kind.from_dict for kind in (Scale, Codes, Levels)}
+RESTORE: dict[str, Any] = {
+    kind.name: kind.from_dict for kind in (NumericEncoding, CategoricalEncoding, OrdinalEncoding)
+}
 
 
 class Encoding:
     """The translation of a table's columns to standardised real numbers, fitted to a table.
 
-    Every column becomes a section of one to eight columns: numbers and dates one (`Scale`), ordinal
-    columns one (`Levels`), booleans and categories as many as their code points need (`Codes`). The
-    encoded values of the fitted table have mean 0 and variance 1, and code points are uncorrelated
-    within their section. Made by `Encoding.fit`, or restored by `Encoding.from_dict`.
+    Every column becomes a section of one to eight columns: numbers and dates one
+    (`NumericEncoding`), ordinal columns one (`OrdinalEncoding`), booleans and categories as many as
+    their code points need (`CategoricalEncoding`). The encoded values of the fitted table have mean
+    0 and variance 1, and code points are uncorrelated within their section. Made by `Encoding.fit`,
+    or restored by `Encoding.from_dict`.
 
     Args:
         schema: the kind of every column.
@@ -300,15 +303,15 @@ def _labelled(columns: list[Column], schema: Schema) -> list[Column]:
 
 def _fitted(spec: ColumnSpec, column: Column, margin: float | None) -> ColumnEncoding:
     if isinstance(spec, Continuous | Integer | Date):
-        return Scale.fit(spec, column, margin)
+        return NumericEncoding.fit(spec, column, margin)
     categories = _categories_of(spec)
-    found = members(column, categories)
+    found = category_indices(column, categories)
     _check_known(column, found, categories)
     counts = np.bincount(found[found >= 0], minlength=len(categories))
     if isinstance(spec, Ordinal):
-        return Levels.fit(categories, counts)
+        return OrdinalEncoding.fit(categories, counts)
     seen = np.flatnonzero(counts)
-    return Codes.fit(tuple(categories[place] for place in seen), counts[seen])
+    return CategoricalEncoding.fit(tuple(categories[place] for place in seen), counts[seen])
 
 
 def _categories_of(spec: ColumnSpec) -> tuple[Any, ...]:
@@ -334,7 +337,7 @@ def _with_joint_codes(
     many = {place: part for place, part in enumerate(parts) if _is_open(part)}
     if not many:
         return list(parts)
-    found = [members(columns[place], part.categories) for place, part in many.items()]
+    found = [category_indices(columns[place], part.categories) for place, part in many.items()]
     others = [part.encode(c) for part, c in zip(parts, columns, strict=True) if not _is_open(part)]
     points = joint_codes(found, [part.counts for part in many.values()], others)
     drawn = dict(zip(many, points, strict=True))
@@ -344,5 +347,5 @@ def _with_joint_codes(
     ]
 
 
-def _is_open(part: ColumnEncoding) -> TypeGuard[Codes]:
-    return isinstance(part, Codes) and part.open
+def _is_open(part: ColumnEncoding) -> TypeGuard[CategoricalEncoding]:
+    return isinstance(part, CategoricalEncoding) and part.open

@@ -13,7 +13,7 @@ SHARE = 0.5
 """How far a column goes from its own values, 0, to its normal scores, 1."""
 
 
-class Ranks(nn.Module):
+class NormalScores(nn.Module):
     r"""Piecewise linear maps $x \mapsto (1 - a) x + a \Phi^{-1}(F(x))$, one per column.
 
     F is the distribution of a column's known cells. Beyond them slopes are 1.
@@ -26,7 +26,7 @@ class Ranks(nn.Module):
         >>> ranks = Ranks.of(values, torch.ones(3, 1, dtype=torch.bool), torch.tensor([1.0]))
         >>> [round(score, 2) for score in ranks(values)[:, 0].tolist()]
         [-0.97, 0.0, 0.97]
-        >>> ranks.back(ranks(values))[:, 0].tolist()
+        >>> ranks.inverse(ranks(values))[:, 0].tolist()
         [1.0, 2.0, 100.0]
     """
 
@@ -40,7 +40,7 @@ class Ranks(nn.Module):
         self.register_buffer("scores", line.clone())
 
     @classmethod
-    def of(cls, values: Tensor, observed: Tensor, shares: Tensor) -> Ranks:
+    def of(cls, values: Tensor, observed: Tensor, shares: Tensor) -> NormalScores:
         """Maps by the known cells of a matrix.
 
         Args:
@@ -59,12 +59,12 @@ class Ranks(nn.Module):
         """Scores of values `(rows, columns)`."""
         return _interpolated(values, self.knots, self.scores)
 
-    def back(self, scores: Tensor) -> Tensor:
+    def inverse(self, scores: Tensor) -> Tensor:
         """Values of scores `(..., columns)`."""
         flat = scores.reshape(-1, scores.shape[-1])
         return _interpolated(flat, self.scores, self.knots).view(scores.shape)
 
-    def back_at(self, scores: Tensor, columns: Tensor) -> Tensor:
+    def inverse_at(self, scores: Tensor, columns: Tensor) -> Tensor:
         """Values of scores, each of a column of its own.
 
         Args:

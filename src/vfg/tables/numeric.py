@@ -21,7 +21,7 @@ STEPS = ("D", "h", "m", "s", "ms", "us", "ns")
 
 
 @dataclass(frozen=True)
-class Clock:
+class TimeUnit:
     """Moments or durations as whole numbers of ticks since an origin.
 
     Args:
@@ -38,7 +38,7 @@ class Clock:
     step: int
 
     @classmethod
-    def read(cls, moments: Array) -> Clock:
+    def read(cls, moments: Array) -> TimeUnit:
         """The clock of a column's observed cells, with its origin near their mean."""
         unit, _ = np.datetime_data(moments.dtype)
         kind = moments.dtype.kind
@@ -74,7 +74,7 @@ def _resolution(ticks: Array, unit: str) -> int:
 
 
 @dataclass(frozen=True)
-class Scale(ColumnEncoding):
+class NumericEncoding(ColumnEncoding):
     """A column of numbers or dates, standardised by the mean and deviation of its observed cells.
 
     The map is affine, z = (x − centre) / deviation. A model sees evidence beyond ten deviations, or
@@ -108,13 +108,13 @@ class Scale(ColumnEncoding):
     ceiling: float | None = None
     empty: bool = False
     whole: bool = False
-    clock: Clock | None = None
+    clock: TimeUnit | None = None
     furthest: float = FURTHEST
 
     @classmethod
     def fit(
         cls, spec: Continuous | Integer | Date, column: Column, margin: float | None = None
-    ) -> Scale:
+    ) -> NumericEncoding:
         """Standardise a column.
 
         Args:
@@ -123,7 +123,7 @@ class Scale(ColumnEncoding):
             margin: how far beyond the observed cells filled ones may lie, as a share of the
                 observed range; None for any distance.
         """
-        clock = Clock.read(column.observed) if column.values.dtype.kind in "Mm" else None
+        clock = TimeUnit.read(column.observed) if column.values.dtype.kind in "Mm" else None
         numbers = _numbers(column, clock)[~column.missing]
         if not len(numbers):
             return cls(empty=True, whole=isinstance(spec, Integer), clock=clock)
@@ -188,13 +188,13 @@ class Scale(ColumnEncoding):
         return {"name": self.name, **asdict(self)}
 
     @classmethod
-    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> Scale:
+    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> NumericEncoding:
         fields = {key: value for key, value in description.items() if key != "name"}
         clock = fields.pop("clock")
-        return cls(**fields, clock=None if clock is None else Clock(**clock))
+        return cls(**fields, clock=None if clock is None else TimeUnit(**clock))
 
 
-def _numbers(column: Column, clock: Clock | None) -> Array:
+def _numbers(column: Column, clock: TimeUnit | None) -> Array:
     """The cells as float64, anything where they are missing."""
     kind = column.values.dtype.kind
     if clock is not None and kind in "Mm":
@@ -236,7 +236,7 @@ def _without_outliers(numbers: Array) -> Array:
 
 
 def _bounds(
-    spec: Continuous | Integer | Date, clock: Clock | None
+    spec: Continuous | Integer | Date, clock: TimeUnit | None
 ) -> tuple[float | None, float | None]:
     if not isinstance(spec, Date):
         return spec.bounds

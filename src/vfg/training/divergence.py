@@ -22,7 +22,7 @@ LEAST = 0.1
 """and the nats per cell."""
 
 
-class UsualNorm:
+class RunningNorm:
     """How long gradients usually are: a running mean, in which no gradient counts too much.
 
     A gradient that is clipped at a fixed norm is still remembered for long by an optimiser whose
@@ -32,7 +32,7 @@ class UsualNorm:
         device: of the gradients.
 
     Example:
-        >>> usual = UsualNorm(torch.device("cpu"))
+        >>> usual = RunningNorm(torch.device("cpu"))
         >>> [round(usual.factor(torch.tensor(norm)).item(), 3) for norm in (1.0, 1.5, 100.0)]
         [1.0, 1.0, 0.02]
     """

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vfg.inference import fit_spread
+from vfg.inference import fit_calibration
 from vfg.inputs import ArrayLike, as_cells, as_labels, scaled
 from vfg.model import VFG
 from vfg.training.checkpoint import Checkpoint, fingerprint
@@ -123,7 +123,7 @@ def fit(
         history = run.train(shown)
         model.eval()
         if model.sampling is None:  # draws of sampled states spread by themselves
-            fit_spread(
+            fit_calibration(
                 model, data.cells, run.data.seen, run.held, labels=data.labels, seed=settings.seed
             )
     return history

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Conditioner
-from vfg.training.divergence import UsualNorm
+from vfg.training.divergence import RunningNorm
 
 USUAL = "usual norm"
 """What the usual norm is called in a copy of the memory, where all else has a slash."""
@@ -38,7 +38,7 @@ class AdamW:
             {"params": other, "weight_decay": 0.0},
         ]
         device = next(iter(self.named.values())).device
-        self.usual = UsualNorm(device)
+        self.usual = RunningNorm(device)
         # On a GPU the rate lies on the device, where a recorded step reads it.
         self._tensor = torch.tensor(rate, device=device) if device.type == "cuda" else None
         self._rate = rate

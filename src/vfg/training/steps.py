@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Flow
-from vfg.flows.base import for_a_while, of_kind
+from vfg.flows.base import of_kind, temporarily_set
 from vfg.flows.fast.precision import Rounding
 from vfg.model import VFG
 from vfg.passing.aggregation import FramedPrecision
@@ -132,8 +132,8 @@ class Steps:
 
     def _step(self, masked: bool, layer: int) -> None:
         with (
-            for_a_while(self.networks, "precision", self.settings.precision),
-            for_a_while(self.flows, "memory", self.settings.memory),
+            temporarily_set(self.networks, "precision", self.settings.precision),
+            temporarily_set(self.flows, "memory", self.settings.memory),
         ):
             self._learn(masked, layer)
 

@@ -1,1 +1,1 @@
-"""What all rooms use: specs that travel as JSON, files, extras, small linear algebra, cached modules."""
+"""What all rooms use: specs as JSON, files, extras, small linear algebra, cached modules."""

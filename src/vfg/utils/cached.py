@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Self
 from torch import nn
 
 
-class Forgetful(nn.Module):
+class CachedModule(nn.Module):
     """A module with cached properties that follow from its parameters and buffers.
 
     Example:
         >>> import torch
         >>> from functools import cached_property
-        >>> class Square(Forgetful):
-        ...     follows = ("area",)
+        >>> class Square(CachedModule):
+        ...     cached = ("area",)
         ...
         ...     def __init__(self):
         ...         super().__init__()
@@ -28,12 +28,12 @@ class Forgetful(nn.Module):
         (torch.float32, torch.float64)
     """
 
-    follows: ClassVar[tuple[str, ...]] = ()
+    cached: ClassVar[tuple[str, ...]] = ()
     """Names of the properties."""
 
     def forget(self) -> None:
         """Forget whatever follows from the state."""
-        for name in self.follows:
+        for name in self.cached:
             self.__dict__.pop(name, None)
 
     # Both are called for every module of a tree, whichever of them is moved or loaded.

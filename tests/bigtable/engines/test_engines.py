@@ -12,7 +12,7 @@ from bigtable.tables_on_disk import linear_model, mixed, numbers, one_batch
 
 import vfg
 from vfg.bigtable import Filling, filled_batch, write_table
-from vfg.bigtable.engines import Work, engine_named
+from vfg.bigtable.engines import FillTask, engine_named
 from vfg.bigtable.engines.base import batch_from_bytes, batch_to_bytes, one_thread
 from vfg.bigtable.engines.local import Local
 
@@ -21,7 +21,7 @@ JOB = Path(__file__).parent.parent / "faults" / "job.py"
 
 @pytest.fixture(scope="module")
 def work():
-    return Work(linear_model(numbers(100)), Filling(flag=True))
+    return FillTask(linear_model(numbers(100)), Filling(flag=True))
 
 
 def parts_of(table, rows):
@@ -47,7 +47,7 @@ def test_one_process_fills_parts_in_order_as_they_are_asked_for(work):
 
 def test_work_survives_a_journey_as_bytes(work):
     part = parts_of(numbers(30, seed=2), 30)[0]
-    assert Work.from_bytes(*work.to_bytes())(part).equals(work(part))
+    assert FillTask.from_bytes(*work.to_bytes())(part).equals(work(part))
 
 
 def test_batches_survive_a_journey_as_bytes():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vfg.flows import Coupling, LULinear
-from vfg.flows.fast.chains import through
+from vfg.flows.fast.chains import apply_flows
 from vfg.flows.fast.dropout import drop, dropout_factor, random_bytes
 from vfg.flows.fast.tiles import TILE, tiles
 
@@ -54,7 +54,7 @@ def test_results_and_derivatives_are_those_of_the_couplings_one_by_one(
     weight = data(width=width, seed=2), data(width=1, seed=3)[..., 0]
     parameters = [p for flow in flows for p in flow.parameters()]
     found = []
-    for function in (one_by_one, through):
+    for function in (one_by_one, apply_flows):
         y, log_det = function(flows, x, inverse=inverse)
         loss = (y * weight[0]).sum() + (log_det * weight[1]).sum()
         found.append((y, log_det, *torch.autograd.grad(loss, [x, *parameters])))
@@ -70,7 +70,7 @@ def test_tiles_of_edges_and_rows_change_nothing(inverse, monkeypatch):
     for most in (512, 8):
         monkeypatch.setattr("vfg.flows.fast.tiles.ROWS", most)
         monkeypatch.setattr("vfg.flows.fast.tiles.TILE", most * 6 * 2 // torch.get_num_threads())
-        y, log_det = through(flows, x, inverse=inverse)
+        y, log_det = apply_flows(flows, x, inverse=inverse)
         loss = y.sin().sum() + log_det.square().sum()
         found.append((y, log_det, *torch.autograd.grad(loss, [x, *parameters])))
     for expected, got in zip(*found, strict=True):
@@ -86,7 +86,7 @@ def test_hidden_layers_may_be_kept_or_computed_again(activation, dropout, monkey
     for keeps in (False, True):
         monkeypatch.setattr("vfg.flows.fast.chains.has_room", lambda *_, keeps=keeps: keeps)
         torch.manual_seed(0)
-        y, log_det = through(flows, x, inverse=False)
+        y, log_det = apply_flows(flows, x, inverse=False)
         found.append(torch.autograd.grad(y.sin().sum() + log_det.sum(), [x, *parameters]))
     assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
 
@@ -124,7 +124,7 @@ def test_derivatives_with_dropout_are_those_of_the_function_with_the_same_noise(
 
     def function(x, *parameters):
         torch.manual_seed(3)
-        return through(flows, x, inverse=inverse)
+        return apply_flows(flows, x, inverse=inverse)
 
     assert torch.autograd.gradcheck(function, (x, *parameters), fast_mode=True)
 
@@ -135,17 +135,17 @@ def test_dropout_is_for_training_and_keeps_the_mean():
     x = data(edges=2, rows=1).expand(-1, 40_000, -1).contiguous()
     torch.manual_seed(0)
     with torch.no_grad():
-        dropped = through(flows, x, inverse=False)[0].mean(1)
+        dropped = apply_flows(flows, x, inverse=False)[0].mean(1)
         flows[0].eval()
-        kept = through(flows, x, inverse=False)[0].mean(1)
+        kept = apply_flows(flows, x, inverse=False)[0].mean(1)
     torch.testing.assert_close(dropped, kept, rtol=0.02, atol=0.02)
 
 
 def test_second_derivatives_go_layer_by_layer():
     flows, x = couplings(edges=1, width=3, blocks=2), data(1, 2, 3).requires_grad_()
-    assert torch.autograd.gradgradcheck(lambda x: through(flows, x, inverse=False), (x,))
+    assert torch.autograd.gradgradcheck(lambda x: apply_flows(flows, x, inverse=False), (x,))
     dropping = couplings(edges=1, width=3, blocks=2, dropout=0.5)
-    y, _ = through(dropping, x, inverse=False)
+    y, _ = apply_flows(dropping, x, inverse=False)
     with pytest.raises(RuntimeError, match="only once"):
         torch.autograd.grad(y.sum(), x, create_graph=True)
 
@@ -154,7 +154,7 @@ def test_frozen_parameters_and_unused_outputs_are_fine():
     flows, x = couplings(), data().requires_grad_()
     for flow in flows[:2]:
         flow.requires_grad_(False)
-    _, log_det = through(flows, x, inverse=False)
+    _, log_det = apply_flows(flows, x, inverse=False)
     log_det.sum().backward()
     assert x.grad is not None
     assert all(p.grad is None for flow in flows[:2] for p in flow.parameters())
@@ -166,9 +166,9 @@ def test_bits_are_the_same_with_and_without_gradients_and_for_expanded_states():
     flows, x = couplings(dtype=torch.float32), data(edges=1).float()
     wide = x.expand(3, -1, -1)
     with torch.no_grad():
-        without = through(flows, wide, inverse=False)[0]
-    assert torch.equal(without, through(flows, wide, inverse=False)[0].detach())
-    assert torch.equal(without, through(flows, wide.contiguous(), inverse=False)[0].detach())
+        without = apply_flows(flows, wide, inverse=False)[0]
+    assert torch.equal(without, apply_flows(flows, wide, inverse=False)[0].detach())
+    assert torch.equal(without, apply_flows(flows, wide.contiguous(), inverse=False)[0].detach())
 
 
 def test_other_flows_in_between_are_passed_one_by_one():
@@ -176,7 +176,7 @@ def test_other_flows_in_between_are_passed_one_by_one():
     mixed = [*flows[:2], LULinear(3, 5).double(), *flows[2:]]
     for inverse in (False, True):
         for expected, got in zip(
-            one_by_one(mixed, x, inverse), through(mixed, x, inverse=inverse), strict=True
+            one_by_one(mixed, x, inverse), apply_flows(mixed, x, inverse=inverse), strict=True
         ):
             torch.testing.assert_close(got, expected)
 
@@ -184,8 +184,8 @@ def test_other_flows_in_between_are_passed_one_by_one():
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_forward_mode_and_function_transforms_still_work():
     flows, x = couplings(edges=1, width=3), data(1, 2, 3)
-    _, tangent = torch.func.jvp(lambda x: through(flows, x, inverse=False)[0], (x,), (x,))
-    jacobian = torch.func.jacrev(lambda x: through(flows, x, inverse=False)[0])(x)
+    _, tangent = torch.func.jvp(lambda x: apply_flows(flows, x, inverse=False)[0], (x,), (x,))
+    jacobian = torch.func.jacrev(lambda x: apply_flows(flows, x, inverse=False)[0])(x)
     torch.testing.assert_close(tangent, torch.einsum("abcdef,def->abc", jacobian, x))
 
 

@@ -22,7 +22,7 @@ ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
-class Work:
+class FillTask:
     """What is to be done with every part of a table.
 
     Args:
@@ -49,7 +49,7 @@ class Work:
         return dumps(self.model), self.filling.to_dict()
 
     @classmethod
-    def from_bytes(cls, model: bytes, filling: dict[str, Any]) -> Work:
+    def from_bytes(cls, model: bytes, filling: dict[str, Any]) -> FillTask:
         """The inverse of `to_bytes`."""
         from vfg.bigtable.fill_batch import Filling
 
@@ -63,7 +63,7 @@ class Engine(Protocol):
     however many parts there are.
     """
 
-    def run(self, work: Work, parts: Iterable[Part]) -> Iterator[Any]:
+    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
         """The filled record batches of the parts, in their order.
 
         Args:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from vfg.bigtable.engines.base import Part, Work, batch_from_bytes, batch_to_bytes
+from vfg.bigtable.engines.base import FillTask, Part, batch_from_bytes, batch_to_bytes
 from vfg.imputation.checks import check_count
 
 AHEAD = 2
@@ -37,7 +37,7 @@ class Local:
     def __post_init__(self) -> None:
         check_count("processes", self.processes)
 
-    def run(self, work: Work, parts: Iterable[Part]) -> Iterator[Any]:
+    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
         """The filled record batches of the parts, in their order.
 
         Args:
@@ -49,7 +49,7 @@ class Local:
         """
         return map(work, parts) if self.processes == 1 else self._spread(work, parts)
 
-    def _spread(self, work: Work, parts: Iterable[Part]) -> Iterator[Any]:
+    def _spread(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
         # Processes that are forked would share the locks and files of this one.
         pool = ProcessPoolExecutor(
             self.processes,
@@ -74,7 +74,7 @@ class Local:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-_work: Work | None = None
+_work: FillTask | None = None
 """In a worker process: what to do with every part."""
 
 
@@ -84,7 +84,7 @@ def _begin(model: bytes, filling: dict[str, Any]) -> None:
     # An interrupt goes to all processes of a terminal; the first one tells the others to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _work = Work.from_bytes(model, filling)
+    _work = FillTask.from_bytes(model, filling)
 
 
 def _end_with_parent() -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from vfg.bigtable.engines.base import Part, Work, batch_from_bytes, batch_to_bytes
+from vfg.bigtable.engines.base import FillTask, Part, batch_from_bytes, batch_to_bytes
 from vfg.imputation.checks import check_count
 from vfg.utils.extras import needs
 
@@ -45,7 +45,7 @@ class Ray:
     def __post_init__(self) -> None:
         check_count("processes", self.processes)
 
-    def run(self, work: Work, parts: Iterable[Part]) -> Iterator[Any]:
+    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
         """The filled record batches of the parts, in their order.
 
         Args:
@@ -111,7 +111,7 @@ class Filler:
     """What an actor does: it reads the model once and fills parts."""
 
     def __init__(self) -> None:
-        self.work: Work | None = None
+        self.work: FillTask | None = None
 
     def fill(self, held: list[Any], first_row: int, batch: bytes) -> bytes:
         """The filled batch of a part.
@@ -124,7 +124,7 @@ class Filler:
         if self.work is None:
             import ray
 
-            self.work = Work.from_bytes(*ray.get(held[0]))
+            self.work = FillTask.from_bytes(*ray.get(held[0]))
         return batch_to_bytes(self.work((first_row, batch_from_bytes(batch))))
 
 

@@ -1,1 +1,1 @@
-"""Speed work behind the flows: fused chains, tiles, memory, kernels. Nothing outside of `vfg.flows` imports it."""
+"""Speed work behind the flows: chains, tiles, memory, kernels; only `vfg.flows` imports it."""

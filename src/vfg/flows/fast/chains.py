@@ -20,13 +20,13 @@ from vfg.flows.base import Flow
 from vfg.flows.conditioners import StackedLinear
 from vfg.flows.couplings import AffineCoupling, coupling_split
 from vfg.flows.fast.dropout import dropout_factor, random_bytes
-from vfg.flows.fast.memory import differentiable, is_ordinary, sparing
+from vfg.flows.fast.memory import checkpointed, differentiable, is_ordinary
 from vfg.flows.fast.precision import rounded, tensor_cores
 from vfg.flows.fast.tiles import (
     Block,
     Moves,
     Noise,
-    Room,
+    Workspace,
     has_room,
     move,
     move_back,
@@ -38,7 +38,7 @@ LEAST = 1 << 15
 """Smaller hidden layers stay in a CPU's cache by themselves, and tiles would only take time."""
 
 
-def through(
+def apply_flows(
     flows: Sequence[Flow], x: Tensor, *, inverse: bool, memory: str = "store"
 ) -> tuple[Tensor, Tensor]:
     """One flow after the other, affine couplings in a row as one function.
@@ -59,7 +59,7 @@ def through(
             couplings = [flow for flow in members if isinstance(flow, AffineCoupling)]
             x, term = _chained(couplings, x, inverse, memory)
         else:
-            x, term = sparing(list(members), x, memory, inverse=inverse)
+            x, term = checkpointed(list(members), x, memory, inverse=inverse)
         log_det = term if log_det is None else log_det + term
     if log_det is None:
         raise ValueError("there is no flow to go through")
@@ -147,7 +147,7 @@ class _Chain(torch.autograd.Function):
     def forward(ctx: Any, call: _Call, x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         blocks = [_arranged(flow) for flow in call.flows]
         y, log_det = x.new_empty(x.shape), x.new_empty(x.shape[:2])
-        moves, room = [], Room(reused=not call.keeps)
+        moves, room = [], Workspace(reused=not call.keeps)
         with tensor_cores(call.precision, x.device):
             for edges, rows in _tiles(call.flows[0], x):
                 part, logarithm, steps = _forwards(call, blocks, x[edges, rows], edges, rows, room)
@@ -167,7 +167,7 @@ class _Chain(torch.autograd.Function):
             return None, *_derived_again(ctx.call, x, parameters, gradients)
         gradient = torch.zeros_like(x) if gradients[0] is None else gradients[0]
         found = [block.zeros() for block in ctx.blocks]
-        back, room = x.new_empty(x.shape), Room(reused=True)
+        back, room = x.new_empty(x.shape), Workspace(reused=True)
         with tensor_cores(ctx.call.precision, x.device):
             for (edges, rows), steps in zip(_tiles(ctx.call.flows[0], x), ctx.moves, strict=True):
                 logarithm = None if gradients[1] is None else gradients[1][edges, rows]
@@ -186,7 +186,7 @@ class _Chain(torch.autograd.Function):
 
 
 def _forwards(
-    call: _Call, blocks: list[Block], x: Tensor, edges: slice, rows: slice, room: Room
+    call: _Call, blocks: list[Block], x: Tensor, edges: slice, rows: slice, room: Workspace
 ) -> tuple[Tensor, Tensor, list[Moves]]:
     """The result of a tile, its log-determinant, and what the derivative needs."""
     steps: list[Moves] = []
@@ -211,7 +211,7 @@ def _backwards(
     blocks: list[Block],
     found: list[Block],
     steps: Iterator[Moves],
-    room: Room,
+    room: Workspace,
     gradient: Tensor,
     logarithm: Tensor | None,
 ) -> Tensor:
@@ -234,7 +234,7 @@ def _backwards(
 
 
 def _undoing(
-    call: _Call, blocks: list[Block], y: Tensor, edges: slice, rows: slice, room: Room
+    call: _Call, blocks: list[Block], y: Tensor, edges: slice, rows: slice, room: Workspace
 ) -> Iterator[Moves]:
     """What the derivative of every coupling of a tile needs, found on the way back from `y`."""
     flows, state = call.flows, with_one(y)

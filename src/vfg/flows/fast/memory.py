@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vfg.flows.base import Flow, for_a_while, of_kind
+from vfg.flows.base import Flow, of_kind, temporarily_set
 from vfg.flows.conditioners import Conditioner
 
 MEMORIES = ("store", "recompute", "invert")
@@ -44,7 +44,7 @@ def keeping(model: nn.Module, memory: str) -> Iterator[None]:
         ...     flow(torch.ones(3, 5, 4))[0].sum().backward()
     """
     check_memory(memory)
-    with for_a_while(of_kind(model, Flow), "memory", memory):
+    with temporarily_set(of_kind(model, Flow), "memory", memory):
         yield
 
 
@@ -73,7 +73,7 @@ def one_by_one(flows: Sequence[Flow], x: Tensor, *, inverse: bool) -> tuple[Tens
     return x, log_det
 
 
-def sparing(
+def checkpointed(
     flows: Sequence[Flow], x: Tensor, memory: str, *, inverse: bool
 ) -> tuple[Tensor, Tensor]:
     """The same, keeping no more than `memory` says."""

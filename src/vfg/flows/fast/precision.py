@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vfg.flows.base import for_a_while, of_kind
+from vfg.flows.base import of_kind, temporarily_set
 
 PRECISIONS = ("float32", "tf32", "bf16")
 """The model's own dtype, whichever it is; on GPUs with 10 bits of mantissa; hidden layers of 7."""
@@ -49,7 +49,7 @@ def conditioners_in(model: nn.Module, precision: str) -> Iterator[None]:
         torch.float32
     """
     check_precision(precision)
-    with for_a_while(of_kind(model, Rounding), "precision", precision):
+    with temporarily_set(of_kind(model, Rounding), "precision", precision):
         yield
 
 

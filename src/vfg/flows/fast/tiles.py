@@ -29,7 +29,7 @@ ROOM = 1 / 16
 """The share of a GPU's memory that the hidden layers of one flow may take."""
 
 
-class Room:
+class Workspace:
     """Memory for the large tensors of a tile, used again by the next one.
 
     Taking it from the system anew for every tile would take longer than filling it.
@@ -160,7 +160,7 @@ def move(
     block: Block,
     noise: Noise,
     bound: float,
-    room: Room,
+    room: Workspace,
     *,
     inverse: bool,
     keeps: bool,
@@ -192,7 +192,7 @@ def move_back(
     block: Block,
     found: Block,
     bound: float,
-    room: Room,
+    room: Workspace,
     *,
     inverse: bool,
 ) -> Tensor:
@@ -240,7 +240,7 @@ def _fused(kept: Tensor, block: Block, noise: Noise) -> fused.Layers | None:
     return layers if fused.fits(kept, layers, block.activation) else None
 
 
-def _hidden(kept: Tensor, block: Block, noise: Noise, room: Room) -> list[Hidden]:
+def _hidden(kept: Tensor, block: Block, noise: Noise, room: Workspace) -> list[Hidden]:
     """The hidden layers, from the first to the last."""
     edges, _, rows = kept.shape
     out = room.take("hidden 0", (edges, rows, block.first.shape[-1]), block.first)
@@ -253,20 +253,25 @@ def _hidden(kept: Tensor, block: Block, noise: Noise, room: Room) -> list[Hidden
     return found
 
 
-def _activated(x: Tensor, activation: str, noise: Noise, number: int, room: Room) -> Hidden:
+def _activated(x: Tensor, activation: str, noise: Noise, number: int, room: Workspace) -> Hidden:
     """Activation and dropout; ReLU is applied in place."""
     value = x.relu_() if activation == "relu" else FORWARD[activation](x)
     return Hidden(_dropped(value, noise, number, room), x)
 
 
-def _dropped(x: Tensor, noise: Noise, number: int, room: Room) -> Tensor:
+def _dropped(x: Tensor, noise: Noise, number: int, room: Workspace) -> Tensor:
     if not noise.rate:
         return x
     return drop(x, noise.layers[number], noise.rate, room.take("kept", tuple(x.shape), x))
 
 
 def _through_network(
-    gradient_kept: Tensor, numbers: Tensor, moves: Moves, block: Block, found: Block, room: Room
+    gradient_kept: Tensor,
+    numbers: Tensor,
+    moves: Moves,
+    block: Block,
+    found: Block,
+    room: Workspace,
 ) -> None:
     """From the gradient of the conditioner's numbers to those of its input and its tensors."""
     found.bias.add_(numbers.sum(-1, keepdim=True))
@@ -310,7 +315,7 @@ def _add_over_rows(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def _inactivated(
-    gradient: Tensor, hidden: Hidden, block: Block, noise: Noise, number: int, room: Room
+    gradient: Tensor, hidden: Hidden, block: Block, noise: Noise, number: int, room: Workspace
 ) -> Tensor:
     """The gradient before dropout and activation; it is overwritten."""
     if block.activation == "relu":
