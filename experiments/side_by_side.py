@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Conditioner
-from vfg.training.divergence import RunningNorm
+from vfg.training.optimiser import RunningNorm
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROUND = 10

@@ -11,7 +11,7 @@ from torch.nn.functional import avg_pool2d
 import vfg
 from vfg.data import binarized_mnist
 from vfg.flows.fast.precision import PRECISIONS
-from vfg.training.progress import Progress
+from vfg.training.history import Progress
 
 from .clock import Where, Work, medians
 from .filling import letter_table

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vfg.distributions.likelihoods import Bernoulli, Categorical, Gaussian
-    from vfg.distributions.priors import Laplace, Normal, PerLabel
-    from vfg.distributions.rich_priors import FlowPrior, Mixture
+    from vfg.distributions.priors import FlowPrior, Laplace, Mixture, Normal, PerLabel
     from vfg.flows import Coupling, Linear, Spline
     from vfg.gaussian import GaussianSettings, GaussianVFG
     from vfg.graph import Edge, Graph, Node
@@ -40,8 +39,7 @@ _NAMES = {
     "imputation.rubin": ("pool",),
     "imputation.settings": ("ImputerSettings",),
     "imputation.table_model": ("TableModel",),
-    "distributions.priors": ("Laplace", "Normal", "PerLabel"),
-    "distributions.rich_priors": ("FlowPrior", "Mixture"),
+    "distributions.priors": ("FlowPrior", "Laplace", "Mixture", "Normal", "PerLabel"),
     "sampling": ("Sampled",),
     "passing.states": ("States",),
     "training": ("FitSettings", "History", "Masking", "fit"),

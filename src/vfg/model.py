@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from vfg import inference
 from vfg.choices import check_prior, flow_specs, treatments
-from vfg.distributions import rich_priors as rich_priors  # files may name its priors
 from vfg.distributions.likelihoods import Likelihood, LikelihoodSpec, likelihoods_by_leaf
 from vfg.distributions.priors import LATENTS, Prior, PriorSpec, prior_spec
 from vfg.flows import Coupling, FlowSpec

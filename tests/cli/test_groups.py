@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from vfg.cli.commands.evaluate import evaluate
 from vfg.cli.commands.fit import fit
 from vfg.cli.commands.impute import impute
-from vfg.cli.groups import with_groups
 from vfg.cli.learning import Learning
+from vfg.cli.options import with_groups
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,9 @@ def mixture(nodes=2, width=3, components=4):
 
 
 def flowed(nodes=1, width=2):
-    return perturbed(vfg.FlowPrior(2, 4, activation="tanh").build(nodes, width).double(), 0, size=0.3)
+    return perturbed(
+        vfg.FlowPrior(2, 4, activation="tanh").build(nodes, width).double(), 0, size=0.3
+    )
 
 
 def states(nodes=2, width=3):

@@ -7,8 +7,7 @@ import vfg
 from vfg.imputation.linear import fit_linear, star
 from vfg.imputation.members import Stopwatch, _held_out, _neighbours, fit_members
 from vfg.imputation.model_stack import stack_models
-from vfg.imputation.plan import Plan
-from vfg.imputation.row_mixture_plan import NeighbourPlan
+from vfg.imputation.plan import NeighbourPlan, Plan
 from vfg.imputation.stacking import _without_themselves, member_means
 
 ORDERED = torch.zeros(3, dtype=torch.bool)

@@ -9,8 +9,8 @@ import torch
 from vfg.gaussian.conditional_means import concat_leaves, means_in_data_units
 from vfg.gaussian.parameters import factors_of
 from vfg.imputation.linear import star, with_all_columns
-from vfg.imputation.mixture_plan import LOOK_SECONDS, MOST, MixturePlan, planned_mixtures
 from vfg.imputation.mixtures import SHARES, Mixture, fit_mixtures, side_by_side
+from vfg.imputation.plan import LOOK_SECONDS, MOST_MIXTURES, MixturePlan, planned_mixtures
 from vfg.tables.normal_scores import NormalScores
 
 ORDERED = torch.zeros(4, dtype=torch.bool)
@@ -29,7 +29,7 @@ def table(rows: int = 120, columns: int = 4) -> tuple[torch.Tensor, torch.Tensor
 @pytest.mark.parametrize("known", [0.05, 0.5, 1.0])
 def test_plans_can_be_used(rows, columns, known):
     plan = planned_mixtures(rows, columns, known=known, width=12, large=rows > 15_000)
-    assert 1 <= plan.number <= MOST
+    assert 1 <= plan.number <= MOST_MIXTURES
     assert 2 <= plan.components <= rows
     assert 1 <= plan.rows <= rows
 

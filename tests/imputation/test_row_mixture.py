@@ -8,15 +8,15 @@ from scipy.stats import norm
 
 from vfg.imputation import row_mixture as neighbours
 from vfg.imputation.linear import fit_linear, star
-from vfg.imputation.row_mixture import NOISE, RowMixture, _fit_noise, fit_row_mixture
-from vfg.imputation.row_mixture_plan import (
+from vfg.imputation.plan import (
     CELLS,
     KINDS,
-    MOST,
+    MOST_ROW_MIXTURES,
     Kind,
     NeighbourPlan,
     planned_neighbours,
 )
+from vfg.imputation.row_mixture import NOISE, RowMixture, _fit_noise, fit_row_mixture
 
 PLAIN = Kind(ranks=False, hears_all=True)
 
@@ -342,10 +342,10 @@ def test_rows_have_the_same_bits_whatever_else_there_is(kind):
 
 def test_hurried_plans_have_fewer_components():
     plan = planned_neighbours(50_000, 8, large=True)
-    assert plan.components == MOST
+    assert plan.components == MOST_ROW_MIXTURES
     hurried = [plan.within(seconds).components for seconds in (0.01, 1.0, 10.0, 1e6)]
     assert hurried == sorted(hurried)
-    assert hurried[0] < hurried[1] < hurried[2] <= hurried[3] == MOST
+    assert hurried[0] < hurried[1] < hurried[2] <= hurried[3] == MOST_ROW_MIXTURES
     assert NeighbourPlan(0, 50, 4).within(1.0).number == 0
 
 

@@ -6,14 +6,13 @@ import torch
 
 import vfg
 from vfg.imputation import stacking as combining
-from vfg.imputation.allocation import corrected_share, drawing_shares
-from vfg.imputation.averaging import PRIOR, averaging_of
 from vfg.imputation.linear import fit_linear, star
 from vfg.imputation.members import _held_out
 from vfg.imputation.mixtures import Mixture, fit_mixture
+from vfg.imputation.plan import Kind
 from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
-from vfg.imputation.row_mixture_plan import Kind
 from vfg.imputation.stacking import (
+    AVERAGING_PRIOR,
     CLIP,
     FEWEST_ROWS,
     KINDS,
@@ -26,6 +25,9 @@ from vfg.imputation.stacking import (
     _errors,
     _sums,
     _weights,
+    averaging_of,
+    corrected_share,
+    drawing_shares,
     fit_stacking,
 )
 from vfg.tables.normal_scores import NormalScores
@@ -140,7 +142,7 @@ def test_averaging_makes_nothing_larger(seed):
     single, mean = (1e3 * each @ each.T for each in (single, mean))
     averaging = averaging_of(single, mean)
     left = single - averaging @ single @ averaging.T
-    assert torch.linalg.eigvalsh(left).min() > -1.001 * PRIOR
+    assert torch.linalg.eigvalsh(left).min() > -1.001 * AVERAGING_PRIOR
 
 
 def test_without_gaps_averaging_changes_nothing():

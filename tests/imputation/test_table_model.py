@@ -14,7 +14,7 @@ import vfg
 from vfg.imputation.table_model import TableModel
 from vfg.modelfile import dumps, loads
 from vfg.modelfile import registry as kinds
-from vfg.tables.arrays import Arrays
+from vfg.tables.encoding import Arrays
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch
 from strategies import perturbed
 
 import vfg
-from vfg.sampling.normals import bounded
+from vfg.sampling.noise import bounded
 
 NAN = float("nan")
 
@@ -410,7 +410,9 @@ def test_wide_models_train_at_a_high_rate_without_breaking(ladder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("options", [{}, {"prior": vfg.FlowPrior(2, 64)}, {"prior": vfg.Mixture(8)}])
+@pytest.mark.parametrize(
+    "options", [{}, {"prior": vfg.FlowPrior(2, 64)}, {"prior": vfg.Mixture(8)}]
+)
 def test_wide_models_learn_at_a_high_rate_in_every_precision(precision, options):
     model = wide(states=vfg.Sampled(amortised=64, ladder=True), **options)
     generator = torch.Generator().manual_seed(0)

@@ -3,7 +3,7 @@ import torch
 
 import vfg
 from vfg.passing import row_selection as rows
-from vfg.passing.row_selection import STEP, chosen_rows
+from vfg.passing.incidence import STEP, chosen_rows
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])

@@ -11,8 +11,8 @@ import vfg
 from vfg.training.cuda_graphs import WARM_UP, Recorder, Replayed
 from vfg.training.data import Table
 from vfg.training.distributed import World
+from vfg.training.history import Progress
 from vfg.training.loop import Run
-from vfg.training.progress import Progress
 from vfg.training.settings import FitSettings
 
 RATE = {"masking": vfg.Masking(rate=0.5), "epochs": 3, "steps": 4, "batch": 16, "rate": 1e-2}

@@ -9,9 +9,8 @@ import torch
 
 import vfg
 from vfg.training import loop
-from vfg.training.divergence import RunningNorm, has_blown_up
 from vfg.training.history import Epoch
-from vfg.training.optimiser import AdamW
+from vfg.training.optimiser import AdamW, RunningNorm, has_blown_up
 
 EPOCHS = {"epochs": 12, "batch": 64, "progress": False}
 

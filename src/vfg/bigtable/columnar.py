@@ -8,8 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vfg.bigtable.formats import Kind, reading
-from vfg.bigtable.streams import open_bytes, spooled
+from vfg.bigtable.formats import Kind, open_bytes, reading, spooled
 from vfg.utils.extras import needs
 
 with needs("table"):

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vfg.bigtable.columnar import TableFile, check_number_of_columns
-from vfg.bigtable.formats import Kind, reading
-from vfg.bigtable.streams import check_text, open_bytes
+from vfg.bigtable.formats import Kind, check_text, open_bytes, reading
 from vfg.bigtable.type_inference import GAPS, cast_text, without_gaps
 from vfg.utils.extras import needs
 

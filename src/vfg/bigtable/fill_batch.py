@@ -15,8 +15,7 @@ from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import central_levels
 from vfg.tables.frames import listed
 from vfg.tables.frames import open_table as opened
-from vfg.tables.schema import FITTING
-from vfg.tables.specs import Boolean, ColumnSpec, Continuous, Date, Integer
+from vfg.tables.schema import FITTING, Boolean, ColumnSpec, Continuous, Date, Integer
 from vfg.utils.extras import needs
 
 with needs("table"):

@@ -21,8 +21,7 @@ from vfg.imputation.plan import MOST_ROWS
 from vfg.modelfile import dumps
 from vfg.tables.cells import Array
 from vfg.tables.frames import listed
-from vfg.tables.schema import Schema
-from vfg.tables.specs import Categorical, ColumnSpec
+from vfg.tables.schema import Categorical, ColumnSpec, Schema
 from vfg.utils.extras import needs
 
 with needs("table"):

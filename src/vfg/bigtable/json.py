@@ -8,8 +8,7 @@ from typing import Any
 
 from vfg.bigtable.columnar import TableFile, check_number_of_columns
 from vfg.bigtable.csv import LONGEST_LINE
-from vfg.bigtable.formats import reading
-from vfg.bigtable.streams import open_text
+from vfg.bigtable.formats import open_text, reading
 from vfg.bigtable.type_inference import MOMENTS, joined, text_type
 from vfg.utils.extras import needs
 

@@ -13,9 +13,8 @@ from typing import Any, BinaryIO, TypeAlias
 
 from vfg.bigtable.columnar import ArrowFile, ParquetFile, TableFile
 from vfg.bigtable.csv import CsvFile
-from vfg.bigtable.formats import Kind, kind_of, kind_of_bytes
+from vfg.bigtable.formats import COPY, Kind, kind_of, kind_of_bytes, spooled
 from vfg.bigtable.json import JsonLinesFile
-from vfg.bigtable.streams import COPY, spooled
 from vfg.bigtable.type_inference import joined
 from vfg.utils.extras import needs
 

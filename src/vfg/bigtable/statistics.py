@@ -7,7 +7,7 @@ from typing import Any
 
 from vfg.bigtable.type_inference import widen
 from vfg.tables.cells import is_absent
-from vfg.tables.specs import ColumnSpec, Continuous, Date, Integer
+from vfg.tables.schema import ColumnSpec, Continuous, Date, Integer
 from vfg.utils.extras import needs
 
 with needs("table"):

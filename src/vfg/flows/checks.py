@@ -1,8 +1,11 @@
-"""Checks of constructor arguments that several flows and specifications share."""
+"""Checks of arguments, and small numbers, that flows share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+import torch
+from torch import Tensor
 
 
 def check_count(owner: str, name: str, value: int, minimum: int) -> None:
@@ -51,3 +54,24 @@ def check_image(owner: str, value: tuple[int, int] | None) -> None:
         raise TypeError(f"{owner} expects (rows, columns) or None for image, but got {value!r}")
     for name, count in zip(("the rows of image", "the columns of image"), value, strict=True):
         check_count(owner, name, count, 1)
+
+
+def private_generator(generator: torch.Generator | None) -> torch.Generator:
+    """The given generator or a fresh one with seed 0: the global stream stays untouched."""
+    return torch.Generator().manual_seed(0) if generator is None else generator
+
+
+def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> Tensor:
+    """Draw a tensor uniformly from [-bound, bound]."""
+    unit = torch.rand(shape, generator=generator, device=generator.device)
+    return (2 * unit - 1) * bound
+
+
+def normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Draw a tensor of standard normal numbers."""
+    return torch.randn(shape, generator=generator, device=generator.device)
+
+
+def without_autocast(x: Tensor) -> torch.autocast:
+    """A context in which matrix products keep the dtype of their operands."""
+    return torch.autocast(device_type=x.device.type, enabled=False)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows.base import Flow
+from vfg.flows.checks import without_autocast
 from vfg.flows.fast.chains import apply_flows
-from vfg.flows.numerics import without_autocast
 
 
 class Composition(Flow):

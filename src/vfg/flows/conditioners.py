@@ -12,12 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vfg.flows.checks import check_choice, check_count, check_image, check_positive, check_rate
+from vfg.flows.checks import (
+    check_choice,
+    check_count,
+    check_image,
+    check_positive,
+    check_rate,
+    private_generator,
+    uniform,
+)
 from vfg.flows.fast import fused
 from vfg.flows.fast.dropout import drop, dropout_factor, random_bytes
 from vfg.flows.fast.matmul import times
 from vfg.flows.fast.precision import Rounding, rounded
-from vfg.flows.numerics import private_generator, uniform
 from vfg.flows.shared import SharedLinear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from vfg.flows.checks import check_count
-from vfg.flows.numerics import private_generator, uniform
+from vfg.flows.checks import check_count, private_generator, uniform
 
 Activation = Callable[[Tensor], Tensor]
 KERNEL = 5

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vfg.flows.base import Flow
-from vfg.flows.checks import check_count
+from vfg.flows.checks import check_count, normal, private_generator, without_autocast
 from vfg.flows.fast.matmul import times
-from vfg.flows.numerics import normal, private_generator, without_autocast
 
 FEW = 4
 """Up to so many reflections a few products are faster than a triangular solver."""

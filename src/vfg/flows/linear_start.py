@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from vfg.flows.base import Flow
-from vfg.flows.checks import check_count
+from vfg.flows.checks import check_count, private_generator
 from vfg.flows.composition import Composition
 from vfg.flows.elementwise import ElementwiseAffine
 from vfg.flows.linear import Householder, LULinear
-from vfg.flows.numerics import private_generator
 from vfg.flows.specs import Coupling, FlowSpec
 from vfg.flows.splines import MonotoneSpline
 

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from vfg.flows.checks import private_generator, uniform
 from vfg.flows.fast.precision import product
-from vfg.flows.numerics import private_generator, uniform
 
 
 class SharedLinear(nn.Module):

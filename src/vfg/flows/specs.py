@@ -15,13 +15,13 @@ from vfg.flows.checks import (
     check_image,
     check_positive,
     check_rate,
+    private_generator,
 )
 from vfg.flows.composition import Composition
 from vfg.flows.conditioners import ACTIVATIONS, Network
 from vfg.flows.couplings import AdditiveCoupling, AffineCoupling, CouplingLayer, SplineCoupling
 from vfg.flows.elementwise import ActivationNormalisation, ElementwiseAffine
 from vfg.flows.linear import Householder, LULinear
-from vfg.flows.numerics import private_generator
 from vfg.flows.splines import MonotoneSpline
 from vfg.utils.specs import Spec
 

@@ -21,9 +21,9 @@ from vfg.gaussian.parameters import Parameters
 from vfg.gaussian.posteriors import Posterior, posterior_of
 from vfg.gaussian.structure import Passing, Structure
 from vfg.graph import Graph
+from vfg.inference.answers import as_row_ids, as_targets
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import evaluating
-from vfg.inference.targets import as_row_ids, as_targets
 from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, scaled
 from vfg.modelfile.registry import register
 from vfg.passing.sections import Scaling, Sections, column_positions

@@ -11,11 +11,17 @@ from torch import Tensor, nn
 
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
-from vfg.imputation.allocation import allocate_draws, corrected_share, drawing_shares
 from vfg.imputation.mixtures import Mixture, side_by_side
 from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.row_mixture import MeanPair, RowMixture
-from vfg.imputation.stacking import KINDS, Stacking, member_means
+from vfg.imputation.stacking import (
+    KINDS,
+    Stacking,
+    allocate_draws,
+    corrected_share,
+    drawing_shares,
+    member_means,
+)
 from vfg.inference.calibration import noise_scale
 from vfg.inference.draws import Tile, decode, internal_normals
 from vfg.inference.evidence import as_given

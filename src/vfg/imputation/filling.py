@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vfg.inference.targets import as_row_ids
+from vfg.inference.answers import as_row_ids
 from vfg.inputs import ArrayLike
 from vfg.tables.frames import Table
 

@@ -16,18 +16,16 @@ from vfg.graph import Graph
 from vfg.imputation.linear import fit_linear
 from vfg.imputation.mixtures import Mixture, fit_mixtures
 from vfg.imputation.model_stack import repeat_columns, stack_models, unstack_models
-from vfg.imputation.plan import EPOCH, HURRIED, Plan
+from vfg.imputation.plan import EPOCH, HURRIED, KINDS, Plan
 from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
-from vfg.imputation.row_mixture_plan import KINDS
 from vfg.imputation.stacking import Parts, Stacking, fit_stacking
 from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.training.data import Table
 from vfg.training.distributed import joined_world
-from vfg.training.history import History
+from vfg.training.history import History, Progress
 from vfg.training.loop import Run
 from vfg.training.masking import Masking
-from vfg.training.progress import Progress
 from vfg.training.settings import FitSettings
 
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)

@@ -1,12 +1,162 @@
-"""How large a table's model is and how long it learns, from the table's shape."""
+"""Sizes of all parts by the shape of the table."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from vfg.flows import Coupling
-from vfg.imputation.mixture_plan import MixturePlan, planned_mixtures
-from vfg.imputation.row_mixture_plan import NeighbourPlan, planned_neighbours
+
+ROWS = (3_000, 10_000)
+"""How many rows a mixture is fitted to, at most, of tables that are not large and that are; every
+mixture to others."""
+COMPONENTS = (64, 96)
+"""The most components, likewise."""
+ROWS_PER_COMPONENT = 10
+"""How many rows there are for every component, counting known cells."""
+ITERATIONS = 15
+"""How often expectations are taken, at most."""
+MIXTURE_WORK = 12_000_000
+"""How often all mixtures together look at a row of eleven columns through a component."""
+LOOK_SECONDS = 5e-7
+"""What one such look takes, about."""
+MOST_MIXTURES = 16
+"""Mixtures at the most."""
+COMPONENTS_IN_ALL = 400
+"""Through how many components a row is looked at when it is filled, about."""
+
+
+@dataclass(frozen=True)
+class MixturePlan:
+    """How many mixtures there are, and of which size.
+
+    Args:
+        number: of mixtures.
+        components: of each.
+        rows: to which each is fitted, at most.
+        width: of their roots.
+        columns: of the matrix.
+    """
+
+    number: int
+    components: int
+    rows: int
+    width: int
+    columns: int
+
+    @property
+    def work(self) -> float:
+        """What one of them takes, in looks at rows of eleven columns."""
+        active = min(self.components, 4 + self.components / 8)
+        looks = (2 + ITERATIONS / 5) * self.components + 3 * ITERATIONS * active
+        size = self.width**2 * (self.width + self.columns) / 2662
+        return float(self.rows * looks * max(1.0, size) ** 0.6)
+
+    def within(self, seconds: float) -> MixturePlan:
+        """Smaller ones, so that the first takes no longer than this."""
+        share = min(1.0, seconds / (self.work * LOOK_SECONDS)) ** 0.5
+        return replace(
+            self,
+            components=max(2, int(share * self.components)),
+            rows=max(min(500, self.rows), int(share * self.rows)),
+        )
+
+
+def planned_mixtures(
+    rows: int, columns: int, *, known: float, width: int, large: bool, number: int | None = None
+) -> MixturePlan:
+    """Components by how much is known; as many mixtures as there is time for.
+
+    Args:
+        rows: of the table.
+        columns: of its matrix.
+        known: share of its entries that are known.
+        width: of the roots.
+        large: whether the table is large.
+        number: of mixtures, if it is given.
+
+    Example:
+        >>> plan = planned_mixtures(1000, 8, known=0.5, width=10, large=False)
+        >>> plan.number, plan.components
+        (8, 50)
+    """
+    components = min(int(known * rows / ROWS_PER_COMPONENT), COMPONENTS[large])
+    plan = MixturePlan(1, max(2, components), min(rows, ROWS[large]), width, columns)
+    if number is None:
+        number = min(
+            int(MIXTURE_WORK / plan.work), COMPONENTS_IN_ALL // plan.components, MOST_MIXTURES
+        )
+        number = max(1 + large, number)
+    return replace(plan, number=number)
+
+
+MOST_ROW_MIXTURES = 10_000
+"""How many rows are components, at most, drawn at random."""
+FEW, MANY = 6, 20
+"""Numbers of columns below which there are fewer mixtures, and from which on there are more."""
+CELLS = 1_000_000
+"""How many cells all components of a mixture have, at most."""
+ROW_LOOK_SECONDS = 3e-7
+"""What fitting takes per pair of components, about."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one of several differs from the others.
+
+    Args:
+        ranks: whether columns are brought halfway to a Normal form.
+        hears_all: whether all columns count in who is a neighbour, or only some, drawn at random.
+    """
+
+    ranks: bool
+    hears_all: bool
+
+
+KINDS = (Kind(True, True), Kind(False, True), Kind(True, False), Kind(False, False))
+"""Of one, of the next, and again."""
+
+
+@dataclass(frozen=True)
+class NeighbourPlan:
+    """How many such mixtures there are, and of which size.
+
+    Args:
+        number: of mixtures.
+        components: of each, at most.
+        columns: of the matrix.
+    """
+
+    number: int
+    components: int
+    columns: int
+
+    def within(self, seconds: float) -> NeighbourPlan:
+        """Fewer components, so that all take no longer than this, about."""
+        affordable = (seconds / (max(self.number, 1) * ROW_LOOK_SECONDS)) ** 0.5
+        return replace(self, components=max(100, min(self.components, int(affordable))))
+
+
+def planned_neighbours(
+    rows: int, columns: int, *, large: bool, number: int | None = None
+) -> NeighbourPlan:
+    """The more columns there are, the more mixtures hear different ones.
+
+    Args:
+        rows: of the table.
+        columns: of its matrix.
+        large: whether the table is large.
+        number: of mixtures, if it is given.
+
+    Example:
+        >>> planned_neighbours(1000, 4, large=False).number
+        2
+        >>> planned_neighbours(1000, 8, large=False).number
+        4
+    """
+    if number is None:
+        number = 2 if large or columns < FEW else 4 if columns < MANY else 6
+    return NeighbourPlan(number, min(rows, MOST_ROW_MIXTURES, CELLS // columns), columns)
+
 
 MOST_ROWS = 200_000
 """How many rows are learned from, at most, drawn at random."""

@@ -23,7 +23,7 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.linear import fit_linear, star
-from vfg.imputation.row_mixture_plan import MOST, Kind
+from vfg.imputation.plan import MOST_ROW_MIXTURES, Kind
 from vfg.inference.propagation import tiles
 from vfg.tables.normal_scores import SHARE, NormalScores
 from vfg.utils.cached import CachedModule
@@ -307,7 +307,7 @@ def fit_row_mixture(
     *,
     unordered: Tensor,
     width: int,
-    most: int = MOST,
+    most: int = MOST_ROW_MIXTURES,
     seed: int,
 ) -> RowMixture:
     """A mixture with a component at every row, or at some if there are very many.

@@ -22,13 +22,98 @@ from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
-from vfg.imputation.allocation import corrected_share, drawing_shares
-from vfg.imputation.averaging import averaging_of
 from vfg.imputation.calibration import DRAWS, SPREADS, mean_of_draws, spread_factors, tails_of
 from vfg.imputation.mixtures import Mixture, side_by_side
 from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.model import VFG
+
+AVERAGING_PRIOR = 20.0
+"""How many products of unit variance count for averaging that changes nothing."""
+
+
+def averaging_of(single: Tensor, mean: Tensor) -> Tensor:
+    r"""What averaging over parts does to products of what single ones say: $L$ with $L S L^T = M$.
+
+    Args:
+        single: $S$, sums of products of what single parts say, `(kinds, kinds)`.
+        mean: $M$, the same of the means of all parts.
+
+    Returns:
+        $L$, which makes nothing larger, and less of a difference the fewer products there are.
+
+    Example:
+        >>> single = torch.tensor([[8e6, 2e6], [2e6, 2e6]], dtype=torch.float64)
+        >>> mean = torch.tensor([[4e6, 2e6], [2e6, 2e6]], dtype=torch.float64)
+        >>> averaging = averaging_of(single, mean)
+        >>> (averaging @ single @ averaging.T / 1e6).round(decimals=3).tolist()
+        [[4.0, 2.0], [2.0, 2.0]]
+    """
+    prior = AVERAGING_PRIOR * torch.eye(len(single), dtype=single.dtype)
+    root = torch.linalg.cholesky(single + prior)
+    inner = torch.linalg.solve_triangular(root, mean + prior, upper=False)
+    inner = torch.linalg.solve_triangular(root, inner.mT, upper=False)
+    values, vectors = torch.linalg.eigh(0.5 * (inner + inner.mT))
+    half = vectors * values.clamp(0.0, 1.0).sqrt() @ vectors.mT
+    found: Tensor = torch.linalg.solve_triangular(root, root @ half, upper=False, left=False)
+    return found
+
+
+GOLDEN = 0.6180339887498949
+"""Its multiples come to everyone as often as they should, however many there are."""
+
+
+def drawing_shares(weights: Tensor) -> Tensor:
+    """How often members, mixtures, linear model and neighbours draw, from the weights of `KINDS`.
+
+    Example:
+        >>> drawing_shares(torch.tensor([0.5, 0.0, 0.0, 0.2, 0.3])).tolist()
+        [0.5, 0.0, 0.0, 0.5]
+        >>> drawing_shares(torch.zeros(5)).tolist()
+        [0.0, 0.0, 1.0, 0.0]
+    """
+    shares = torch.cat([weights[:3], weights[3:].sum(0, keepdim=True)])
+    if float(shares.sum()) < 1e-3:
+        # Nothing says anything beyond the means: the linear model, about the means.
+        shares = torch.tensor([0.0, 0.0, 1.0, 0.0]).to(weights)
+    return shares / shares.sum()
+
+
+def corrected_share(weights: Tensor) -> float:
+    """How much of the correction of neighbours counts, from the weights of `KINDS`.
+
+    Example:
+        >>> corrected_share(torch.tensor([0.0, 0.0, 0.0, 0.1, 0.3]))
+        0.75
+    """
+    plain, corrected = weights[3:].tolist()
+    return float(corrected / (plain + corrected)) if plain + corrected > 0 else 1.0
+
+
+def allocate_draws(weights: Tensor, counts: Sequence[int], number: int) -> dict[int, list[int]]:
+    """Which draws each part makes, by its place among members, mixtures, linear, neighbours.
+
+    The first turns are the same for every number.
+
+    Args:
+        weights: of the `KINDS`.
+        counts: how many members, mixtures, linear models and neighbours there are.
+        number: of draws.
+
+    Example:
+        >>> allocate_draws(torch.tensor([0.5, 0.0, 0.0, 0.0, 0.5]), [1, 0, 1, 2], 8)
+        {0: [1, 3, 6], 2: [0, 2, 5], 3: [4, 7]}
+    """
+    shares = [
+        float(share) / count
+        for share, count in zip(drawing_shares(weights), counts, strict=True)
+        for _ in range(count)
+    ]
+    ends = np.cumsum(shares)
+    levels = (0.5 + np.arange(number) * GOLDEN) % 1.0 * ends[-1]
+    who = np.minimum(np.searchsorted(ends, levels, side="right"), len(ends) - 1)
+    return {int(part): np.flatnonzero(who == part).tolist() for part in np.unique(who)}
+
 
 KINDS = ("members", "mixtures", "linear", "neighbours", "corrected neighbours")
 """What the weights are of."""

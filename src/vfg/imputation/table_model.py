@@ -25,17 +25,16 @@ from vfg.imputation.mixtures import Mixture
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import KINDS, Stacking
-from vfg.inference.targets import as_row_ids
+from vfg.inference.answers import as_row_ids
 from vfg.inference.variables import Kind, Variable, days_of
 from vfg.inputs import ArrayLike, Name
 from vfg.model import VFG
 from vfg.modelfile.registry import register
-from vfg.tables.arrays import Arrays
 from vfg.tables.cells import Array, Label, as_objects
-from vfg.tables.encoding import Encoding
+from vfg.tables.encoding import Arrays, Encoding
 from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, listed, open_table
 from vfg.tables.numeric import NumericEncoding
-from vfg.tables.specs import Integer
+from vfg.tables.schema import Integer
 from vfg.training.distributed import chosen_device
 from vfg.training.history import History
 from vfg.utils.extras import needs

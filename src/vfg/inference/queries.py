@@ -11,11 +11,10 @@ from torch import Tensor
 
 from vfg.distributions.likelihoods import Bernoulli
 from vfg.distributions.priors import LabelPrior
-from vfg.inference.answers import Answer, MessageAnswer
+from vfg.inference.answers import Answer, MessageAnswer, as_row_ids, as_targets
 from vfg.inference.evidence import Given, as_given
 from vfg.inference.propagation import ROUNDS, Belief, evaluating, propagate_by_tiles
 from vfg.inference.sampled import SampledAnswer
-from vfg.inference.targets import as_row_ids, as_targets
 from vfg.inputs import ArrayLike, Name, Tabular, as_labels, as_tensor, frame_names
 from vfg.tables.frames import open_table
 from vfg.tables.numeric_frames import is_frame

@@ -22,7 +22,7 @@ from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, as_labels, as_table
 from vfg.objectives.surrogate import Terms, in_data_units
 from vfg.sampling import Noise, drawn, log_likelihoods, log_weights
-from vfg.sampling.counted import CountedNoise
+from vfg.sampling.noise import CountedNoise
 
 if TYPE_CHECKING:
     from vfg.model import VFG

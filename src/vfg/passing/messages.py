@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from vfg.flows import Flow
 from vfg.passing.aggregation import Message, State, aggregation, learned_precision
-from vfg.passing.incidence import Incidence, added
+from vfg.passing.incidence import Incidence, Rows, added, chosen_rows
 from vfg.passing.lifting import Coordinates, Lifting
-from vfg.passing.row_selection import Rows, chosen_rows
 from vfg.passing.schedule import Group, Schedule
 
 

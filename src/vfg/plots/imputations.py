@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from vfg.plots.cells import (
+from vfg.plots.missing import (
     Array,
     Mask,
     is_category,

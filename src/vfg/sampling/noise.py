@@ -1,11 +1,15 @@
-"""Where the randomness of drawn states comes from."""
+"""Where the randomness of drawn states comes from, and Normal densities of states."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from vfg.passing.schedule import Schedule
+from vfg.utils.random import normal
 
 Noise = Callable[[int, Tensor], Tensor]
 """Standard Normal numbers for the block at an index, in the shape, dtype and place of a tensor
@@ -36,3 +40,106 @@ class GeneratedNoise:
         return torch.randn(
             like.shape, dtype=like.dtype, device=like.device, generator=self.generator
         )
+
+
+class CountedNoise:
+    """Numbers that depend on seed, row id, draw, node and coordinate, and on nothing else.
+
+    Args:
+        schedule: which nodes each block has.
+        row_ids: the ids of the rows, `(rows,)`.
+        draws: the numbers of the draws, `(draws,)`.
+        seed: any integer.
+    """
+
+    def __init__(self, schedule: Schedule, row_ids: Tensor, draws: Tensor, seed: int) -> None:
+        self.schedule, self.row_ids, self.draws, self.seed = schedule, row_ids, draws, seed
+        self.order = {node.name: place for place, node in enumerate(schedule.graph.nodes)}
+
+    def __call__(self, block: int, like: Tensor) -> Tensor:
+        nodes, _, _, width = like.shape
+        places = torch.tensor([self.order[name] for name in self.schedule.blocks[block].nodes])
+        found = normal(
+            self.seed,
+            self.row_ids,
+            self.draws,
+            places.repeat_interleave(width),
+            torch.arange(width).repeat(nodes),
+        )
+        return found.view(*found.shape[:2], nodes, width).movedim(2, 0).to(like)
+
+
+Solve = Callable[[Tensor, Tensor], Tensor]
+LIMIT = 6.0
+"""What the logarithm of a learned scale never exceeds: scales lie between 0.0025 and 403."""
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def bounded(logarithm: Tensor) -> Tensor:
+    """The logarithm of a scale, kept within ±`LIMIT` without a kink; 0 stays 0.
+
+    Example:
+        >>> bounded(torch.tensor([0.0, 1e9]))
+        tensor([0., 6.])
+    """
+    return LIMIT * torch.tanh(logarithm / LIMIT)
+
+
+def added_diagonal(precision: Tensor, vector: Tensor, diagonal: Tensor) -> Tensor:
+    """Λ + D for a diagonal D, whether Λ is a matrix or itself a diagonal like `vector`."""
+    return precision + (diagonal if precision.ndim == vector.ndim else torch.diag_embed(diagonal))
+
+
+def factored(precision: Tensor, vector: Tensor) -> Tensor:
+    """L with L Lᵀ = Λ: the root of a diagonal, or a Cholesky factor."""
+    if precision.ndim == vector.ndim:
+        return precision.sqrt()
+    # cholesky_ex does not look at the result, so nothing waits for the device.
+    factor: Tensor = torch.linalg.cholesky_ex(precision)[0]
+    return factor
+
+
+def solved(factor: Tensor, vector: Tensor) -> Tensor:
+    """Λ⁻¹ v."""
+    if factor.ndim == vector.ndim:
+        return vector / factor.square()
+    return _by_columns(factor, vector, lambda left, right: torch.cholesky_solve(right, left))
+
+
+def spread(factor: Tensor, noise: Tensor) -> Tensor:
+    """L⁻ᵀ ε, whose covariance is Λ⁻¹ if that of ε is the identity."""
+    if factor.ndim == noise.ndim:
+        return noise / factor
+    return _by_columns(
+        factor,
+        noise,
+        lambda left, right: torch.linalg.solve_triangular(left.mT, right, upper=True),
+    )
+
+
+def log_density(factor: Tensor, noise: Tensor) -> Tensor:
+    """log of the density of L⁻ᵀ ε in parts that sum over coordinates, shaped like ε."""
+    is_diagonal = factor.ndim == noise.ndim
+    scale = factor if is_diagonal else factor.diagonal(dim1=-2, dim2=-1)
+    return scale.log() - 0.5 * noise.square() - HALF_LOG_TWO_PI
+
+
+def through_noise(information: Tensor, precision: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
+    r"""What (η, Λ) about a noisy state says of its mean, if the noise has the precision S.
+
+    $(S (\Lambda + S)^{-1} \eta, S (\Lambda + S)^{-1} \Lambda)$, which is 0 if Λ is.
+    """
+    if precision.ndim == information.ndim:
+        share = above / (precision + above)
+        return share * information, share * precision
+    factor = factored(added_diagonal(precision, information, above), information)
+    carried = above[..., None] * torch.cholesky_solve(precision, factor)
+    eta = above * torch.cholesky_solve(information[..., None], factor)[..., 0]
+    return eta, 0.5 * (carried + carried.mT)
+
+
+def _by_columns(factor: Tensor, vector: Tensor, solve: Solve) -> Tensor:
+    if factor.shape[1] == vector.shape[1]:
+        return solve(factor, vector[..., None])[..., 0]
+    together = vector.movedim(1, -1)
+    return solve(factor[:, 0], together).movedim(-1, 1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vfg.flows import Conditioner, Network
 from vfg.passing.aggregation import aggregation
 from vfg.passing.schedule import Block
-from vfg.sampling.normals import (
+from vfg.sampling.noise import (
     added_diagonal,
     bounded,
     factored,

@@ -13,8 +13,7 @@ from vfg.passing.aggregation import State, aggregation
 from vfg.passing.incidence import added
 from vfg.passing.messages import EdgeGroup, MessagePassing
 from vfg.passing.schedule import Schedule
-from vfg.sampling.noise import Noise
-from vfg.sampling.normals import through_noise
+from vfg.sampling.noise import Noise, through_noise
 from vfg.sampling.samplers import Incoming, Move, Proposal, Sampler
 from vfg.sampling.specs import Sampled
 

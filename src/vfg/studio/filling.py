@@ -340,7 +340,7 @@ def comparison(table: Table, done: Table, column: str) -> dict[str, Array]:
 
 def to_csv(table: Table) -> str:
     """A table as the text of a CSV file, as the command line writes it."""
-    from vfg.bigtable.text_output import csv_lines, header_line
+    from vfg.bigtable.writing import csv_lines, header_line
 
     batches = [csv_lines(batch, ",") for batch in table.whole.to_batches()]
     return b"".join([header_line(table.whole.column_names, ","), *batches]).decode()

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import torch
+from torch import nn
 
 from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, category_indices
 from vfg.tables.category_points import joint_codes
@@ -15,9 +16,52 @@ from vfg.tables.cells import Array, Column, Label, Mask, as_objects, is_absent
 from vfg.tables.columns import ColumnEncoding
 from vfg.tables.frames import Table, listed, open_table
 from vfg.tables.numeric import NumericEncoding
-from vfg.tables.schema import Schema
-from vfg.tables.specs import Boolean, Categorical, ColumnSpec, Continuous, Date, Integer, Ordinal
+from vfg.tables.schema import (
+    Boolean,
+    Categorical,
+    ColumnSpec,
+    Continuous,
+    Date,
+    Integer,
+    Ordinal,
+    Schema,
+)
 from vfg.utils.specs import check_choice
+
+
+class Arrays(nn.Module):
+    """Arrays of an encoding as buffers, so that model files keep them.
+
+    Args:
+        shapes: shape and dtype of every array, by name.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[list[int], str]]) -> None:
+        super().__init__()
+        self.shapes = {name: (list(shape), dtype) for name, (shape, dtype) in shapes.items()}
+        for name, (shape, dtype) in self.shapes.items():
+            self.register_buffer(self._key(name), torch.zeros(shape, dtype=getattr(torch, dtype)))
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array]) -> Arrays:
+        """Buffers that hold given arrays."""
+        made = cls({name: (list(a.shape), str(a.dtype)) for name, a in arrays.items()})
+        for name, array in arrays.items():
+            made.get_buffer(made._key(name)).copy_(torch.from_numpy(np.ascontiguousarray(array)))
+        return made
+
+    def read(self) -> dict[str, Array]:
+        """The arrays."""
+        return {name: self.get_buffer(self._key(name)).cpu().numpy() for name in self.shapes}
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Arrays:
+        """Stay as they are when a model changes its dtype: code points are not parameters."""
+        return self
+
+    @staticmethod
+    def _key(name: str) -> str:
+        return "array_" + name.replace(".", "_")
+
 
 RESTORE: dict[str, Any] = {
     kind.name: kind.from_dict for kind in (NumericEncoding, CategoricalEncoding, OrdinalEncoding)

@@ -10,7 +10,7 @@ import numpy as np
 
 from vfg.tables.cells import Array, Column, Mask, cast
 from vfg.tables.columns import ColumnEncoding
-from vfg.tables.specs import Continuous, Date, Integer
+from vfg.tables.schema import Continuous, Date, Integer
 
 FURTHEST = 10.0
 """Standard deviations from the mean up to which a model sees evidence as it is in any case."""

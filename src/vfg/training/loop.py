@@ -18,11 +18,9 @@ from vfg.model import VFG
 from vfg.training.checkpoint import Checkpoint, fingerprint
 from vfg.training.data import Table, collected, fit_scaling, held_out, initialise
 from vfg.training.distributed import World, chosen_device, joined_world
-from vfg.training.divergence import has_blown_up
-from vfg.training.history import Epoch, History
+from vfg.training.history import Epoch, History, Progress
 from vfg.training.losses import HeldOutLoss
-from vfg.training.optimiser import AdamW, one_cycle
-from vfg.training.progress import Progress
+from vfg.training.optimiser import AdamW, has_blown_up, one_cycle
 from vfg.training.settings import FitSettings
 from vfg.training.steps import Steps
 from vfg.utils.specs import with_options

@@ -11,7 +11,7 @@ from vfg.model import VFG
 from vfg.objectives.bound import lower_bound
 from vfg.objectives.surrogate import Terms
 from vfg.sampling import drawn, fresh_noise, log_likelihoods
-from vfg.sampling.counted import CountedNoise
+from vfg.sampling.noise import CountedNoise
 from vfg.training.cuda_graphs import Recorder, Replayed
 from vfg.training.data import Table
 

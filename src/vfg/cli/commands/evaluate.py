@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vfg.cli.baselines import Entry, chosen_rivals, compete
-from vfg.cli.groups import with_groups
 from vfg.cli.learning import Learning, load_table_model
-from vfg.cli.options import AsJson, Debug, InputFormat, Level, TableFiles, Threads
+from vfg.cli.options import AsJson, Debug, InputFormat, Level, TableFiles, Threads, with_groups
 from vfg.cli.options import share as between
 from vfg.cli.output import console, print_json, print_table
 from vfg.cli.tables import columns_of, known_columns, opened

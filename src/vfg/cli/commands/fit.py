@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vfg.cli.groups import with_groups
 from vfg.cli.history_files import keep_history
 from vfg.cli.learning import Learning
 from vfg.cli.options import (
@@ -21,6 +20,7 @@ from vfg.cli.options import (
     Processes,
     TableFiles,
     Threads,
+    with_groups,
 )
 from vfg.cli.output import console, print_json
 from vfg.cli.tables import opened

@@ -12,7 +12,6 @@ import typer
 
 from vfg.cli.commands.fit import check_target
 from vfg.cli.filling import Target, check_output, write_filled
-from vfg.cli.groups import with_groups
 from vfg.cli.learning import Learning, load_table_model
 from vfg.cli.options import (
     AsJson,
@@ -27,6 +26,7 @@ from vfg.cli.options import (
     TableFiles,
     Threads,
     share,
+    with_groups,
 )
 from vfg.cli.output import console, print_json
 from vfg.cli.progress import is_watched

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vfg.cli.groups import with_groups
-from vfg.cli.options import ModelFile
+from vfg.cli.options import ModelFile, with_groups
 from vfg.cli.per_row import RowByRow
 
 if TYPE_CHECKING:
