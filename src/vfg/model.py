@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from vfg import inference
-from vfg.choices import check_prior, flow_specs, treatments
 from vfg.distributions.likelihoods import Likelihood, LikelihoodSpec, likelihoods_by_leaf
 from vfg.distributions.priors import LATENTS, Prior, PriorSpec, prior_spec
 from vfg.flows import Coupling, FlowSpec
@@ -21,15 +20,65 @@ from vfg.objectives import scores
 from vfg.objectives import surrogate as objective
 from vfg.objectives.surrogate import Surrogate
 from vfg.passing.aggregation import State
+from vfg.passing.aggregation import aggregation as aggregation_called
 from vfg.passing.messages import MessagePassing, Passes
-from vfg.passing.schedule import compile_schedule
+from vfg.passing.schedule import Block, compile_schedule
 from vfg.passing.sections import Scaling, Sections
 from vfg.passing.states import States
 from vfg.sampling import Sampled, SampledStates, StatesSpec, drawn, no_noise, states_spec
-from vfg.utils.specs import check_choice, spec_from_dict
+from vfg.utils.specs import check_choice, for_each, spec_from_dict
 
 if TYPE_CHECKING:
     from vfg.gaussian import GaussianVFG
+
+
+def flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[str, FlowSpec]:
+    """The flow of every flow edge, by edge name.
+
+    Raises:
+        ValueError: for an edge that does not exist, or one without a flow.
+    """
+    edges = [edge.name for edge in graph.edges if edge.kind == "flow"]
+    by_edge = {"*": given} if isinstance(given, FlowSpec) else dict(given)
+    return for_each(edges, by_edge, "flow edge")
+
+
+def treatments(
+    graph: Graph, likelihoods: Mapping[str, LikelihoodSpec], aggregation: str
+) -> dict[str, str]:
+    """The likelihood (its description) of leaves, the aggregation (its name) of other nodes.
+
+    Raises:
+        ValueError: for an aggregation that is not known.
+    """
+    leaves = dict.fromkeys(graph.leaves)
+    found = {}
+    for node in graph.nodes:
+        if node.name in leaves:
+            found[node.name] = repr(likelihoods[node.name])
+        else:
+            found[node.name] = node.aggregation or aggregation
+            aggregation_called(found[node.name])
+    return found
+
+
+def check_prior(block: Block, prior: Prior, spec: PriorSpec, states: StatesSpec) -> None:
+    """Refuse a prior that does not go with the aggregation or the states.
+
+    Raises:
+        ValueError: if the roots know their precision and the prior is not Normal, so that it cannot
+            be one more message; or if it needs whole states and states are deterministic.
+    """
+    if prior.needs_whole_states and not isinstance(states, Sampled):
+        raise ValueError(
+            f"the prior {spec.name!r} has no density of single coordinates, which deterministic "
+            "states need; build the model with states='sampled'"
+        )
+    if aggregation_called(block.treatment).carries != "none" and not prior.is_normal:
+        raise ValueError(
+            f"root {block.nodes[0]!r} aggregates by {block.treatment!r}, which needs a Normal "
+            f"prior, but the prior is {spec.name!r}; use prior='normal' or vfg.PerLabel(labels)"
+        )
 
 
 class VFG(nn.Module):
@@ -148,9 +197,7 @@ class VFG(nn.Module):
             >>> torch.allclose(deep.embed(table), linear.embed(table), atol=1e-6)
             True
         """
-        from vfg.gaussian.to_deep import deepened  # it builds on this module
-
-        return deepened(cls, linear, flow, seed)
+        return linear.deepen(cls, flow=flow, seed=seed)
 
     @property
     def variables(self) -> dict[str, inference.Variable]:

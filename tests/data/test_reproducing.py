@@ -87,5 +87,5 @@ def test_a_missing_extra_is_named_before_the_work(installed, monkeypatch, packag
 
 
 def test_the_wheel_carries_the_experiments():
-    project = Path(__file__).parent.parent / "pyproject.toml"
+    project = Path(__file__).parents[2] / "pyproject.toml"
     assert '"experiments" = "vfg/_experiments"' in project.read_text()

@@ -39,10 +39,10 @@ def test_neighbours_keep_their_dtype_and_forget_what_followed(imputer):
     near = pickle.loads(pickle.dumps(imputer)).model_.row_mixture_models[0]
     values, observed = imputer.model_.encode(table())
     before = near.expected(values, observed, torch.arange(len(values)))
-    assert "_looks" in near.__dict__
+    assert "_log_weights" in near.__dict__
     near.double()
     assert near.centres.dtype == torch.float32
-    assert "_looks" not in near.__dict__
+    assert "_log_weights" not in near.__dict__
     after = near.expected(values, observed, torch.arange(len(values)))
     assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 

@@ -291,14 +291,14 @@ def test_in_a_hurry_the_cells_of_few_members_are_looked_at(monkeypatch):
     values = normals(700, 3)
     observed = torch.ones_like(values, dtype=torch.bool)
     parts, held = parts_of(values, observed, members=3)
-    kept = combining._kept
+    kept = combining._held_out_cells
 
     def noted(*given):
         found = kept(*given)
         looked.append((found.place, len(found.ids)))
         return found
 
-    monkeypatch.setattr(combining, "_kept", noted)
+    monkeypatch.setattr(combining, "_held_out_cells", noted)
     fit_stacking(parts, values, observed, held)
     fit_stacking(parts, values, observed, held, hurried=True)
     usual, hurried = looked[:3], looked[3:]

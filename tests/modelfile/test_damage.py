@@ -108,7 +108,7 @@ def test_the_header_is_not_read_when_it_cannot_be_there():
             return super().read(size)
 
     start = struct.pack("<Q", container.LONGEST_HEADER) + b"{}"
-    with pytest.raises(ValueError, match="truncated"), container.blaming("it"):
+    with pytest.raises(ValueError, match="truncated"), container.error_context("it"):
         storing._read(Watched(start), len(start), None)
 
 

@@ -78,7 +78,7 @@ def test_every_truncation_is_refused_as_one():
 
 def test_a_file_that_shrinks_while_it_is_read_is_truncated():
     data = dumps(tiny())
-    with pytest.raises(ValueError, match="it is truncated"), container.blaming("it"):
+    with pytest.raises(ValueError, match="it is truncated"), container.error_context("it"):
         storing._read(io.BytesIO(data[:-4]), len(data), None)
 
 

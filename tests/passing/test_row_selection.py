@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import vfg
-from vfg.passing import row_selection as rows
+from vfg.passing import incidence as rows
 from vfg.passing.incidence import STEP, chosen_rows
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vfg.sampling import normals
+from vfg.sampling import noise as normals
 
 
 def precisions(draws, rows=3, width=2):

@@ -16,9 +16,9 @@ from typing import Any
 from vfg.utils.extras import needs
 
 EXPERIMENTS = ("synthetic", "california", "gaussian", "likelihood", "representation")
-CARRIED = Path(__file__).parent / "_experiments"
+CARRIED = Path(__file__).parents[1] / "_experiments"
 """Where an installed package keeps the scripts."""
-CHECKOUT = Path(__file__).parents[2] / "experiments"
+CHECKOUT = Path(__file__).parents[3] / "experiments"
 """Where they are beside the sources."""
 
 

@@ -4,7 +4,7 @@
 themselves are modules with `forward(x) -> (y, log_det)` and `inverse(y) -> (x, log_det)`.
 """
 
-from vfg.flows.base import Flow
+from vfg.flows.base import Flow, of_kind, temporarily_set
 from vfg.flows.composition import Composition, Inverse
 from vfg.flows.conditioners import Conditioner, Network, StackedLinear
 from vfg.flows.couplings import (
@@ -15,8 +15,9 @@ from vfg.flows.couplings import (
     coupling_split,
 )
 from vfg.flows.elementwise import ActivationNormalisation, ElementwiseAffine
-from vfg.flows.fast.memory import keeping
-from vfg.flows.fast.precision import conditioners_in
+from vfg.flows.fast.matmul import times
+from vfg.flows.fast.memory import check_memory, keeping
+from vfg.flows.fast.precision import Rounding, check_precision, conditioners_in
 from vfg.flows.linear import Householder, LULinear, Permutation
 from vfg.flows.linear_start import LinearStart, LinearStartFlow
 from vfg.flows.specs import Coupling, FlowSpec, Linear, Spline
@@ -39,23 +40,29 @@ __all__ = [
     "ElementwiseAffine",
     "Flow",
     "FlowSpec",
-    "LinearStartFlow",
     "Householder",
     "Inverse",
     "LULinear",
     "Linear",
     "LinearStart",
+    "LinearStartFlow",
     "MonotoneSpline",
     "Network",
     "Permutation",
+    "Rounding",
     "Spline",
     "SplineCoupling",
     "StackedLinear",
     "bounded_bins",
     "bounded_derivatives",
+    "check_memory",
+    "check_precision",
     "conditioners_in",
     "coupling_split",
     "inverse_rational_quadratic",
     "keeping",
+    "of_kind",
     "rational_quadratic",
+    "temporarily_set",
+    "times",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vfg import inference
 from vfg.distributions.likelihoods import Gaussian, LikelihoodSpec, likelihoods_by_leaf
-from vfg.flows import FlowSpec
+from vfg.flows import Coupling, FlowSpec
 from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.fitting import GaussianSettings, LikelihoodHistory, fit_exact, training_of
@@ -20,11 +20,13 @@ from vfg.gaussian.log_prob import Encoded, chunk_size, row_scores
 from vfg.gaussian.parameters import Parameters
 from vfg.gaussian.posteriors import Posterior, posterior_of
 from vfg.gaussian.structure import Passing, Structure
+from vfg.gaussian.to_deep import deepened
 from vfg.graph import Graph
 from vfg.inference.answers import as_row_ids, as_targets
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, scaled
+from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.passing.sections import Scaling, Sections, column_positions
 from vfg.training.data import fit_scaling
@@ -305,6 +307,16 @@ class GaussianVFG(nn.Module):
         """
         found = self.posterior(table, observed=observed).mean
         return torch.cat([found[root] for root in self.graph.roots], dim=1)
+
+    def deepen(self, kind: type[VFG], *, flow: Coupling | None = None, seed: int = 0) -> VFG:
+        """The deep model whose first step is this one; see `VFG.from_gaussian`.
+
+        Args:
+            kind: the class of the deep model.
+            flow: the couplings; their final scale is replaced by the linear map.
+            seed: of the couplings' initial parameters.
+        """
+        return deepened(kind, self, flow, seed)
 
     # What fitting is built from: tensors in, tensors out, nothing checked.
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Flow, LinearStartFlow
-from vfg.flows.fast.matmul import times
+from vfg.flows import Flow, LinearStartFlow, times
 from vfg.utils.linalg import positive_solve
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vfg.flows.fast.matmul import times
+from vfg.flows import times
 
 STEP = 8
 """The number of rows that are computed is a multiple of this, as far as the batch has so many."""

@@ -23,7 +23,7 @@ class NormalScores(nn.Module):
 
     Example:
         >>> values = torch.tensor([[1.0], [2.0], [100.0]], dtype=torch.float64)
-        >>> ranks = Ranks.of(values, torch.ones(3, 1, dtype=torch.bool), torch.tensor([1.0]))
+        >>> ranks = NormalScores.of(values, torch.ones(3, 1, dtype=torch.bool), torch.tensor([1.0]))
         >>> [round(score, 2) for score in ranks(values)[:, 0].tolist()]
         [-0.97, 0.0, 0.97]
         >>> ranks.inverse(ranks(values))[:, 0].tolist()

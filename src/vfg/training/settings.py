@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vfg.flows.fast.memory import check_memory
-from vfg.flows.fast.precision import check_precision
+from vfg.flows import check_memory, check_precision
 from vfg.training.compiling import check_compile
 from vfg.training.masking import Masking
 

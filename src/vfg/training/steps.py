@@ -9,9 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Flow
+from vfg.flows import Flow, Rounding
 from vfg.flows.base import of_kind, temporarily_set
-from vfg.flows.fast.precision import Rounding
 from vfg.model import VFG
 from vfg.passing.aggregation import FramedPrecision
 from vfg.training.compiling import COST, compiled, expected_gain, pays
