@@ -137,3 +137,22 @@ def test_an_imputer_learns_and_answers_on_a_gpu(bend):
 def test_answers_come_from_a_gpu_that_is_there_or_from_the_cpu(device, gpus, expected, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
     assert str(answering_device(device)) == expected
+
+
+@on_gpu
+@pytest.mark.parametrize("padded", [True, False])
+def test_answers_are_on_the_cpu_wherever_the_model_is(imputer, moved, padded):
+    given = [{0: 1.0, 2: 0.5}, {1: -0.3}]
+    names = ["0", "3", "root"]
+    here, there = (model.infer(given, names, padded=padded) for model in (imputer.model_, moved))
+    for name in names:
+        np.testing.assert_allclose(there.mean[name], here.mean[name], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(there.std[name], here.std[name], rtol=1e-3, atol=1e-3)
+    assert there.samples(3)["3"].shape == (3, 2)
+    assert there.marginals(row=1)["3"].low < there.marginals(row=1)["3"].high
+    alone = VFGImputer(bend=False, device="cuda", random_state=0).fit(table()).model_
+    answer = alone.infer(given, names)
+    assert answer.covariance(["0", "3"]).shape == (2, 2, 2)
+    assert np.isfinite(alone.log_prob(table())).all()
+    assert alone.embed(table()).shape[0] == 150
+    assert not np.isnan(alone.fill(table())).any()

@@ -435,13 +435,13 @@ class TableAnswer(Answer):
         """What the linear model says about the rows."""
         linear, given = self._model.linear, self._given
         assert linear is not None
-        place = linear.linear.offsets.device
+        # Answers are where the evidence is: on the CPU, wherever the model computes.
         return linear.infer(
-            given.values.to(place),
+            given.values,
             targets,
-            observed=given.observed.to(place),
+            observed=given.observed,
             seed=self._seed,
-            row_ids=self._row_ids.to(place),
+            row_ids=self._row_ids,
             padded=self._padded,
         )
 
