@@ -37,7 +37,7 @@ def test_rows_of_a_table_have_the_log_p_and_the_embedding_that_they_had(name):
     model = vfg.load(FOLDER / f"{name}.vfg")
     table, found = table_to_score(GOLDEN[name]["given"]), GOLDEN[name]["answers"]
     assert_same(plain(model.log_prob(table)), found["log_prob"], name)
-    assert_same(plain(model.embed(table)), found["embed"], name)
+    assert_same(plain(model.embed(table)), found["embed"], name, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["vfg_mixture_prior", "vfg_flowed_prior", "table_linear"])

@@ -80,8 +80,8 @@ def test_answers_are_those_of_a_cpu(imputer, moved):
         lambda one: one.means(values, observed),
         lambda one: one.draws(values, observed, 12, 0),
         lambda one: one.quantiles(values, observed, [0.1, 0.9], draws=20, seed=0),
-        lambda one: one.log_prob(values, observed),
-        lambda one: one.embed(values, observed),
+        lambda one: torch.from_numpy(one.log_prob(table())),
+        lambda one: torch.from_numpy(one.embed(table())),
     ):
         found = ask(moved)
         assert found.device.type == "cpu"

@@ -97,7 +97,9 @@ def fit_members(
             member.spread.load_state_dict(members[0].spread.state_dict())
         else:
             _calibrate(member, values, observed, own, seed + k)
-    parts = Parts(members, linears, mixtures, neighbours, model)
+    # A model that was on a GPU keeps tensors there that are no part of its state.
+    stack = model if device.type == "cpu" else None
+    parts = Parts(members, linears, mixtures, neighbours, stack)
     return (
         parts,
         fit_stacking(parts, values, observed, held, seed=seed, hurried=budget is not None),
