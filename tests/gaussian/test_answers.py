@@ -236,3 +236,20 @@ def test_a_function_of_the_mean_is_taken_at_every_component(mixture):
 def test_functions_of_the_mean_need_affine_leaves():
     with pytest.raises(ValueError, match="need affine leaves"):
         bent_model().infer({"b": 0.0}).mean_through(torch.exp)
+
+
+def test_answers_follow_parameters_that_are_changed_moved_or_loaded():
+    model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
+    model.fit([[1.0, 2.0], [2.0, 4.1], [3.0, 5.9], [4.0, 8.2]])
+    before = model.infer({"a": 2.0}).mean["b"].clone()
+    with torch.no_grad():
+        model.linear.offsets.add_(1.0)
+    assert not torch.allclose(model.infer({"a": 2.0}).mean["b"], before)
+    other = GaussianVFG.from_dict(model.to_dict())
+    other.infer({"a": 2.0})
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.infer({"a": 2.0}).mean["b"], model.infer({"a": 2.0}).mean["b"])
+    rounded = model.infer({"a": 2.0}).mean["b"].clone()
+    model.float().double()
+    assert torch.allclose(model.infer({"a": 2.0}).mean["b"], rounded, atol=1e-4)
+    assert not torch.equal(model.infer({"a": 2.0}).mean["b"], rounded)

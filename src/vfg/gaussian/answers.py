@@ -423,8 +423,9 @@ def factors_of_model(model: GaussianVFG, latent: bool) -> tuple[Factors, Factors
         values = model.linear.values()
         readout = with_latents(model.structure, values, 0.0)
         return with_latents(model.structure, values, CERTAIN), readout
-    # A parameter that is changed in place has another version; one that is replaced, another id.
-    state = tuple((id(part), part._version) for part in model.parameters())
+    # A parameter that is changed in place has another version; one that is replaced, another id;
+    # one that is moved to another device or dtype, another address.
+    state = tuple((id(part), part.data_ptr(), part._version) for part in model.parameters())
     known = _FACTORS.get(model)
     if known is None or known[0] != state:
         values = model.linear.values()
