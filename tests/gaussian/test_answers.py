@@ -239,7 +239,7 @@ def test_functions_of_the_mean_need_affine_leaves():
 
 
 def test_answers_follow_parameters_that_are_changed_moved_or_loaded():
-    model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
+    model = GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
     model.fit([[1.0, 2.0], [2.0, 4.1], [3.0, 5.9], [4.0, 8.2]])
     before = model.infer({"a": 2.0}).mean["b"].clone()
     with torch.no_grad():
