@@ -126,7 +126,7 @@ def test_linear_answers_are_those_of_the_exact_model_in_data_units():
         low, high = part.lowest, part.highest
         wanted = (mean[:, place].numpy() * part.deviation + part.centre).clip(low, high)
         missing = np.isnan(rows[:, column])
-        np.testing.assert_allclose(answer.mean[str(column)][missing], wanted[missing])
+        np.testing.assert_allclose(answer.mean[column][missing], wanted[missing])
         spread = std[:, place].numpy() * part.deviation
         np.testing.assert_allclose(answer.std[str(column)][missing], spread[missing])
 
@@ -315,3 +315,54 @@ def test_files_answer_as_before(model):
     same(again.infer(given).samples(4), model.infer(given).samples(4))
     assert again.graph == model.graph
     assert again.variables == model.variables
+
+
+def test_series_and_missing_values_of_pandas_are_evidence(straight):
+    frame = mixed(rows=8, seed=3)
+    known = frame["height"].dropna()[::-1]
+    by_series = straight.infer({"height": known}).mean["age"]
+    by_list = straight.infer({"height": known.tolist()}).mean["age"]
+    np.testing.assert_array_equal(by_series, by_list)
+    nothing = straight.infer([{}]).mean["age"]
+    for missing in (None, float("nan"), pd.NA, pd.NaT):
+        assert straight.infer({"height": missing}).mean["age"] == nothing
+    row = pd.Series({"height": 180.0, "city": "Oslo"}, dtype=object)
+    assert straight.infer(row).mean["age"] == straight.infer(dict(row)).mean["age"]
+
+
+def test_a_column_of_another_type_is_no_evidence_and_says_so():
+    frame = pd.DataFrame({"zip": ["00701", "00702", "00703"] * 20, "y": np.arange(60.0) % 3})
+    model = linear().fit(frame).model_
+    with pytest.warns(UserWarning, match=r"column 'zip' holds 701, but none of its cells"):
+        answer = model.infer(pd.DataFrame({"zip": [701, 703]}), targets=["y", "zip"])
+    assert answer.mean["y"][0] == answer.mean["y"][1]
+    np.testing.assert_allclose(answer.probabilities["zip"].sum(1), 1.0)
+    constant = linear().fit(frame.assign(k="only")).model_
+    with pytest.raises(ValueError, match=r"'k' is one of only, but got 'other'"):
+        constant.infer({"k": "other"})
+
+
+def test_tables_may_be_columns_or_rows_by_name():
+    columns = {"a": [1.0, 2.0, 3.0, 4.5], "b": ["x", "x", "y", "y"]}
+    one, other = vfg.TableModel(bend=False), vfg.TableModel(bend=False)
+    vfg.fit(one, columns)
+    vfg.fit(other, pd.DataFrame(columns).to_dict("records"))
+    assert dumps(one) == dumps(other)
+    with pytest.raises(ValueError, match="the evidence has no rows"):
+        one.infer([])
+    with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
+        one.sample(0)
+
+
+def test_columns_without_names_are_called_by_position():
+    model = linear().fit(numbers()[1]).model_
+    answer = model.infer({0: 1.0})
+    assert list(answer.mean) == [0, 1, 2, 3]
+    assert answer.mean["1"] == answer.mean[1]
+    assert answer.select(0).rows == 1
+
+
+def test_an_empty_column_of_dates_has_no_deviation():
+    frame = pd.DataFrame({"d": pd.to_datetime([None] * 30), "y": np.arange(30.0)})
+    answer = linear(keep_empty_features=True).fit(frame).model_.infer([{"y": 3.0}])
+    assert np.isnat(answer.std["d"]).all()

@@ -82,8 +82,8 @@ class GaussianAnswer(GraphAnswer):
         super().__init__(model, given, targets, row_ids, seed, padded)
         self._gaussian = model
 
-    def select(self, rows: Sequence[int]) -> GaussianAnswer:
-        chosen = torch.tensor(list(rows), dtype=torch.long, device=self._row_ids.device)
+    def select(self, rows: int | Sequence[int]) -> GaussianAnswer:
+        chosen = torch.tensor(rows, dtype=torch.long, device=self._row_ids.device).reshape(-1)
         return GaussianAnswer(
             self._gaussian,
             self._given.select(chosen),

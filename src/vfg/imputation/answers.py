@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,8 +29,8 @@ from vfg.inference.variables import (
     given_marginal,
 )
 from vfg.inputs import Name, coordinate_labels
-from vfg.tables.categorical import OrdinalEncoding
-from vfg.tables.cells import Array, Column, Label, read_cells
+from vfg.tables.categorical import OrdinalEncoding, category_indices
+from vfg.tables.cells import Array, Column, Label, Mask, as_objects, read_cells
 from vfg.tables.columns import ColumnEncoding
 from vfg.tables.frames import TableView, as_cell_mask, hide_cells, listed, open_table
 from vfg.tables.numeric import NumericEncoding
@@ -94,6 +95,7 @@ def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Eviden
         ValueError: for unknown names, values that a column cannot have, or a mask that contradicts
             the table.
     """
+    given = _as_mapping(given)
     if isinstance(given, Mapping) or is_records(given):
         if observed is not None:
             raise ValueError(
@@ -105,8 +107,39 @@ def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Eviden
         columns, rows = _columns_of_table(model, given, observed)
         index = getattr(given, "index", None) if is_frame(given) else None
     matrix = model.encoding.encode_columns(columns, rows)
+    _warn_of_unknown_categories(model, columns, matrix[1])
     values, seen = model.encoding.without_idle(*matrix, model.columns)
     return Evidence(values, seen, {column.label: column for column in columns}, index)
+
+
+def _as_mapping(given: Any) -> Any:
+    """A labelled series of pandas or polars as a mapping; anything else as it is.
+
+    Raises:
+        ValueError: for a list without rows.
+    """
+    if isinstance(given, list | tuple) and not given:
+        raise ValueError("the evidence has no rows; give a mapping, a list of mappings or a table")
+    is_series = getattr(given, "ndim", 0) == 1 and hasattr(given, "to_dict")
+    return given.to_dict() if is_series else given
+
+
+def _warn_of_unknown_categories(model: TableModel, columns: Sequence[Column], seen: Mask) -> None:
+    """Warn of columns all of whose cells are unknown categories: probably of another dtype."""
+    encoding = model.encoding
+    for column in columns:
+        part = encoding.parts[column.label]
+        known = seen[:, encoding.sections[column.label]].any()
+        if isinstance(part, NumericEncoding) or part.constant or part.empty or known:
+            continue
+        if not column.missing.all():
+            example = as_objects(column.observed[:1])[0]
+            warnings.warn(
+                f"column {column.label!r} holds {example!r}, but none of its cells is a category "
+                "that the model knows, so they are no evidence; convert the column to the type "
+                "that was fitted",
+                stacklevel=4,
+            )
 
 
 def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[list[Column], int]:
@@ -187,7 +220,7 @@ def _is_listed(model: TableModel, name: Name, value: Any) -> bool:
         return False
     columns = model.resolve(name)
     wide = not isinstance(columns, str) and len(columns) > 1
-    first = value[0] if len(value) else None
+    first = next(iter(value), None)
     return not wide or (isinstance(first, Sequence | np.ndarray) and not isinstance(first, str))
 
 
@@ -215,11 +248,14 @@ def _checked_cell(model: TableModel, label: Label, value: Any) -> Any:
     """
     variable = model.variables[str(label)]
     value = value.item() if isinstance(value, np.generic | Tensor) else value
-    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+    # The missing value of pandas refuses to be compared.
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
         return None
     part = model.encoding.parts[label]
     if variable.kind == "choice":
-        return value if variable.idle else variable.parse(value)
+        # Columns without observed cells, and names that no two rows share, are no evidence.
+        is_silent = part.empty or (variable.idle and len(getattr(part, "categories", ())) > 1)
+        return value if is_silent else variable.parse(value)
     if isinstance(part, NumericEncoding) and part.clock is not None:
         return _moment(variable, part, value)
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
@@ -312,8 +348,9 @@ class TableAnswer(Answer):
             sizes = np.where(known | part.constant, 0.0, np.nan if part.empty else sizes)
             if part.clock is None:
                 return sizes
-            ticks = np.rint(sizes).astype(np.int64)
-            return ticks.astype(f"m8[{part.clock.unit}]")
+            ticks = np.rint(np.nan_to_num(sizes)).astype(np.int64).astype(f"m8[{part.clock.unit}]")
+            ticks[np.isnan(sizes)] = "NaT"
+            return ticks
 
         return self._by_target(of, lambda node: self._latent.std[node].numpy())
 
@@ -379,7 +416,8 @@ class TableAnswer(Answer):
         free = ~known[:, :, None] & ~known[:, None, :]
         return np.where(free, self._free_covariance(labels), 0.0)
 
-    def select(self, rows: Sequence[int]) -> TableAnswer:
+    def select(self, rows: int | Sequence[int]) -> TableAnswer:
+        rows = [rows] if isinstance(rows, int) else rows
         few = None if self._few is None else self._few.select(rows)
         ids = self._row_ids[list(rows)]
         given = self._given.select(rows)
@@ -568,27 +606,14 @@ class TableAnswer(Answer):
             found = np.ones((self.rows, len(categories)))
         elif isinstance(part, OrdinalEncoding):
             spread = model.spread_out(self._spread)[:, section] if scale is None else scale
-            found = (
-                np.concatenate(
-                    [
-                        part.probabilities(values[None], max(float(size), LEAST_SCALE))
-                        for values, size in zip(
-                            matrix[:, section],
-                            np.broadcast_to(np.asarray(spread).reshape(-1), self.rows),
-                            strict=True,
-                        )
-                    ]
-                )
-                if self.rows
-                else np.zeros((0, len(categories)))
-            )
+            found = part.probabilities(matrix[:, section], np.maximum(spread, LEAST_SCALE))
         else:
             found = part.probabilities(matrix[:, section])
-        known = self._known(label)
-        if known.any():
-            cells = self._given.columns[label].values
-            for place, category in enumerate(categories):
-                found[known, place] = [float(cell == category) for cell in cells[known].tolist()]
+        if label in self._given.columns:
+            places = category_indices(self._given.columns[label], categories)
+            rows = np.flatnonzero(places >= 0)  # an unknown category is no evidence
+            found[rows] = 0.0
+            found[rows, places[rows]] = 1.0
         return found
 
     def _labelled(self, values: ByName) -> dict[str, Array]:

@@ -18,6 +18,7 @@ from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.answers import TableAnswer, read_evidence
+from vfg.imputation.checks import check_count
 from vfg.imputation.ensemble import Ensemble
 from vfg.imputation.filling import MissingCells
 from vfg.imputation.fitting import fit_parts
@@ -26,6 +27,7 @@ from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import KINDS, Stacking
 from vfg.inference.answers import as_row_ids
+from vfg.inference.evidence import is_records
 from vfg.inference.variables import Kind, Variable, days_of
 from vfg.inputs import ArrayLike, Name
 from vfg.model import VFG
@@ -87,9 +89,7 @@ class TableModel(Ensemble):
     Example:
         >>> import vfg
         >>> model = vfg.TableModel(bend=False)
-        >>> table = {"a": [1.0, 2.0, 3.0, 4.0], "b": ["x", "x", "y", "y"]}
-        >>> import pandas
-        >>> history = vfg.fit(model, pandas.DataFrame(table))
+        >>> history = vfg.fit(model, {"a": [1.0, 2.0, 3.0, 4.0], "b": ["x", "x", "y", "y"]})
         >>> model.infer({"a": 4.0}, targets=["b"]).mean["b"].tolist()
         ['y']
     """
@@ -161,7 +161,7 @@ class TableModel(Ensemble):
         """Fit the model in place to the observed cells of a table.
 
         Args:
-            table: a frame, an array, or nested sequences.
+            table: a frame, an array, nested sequences, columns by name, or a list of rows by name.
             settings: how; None for those that the model was made with.
             observed: which cells may be used; as for `infer`.
             options: fields of `ImputerSettings` that differ from `settings`.
@@ -175,7 +175,7 @@ class TableModel(Ensemble):
         """
         start = self.settings if settings is None else settings
         chosen = with_options(start, options, ImputerSettings, "a TableModel")
-        opened = open_table(table, chosen.missing_values)
+        opened = open_table(_as_frame(table), chosen.missing_values)
         if observed is not None:
             opened = hide_cells(opened, ~as_cell_mask(observed, opened))
         parts = fit_parts(opened, chosen)
@@ -229,7 +229,8 @@ class TableModel(Ensemble):
             given: values by the names of columns; a list of such mappings, one per row; a frame
                 with some of the columns; or an array with all of them. Missing cells are unknown.
             targets: columns, leaves or latent nodes by name; None means all columns.
-            observed: which cells may be used: a boolean mask of the table's shape, or by column.
+            observed: which cells may be used: a boolean mask of the table's shape, or truth values
+                by column, where columns that are not named may not be used.
             seed: of the draws.
             row_ids: distinct integers from 0 on that draws depend on; None means the position.
             padded: False computes a few rows as they are, which is faster; numbers are the same up
@@ -244,7 +245,7 @@ class TableModel(Ensemble):
         """
         evidence = read_evidence(self, given, observed)
         ids = as_row_ids(self, row_ids, evidence.rows).cpu()
-        names = list(self.variables) if targets is None else targets
+        names: Any = list(self.encoding.schema) if targets is None else targets
         chosen = [names] if isinstance(names, str | int) else list(dict.fromkeys(names))
         if not chosen:
             raise ValueError("targets is empty; name columns or latent nodes, or leave it out")
@@ -264,7 +265,8 @@ class TableModel(Ensemble):
         Raises:
             ImportError: for columns with names, without pandas.
         """
-        return self.rows_of(self.infer([{}] * n, seed=seed).samples(1), 0)
+        check_count("n", n)
+        return self.rows_of(self.infer([{}] * int(n), seed=seed).samples(1), 0)
 
     def fill(self, table: Any, *, row_ids: ArrayLike | None = None) -> Any:
         """A copy of a table whose missing cells are what the model expects.
@@ -638,6 +640,15 @@ class TableModel(Ensemble):
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
         return model
+
+
+def _as_frame(table: Any) -> Any:
+    """Columns by name, or rows by name, as a frame of pandas; anything else as it is."""
+    if not (isinstance(table, Mapping) or is_records(table)):
+        return table
+    with needs("table"):
+        import pandas
+    return pandas.DataFrame(table)
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:

@@ -56,6 +56,10 @@ class ByName(dict[Name, Any]):
     """Tensors, or arrays of a table's columns, by target."""
 
     def __missing__(self, name: Name) -> Any:
+        # A column without a name may be called by its position, as a number or as text.
+        for known in self:
+            if str(known) == str(name):
+                return self[known]
         raise KeyError(f"{name!r} is not among the targets {', '.join(map(repr, self))}")
 
 
@@ -179,11 +183,11 @@ class Answer(ABC):
         """
 
     @abstractmethod
-    def select(self, rows: Sequence[int]) -> Self:
-        """The answer about some of the rows only.
+    def select(self, rows: int | Sequence[int]) -> Self:
+        """The answer about one row or some of the rows only.
 
         Args:
-            rows: their positions.
+            rows: a position, or several.
         """
 
     @abstractmethod
@@ -600,8 +604,8 @@ class MessageAnswer(GraphAnswer):
         self._belief = belief
         self._moments: dict[int, Moments] = {}
 
-    def select(self, rows: Sequence[int]) -> MessageAnswer:
-        chosen = torch.tensor(list(rows), dtype=torch.long, device=self._row_ids.device)
+    def select(self, rows: int | Sequence[int]) -> MessageAnswer:
+        chosen = torch.tensor(rows, dtype=torch.long, device=self._row_ids.device).reshape(-1)
         return MessageAnswer(
             self._model,
             self._given.select(chosen),

@@ -186,8 +186,8 @@ class SampledAnswer(GraphAnswer):
         super().__init__(model, given, targets, row_ids, seed, padded)
         self._labels, self._importance = labels, importance
 
-    def select(self, rows: Sequence[int]) -> SampledAnswer:
-        chosen = torch.tensor(list(rows), dtype=torch.long, device=self._row_ids.device)
+    def select(self, rows: int | Sequence[int]) -> SampledAnswer:
+        chosen = torch.tensor(rows, dtype=torch.long, device=self._row_ids.device).reshape(-1)
         return SampledAnswer(
             self._model,
             self._given.select(chosen),

@@ -260,12 +260,12 @@ class OrdinalEncoding(ColumnEncoding):
         level = np.searchsorted(self._cuts(), values[:, 0])
         return cells_of(self.categories).take(level.clip(low, high))
 
-    def probabilities(self, values: Array, scale: float | None = None) -> Array:
+    def probabilities(self, values: Array, scale: float | Array | None = None) -> Array:
         """The probability of every level: that of a Normal between the middles of scores.
 
         Args:
             values: numbers `(rows, 1)`.
-            scale: the deviation of their errors; None for 1.
+            scale: the deviation of their errors, one or `(rows, 1)`; None for 1.
         """
         if self.empty:
             return np.zeros((len(values), len(self.categories)))
