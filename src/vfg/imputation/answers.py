@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian.answers import GaussianAnswer
+from vfg.gaussian.conditional_means import concat_leaves
 from vfg.graph.checks import suggestion
 from vfg.imputation.ensemble import FewRows
 from vfg.inference.answers import DRAWS_FOR_QUANTILES, Answer, ByName
@@ -59,12 +60,14 @@ class Evidence:
         observed: which of these entries are evidence.
         columns: what was given, by label.
         index: the row labels of a pandas frame, or None.
+        by_name: whether values were given by name rather than as a table.
     """
 
     values: Tensor
     observed: Tensor
     columns: Mapping[Label, Column]
     index: Any = None
+    by_name: bool = False
 
     @property
     def rows(self) -> int:
@@ -79,7 +82,7 @@ class Evidence:
             for label, column in self.columns.items()
         }
         index = None if self.index is None else self.index[chosen]
-        return Evidence(self.values[chosen], self.observed[chosen], columns, index)
+        return Evidence(self.values[chosen], self.observed[chosen], columns, index, self.by_name)
 
 
 def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Evidence:
@@ -109,7 +112,8 @@ def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Eviden
     matrix = model.encoding.encode_columns(columns, rows)
     _warn_of_unknown_categories(model, columns, matrix[1])
     values, seen = model.encoding.without_idle(*matrix, model.columns)
-    return Evidence(values, seen, {column.label: column for column in columns}, index)
+    named = {column.label: column for column in columns}
+    return Evidence(values, seen, named, index, isinstance(given, Mapping) or is_records(given))
 
 
 def _as_mapping(given: Any) -> Any:
@@ -452,6 +456,9 @@ class TableAnswer(Answer):
         if self._few is not None and self.rows == 1:
             return self._few.draws(number, self._seed, int(self._row_ids[0]))
         given = self._given
+        if not self._padded and self._model.linear is not None and not len(self._model.members):
+            drawn = concat_leaves(self._ask_linear(None).samples(number)).double()
+            return torch.where(given.observed, given.values, drawn)
         return self._model.draws(given.values, given.observed, number, self._seed, self._row_ids)
 
     @cached_property

@@ -44,6 +44,9 @@ from vfg.utils.specs import with_options
 
 ROWS_AT_ONCE = 8192
 """How many rows are answered together: enough to be fast, few enough to keep memory flat."""
+FEW_ROWS = 32
+"""Up to how many rows by name are computed without padding: a tile of members has 32 rows or more,
+so that padding costs more than it computes."""
 ROWS_OF_DRAWS = 1024
 """How many rows are drawn together where every row has many draws."""
 DRAWS = 60
@@ -221,7 +224,7 @@ class TableModel(Ensemble):
         observed: Any = None,
         seed: int = 0,
         row_ids: ArrayLike | None = None,
-        padded: bool = True,
+        padded: bool | None = None,
     ) -> TableAnswer:
         """Any columns given any others.
 
@@ -233,8 +236,9 @@ class TableModel(Ensemble):
                 by column, where columns that are not named may not be used.
             seed: of the draws.
             row_ids: distinct integers from 0 on that draws depend on; None means the position.
-            padded: False computes a few rows as they are, which is faster; numbers are the same up
-                to rounding.
+            padded: whether rows are computed in padded tiles, so that a row has the same bits in
+                every batch. False is faster for a few rows; numbers are the same up to rounding.
+                None pads tables, and more than 32 rows by name.
 
         Returns:
             Means, deviations, quantiles, probabilities and joint draws, in the units and categories
@@ -250,6 +254,8 @@ class TableModel(Ensemble):
         if not chosen:
             raise ValueError("targets is empty; name columns or latent nodes, or leave it out")
         resolved = {name: self.resolve(name) for name in chosen}
+        if padded is None:
+            padded = not evidence.by_name or evidence.rows > FEW_ROWS
         return TableAnswer(self, evidence, resolved, ids, seed, padded)
 
     def sample(self, n: int, *, seed: int = 0) -> Any:
@@ -266,7 +272,8 @@ class TableModel(Ensemble):
             ImportError: for columns with names, without pandas.
         """
         check_count("n", n)
-        return self.rows_of(self.infer([{}] * int(n), seed=seed).samples(1), 0)
+        rows = self.infer([{}] * int(n), seed=seed, padded=True)
+        return self.rows_of(rows.samples(1), 0)
 
     def fill(self, table: Any, *, row_ids: ArrayLike | None = None) -> Any:
         """A copy of a table whose missing cells are what the model expects.

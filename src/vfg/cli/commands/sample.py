@@ -82,7 +82,8 @@ def draw_rows(
         return dict(zip(model.variables, table.T, strict=True))
     ids = np.arange(first, first + rows)
     names = list(model.variables)
-    drawn = model.infer([dict(evidence)] * rows, names, seed=seed, row_ids=ids).samples(1)
+    given = [dict(evidence)] * rows
+    drawn = model.infer(given, names, seed=seed, row_ids=ids, padded=True).samples(1)
     return {name: np.asarray(drawn[name][0]).reshape(rows) for name in names}
 
 
