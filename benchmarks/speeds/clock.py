@@ -15,7 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from vfg.flows.fast.precision import rounded, tensor_cores
+from vfg.flows.fast.primitives import rounded, tensor_cores
 
 from .cells import Cells
 

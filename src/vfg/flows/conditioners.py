@@ -22,10 +22,66 @@ from vfg.flows.checks import (
     uniform,
 )
 from vfg.flows.fast import fused
-from vfg.flows.fast.dropout import drop, dropout_factor, random_bytes
-from vfg.flows.fast.matmul import times
-from vfg.flows.fast.precision import Rounding, rounded
-from vfg.flows.shared import SharedLinear
+from vfg.flows.fast.primitives import (
+    Rounding,
+    drop,
+    dropout_factor,
+    product,
+    random_bytes,
+    rounded,
+    times,
+)
+
+
+class SharedLinear(nn.Module):
+    r"""One matrix for all edges, and what tells the edges apart as a shift.
+
+    $y_k = x_k W + e_k V + b_k$ with an embedding $e_k$ per edge, so the number of parameters hardly
+    grows with the number of edges. `weight` is `(1, inputs, outputs)`, `embedding`
+    `(edges, 1, size)`, `mixing` $V$ is `(1, size, outputs)`, and the shifts `bias` are
+    `(edges, 1, outputs)`.
+
+    Args:
+        edges: number of maps in the stack.
+        inputs: width of the input, 0 allowed.
+        outputs: width of the output.
+        embedding: width of the embedding; with 0 only the shifts differ.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Example:
+        >>> SharedLinear(300, 2, 5, embedding=4)(torch.zeros(300, 7, 2)).shape
+        torch.Size([300, 7, 5])
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        inputs: int,
+        outputs: int,
+        *,
+        embedding: int,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        generator = private_generator(generator)
+        bound = 1 / math.sqrt(max(inputs, 1))
+        self.weight = nn.Parameter(uniform((1, inputs, outputs), bound, generator))
+        self.bias = nn.Parameter(torch.zeros(edges, 1, outputs))
+        self.embedding = nn.Parameter(uniform((edges, 1, embedding), 1.0, generator))
+        spread = 1 / math.sqrt(max(embedding, 1))
+        self.mixing = nn.Parameter(uniform((1, embedding, outputs), spread, generator))
+
+    def forward(self, x: Tensor, factor: float = 1.0, precision: str = "float32") -> Tensor:
+        """Map `(edges, batch, inputs)`, times a factor, to `(edges, batch, outputs)`."""
+        edges, batch, inputs = x.shape
+        mapped = product(x.reshape(1, edges * batch, inputs), factor * self.weight, precision)
+        shift = self.bias + self.embedding @ self.mixing
+        return mapped.view(edges, batch, shift.shape[-1]) + shift.to(mapped.dtype)
+
+    def extra_repr(self) -> str:
+        edges, _, outputs = self.bias.shape
+        return f"edges={edges}, inputs={self.weight.shape[1]}, outputs={outputs}"
+
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -221,11 +277,9 @@ class Conditioner(Rounding):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(edges, batch, inputs)` to `(edges, batch, outputs)`."""
         if torch.compiler.is_compiling() and self._has_kernel(x):
-            from vfg.flows.fast.operators import conditioned  # takes a while, and few need it
-
             layers = [(layer.weight, layer.bias) for layer in (*self.hidden_layers, self.last)]
             rate = self.dropout if self.training else 0.0
-            return conditioned(x, layers, rate, self.precision)
+            return fused.conditioned(x, layers, rate, self.precision)
         x, factor = x.to(self.last.weight.dtype), 1.0
         for layer in self.hidden_layers:
             x, factor = self._activated(layer(x, factor, self.precision))

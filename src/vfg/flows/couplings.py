@@ -12,7 +12,7 @@ from vfg.flows.base import Flow
 from vfg.flows.checks import check_count, check_positive
 from vfg.flows.conditioners import ACTIVATIONS, PAPER, Conditioner, Network
 from vfg.flows.convolutions import LocalConditioner, chequered_split
-from vfg.flows.fast.split_join import join, split
+from vfg.flows.fast.primitives import join, split
 from vfg.flows.splines import (
     bounded_bins,
     bounded_derivatives,

@@ -11,8 +11,7 @@ from torch import Tensor
 from vfg.flows.base import Flow
 from vfg.flows.checks import check_count, private_generator
 from vfg.flows.composition import Composition
-from vfg.flows.elementwise import ElementwiseAffine
-from vfg.flows.linear import Householder, LULinear
+from vfg.flows.linear import ElementwiseAffine, Householder, LULinear
 from vfg.flows.specs import Coupling, FlowSpec
 from vfg.flows.splines import MonotoneSpline
 

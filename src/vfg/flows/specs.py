@@ -20,8 +20,7 @@ from vfg.flows.checks import (
 from vfg.flows.composition import Composition
 from vfg.flows.conditioners import ACTIVATIONS, Network
 from vfg.flows.couplings import AdditiveCoupling, AffineCoupling, CouplingLayer, SplineCoupling
-from vfg.flows.elementwise import ActivationNormalisation, ElementwiseAffine
-from vfg.flows.linear import Householder, LULinear
+from vfg.flows.linear import ActivationNormalisation, ElementwiseAffine, Householder, LULinear
 from vfg.flows.splines import MonotoneSpline
 from vfg.utils.specs import Spec
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vfg.graph.layers import find_cycle
+from vfg.graph.checks import find_cycle
 from vfg.graph.nodes import Edge, Node, first_repeated
 
 Sections = Mapping[str, int] | Sequence[Node | tuple[str, int]]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from vfg.graph import builders, clustering, drawing, exchange
 from vfg.graph.builders import Sections
-from vfg.graph.checks import check_graph, suggestion
-from vfg.graph.layers import layer_numbers
+from vfg.graph.checks import check_graph, layer_numbers, suggestion
 from vfg.graph.nodes import Edge, Node
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import torch
 
 from vfg.flows import Coupling, LULinear
 from vfg.flows.fast.chains import apply_flows
-from vfg.flows.fast.dropout import drop, dropout_factor, random_bytes
+from vfg.flows.fast.primitives import drop, dropout_factor, random_bytes
 from vfg.flows.fast.tiles import TILE, tiles
 
 

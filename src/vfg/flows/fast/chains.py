@@ -19,9 +19,14 @@ from torch import Tensor
 from vfg.flows.base import Flow
 from vfg.flows.conditioners import StackedLinear
 from vfg.flows.couplings import AffineCoupling, coupling_split
-from vfg.flows.fast.dropout import dropout_factor, random_bytes
-from vfg.flows.fast.memory import checkpointed, differentiable, is_ordinary
-from vfg.flows.fast.precision import rounded, tensor_cores
+from vfg.flows.fast.memory import checkpointed, differentiable
+from vfg.flows.fast.primitives import (
+    dropout_factor,
+    is_ordinary,
+    random_bytes,
+    rounded,
+    tensor_cores,
+)
 from vfg.flows.fast.tiles import (
     Block,
     Moves,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vfg.flows.base import Flow, of_kind, temporarily_set
 from vfg.flows.conditioners import Conditioner
+from vfg.flows.fast.primitives import is_ordinary
 
 MEMORIES = ("store", "recompute", "invert")
 Gradients = tuple[Tensor | None, ...]
@@ -52,16 +53,6 @@ def check_memory(memory: str) -> None:
     """Refuse what is no way of keeping."""
     if memory not in MEMORIES:
         raise ValueError(f"memory is one of {', '.join(MEMORIES)}, but got {memory!r}")
-
-
-def is_ordinary(x: Tensor) -> bool:
-    """Whether reverse differentiation is all that may happen to a tensor."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch.is_autocast_enabled(x.device.type)
-        or torch._C._functorch.is_functorch_wrapped_tensor(x)
-        or torch.autograd.forward_ad._current_level >= 0
-    )
 
 
 def one_by_one(flows: Sequence[Flow], x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:

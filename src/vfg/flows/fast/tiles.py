@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vfg.flows.fast import fused
-from vfg.flows.fast.dropout import drop
-from vfg.flows.fast.matmul import over_rows
+from vfg.flows.fast.primitives import drop, over_rows
 
 TILE = 1 << 18
 """How many numbers of a hidden layer a tile has per thread, so that it stays in a core's cache."""
