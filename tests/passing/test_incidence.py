@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import vfg
 from vfg.passing import incidence as rows
-from vfg.passing.incidence import STEP, Incidence, chosen_rows
+from vfg.passing.incidence import STEP, Incidence, choose_rows
 
 
 @given(data=st.data(), nodes=st.integers(1, 5))
@@ -53,7 +53,7 @@ def test_a_broken_message_stays_at_its_own_node():
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
 def test_the_chosen_rows_hold_everything_wanted(share: float) -> None:
     wanted = torch.rand(5, 64, generator=torch.Generator().manual_seed(0)) < share
-    found = chosen_rows(wanted)
+    found = choose_rows(wanted)
     assert found is not None
     chosen = torch.zeros(5 * 64, dtype=torch.bool)
     chosen[found.positions] = True
@@ -63,13 +63,13 @@ def test_the_chosen_rows_hold_everything_wanted(share: float) -> None:
 
 
 def test_nothing_is_chosen_where_nearly_all_is_wanted() -> None:
-    assert chosen_rows(torch.ones(2, 64, dtype=torch.bool)) is None
+    assert choose_rows(torch.ones(2, 64, dtype=torch.bool)) is None
 
 
 def test_place_undoes_select_and_leaves_zeros() -> None:
     wanted = torch.zeros(3, 40, dtype=torch.bool)
     wanted[0, :3] = wanted[2, 30:] = True
-    found = chosen_rows(wanted)
+    found = choose_rows(wanted)
     assert found is not None
     states = torch.randn(3, 40, 2, generator=torch.Generator().manual_seed(0)) + 9.0
     back = found.place(found.select(states))
@@ -79,7 +79,7 @@ def test_place_undoes_select_and_leaves_zeros() -> None:
 
 def test_gradients_of_both_directions_are_those_of_the_map() -> None:
     wanted = torch.rand(2, 30, generator=torch.Generator().manual_seed(1)) < 0.3
-    found = chosen_rows(wanted)
+    found = choose_rows(wanted)
     assert found is not None
     states = torch.randn(2, 30, 1, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(found.select, states)

@@ -169,7 +169,7 @@ class LabelPrior(Prior):
     def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
         nodes, count, width = self.locations.shape
         # Root by root, because that is what the density says of rows without a label.
-        drawn = chosen_part(normals[..., -1], normals.new_full((nodes, count), 1.0 / count))
+        drawn = choose_part(normals[..., -1], normals.new_full((nodes, count), 1.0 / count))
         if labels is not None:
             drawn = torch.where(labels >= 0, labels, drawn)
         index = drawn[..., None].expand(-1, -1, width)
@@ -258,7 +258,7 @@ def prior_spec(given: str | PriorSpec) -> PriorSpec:
     return by_name[given]
 
 
-def chosen_part(normals: Tensor, shares: Tensor) -> Tensor:
+def choose_part(normals: Tensor, shares: Tensor) -> Tensor:
     """Which part of a mixture standard Normal numbers `(nodes, batch)` choose.
 
     Args:
@@ -266,7 +266,7 @@ def chosen_part(normals: Tensor, shares: Tensor) -> Tensor:
         shares: the probability of every part, `(nodes, parts)`.
 
     Example:
-        >>> chosen_part(torch.tensor([[-0.5, 0.5]]), torch.tensor([[0.5, 0.5]]))
+        >>> choose_part(torch.tensor([[-0.5, 0.5]]), torch.tensor([[0.5, 0.5]]))
         tensor([[0, 1]])
     """
     below = shares.cumsum(-1)[:, None, :-1]
@@ -311,7 +311,7 @@ class MixturePrior(Prior):
         return LogDensity(scores.logsumexp(-1), HALF_LOG_TWO_PI * mask.sum(-1))
 
     def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
-        drawn = chosen_part(normals[..., -1], self.logits.softmax(-1))
+        drawn = choose_part(normals[..., -1], self.logits.softmax(-1))
         index = drawn[..., None].expand(-1, -1, self.locations.shape[-1])
         scale = self._log_scales().exp().gather(1, index)
         return self.locations.gather(1, index) + scale * normals[..., :-1]

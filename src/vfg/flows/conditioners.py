@@ -28,7 +28,7 @@ from vfg.flows.fast.primitives import (
     dropout_factor,
     product,
     random_bytes,
-    rounded,
+    round_to,
     times,
 )
 
@@ -213,8 +213,8 @@ class StackedLinear(nn.Module):
     def forward(self, x: Tensor, factor: float = 1.0, precision: str = "float32") -> Tensor:
         """Map `(edges, batch, inputs)`, times a factor, to `(edges, batch, outputs)`."""
         if x.is_cuda or precision == "tf32":
-            return rounded(self.bias, precision) + factor * times(x, self.weight, precision)
-        bias, x, weight = (rounded(t, precision) for t in (self.bias, x, self.weight))
+            return round_to(self.bias, precision) + factor * times(x, self.weight, precision)
+        bias, x, weight = (round_to(t, precision) for t in (self.bias, x, self.weight))
         return torch.baddbmm(bias, x, weight, alpha=factor)
 
     def extra_repr(self) -> str:
@@ -279,10 +279,10 @@ class Conditioner(Rounding):
         if torch.compiler.is_compiling() and self._has_kernel(x):
             layers = [(layer.weight, layer.bias) for layer in (*self.hidden_layers, self.last)]
             rate = self.dropout if self.training else 0.0
-            return fused.conditioned(x, layers, rate, self.precision)
+            return fused.apply_conditioner(x, layers, rate, self.precision)
         x, factor = x.to(self.last.weight.dtype), 1.0
         for layer in self.hidden_layers:
-            x, factor = self._activated(layer(x, factor, self.precision))
+            x, factor = self._activate(layer(x, factor, self.precision))
         y: Tensor = self.last(x, factor, self.precision)
         return y
 
@@ -295,7 +295,7 @@ class Conditioner(Rounding):
         ends = layers[0].weight.shape[1] + 1, self.last.weight.shape[2]
         return fused.suits(x, ends, hidden, self.activation, self.precision)
 
-    def _activated(self, x: Tensor) -> tuple[Tensor, float]:
+    def _activate(self, x: Tensor) -> tuple[Tensor, float]:
         """The activation with dropout, and a factor that is still to be applied."""
         rate = self.dropout if self.training else 0.0
         is_eager = x.device.type == "cpu" and not torch.compiler.is_compiling()

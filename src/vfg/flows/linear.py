@@ -103,7 +103,7 @@ class Permutation(Flow):
 
     def __init__(self, edges: int, width: int, order: Tensor | Sequence[int] | None = None) -> None:
         super().__init__(edges, width)
-        self.register_buffer("order", _checked_order(order, edges, width))
+        self.register_buffer("order", _check_order(order, edges, width))
 
     def linear_part(self) -> Tensor:
         """The permutation matrix of each edge."""
@@ -284,12 +284,12 @@ class Householder(Flow):
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         unit, mixed = self._factors(x.dtype)
         with without_autocast(x):
-            return _rotated(x, mixed, unit), x.new_zeros(x.shape[:-1])
+            return _rotate(x, mixed, unit), x.new_zeros(x.shape[:-1])
 
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
         unit, mixed = self._factors(y.dtype)
         with without_autocast(y):
-            return _rotated(y, unit, mixed), y.new_zeros(y.shape[:-1])
+            return _rotate(y, unit, mixed), y.new_zeros(y.shape[:-1])
 
     def _factors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The unit vectors V and S^{-1} V."""
@@ -298,11 +298,11 @@ class Householder(Flow):
         with without_autocast(unit):
             triangle = (unit @ unit.mT).triu(1) + half
         if unit.shape[1] <= FEW:
-            return unit, _substituted(triangle, unit)
+            return unit, _substitute(triangle, unit)
         return unit, torch.linalg.solve_triangular(triangle, unit, upper=True)
 
 
-def _rotated(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+def _rotate(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """`x - (x @ first.mT) @ second`, on a GPU by one matrix, so that states are read once."""
     if not x.is_cuda or x.shape[-1] > NARROW:
         return x - (x @ first.mT) @ second
@@ -310,7 +310,7 @@ def _rotated(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
     return times(x, identity - first.mT @ second)
 
 
-def _substituted(triangle: Tensor, right: Tensor) -> Tensor:
+def _substitute(triangle: Tensor, right: Tensor) -> Tensor:
     """Solve with upper triangular matrices that have 1/2 on their diagonal, row by row."""
     solved: list[Tensor] = []
     for k in reversed(range(triangle.shape[-1])):
@@ -332,7 +332,7 @@ def _reorder(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(-1, order.unsqueeze(1).expand_as(x))
 
 
-def _checked_order(order: Tensor | Sequence[int] | None, edges: int, width: int) -> Tensor:
+def _check_order(order: Tensor | Sequence[int] | None, edges: int, width: int) -> Tensor:
     given = torch.arange(width).flip(0) if order is None else torch.as_tensor(order)
     coordinates = torch.arange(width, device=given.device)
     fits = tuple(given.shape) in [(width,), (edges, width)]

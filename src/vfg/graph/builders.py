@@ -31,7 +31,7 @@ def section_nodes(sections: Sections) -> list[Node]:
     return leaves
 
 
-def grouped(
+def group_nodes(
     leaves: Sequence[Node], groups: Sequence[Sequence[int]], width: int | None, root: str = "root"
 ) -> Parts:
     """Build a tree from groups of nodes, bottom up; the last group is the root's.
@@ -46,21 +46,23 @@ def grouped(
         The nodes, leaves first, and the edges.
 
     Example:
-        >>> nodes, edges = grouped([Node("a", 1), Node("b", 2)], [(0, 1)], width=None)
+        >>> nodes, edges = group_nodes([Node("a", 1), Node("b", 2)], [(0, 1)], width=None)
         >>> nodes[-1].width, [edge.name for edge in edges]
         (2, ['a->root', 'b->root'])
     """
     width = max(leaf.width for leaf in leaves) if width is None else width
     names, heights = [leaf.name for leaf in leaves], [0] * len(leaves)
     taken = dict.fromkeys(names)
-    root = fresh(root, taken)
+    root = unique_name(root, taken)
     sizes: Counter[int] = Counter()
     edges = []
     for group in groups:
         heights.append(1 + max(heights[member] for member in group))
         sizes[heights[-1]] += 1
         last = len(names) + 1 == len(leaves) + len(groups)
-        names.append(root if last else fresh(f"node{heights[-1]}_{sizes[heights[-1]]}", taken))
+        names.append(
+            root if last else unique_name(f"node{heights[-1]}_{sizes[heights[-1]]}", taken)
+        )
         edges += [Edge(names[member], names[-1]) for member in group]
     return [*leaves, *(Node(name, width) for name in names[len(leaves) :])], edges
 
@@ -70,14 +72,14 @@ def star(sections: Sections, width: int | None, root: str) -> Parts:
     leaves = section_nodes(sections)
     if root in [leaf.name for leaf in leaves]:
         raise ValueError(f"the name {root!r} is taken by a section; choose another with root=.")
-    return grouped(leaves, [range(len(leaves))], width, root)
+    return group_nodes(leaves, [range(len(leaves))], width, root)
 
 
 def tree(sections: Sections, arity: int, width: int | None) -> Parts:
     """Group neighbouring sections `arity` at a time, up to one root."""
     check_arity(arity)
     leaves = section_nodes(sections)
-    return grouped(leaves, _grid_groups([list(range(len(leaves)))], [(1, arity)]), width)
+    return group_nodes(leaves, _grid_groups([list(range(len(leaves)))], [(1, arity)]), width)
 
 
 def cover(n: int, m: int) -> Parts:
@@ -123,7 +125,7 @@ def blocks(
     ]
     grid = [list(range(row * columns, (row + 1) * columns)) for row in range(rows)]
     shapes = [(1, 2), (2, 1)] if arity == 2 else [(2, 2)]
-    return grouped(leaves, _grid_groups(grid, shapes), latent)
+    return group_nodes(leaves, _grid_groups(grid, shapes), latent)
 
 
 def bayesian_network(edges: Any, width: int | None, variables: Iterable[str] | None) -> Parts:
@@ -137,8 +139,8 @@ def bayesian_network(edges: Any, width: int | None, variables: Iterable[str] | N
     if width is None:
         width = 2 * max(len(family) for family in families.values())
     taken = dict.fromkeys(names)
-    root = fresh("root", taken)
-    family_names = {child: fresh(f"family:{child}", taken) for child in families}
+    root = unique_name("root", taken)
+    family_names = {child: unique_name(f"family:{child}", taken) for child in families}
     inner = [Node(name, width) for name in (*family_names.values(), root)]
     into = [
         Edge(member, family_names[child]) for child, family in families.items() for member in family
@@ -175,11 +177,11 @@ def pair(value: Any, meaning: str) -> tuple[str, str]:
     return value[0], value[1]
 
 
-def fresh(name: str, taken: dict[str, None]) -> str:
+def unique_name(name: str, taken: dict[str, None]) -> str:
     """Return the name, underscores appended until nothing else has it, and enter it in `taken`.
 
     Example:
-        >>> fresh("root", {"root": None})
+        >>> unique_name("root", {"root": None})
         'root_'
     """
     while name in taken:

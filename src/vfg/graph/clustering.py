@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vfg.graph.builders import Parts, check_arity, grouped
+from vfg.graph.builders import Parts, check_arity, group_nodes
 from vfg.graph.nodes import Node, first_repeated
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def cluster(table: Any, arity: int, width: int | None) -> Parts:
     check_arity(arity)
     values, leaves = _read(table)
     groups = collapse(_merges(rank_correlations(values)), len(leaves), arity)
-    return grouped(leaves, groups, 2 * arity if width is None else width)
+    return group_nodes(leaves, groups, 2 * arity if width is None else width)
 
 
 def rank_correlations(values: Matrix) -> Matrix:

@@ -87,12 +87,14 @@ Node(name='h', width=2, columns=None, aggregation=None)]
                 f"node {name!r} has no attribute 'width'; set it, as in "
                 f"digraph.nodes[{name!r}]['width'] = 2."
             )
-        nodes.append(Node(name, **_known(attributes, ("width", "columns", "aggregation"))))
+        nodes.append(
+            Node(name, **_select_attributes(attributes, ("width", "columns", "aggregation")))
+        )
     listed = list(digraph.edges(data=True))
     if all("position" in attributes for _, _, attributes in listed):
         listed.sort(key=lambda item: int(item[2]["position"]))
     return nodes, [
-        Edge(child, parent, **_known(attributes, ("kind", "coordinates")))
+        Edge(child, parent, **_select_attributes(attributes, ("kind", "coordinates")))
         for child, parent, attributes in listed
     ]
 
@@ -111,7 +113,7 @@ def _attributes(part: Node | Edge, names: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in names and value is not None}
 
 
-def _known(attributes: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _select_attributes(attributes: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """The attributes that mean something to us; networkx graphs may carry others."""
     return {name: attributes[name] for name in names if name in attributes}
 

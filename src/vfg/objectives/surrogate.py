@@ -20,7 +20,7 @@ from torch import Tensor
 from vfg.distributions.likelihoods import Likelihood
 from vfg.distributions.priors import LATENTS, Prior, SinglePrior
 from vfg.inputs import ArrayLike, as_labels, as_table
-from vfg.passing.incidence import added
+from vfg.passing.incidence import add_all
 from vfg.passing.messages import MessagePassing, Passes
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Terms(Mapping[str, Tensor]):
 
     def sum(self) -> Tensor:
         """The sum of all terms, `(rows,)`; zero if there are none."""
-        return added([stack.sum(0) for stack in self.stacks] or [torch.zeros(1)])
+        return add_all([stack.sum(0) for stack in self.stacks] or [torch.zeros(1)])
 
     def to(self, like: Tensor) -> Terms:
         """The same terms in the dtype and on the device of `like`."""
@@ -93,7 +93,7 @@ class Surrogate:
     def total(self) -> Tensor:
         """The objective, `(rows,)`; larger is better."""
         distances = [stack.sum(0) for terms in (self.kl, self.edge) for stack in terms.stacks]
-        return self.reconstruction.sum() - self.beta * added(
+        return self.reconstruction.sum() - self.beta * add_all(
             [self.constants - self.root, *distances]
         )
 
@@ -166,9 +166,9 @@ def compute_surrogate(
             prior.log_prob(passes.forward[index].value, passes.forward[index].observed, labels)
             for index, prior in priors.items()
         ]
-    root = added([density.value.sum(0) for density in densities])
-    constants = added([density.constant.sum(0) for density in densities])
-    counts = added([torch.zeros_like(constants), *kl_counts, *edge_counts])
+    root = add_all([density.value.sum(0) for density in densities])
+    constants = add_all([density.constant.sum(0) for density in densities])
+    counts = add_all([torch.zeros_like(constants), *kl_counts, *edge_counts])
     return Surrogate(
         reconstruction, kl, edge, root, constants + rule.constant_per_coordinate * counts, beta
     )
@@ -191,7 +191,7 @@ def _node_terms(
             distance = (rule.distance(own - passes.downward[g]) * seen).sum(-1)
             parts.append(group.below.collect(group.share[..., 0] * distance))
         names.append(block.nodes)
-        stacks.append(added(parts))
+        stacks.append(add_all(parts))
         counts.append(mask.sum((0, 2)))
     return Terms(names, stacks), counts
 
@@ -245,7 +245,7 @@ def compute_consistency(passing: MessagePassing, passes: Passes) -> Terms:
     return Terms(
         [block.nodes for block in schedule.blocks],
         [
-            added(far) / added(many).clamp(min=1)
+            add_all(far) / add_all(many).clamp(min=1)
             for far, many in zip(distances, counts, strict=True)
         ],
     )

@@ -103,7 +103,7 @@ class Mean(Aggregation):
     ) -> State:
         summed, count = total
         value = torch.where(count > 0, summed / count.clamp(min=1), 0.0)
-        return _fixed(State(value, (count > 0).expand_as(value)), evidence)
+        return _fix(State(value, (count > 0).expand_as(value)), evidence)
 
 
 class Concatenation(Mean):
@@ -119,16 +119,20 @@ class _Informed(Aggregation):
         with torch.autocast(message.value.device.type, enabled=False):
             learned = group.precision is not None
             eta, precision = (
-                self._learned(group, message) if learned else self._carried(group, message, child)
+                self._learned_terms(group, message)
+                if learned
+                else self._carried_terms(group, message, child)
             )
             return eta, precision, group.count(message.sent)
 
     @abstractmethod
-    def _learned(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+    def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
         """From children that know nothing of their precision: the edge has a Λ of its own."""
 
     @abstractmethod
-    def _carried(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, Tensor]:
+    def _carried_terms(
+        self, group: EdgeGroup, message: Message, child: State
+    ) -> tuple[Tensor, Tensor]:
         """From children that carry (η, Λ): Λ' = A⁻ᵀΛA⁻¹, η' = A⁻ᵀ(η + Λ(A⁻¹f(h) − h))."""
 
     def resolve(
@@ -148,7 +152,7 @@ class _Informed(Aggregation):
             else:
                 ridged = self._add_diagonal(precision, RIDGE)
                 value = self._solve(ridged, eta + RIDGE * default)
-        return _fixed(State(value, (count > 0).expand_as(value), eta, precision), evidence)
+        return _fix(State(value, (count > 0).expand_as(value), eta, precision), evidence)
 
     @staticmethod
     @abstractmethod
@@ -170,11 +174,13 @@ class PrecisionWeighted(_Informed):
     name = "precision"
     carries = "diagonal"
 
-    def _learned(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+    def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
         weight = group.share * group.learned_precision()[:, None] * message.sent
         return group.gather(weight * message.value), group.gather(weight)
 
-    def _carried(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, Tensor]:
+    def _carried_terms(
+        self, group: EdgeGroup, message: Message, child: State
+    ) -> tuple[Tensor, Tensor]:
         eta, matrix = group.carry(message, child)
         return group.gather(eta), group.gather(matrix.diagonal(dim1=-2, dim2=-1))
 
@@ -201,12 +207,14 @@ class GaussianWeighted(_Informed):
     name = "gaussian"
     carries = "matrix"
 
-    def _learned(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+    def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
         matrix = group.share * group.learned_precision()
         eta = group.gather(times(message.value * message.sent, matrix))
         return eta, group.gather_constant(message.sent[..., 0], matrix)
 
-    def _carried(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, Tensor]:
+    def _carried_terms(
+        self, group: EdgeGroup, message: Message, child: State
+    ) -> tuple[Tensor, Tensor]:
         eta, matrix = group.carry(message, child)
         return group.gather(eta), group.gather_matrix(matrix)
 
@@ -255,7 +263,7 @@ def aggregation(name: str) -> Aggregation:
     return AGGREGATIONS[name]
 
 
-def _fixed(state: State, evidence: Tensor | None) -> State:
+def _fix(state: State, evidence: Tensor | None) -> State:
     if evidence is None:
         return state
     fixed = ~evidence.isnan()

@@ -22,7 +22,7 @@ class Rows(NamedTuple):
     Example:
         >>> wanted = torch.zeros(2, 32, dtype=torch.bool)
         >>> wanted[0, 3] = wanted[1, 30] = True
-        >>> rows = chosen_rows(wanted)
+        >>> rows = choose_rows(wanted)
         >>> rows.select(torch.arange(64.0).view(2, 32, 1))[:, 0, 0]
         tensor([ 3., 62.])
     """
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
         return placed
 
 
-def chosen_rows(wanted: Tensor) -> Rows | None:
+def choose_rows(wanted: Tensor) -> Rows | None:
     """Rows that hold all that is wanted of every edge, and a few more; None if all are as good.
 
     How many they are depends on the data, so a GPU would have to be waited for: there, as in
@@ -70,7 +70,7 @@ class _Select(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, positions: Tensor) -> Tensor:
         ctx.positions, ctx.batch = positions, states.shape[1]
-        return _taken(states, positions)
+        return _take(states, positions)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -87,10 +87,10 @@ class _Place(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _taken(gradients[0], ctx.positions), None, None
+        return _take(gradients[0], ctx.positions), None, None
 
 
-def _taken(states: Tensor, positions: Tensor) -> Tensor:
+def _take(states: Tensor, positions: Tensor) -> Tensor:
     edges, _, width = states.shape
     return states.reshape(-1, width).index_select(0, positions).view(edges, -1, width)
 
@@ -171,11 +171,11 @@ class Incidence(nn.Module):
         return chosen.view(self.nodes, self.fan, *messages.shape[1:])
 
 
-def added(parts: Sequence[Tensor]) -> Tensor:
+def add_all(parts: Sequence[Tensor]) -> Tensor:
     """The sum of tensors that broadcast; at least one.
 
     Example:
-        >>> added([torch.ones(2, 1), torch.ones(1, 2)]).sum().item()
+        >>> add_all([torch.ones(2, 1), torch.ones(1, 2)]).sum().item()
         8.0
     """
     total = parts[0]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vfg.flows import Flow
 from vfg.passing.aggregation import Message, State, aggregation, learned_precision
-from vfg.passing.incidence import Incidence, Rows, added, chosen_rows
+from vfg.passing.incidence import Incidence, Rows, add_all, choose_rows
 from vfg.passing.lifting import Coordinates, Lifting
 from vfg.passing.schedule import Group, Schedule
 
@@ -71,7 +71,7 @@ class EdgeGroup(nn.Module):
         If `sparing`, rows in which a child sends nothing may be left at 0.
         """
         source, sent = self.below.spread(states), self.below.spread(sent)
-        rows = chosen_rows(sent[..., 0] > 0) if sparing and self.flow is not None else None
+        rows = choose_rows(sent[..., 0] > 0) if sparing and self.flow is not None else None
         if rows is not None:
             source = rows.select(source)
         if self.lifting is not None:
@@ -93,7 +93,7 @@ class EdgeGroup(nn.Module):
         """
         rows: Rows | None = None
         if wanted is not None and self.flow is not None:
-            rows = chosen_rows(self.below.spread(wanted))
+            rows = choose_rows(self.below.spread(wanted))
         if rows is not None:
             arrived = rows.select(arrived)
         value = arrived if self.flow is None else self.flow.inverse(arrived)[0]
@@ -265,7 +265,7 @@ class MessagePassing(nn.Module):
                     )
                     for g in into
                 ]
-                total = tuple(added(tensors) for tensors in zip(*parts, strict=True))
+                total = tuple(add_all(tensors) for tensors in zip(*parts, strict=True))
                 state = rule.resolve(total, default, roots.get(index), evidence.get(index))
             states.append(state)
             fill = default if fills is None else fills.get(index, default)
@@ -329,10 +329,10 @@ class MessagePassing(nn.Module):
             self.group(g).above.spread(known[groups[g].parent]).to(downward[g].dtype) for g in out
         ]
         pairs = list(zip(ends, out, weights, strict=True))
-        informed = added([end.collect(weight * downward[g]) for end, g, weight in pairs])
-        count = added([end.collect(weight) for end, _, weight in pairs])
-        plain = added([end.collect(downward[g]) for end, g, _ in pairs])
-        number = added([end.collect(torch.ones_like(weight)) for end, _, weight in pairs])
+        informed = add_all([end.collect(weight * downward[g]) for end, g, weight in pairs])
+        count = add_all([end.collect(weight) for end, _, weight in pairs])
+        plain = add_all([end.collect(downward[g]) for end, g, _ in pairs])
+        number = add_all([end.collect(torch.ones_like(weight)) for end, _, weight in pairs])
         mean = torch.where(count > 0, informed / count.clamp(min=1), plain / number)
         return mean, count > 0
 

@@ -129,7 +129,7 @@ def _groups(
     members: dict[Key, list[tuple[Edge, tuple[int, ...] | None]]] = {}
     for parent_block in range(len(blocks)):
         for parent in blocks[parent_block].nodes:
-            for edge, coordinates in _covered(graph, parent, treatments[parent]):
+            for edge, coordinates in _covered_coordinates(graph, parent, treatments[parent]):
                 wide = graph.node(parent).width if coordinates is None else len(coordinates)
                 _check_widths(graph, edge, wide)
                 spec = flows[edge.name] if edge.kind == "flow" else None
@@ -162,17 +162,17 @@ def _group(
     )
 
 
-def _covered(
+def _covered_coordinates(
     graph: Graph, parent: str, aggregation: str
 ) -> list[tuple[Edge, tuple[int, ...] | None]]:
     """The edges into a node with the coordinates that each covers; None means all of them."""
     edges = graph.edges_into(parent)
     if aggregation != "concatenation":
         return [(edge, edge.coordinates) for edge in edges]
-    return _side_by_side(graph, parent, edges)
+    return _place_side_by_side(graph, parent, edges)
 
 
-def _side_by_side(
+def _place_side_by_side(
     graph: Graph, parent: str, edges: tuple[Edge, ...]
 ) -> list[tuple[Edge, tuple[int, ...] | None]]:
     widths = [graph.node(edge.child).width for edge in edges]

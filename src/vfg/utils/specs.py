@@ -41,7 +41,7 @@ def spec_from_dict(base: type[SomeSpec], description: Mapping[str, Any]) -> Some
         >>> spec_from_dict(FlowSpec, Coupling(blocks=2).to_dict()) == Coupling(blocks=2)
         True
     """
-    known = {kind.name: kind for kind in _named(base)}
+    known = {kind.name: kind for kind in _named_subclasses(base)}
     name = description.get("name")
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"there is no {base.__name__} called {name!r}; known: {', '.join(known)}")
@@ -54,11 +54,11 @@ def spec_from_dict(base: type[SomeSpec], description: Mapping[str, Any]) -> Some
     return kind(**arguments)
 
 
-def _named(base: type[SomeSpec]) -> Iterator[type[SomeSpec]]:
+def _named_subclasses(base: type[SomeSpec]) -> Iterator[type[SomeSpec]]:
     for kind in base.__subclasses__():
         if "name" in vars(kind):
             yield kind
-        yield from _named(kind)
+        yield from _named_subclasses(kind)
 
 
 def for_each(names: list[str], given: dict[str, Choice], what: str) -> dict[str, Choice]:

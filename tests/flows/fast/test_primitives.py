@@ -8,10 +8,10 @@ from vfg.flows.conditioners import Conditioner, Network
 from vfg.flows.fast.primitives import (
     check_precision,
     conditioners_in,
+    count_parts,
     is_tf32,
     join,
-    over_rows,
-    parts_of,
+    multiply_over_rows,
     product,
     split,
     tensor_cores,
@@ -167,8 +167,8 @@ def test_stacks_that_are_views_are_cut_alike():
 
 def test_sums_over_rows_in_parts_are_the_same_sums():
     left, right = normals(2, 3, 4096), normals(2, 4096, 5)
-    assert (parts_of(2, 4096), parts_of(2, 1000)) == (8, 1)
-    found = over_rows(left.as_subclass(OnDevice), right)
+    assert (count_parts(2, 4096), count_parts(2, 1000)) == (8, 1)
+    found = multiply_over_rows(left.as_subclass(OnDevice), right)
     torch.testing.assert_close(found.as_subclass(torch.Tensor), left @ right)
 
 

@@ -1,8 +1,9 @@
 """Conditioners with one or two hidden layers as one GPU kernel: hidden layers stay in registers.
 
 Layer by layer a hidden layer is written to memory and read again some fifteen times, which is most
-of a step on a GPU. Here only states as narrow as the flow, and bytes that decide about dropout,
-are read; the derivative computes hidden layers again.
+of a step on a GPU. Here only states as narrow as the flow, and the random bytes of dropout, are
+read; the derivative computes hidden layers again. `torch.compile` sees a conditioner as one
+operator with a derivative.
 """
 
 from __future__ import annotations
@@ -20,31 +21,32 @@ from vfg.flows.fast.primitives import (
     dropout_factor,
     dropped_levels,
     is_tf32,
-    rounded,
+    round_to,
     tensor_cores,
 )
 
 USED = os.environ.get("VFG_FUSED", "1") != "0"
-"""Whether kernels are used where they fit; `VFG_FUSED=0` turns them off."""
+"""Whether kernels are used where they fit; `VFG_FUSED=0` disables them."""
 FLOAT32: str | None = None
-"""How triton multiplies float32 numbers that are not to be rounded; None leaves them to layers.
+"""How triton multiplies float32 numbers that must not be rounded; None uses separate layers.
 
 `"ieee"` is slower than layers. `"tf32x3"` is faster and as exact, but with eight warps and two
-hidden layers of 64 what triton made of it read where it must not, so nobody gets it unasked.
+hidden layers of 64 triton's code read out of bounds, so it is not the default.
 """
-FOUND = find_spec("triton") is not None
+TRITON = find_spec("triton") is not None
+"""Whether triton is installed."""
 WIDEST = 128
 """The widest hidden layer that stays in registers, and the most inputs and outputs."""
 INNER = 64
 """The widest two hidden layers."""
 FEW = 48
-"""Up to so many inputs and outputs together, four warps hold what wide hidden layers need."""
+"""Up to this many inputs and outputs together, four warps suffice for wide hidden layers."""
 PROGRAMS = 1024
-"""About how many programs share the sums over rows."""
+"""About how many programs share the sums over rows: enough to occupy a GPU."""
 
 
 class Layers(NamedTuple):
-    """What a kernel reads beside its inputs, every tensor beginning with the edges.
+    """What a kernel reads beside its inputs; the first axis of every tensor is the edges.
 
     The layout is that of `tiles.Block`: the first bias is the last row of the first weights.
     """
@@ -81,8 +83,8 @@ def suits(
     """The same by sizes.
 
     Args:
-        inputs: what the conditioner would see.
-        ends: how many inputs, a constant one included, and outputs it has.
+        inputs: the conditioner's input.
+        ends: numbers of inputs, the constant 1 included, and of outputs.
         hidden: widths of its hidden layers.
         activation: after them.
         precision: of the products.
@@ -102,7 +104,7 @@ def suits(
 
 def is_there() -> bool:
     """Whether kernels can be compiled."""
-    return FOUND
+    return TRITON
 
 
 def forward(inputs: Tensor, layers: Layers) -> Tensor:
@@ -144,12 +146,12 @@ def backward(inputs: Tensor, gradient: Tensor, layers: Layers) -> tuple[Tensor, 
     results = (by_inputs, by_first, by_last, by_inner, by_shift)
     operands = _operands(inputs, layers)
     conditioner_backward[parts, edges](*operands, gradient.contiguous(), *results, rows, **sizes)
-    sums = [found.sum(0) for found in results[1:]]
+    sums = [part.sum(0) for part in results[1:]]
     return by_inputs, *(sums if layers.inner is not None else sums[:2])
 
 
 def _operands(inputs: Tensor, layers: Layers) -> tuple[Tensor, ...]:
-    """Every tensor that a kernel takes; what it will not read is something else."""
+    """All tensors that a kernel takes; any tensor stands in for one that is not read."""
     first = layers.first.contiguous()
     noise = [layer.contiguous() for layer in layers.noise] or [first]
     inner = first if layers.inner is None else layers.inner.contiguous()
@@ -159,17 +161,17 @@ def _operands(inputs: Tensor, layers: Layers) -> tuple[Tensor, ...]:
 
 
 def _sizes(inputs: Tensor, layers: Layers) -> dict[str, Any]:
-    """What a kernel is compiled for."""
+    """The constants that a kernel is compiled with."""
     inputs_, hidden, outputs = inputs.shape[1], layers.first.shape[2], layers.last.shape[1]
-    ends = _rounded_up(inputs_) + _rounded_up(outputs)
+    ends = _round_up(inputs_) + _round_up(outputs)
     return {
         "LEVEL": dropped_levels(layers.rate) if layers.rate else 0,
         "INPUTS": inputs_,
         "HIDDEN": hidden,
         "OUTPUTS": outputs,
-        "INPUTS_UP": _rounded_up(inputs_),
-        "HIDDEN_UP": _rounded_up(hidden),
-        "OUTPUTS_UP": _rounded_up(outputs),
+        "INPUTS_UP": _round_up(inputs_),
+        "HIDDEN_UP": _round_up(hidden),
+        "OUTPUTS_UP": _round_up(outputs),
         "HAS_INNER": layers.inner is not None,
         "BLOCK": 64 if max(inputs_, outputs) <= 64 else 32,
         "PRECISION": "tf32" if is_tf32(inputs.device) else FLOAT32 or "ieee",
@@ -177,11 +179,11 @@ def _sizes(inputs: Tensor, layers: Layers) -> dict[str, Any]:
     }
 
 
-def _rounded_up(size: int) -> int:
-    """To a power of two of at least 16, which products of tiles need.
+def _round_up(size: int) -> int:
+    """The next power of two, at least 16, which products of tiles need.
 
     Example:
-        >>> _rounded_up(5), _rounded_up(17), _rounded_up(64)
+        >>> _round_up(5), _round_up(17), _round_up(64)
         (16, 32, 64)
     """
     return max(16, 1 << (size - 1).bit_length())
@@ -193,7 +195,7 @@ _OPERANDS = (
 )
 
 
-def conditioned(
+def apply_conditioner(
     x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], rate: float, precision: str
 ) -> Tensor:
     """A conditioner with one or two hidden layers, by a kernel.
@@ -228,7 +230,7 @@ def conditioned(
 def conditioner(inputs: Tensor, *operands: Any) -> Tensor:
     """The numbers of `forward`; weights are rounded here, so that gradients are not."""
     with tensor_cores(operands[-1], inputs.device):
-        return forward(inputs, _rounded_layers(*operands))
+        return forward(inputs, _round_layers(*operands))
 
 
 @torch.library.custom_op(
@@ -237,8 +239,8 @@ def conditioner(inputs: Tensor, *operands: Any) -> Tensor:
     schema=f"(Tensor gradient, {_OPERANDS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def conditioner_back(gradient: Tensor, inputs: Tensor, *operands: Any) -> tuple[Tensor, ...]:
-    """The derivatives of `backward`; those by layers that are not there are empty."""
-    layers = _rounded_layers(*operands)
+    """The derivatives of `backward`; those of absent layers are empty."""
+    layers = _round_layers(*operands)
     with tensor_cores(operands[-1], inputs.device):
         by_inputs, by_first, by_last, *rest = backward(inputs, gradient, layers)
     none = inputs.new_empty(0)
@@ -246,7 +248,7 @@ def conditioner_back(gradient: Tensor, inputs: Tensor, *operands: Any) -> tuple[
     return by_inputs, by_first, by_last, by_inner, by_shift
 
 
-def _rounded_layers(
+def _round_layers(
     first: Tensor,
     inner: Tensor | None,
     shift: Tensor | None,
@@ -257,10 +259,10 @@ def _rounded_layers(
     precision: str,
 ) -> Layers:
     return Layers(
-        rounded(first, precision),
-        None if inner is None else rounded(inner, precision),
-        None if shift is None else rounded(shift, precision),
-        rounded(last, precision),
+        round_to(first, precision),
+        None if inner is None else round_to(inner, precision),
+        None if shift is None else round_to(shift, precision),
+        round_to(last, precision),
         bias,
         rate,
         noise,
@@ -292,12 +294,12 @@ def _(
     )
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, first, inner, shift, last, bias, noise, ctx.rate, ctx.precision = inputs
     ctx.save_for_backward(x, first, inner, shift, last, bias, *noise)
 
 
-def _derived(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     x, first, inner, shift, last, bias, *noise = ctx.saved_tensors
     gradient = gradient.contiguous()
     by_x, by_first, by_last, by_inner, by_shift = conditioner_back(
@@ -308,4 +310,4 @@ def _derived(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     return by_x, *weights, gradient.sum(-1, keepdim=True), [None] * len(noise), None, None
 
 
-conditioner.register_autograd(_derived, setup_context=_remember)
+conditioner.register_autograd(_differentiate, setup_context=_save)

@@ -1,4 +1,16 @@
-"""Dropout, matrix products, and splitting and joining of states."""
+"""Operations that conditioners and couplings are made of: dropout, matrix products, split, join.
+
+Dropout uses random bytes: a random float for every entry would take longer than its layer.
+
+A conditioner sees the coordinates that a coupling keeps, the same in both directions. Rounded
+products therefore round alike forwards and backwards, and the coupling stays invertible.
+
+The derivative of many rows times a small matrix is a long sum with few results, which would occupy
+few of a GPU's processors. There the rows are cut into parts, each with a copy of the matrix.
+
+The derivative of a choice of coordinates would add into zeros by atomic operations. No coordinate
+is chosen twice, so `split` and `join` copy instead.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +25,7 @@ from torch import Tensor, nn
 from vfg.flows.base import of_kind, temporarily_set
 
 LEVELS = 256
-"""How many values a byte has: rates are rounded to a multiple of one over this."""
+"""Values of a byte; dropout rates are rounded to multiples of 1/256."""
 
 
 def random_bytes(shape: tuple[int, ...], device: torch.device) -> Tensor:
@@ -37,7 +49,7 @@ def random_bytes(shape: tuple[int, ...], device: torch.device) -> Tensor:
 def bytes_for(x: Tensor, width: int, number: int) -> Tensor:
     """A random byte for every entry of a hidden layer of `x (edges, rows, ...)`.
 
-    The layer's number and `x` tell calls apart: compilers compute once what looks the same twice.
+    The layer's number and `x` distinguish the calls: compilers merge calls with equal arguments.
     """
     return random_bytes((x.shape[0], x.shape[1], width), x.device)
 
@@ -48,13 +60,13 @@ def _(x: Tensor, width: int, number: int) -> Tensor:
 
 
 def drop(x: Tensor, noise: Tensor, rate: float, room: Tensor | None = None) -> Tensor:
-    """Set the entries with a small byte to 0, in place; what is left is not scaled up.
+    """Set the entries with a small byte to 0, in place; the others are not scaled up.
 
     Args:
-        x: what to change.
+        x: the tensor, overwritten.
         noise: a random byte for every entry.
-        rate: the share of bytes that are small.
-        room: shaped like `x`, may be overwritten; None takes new memory.
+        rate: the share of entries that are dropped.
+        room: memory shaped like `x` that may be overwritten; None allocates it.
 
     Example:
         >>> drop(torch.ones(3), torch.tensor([10, 100, 200], dtype=torch.uint8), rate=0.25)
@@ -69,7 +81,7 @@ def drop(x: Tensor, noise: Tensor, rate: float, room: Tensor | None = None) -> T
 
 
 def dropout_factor(rate: float) -> float:
-    """By how much what is left has to be scaled up; 1 at rate 0.
+    """The factor that makes up for dropped entries; 1 at rate 0.
 
     Example:
         >>> dropout_factor(0.5)
@@ -79,23 +91,23 @@ def dropout_factor(rate: float) -> float:
 
 
 def dropped_levels(rate: float) -> int:
-    """How many of a byte's values mean that an entry is dropped."""
+    """The number of byte values for which an entry is dropped."""
     return min(max(round(rate * LEVELS), 1), LEVELS - 1)
 
 
 PRECISIONS = ("float32", "tf32", "bf16")
-"""The model's own dtype, whichever it is; on GPUs with 10 bits of mantissa; hidden layers of 7."""
+"""The dtype of the parameters; 10 bits of mantissa on GPUs; 7 bits, in hidden layers too."""
 
 
 class Rounding(nn.Module):
-    """A network whose products may be rounded; `precision` says how and is not saved."""
+    """A network whose products may be rounded to `precision`, which is not saved."""
 
     precision: str = "float32"
 
 
 @contextmanager
 def conditioners_in(model: nn.Module, precision: str) -> Iterator[None]:
-    """Let the conditioners of a model compute in another precision for a while.
+    """Within this context the conditioners of a model compute in another precision.
 
     Parameters, states, log-determinants, sums and solves keep theirs.
 
@@ -106,7 +118,7 @@ def conditioners_in(model: nn.Module, precision: str) -> Iterator[None]:
             of the memory.
 
     Raises:
-        ValueError: for another word.
+        ValueError: for an unknown precision.
 
     Example:
         >>> from vfg.flows import Coupling
@@ -122,19 +134,19 @@ def conditioners_in(model: nn.Module, precision: str) -> Iterator[None]:
 
 
 def check_precision(precision: str) -> None:
-    """Refuse what is no precision."""
+    """Refuse an unknown precision."""
     if precision not in PRECISIONS:
         raise ValueError(f"precision is one of {', '.join(PRECISIONS)}, but got {precision!r}")
 
 
-def rounded(x: Tensor, precision: str) -> Tensor:
-    """A factor of a product as the product takes it."""
+def round_to(x: Tensor, precision: str) -> Tensor:
+    """A factor of a product in the dtype that the precision asks for."""
     return x.bfloat16() if precision == "bf16" else x
 
 
 @contextmanager
 def tensor_cores(precision: str, device: torch.device) -> Iterator[None]:
-    """Let a GPU multiply float32 numbers in TF32, if that is the precision."""
+    """Within this context a GPU multiplies float32 numbers in TF32, if that is the precision."""
     if precision != "tf32" or device.type != "cuda":
         yield
         return
@@ -156,7 +168,7 @@ def is_tf32(device: torch.device) -> bool:
 
 
 def _setting(matmul: Any) -> tuple[str, bool | str, bool | str]:
-    """The name of torch's setting of TF32, its value for it, and its value now."""
+    """The name of torch's TF32 setting, the value that enables it, and its present value."""
     try:
         return "allow_tf32", True, matmul.allow_tf32
     except RuntimeError:  # the newer setting is in use, and torch refuses a mixture of both
@@ -170,7 +182,7 @@ def product(x: Tensor, weight: Tensor, precision: str) -> Tensor:
         >>> product(torch.ones(1, 2, 3), torch.ones(1, 3, 1), "bf16").flatten()
         tensor([3., 3.], dtype=torch.bfloat16)
     """
-    x, weight = rounded(x, precision), rounded(weight, precision)
+    x, weight = round_to(x, precision), round_to(weight, precision)
     if precision == "tf32" and x.is_cuda:
         if torch.compiler.is_compiling():  # compilers do not see settings of torch change
             compiled: Tensor = product_tf32(x, weight)
@@ -226,9 +238,9 @@ product_tf32.register_autograd(_products, setup_context=_factors)
 
 
 PRODUCTS = 1024
-"""How many parts there are at most, of all stacks together."""
+"""Most parts of all stacks together: enough to occupy a GPU; more only add copies."""
 ROWS = 512
-"""How many rows a part has at least."""
+"""Fewest rows of a part: shorter sums cost more in copies than they gain."""
 
 
 def times(x: Tensor, matrices: Tensor, precision: str = "float32") -> Tensor:
@@ -239,12 +251,12 @@ def times(x: Tensor, matrices: Tensor, precision: str = "float32") -> Tensor:
         tensor([3., 3.])
     """
     learns = torch.is_grad_enabled() and matrices.requires_grad
-    parts = parts_of(x.shape[0], x.shape[1]) if x.is_cuda and learns else 1
+    parts = count_parts(x.shape[0], x.shape[1]) if x.is_cuda and learns else 1
     return times_in_parts(x, matrices, precision, parts)
 
 
 def times_in_parts(x: Tensor, matrices: Tensor, precision: str, parts: int) -> Tensor:
-    """`times` with the rows cut into so many equal parts.
+    """`times` with the rows cut into `parts` equal parts.
 
     Example:
         >>> times_in_parts(torch.ones(1, 4, 3), torch.ones(1, 3, 1), "float32", 2).flatten()
@@ -258,10 +270,10 @@ def times_in_parts(x: Tensor, matrices: Tensor, precision: str, parts: int) -> T
     return product(pieces, copies, precision).view(stack, rows, matrices.shape[2])
 
 
-def over_rows(left: Tensor, right: Tensor) -> Tensor:
+def multiply_over_rows(left: Tensor, right: Tensor) -> Tensor:
     """`(stack, a, rows)` times `(stack, rows, b)`, on a GPU in parts that are added afterwards."""
     stack, a, rows = left.shape
-    parts = parts_of(stack, rows) if left.is_cuda else 1
+    parts = count_parts(stack, rows) if left.is_cuda else 1
     if parts == 1:
         return torch.bmm(left, right)
     pieces = left.unflatten(2, (parts, -1)).transpose(1, 2).reshape(stack * parts, a, -1)
@@ -269,11 +281,11 @@ def over_rows(left: Tensor, right: Tensor) -> Tensor:
     return products.view(stack, parts, a, -1).sum(1)
 
 
-def parts_of(stack: int, rows: int) -> int:
-    """How many equal parts a sum over rows is cut into.
+def count_parts(stack: int, rows: int) -> int:
+    """The number of equal parts that a sum over rows is cut into.
 
     Example:
-        >>> parts_of(4, 4096), parts_of(4, 1000), parts_of(1024, 4096)
+        >>> count_parts(4, 4096), count_parts(4, 1000), count_parts(1024, 4096)
         (8, 1, 1)
     """
     parts = 1
@@ -283,7 +295,7 @@ def parts_of(stack: int, rows: int) -> int:
 
 
 def is_ordinary(x: Tensor) -> bool:
-    """Whether reverse differentiation is all that may happen to a tensor."""
+    """Whether a tensor is outside compilers, autocast, functorch and forward differentiation."""
     return not (
         torch.compiler.is_compiling()
         or torch.is_autocast_enabled(x.device.type)
@@ -297,9 +309,9 @@ def split(x: Tensor, one: Tensor, two: Tensor, places: Tensor) -> tuple[Tensor, 
 
     Args:
         x: the states.
-        one: numbers of coordinates.
-        two: numbers of the others.
-        places: where each coordinate lies once the halves are side by side.
+        one: indices of coordinates.
+        two: indices of the others.
+        places: position of each coordinate after the halves are concatenated.
 
     Example:
         >>> one, two, places = torch.tensor([2]), torch.tensor([0, 1]), torch.tensor([1, 2, 0])
@@ -327,7 +339,7 @@ def join(x: Tensor, y: Tensor, one: Tensor, two: Tensor, places: Tensor) -> Tens
 
 
 def _is_derived_backwards(x: Tensor) -> bool:
-    """Whether reverse differentiation is all that may happen to a tensor."""
+    """Whether a tensor may be differentiated in reverse mode only."""
     return torch.compiler.is_compiling() or is_ordinary(x)
 
 
