@@ -15,6 +15,8 @@ from vfg.utils.specs import Spec
 
 LOG_TWO = math.log(2.0)
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+LIMIT = 6.0
+"""Bound of the logarithm of a component's scale: no component collapses onto a row."""
 
 
 class LogDensity(NamedTuple):
@@ -32,7 +34,7 @@ class Prior(nn.Module, ABC):
 
     is_normal: ClassVar[bool] = False
     has_parts: ClassVar[bool] = False
-    """Whether a draw comes from one of several parts, chosen at random."""
+    """Whether a draw comes from one of several components."""
     needs_whole_states: ClassVar[bool] = False
     """Whether the density of single coordinates is unknown, as with deterministic states."""
 
@@ -168,7 +170,7 @@ class LabelPrior(Prior):
 
     def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
         nodes, count, width = self.locations.shape
-        # Root by root, because that is what the density says of rows without a label.
+        # Root by root, as in the density of rows without a label.
         drawn = choose_part(normals[..., -1], normals.new_full((nodes, count), 1.0 / count))
         if labels is not None:
             drawn = torch.where(labels >= 0, labels, drawn)
@@ -241,7 +243,7 @@ def prior_spec(given: str | PriorSpec) -> PriorSpec:
     """A prior by name or as it is.
 
     Raises:
-        ValueError: for a name that is not known.
+        ValueError: for an unknown name.
 
     Example:
         >>> prior_spec("laplace")
@@ -259,7 +261,7 @@ def prior_spec(given: str | PriorSpec) -> PriorSpec:
 
 
 def choose_part(normals: Tensor, shares: Tensor) -> Tensor:
-    """Which part of a mixture standard Normal numbers `(nodes, batch)` choose.
+    """Choose a component of a mixture by standard Normal numbers `(nodes, batch)`.
 
     Args:
         normals: one number per node and row.
@@ -276,10 +278,6 @@ def choose_part(normals: Tensor, shares: Tensor) -> Tensor:
 
 LATENTS: dict[str, type[SinglePrior]] = {"laplace": LaplacePrior, "normal": NormalPrior}
 """The distributions of latent states, by name: each gives a distance and a constant."""
-
-
-LIMIT = 6.0
-"""What the logarithm of a component's scale never exceeds."""
 
 
 class MixturePrior(Prior):
@@ -340,8 +338,8 @@ class PriorFlow(Prior):
         return self.flow.width
 
     def log_prob(self, state: Tensor, observed: Tensor, labels: Tensor | None) -> LogDensity:
-        straight, log_det = self.flow(state)
-        value = log_det - 0.5 * straight.square().sum(-1)
+        normals, log_det = self.flow(state)
+        value = log_det - 0.5 * normals.square().sum(-1)
         constant = value.new_full((), HALF_LOG_TWO_PI * self.flow.width)
         return LogDensity(value, constant.expand_as(value))
 
@@ -377,7 +375,7 @@ class Mixture(PriorSpec):
 
 @dataclass(frozen=True)
 class FlowPrior(PriorSpec):
-    """A standard Normal bent by coupling layers; for sampled states.
+    """A standard Normal transformed by coupling layers; for sampled states.
 
     Args:
         blocks: number of coupling layers.

@@ -1,4 +1,4 @@
-"""Checks of arguments, and small numbers, that flows share."""
+"""Checks of arguments, random starts and the autocast context that flows share."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def check_flag(owner: str, name: str, value: bool) -> None:
 
 def check_choice(owner: str, name: str, value: str, choices: Iterable[str]) -> None:
     """Raise unless `value` is one of `choices`."""
-    known = list(choices)
-    if value not in known:
-        options = ", ".join(repr(choice) for choice in known)
-        raise ValueError(f"{owner} expects {name} to be one of {options}, but got {value!r}")
+    options = list(choices)
+    if value not in options:
+        listed = ", ".join(map(repr, options))
+        raise ValueError(f"{owner} expects {name} to be one of {listed}, but got {value!r}")
 
 
 def check_image(owner: str, value: tuple[int, int] | None) -> None:

@@ -34,7 +34,7 @@ from vfg.flows.fast.primitives import (
 
 
 class SharedLinear(nn.Module):
-    r"""One matrix for all edges, and what tells the edges apart as a shift.
+    r"""One matrix for all edges, and a shift that depends on the edge.
 
     $y_k = x_k W + e_k V + b_k$ with an embedding $e_k$ per edge, so the number of parameters hardly
     grows with the number of edges. `weight` is `(1, inputs, outputs)`, `embedding`
@@ -107,9 +107,9 @@ class Network:
         gain: by how much the weights of hidden layers start larger than uniform in ±1/√inputs; 2.45
             keeps the size of activations through ReLU.
         shared: with 0 every edge has a network of its own; else one network serves all edges, which
-            are told apart by embeddings of this width.
+            differ by embeddings of this width.
         image: rows and columns, if the coordinates are the pixels of an image: then convolutions
-            add to what the fully connected layers say, and splits are chequered.
+            add to the output of the fully connected layers, and splits are chequered.
         channels: width of the convolutions' hidden layer, per pixel.
 
     Raises:
@@ -146,7 +146,7 @@ PAPER = Network()
 
 
 class _RectifiedDropout(torch.autograd.Function):
-    """ReLU, then zeros where bytes are small, in place; what is left is not scaled up."""
+    """ReLU, then zeros where bytes are small, in place; the others are not scaled up."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, noise: Tensor, rate: float) -> Tensor:
@@ -158,7 +158,7 @@ class _RectifiedDropout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (kept,) = ctx.saved_tensors
-        # Dropped entries are 0 like those below 0, so one look tells both.
+        # Dropped entries are 0 like those below 0, so one comparison covers both.
         return torch.ops.aten.threshold_backward(gradients[0], kept, 0.0), None, None
 
 
@@ -170,7 +170,7 @@ def rectified_dropout(x: Tensor, rate: float) -> tuple[Tensor, float]:
         rate: the share that is dropped, rounded to a multiple of 1/256.
 
     Returns:
-        The result, and the factor by which what reads it has to scale it up.
+        The result, and the factor by which the next layer has to scale it up.
 
     Example:
         >>> generator = torch.manual_seed(0)
@@ -270,7 +270,7 @@ class Conditioner(Rounding):
                 layer.weight.mul_(network.gain)
         self.last = stack.pop()
         for name, start in self.last.named_parameters():
-            if name != "embedding":  # what it is multiplied by is 0, and one of both has to move
+            if name != "embedding":  # its factor is 0, and one of both must not be
                 nn.init.zeros_(start)
         self.hidden_layers = nn.ModuleList(stack)
 

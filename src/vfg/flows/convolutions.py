@@ -12,7 +12,7 @@ from vfg.flows.checks import check_count, private_generator, uniform
 
 Activation = Callable[[Tensor], Tensor]
 KERNEL = 5
-"""How many rows and columns of an image a kernel spans."""
+"""Rows and columns that a kernel spans: two convolutions reach four pixels away."""
 
 
 class StackedConvolution(nn.Module):
@@ -27,8 +27,8 @@ class StackedConvolution(nn.Module):
         edges: number of convolutions in the stack.
         image: rows and columns.
         places: which places are given, as positions in the image read row by row.
-        targets: which places are wanted.
-        channels: how many numbers there are per place, given and wanted.
+        targets: the places of the output.
+        channels: numbers per place of the input and of the output.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Example:
@@ -80,16 +80,16 @@ class LocalConditioner(nn.Module):
     """Two convolutions from the kept places of an image to numbers about the moved ones.
 
     The last one starts at zero, as that of every conditioner. The bias of the first differs from
-    place to place, so the network can tell places apart and knows which are kept.
+    place to place, so the network can treat places differently and learn which are kept.
 
     Args:
         edges: number of networks in the stack.
         image: rows and columns.
         kept: the places that are read.
-        moved: the places that are told about.
-        numbers: how many numbers are told about each.
+        moved: the places that are predicted.
+        numbers: how many numbers are predicted for each.
         channels: width of the layer between, per place.
-        activation: what bends it.
+        activation: between the convolutions.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Example:
@@ -128,12 +128,12 @@ class LocalConditioner(nn.Module):
 
     def forward(self, kept: Tensor) -> Tensor:
         """Map `(edges, batch, kept)` to `(edges, batch, moved · numbers)`."""
-        found: Tensor = self.last(self.activation(self.first(kept.to(self.last.weight.dtype))))
-        return found
+        numbers: Tensor = self.last(self.activation(self.first(kept.to(self.last.weight.dtype))))
+        return numbers
 
 
 def chequered_split(block: int, width: int, image: tuple[int, int]) -> tuple[list[int], list[int]]:
-    """Say which places of an image a coupling keeps and which it moves: black fields, then white.
+    """The places of an image that a coupling keeps and those that it moves: a chequerboard.
 
     Args:
         block: index of the layer among the layers of its flow.

@@ -1,4 +1,4 @@
-"""Coupling layers: some coordinates are kept, and they say how the others move."""
+"""Coupling layers: some coordinates are kept, and the others move as a function of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CouplingLayer(Flow):
     Args:
         edges: number of flows in the stack.
         width: dimension that each flow acts on.
-        numbers: how many numbers the conditioner says about each moved coordinate.
+        numbers: how many numbers the conditioner returns for each moved coordinate.
         block: index of the layer among the layers of its flow.
         network: what the conditioner looks like.
         generator: source of the random start; None means a fresh one with seed 0.
@@ -81,11 +81,7 @@ class CouplingLayer(Flow):
             extended = torch.tensor([*chosen, width])
             self.register_buffer(f"{name}_one", extended, persistent=False)
         self.conditioner = Conditioner(
-            edges,
-            len(kept),
-            len(moved) * numbers,
-            network=network,
-            generator=generator,
+            edges, len(kept), len(moved) * numbers, network=network, generator=generator
         )
         self.local = (
             LocalConditioner(
@@ -169,14 +165,7 @@ class AffineCoupling(CouplingLayer):
         generator: torch.Generator | None = None,
     ) -> None:
         check_positive("AffineCoupling", "bound", bound)
-        super().__init__(
-            edges,
-            width,
-            2,
-            block=block,
-            network=network,
-            generator=generator,
-        )
+        super().__init__(edges, width, 2, block=block, network=network, generator=generator)
         self.bound = bound
 
     def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
@@ -220,14 +209,7 @@ class AdditiveCoupling(CouplingLayer):
         network: Network = PAPER,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(
-            edges,
-            width,
-            1,
-            block=block,
-            network=network,
-            generator=generator,
-        )
+        super().__init__(edges, width, 1, block=block, network=network, generator=generator)
 
     def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         return x + numbers.squeeze(-1), torch.zeros_like(x)
@@ -237,7 +219,7 @@ class AdditiveCoupling(CouplingLayer):
 
 
 class SplineCoupling(CouplingLayer):
-    """A coupling that bends the moved coordinates by monotone rational-quadratic splines.
+    """A coupling that transforms the moved coordinates by monotone rational-quadratic splines.
 
     Outside `[-tail, tail]` it is the identity.
 
@@ -274,12 +256,7 @@ class SplineCoupling(CouplingLayer):
         check_count("SplineCoupling", "bins", bins, 2)
         check_positive("SplineCoupling", "tail", tail)
         super().__init__(
-            edges,
-            width,
-            3 * bins - 1,
-            block=block,
-            network=network,
-            generator=generator,
+            edges, width, 3 * bins - 1, block=block, network=network, generator=generator
         )
         self.bins = bins
         self.tail = tail
@@ -301,7 +278,7 @@ class SplineCoupling(CouplingLayer):
 
 
 def coupling_split(block: int, width: int) -> tuple[list[int], list[int]]:
-    """Say which coordinates a coupling keeps and which it moves.
+    """The coordinates that a coupling keeps and those that it moves.
 
     Args:
         block: index of the layer among the layers of its flow.

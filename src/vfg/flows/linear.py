@@ -77,7 +77,7 @@ class ActivationNormalisation(ElementwiseAffine):
 
 
 FEW = 4
-"""Up to so many reflections a few products are faster than a triangular solver."""
+"""Up to this many reflections, substitution is faster than a triangular solver."""
 NARROW = 64
 """Up to this width a product with a whole matrix takes no longer than reading the states."""
 

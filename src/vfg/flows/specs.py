@@ -45,7 +45,7 @@ class FlowSpec(Spec):
         Returns:
             The flow, as the identity (or its negative) at the start.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to say how to build its flow")
+        raise NotImplementedError(f"{type(self).__name__} has to implement build")
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Coupling(FlowSpec):
         dropout: dropout of the conditioners in training mode.
         bins: number of pieces of the splines, at least 2, for `kind="spline"` and at width 1.
         normalise: whether scale and shift are set from the first batch by `initialise`.
-        gain: by how much the conditioners' hidden weights start larger; see `Network`.
+        gain: factor of the conditioners' hidden weights at the start; see `Network`.
         shared: width of the embeddings by which one conditioner serves all edges; with 0 every edge
             has its own.
         image: rows and columns, if the nodes are blocks of an image, read row by row: convolutions
-            then add to what the fully connected conditioners say.
+            then add to the output of the fully connected conditioners.
         channels: width of the convolutions' hidden layer, per pixel.
 
     Raises:
@@ -96,7 +96,7 @@ class Coupling(FlowSpec):
     channels: int = 16
 
     def __post_init__(self) -> None:
-        if isinstance(self.image, list):  # as files have it
+        if isinstance(self.image, list):  # as JSON stores it
             object.__setattr__(self, "image", tuple(self.image))
         check_image("Coupling", self.image)
         check_count("Coupling", "channels", self.channels, 1)

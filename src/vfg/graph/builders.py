@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -37,10 +38,10 @@ def group_nodes(
     """Build a tree from groups of nodes, bottom up; the last group is the root's.
 
     Args:
-        leaves: The leaves, known to the groups by their positions.
-        groups: Members of each inner node; group number k is known as `len(leaves) + k`.
+        leaves: The leaves, to which groups refer by position.
+        groups: Members of each inner node; group k has the number `len(leaves) + k`.
         width: Width of the inner nodes; None takes the widest leaf's.
-        root: Name of the root, changed a little if a leaf has it already.
+        root: Name of the root, with underscores appended if a leaf has it.
 
     Returns:
         The nodes, leaves first, and the edges.
@@ -171,7 +172,7 @@ def edge_list(
 
 
 def pair(value: Any, meaning: str) -> tuple[str, str]:
-    """Return a pair of names, or say what an edge should look like."""
+    """Return a pair of names, or raise an error that shows the form of an edge."""
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
         raise ValueError(f"an edge must be a pair ({meaning}), got {value!r}.")
     return value[0], value[1]
@@ -197,20 +198,19 @@ def check_arity(arity: int) -> None:
 
 
 def _section_node(item: Any) -> Node:
-    """Turn one (name, width) pair into a leaf."""
+    """Make a leaf of one (name, width) pair."""
     if isinstance(item, str) or not isinstance(item, Sequence) or len(item) != 2:
         raise ValueError(f"a section must be a Node or a pair (name, width), got {item!r}.")
     return Node(item[0], item[1])
 
 
 def _grid_groups(grid: Grid, shapes: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Merge the cells of a grid, taking turns between tile shapes, until one is left."""
+    """Merge the cells of a grid by alternating tile shapes, until one is left."""
     groups: list[list[int]] = []
     count = sum(map(len, grid))
-    turn = 0
+    alternating = itertools.cycle(shapes)
     while len(grid) * len(grid[0]) > 1:
-        grid = _merge_tiles(grid, shapes[turn % len(shapes)], groups, count)
-        turn += 1
+        grid = _merge_tiles(grid, next(alternating), groups, count)
     return groups or [[0]]
 
 

@@ -96,7 +96,7 @@ def check_graph(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Say which of the known names was probably meant.
+    """Suggest which of the known names was meant.
 
     Example:
         >>> suggestion("rot", ["a", "root"])
@@ -206,7 +206,7 @@ def _check_claims(leaves: Sequence[Node]) -> None:
 
 
 def _check_order(claimed: dict[str | int, str]) -> None:
-    """Refuse columns that do not tell their order in the table."""
+    """Refuse columns that do not determine their order in the table."""
     texts = [column for column in claimed if isinstance(column, str)]
     positions = [column for column in claimed if not isinstance(column, str)]
     if texts and positions:

@@ -108,13 +108,13 @@ def _entry(part: Node | Edge) -> dict[str, Any]:
 
 
 def _attributes(part: Node | Edge, names: Sequence[str]) -> dict[str, Any]:
-    """What a node or an edge says besides its names, where it says something."""
+    """The attributes of a node or an edge besides its names, without those that are None."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
     return {key: value for key, value in values.items() if key not in names and value is not None}
 
 
 def _select_attributes(attributes: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The attributes that mean something to us; networkx graphs may carry others."""
+    """The attributes that nodes and edges have; networkx graphs may carry others."""
     return {name: attributes[name] for name in names if name in attributes}
 
 

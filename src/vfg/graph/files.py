@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import networkx
 
 LATENT_WIDTH = 8
-"""Of latent nodes in files that say nothing about widths."""
+"""Width of latent nodes in files without widths: that of `Graph.from_data` by default."""
 LARGEST = 2**26
-"""Bytes that a file may have."""
+"""Most bytes of a file, which is read into memory whole."""
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 VARIABLE = re.compile(r'\bvariable\s+("[^"]*"|[^\s{]+)\s*\{')
@@ -75,7 +75,7 @@ def read_graph(path: str | Path, *, width: int | None = None) -> Graph:
 
 
 def write_graph(graph: Graph, path: str | Path) -> None:
-    """Write a graph as JSON or GraphML, as the name of the file says, whole or not at all.
+    """Write a graph as JSON or GraphML, by the ending of the file's name, atomically.
 
     Args:
         graph: the graph.

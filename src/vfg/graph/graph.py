@@ -364,7 +364,7 @@ class Graph:
         """Build a tree over the columns of a table, those with high rank correlation joined first.
 
         Average linkage on 1 - |Spearman correlation| gives a binary tree, whose highest merges are
-        then opened until each node has up to `arity` children. Gaps (NaN) are allowed.
+        then opened until each node has up to `arity` children. Missing values (NaN) are allowed.
 
         Args:
             X: Array, tensor or frame of shape (rows, columns).

@@ -115,7 +115,7 @@ def first_repeated(values: Iterable[Any]) -> Any:
 
 
 def _check_name(name: object) -> None:
-    """Refuse names that could not be told apart in `child->parent`."""
+    """Refuse names that are ambiguous in `child->parent`."""
     if not isinstance(name, str) or not name:
         raise ValueError(f"a node's name must be a string that is not empty, got {name!r}.")
     if "->" in name:

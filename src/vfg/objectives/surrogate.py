@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Terms(Mapping[str, Tensor]):
-    """Named terms, each of shape `(rows,)`, kept stacked until somebody asks for one.
+    """Named terms, each of shape `(rows,)`, stored in stacks.
 
     Args:
         names: the names of each stack's rows.
@@ -138,7 +138,7 @@ def compute_surrogate(
     Args:
         passing: the graph's groups and schedule.
         passes: the result of its `run`.
-        data: by leaf block, without gaps.
+        data: by leaf block, without NaN.
         scored: by leaf block, which cells count in the reconstruction. Algorithm 1 scores the
             observed cells, Algorithm 2 those that were hidden from the messages.
         likelihoods: by leaf block.
@@ -157,7 +157,7 @@ def compute_surrogate(
         ],
     )
     rule = LATENTS[latent]
-    # Terms without weight are told, but nothing learns from them.
+    # Terms without weight are reported but not differentiated.
     weighs = isinstance(beta, Tensor) or beta != 0.0
     with torch.set_grad_enabled(torch.is_grad_enabled() and weighs):
         kl, kl_counts = _node_terms(passing, passes, rule)
@@ -218,7 +218,7 @@ def _edge_terms(
 
 
 def compute_consistency(passing: MessagePassing, passes: Passes) -> Terms:
-    """How far forward and backward states are apart, by node.
+    """Distances between forward and backward states, by node.
 
     The mean absolute difference per coordinate over both of the paper's rules: a node's forward
     state against what its parents send back, and its children's messages against its backward
@@ -284,19 +284,19 @@ def surrogate(
     Example:
         >>> import vfg
         >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2))
-        >>> found = model.surrogate(torch.zeros(3, 2))
-        >>> found.total.shape, list(found.edge)
+        >>> objective = model.surrogate(torch.zeros(3, 2))
+        >>> objective.total.shape, list(objective.edge)
         (torch.Size([3]), ['a->root', 'b->root'])
     """
     cells, seen, like = as_table(model, table, observed)
-    found = model.objective(cells, seen, seen, as_labels(model, labels, len(cells)), beta)
-    units = in_data_units(model, found.reconstruction, seen)
-    return replace(found, reconstruction=units).to(like)
+    scaled = model.objective(cells, seen, seen, as_labels(model, labels, len(cells)), beta)
+    units = in_data_units(model, scaled.reconstruction, seen)
+    return replace(scaled, reconstruction=units).to(like)
 
 
 @torch.no_grad()
 def consistency(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Terms:
-    """How far forward and backward states are apart, by node; 0 where the paper's rules hold.
+    """Distances between forward and backward states, by node; 0 where the paper's rules hold.
 
     Args:
         model: the model.

@@ -1,4 +1,4 @@
-r"""How a node joins the messages of its children: mean, concatenation, precision, gaussian.
+r"""How a node aggregates the messages of its children: mean, concatenation, precision, gaussian.
 
 Every aggregation is a sum over children followed by one formula per node, so the messages of a
 whole group of edges are added at once, and a child that sends nothing adds nothing:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from vfg.passing.messages import EdgeGroup
 
 RIDGE = 1e-3
-"""ε: how strongly an inner node leans on its default where its children say nothing."""
+"""ε: precision of an inner node's default, small beside the 1 that edges start with."""
 CERTAINTY = 1e6
-"""The precision with which evidence on a latent node speaks."""
+"""Precision of evidence on a latent node, large beside that of messages."""
 
 Precision = Literal["none", "diagonal", "matrix"]
 
@@ -46,7 +46,7 @@ class Message(NamedTuple):
     """What a group of edges carries upward: `(edges, batch, wide)`, and `(edges, batch, 1)`."""
 
     source: Tensor
-    """The children's states, gaps filled and lifted, before the flow."""
+    """The children's states, missing values filled and lifted, before the flow."""
     value: Tensor
     """The same after the flow."""
     sent: Tensor
@@ -54,11 +54,11 @@ class Message(NamedTuple):
 
 
 class Aggregation(ABC):
-    """One way of joining messages.
+    """One way of aggregating messages.
 
-    How to write a new one: subclass, set `name` and `carries` (what a node of this kind knows of
-    its precision), return from `contribute` the tensors that add up over children, make the state
-    from their sums in `resolve`, and add the class to `AGGREGATIONS`.
+    How to write a new one: subclass, set `name` and `carries` (the form of a node's precision),
+    return from `contribute` the tensors that add up over children, make the state from their sums
+    in `resolve`, and add the class to `AGGREGATIONS`.
     """
 
     name: ClassVar[str]
@@ -112,7 +112,7 @@ class Concatenation(Mean):
     name = "concatenation"
 
 
-class _Informed(Aggregation):
+class _InformationForm(Aggregation):
     """What `precision` and `gaussian` share: messages are pairs (η, Λ) that add up."""
 
     def contribute(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, ...]:
@@ -127,7 +127,7 @@ class _Informed(Aggregation):
 
     @abstractmethod
     def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
-        """From children that know nothing of their precision: the edge has a Λ of its own."""
+        """From children without a precision: the edge has a Λ of its own."""
 
     @abstractmethod
     def _carried_terms(
@@ -157,7 +157,7 @@ class _Informed(Aggregation):
     @staticmethod
     @abstractmethod
     def _condition(eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
-        """Let evidence speak with precision 10⁶ in place of the children on its coordinates."""
+        """Evidence, with precision 10⁶, replaces the children's messages on its coordinates."""
 
     @staticmethod
     @abstractmethod
@@ -168,7 +168,7 @@ class _Informed(Aggregation):
     def _solve(precision: Tensor, eta: Tensor) -> Tensor: ...
 
 
-class PrecisionWeighted(_Informed):
+class PrecisionWeighted(_InformationForm):
     r"""Coordinates apart: Λ is diagonal, $h = (\sum_j \Lambda_j)^{-1} \sum_j \Lambda_j m_j$."""
 
     name = "precision"
@@ -201,7 +201,7 @@ class PrecisionWeighted(_Informed):
         return eta / precision
 
 
-class GaussianWeighted(_Informed):
+class GaussianWeighted(_InformationForm):
     """Coordinates weighed together: Λ is a matrix, one small Cholesky factor per node and row."""
 
     name = "gaussian"
@@ -222,7 +222,7 @@ class GaussianWeighted(_Informed):
     def _condition(eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         fixed = ~evidence.isnan()
         given = torch.where(fixed, evidence, 0.0)
-        # What the children say of the free coordinates, given the fixed ones.
+        # The children's η of the free coordinates, given the fixed ones.
         conditioned = eta - (precision @ given[..., None])[..., 0]
         certain = torch.diag_embed(CERTAINTY * fixed.to(eta.dtype))
         either = fixed[..., :, None] | fixed[..., None, :]
@@ -236,9 +236,7 @@ class GaussianWeighted(_Informed):
         identity = torch.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
         return precision + amount * identity
 
-    @staticmethod
-    def _solve(precision: Tensor, eta: Tensor) -> Tensor:
-        return positive_solve(precision, eta)
+    _solve = staticmethod(positive_solve)
 
 
 AGGREGATIONS: dict[str, Aggregation] = {
@@ -298,12 +296,11 @@ class MatrixPrecision(nn.Module):
 class FramedPrecision(nn.Module):
     r"""A learned Λ per edge in the frame of its flow, $H\,\mathrm{diag}(C C^\top, d) H^\top$.
 
-    The block of the data's own coordinates is positive as a square. The others, about which a
-    column says nothing at a linear start, begin at exactly 0: they are kept at or above it by
-    `project`, because a square would have no slope there.
+    The block of the data's own coordinates is positive as a square. The others have precision 0 at
+    a linear start. `project` keeps them at or above 0; a square would have no slope there.
 
     Args:
-        flow: whose frame it is.
+        flow: the flow with the frame.
     """
 
     def __init__(self, flow: LinearStartFlow) -> None:

@@ -1,4 +1,4 @@
-"""How edges meet nodes: spreading states, collecting messages, and the rows that matter."""
+"""Edges and nodes: spreading states, collecting messages, and choosing rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from vfg.flows import times
 
 STEP = 8
-"""The number of rows that are computed is a multiple of this, as far as the batch has so many."""
+"""The number of chosen rows is a multiple of this, if the batch is large enough."""
 WORTH = 0.8
-"""The share of a batch beyond which choosing rows costs more than it spares."""
+"""Above this share of a batch, choosing rows costs more than it saves."""
 
 
 class Rows(NamedTuple):
@@ -44,10 +44,10 @@ class Rows(NamedTuple):
 
 
 def choose_rows(wanted: Tensor) -> Rows | None:
-    """Rows that hold all that is wanted of every edge, and a few more; None if all are as good.
+    """Choose rows that contain all wanted ones of every edge; None if all rows are as good.
 
-    How many they are depends on the data, so a GPU would have to be waited for: there, as in
-    compiled programs, the answer is None.
+    Their number depends on the data, and reading it would wait for a GPU: there, and in compiled
+    programs, the result is None.
 
     Args:
         wanted: `(edges, batch)`, boolean.
@@ -78,7 +78,7 @@ class _Select(torch.autograd.Function):
 
 
 class _Place(torch.autograd.Function):
-    """The other way round."""
+    """The inverse of `_Select`."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, positions: Tensor, batch: int) -> Tensor:
@@ -131,12 +131,12 @@ class Incidence(nn.Module):
         members: list[list[int]] = [[] for _ in range(nodes)]
         for edge, row in enumerate(rows):
             members[row].append(edge)
-        self.fan = max(len(found) for found in members)
-        flat = [edge for found in members for edge in found]
+        self.fan = max(len(own) for own in members)
+        flat = [edge for own in members for edge in own]
         self.is_aligned = rows == tuple(range(nodes))
         self.is_regular = flat == list(range(nodes * self.fan))
-        padded = [found + [0] * (self.fan - len(found)) for found in members]
-        present = [[True] * len(found) + [False] * (self.fan - len(found)) for found in members]
+        padded = [own + [0] * (self.fan - len(own)) for own in members]
+        present = [[True] * len(own) + [False] * (self.fan - len(own)) for own in members]
         self.register_buffer("rows", torch.tensor(rows), persistent=False)
         self.register_buffer("padded", torch.tensor(padded).flatten(), persistent=False)
         self.register_buffer("present", torch.tensor(present).flatten(), persistent=False)

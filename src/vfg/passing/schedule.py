@@ -45,7 +45,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Everything the passes need to know about a graph, in the order in which they need it.
+    """A graph as blocks and groups, in the order of the passes.
 
     Blocks are ordered by layer, so that each comes after all its children; groups are ordered by
     the block of their parents. Inside a group edges are sorted by parent, so that siblings are
@@ -103,13 +103,13 @@ def _blocks(graph: Graph, treatments: Mapping[str, str]) -> tuple[Block, ...]:
     return tuple(
         Block(
             _unique(f"layer{layer}_width{width}_{treatment.split('(')[0].lower()}", used),
-            tuple(found),
+            tuple(nodes),
             width,
             layer,
             treatment,
             is_root,
         )
-        for (layer, width, treatment, is_root), found in members.items()
+        for (layer, width, treatment, is_root), nodes in members.items()
     )
 
 
@@ -136,7 +136,7 @@ def _groups(
                 key = (place[edge.child][0], parent_block, spec, wide, coordinates is None)
                 members.setdefault(key, []).append((edge, coordinates))
     names: dict[str, int] = {}
-    return tuple(_group(key, found, blocks, place, names) for key, found in members.items())
+    return tuple(_group(key, own, blocks, place, names) for key, own in members.items())
 
 
 def _group(

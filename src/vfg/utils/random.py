@@ -1,4 +1,4 @@
-"""Random numbers that depend on where they are used and on nothing else."""
+"""Counter-based random numbers: each is a function of seed, row, draw, node and coordinate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def uniform(
     $$u = (\lfloor \mathrm{hash}(\text{seed}, \text{row}, \text{draw}, \text{node},
       \text{coordinate}) / 2^{12} \rfloor + \tfrac12) / 2^{52}$$
 
-    A number is the same whatever else is asked for with it, in which order, and on which device.
+    A number does not depend on which others are drawn with it, nor on the device.
 
     Args:
         seed: any integer; those that differ by a multiple of 2⁶⁴ are the same seed.
@@ -65,12 +65,12 @@ def normal(
         >>> round(many.mean().item(), 1), round(many.std().item(), 1)
         (0.0, 1.0)
     """
-    found: Tensor = torch.special.ndtri(uniform(seed, row_ids, draws, nodes, coordinates))
-    return found
+    quantiles: Tensor = torch.special.ndtri(uniform(seed, row_ids, draws, nodes, coordinates))
+    return quantiles
 
 
 def _absorb(state: Tensor, value: Tensor) -> Tensor:
-    """The hash so far and one integer more; order matters, and every pair ends elsewhere."""
+    """Add one integer to the hash; the order of integers matters."""
     return _mix((state ^ _mix(value + _GOLDEN)) + _GOLDEN)
 
 
@@ -82,7 +82,7 @@ def _mix(value: Tensor) -> Tensor:
 
 
 def _shift_right(value: Tensor, bits: int) -> Tensor:
-    """Shift right and fill with zeros, which signed integers do not do by themselves."""
+    """Shift right and fill with zeros; `>>` of signed integers would copy the sign."""
     return (value >> bits) & ((1 << (64 - bits)) - 1)
 
 

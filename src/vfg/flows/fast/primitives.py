@@ -238,9 +238,9 @@ product_tf32.register_autograd(_products, setup_context=_factors)
 
 
 PRODUCTS = 1024
-"""Most parts of all stacks together: enough to occupy a GPU; more only add copies."""
+"""Most parts of all stacks together: enough to occupy a GPU."""
 ROWS = 512
-"""Fewest rows of a part: shorter sums cost more in copies than they gain."""
+"""Fewest rows of a part, since each part costs a copy of the matrix."""
 
 
 def times(x: Tensor, matrices: Tensor, precision: str = "float32") -> Tensor:

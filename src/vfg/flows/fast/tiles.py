@@ -25,7 +25,7 @@ TILE = 1 << 18
 ROWS = 512
 """Most rows of a tile, unless edges are few; the same for any number of threads."""
 ROOM = 1 / 16
-"""The share of a GPU's memory that the hidden layers of one flow may take, as a model has many."""
+"""The share of a GPU's memory for the hidden layers of one flow; a model has several."""
 
 
 class Workspace:
