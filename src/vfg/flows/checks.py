@@ -16,18 +16,22 @@ def check_count(owner: str, name: str, value: int, minimum: int) -> None:
         raise ValueError(f"{owner} expects {name} to be at least {minimum}, but got {value}")
 
 
-def check_positive(owner: str, name: str, value: float) -> None:
-    """Raise unless `value` is a positive finite number."""
+def check_number(owner: str, name: str, value: float) -> None:
+    """Raise unless `value` is a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{owner} expects a number for {name}, but got {value!r}")
+
+
+def check_positive(owner: str, name: str, value: float) -> None:
+    """Raise unless `value` is a positive finite number."""
+    check_number(owner, name, value)
     if not 0 < value < float("inf"):
         raise ValueError(f"{owner} expects {name} to be positive and finite, but got {value}")
 
 
 def check_rate(owner: str, name: str, value: float) -> None:
     """Raise unless `value` is a number in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{owner} expects a number for {name}, but got {value!r}")
+    check_number(owner, name, value)
     if not 0 <= value < 1:
         raise ValueError(f"{owner} expects {name} to be at least 0 and below 1, but got {value}")
 

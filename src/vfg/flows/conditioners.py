@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -131,14 +131,18 @@ class Network:
     channels: int = 16
 
     def __post_init__(self) -> None:
-        check_positive("Network", "gain", self.gain)
-        check_count("Network", "channels", self.channels, 1)
-        check_image("Network", self.image)
-        check_count("Network", "shared", self.shared, 0)
-        check_count("Network", "hidden", self.hidden, 1)
-        check_count("Network", "layers", self.layers, 1)
-        check_choice("Network", "activation", self.activation, ACTIVATIONS)
-        check_rate("Network", "dropout", self.dropout)
+        check_network("Network", vars(self))
+
+
+def check_network(owner: str, arguments: Mapping[str, Any]) -> None:
+    """Raise unless the fields of `Network` among the arguments of `owner` are valid."""
+    check_positive(owner, "gain", arguments["gain"])
+    check_image(owner, arguments["image"])
+    check_count(owner, "shared", arguments["shared"], 0)
+    for name in ("hidden", "layers", "channels"):
+        check_count(owner, name, arguments[name], 1)
+    check_choice(owner, "activation", arguments["activation"], ACTIVATIONS)
+    check_rate(owner, "dropout", arguments["dropout"])
 
 
 PAPER = Network()

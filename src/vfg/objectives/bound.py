@@ -11,7 +11,6 @@ weights $p(x, h_k) / q(h_k)$ is a bound too, on average, and rises to log p(x) w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -161,16 +160,23 @@ def log_likelihood(
     cells, seen, like = as_table(model, table, observed)
     given = as_labels(model, labels, len(cells))
     volume = (seen * model.scaling.scale.log()).sum(1)
+    ids = torch.arange(len(cells), device=cells.device)
     result = torch.zeros(len(cells), dtype=torch.float64, device=cells.device)
+    most = AT_ONCE.get(cells.device.type, OTHER_AT_ONCE)
+    size = max(1, most // min(samples, most))
     with evaluating(model):
-        for rows in _row_chunks(cells, samples):
+        for start in range(0, len(cells), size):
+            rows = ids[start : start + size]
             own = None if given is None else given[rows]
-            parts = [
-                weights.logsumexp(0)
-                for weights in _weights_by_chunks(
-                    model, cells[rows], seen[rows], own, rows, samples, seed
+            together = max(1, most // len(rows))
+            parts = []
+            for first in range(0, samples, together):
+                draws = range(first, min(first + together, samples))
+                noise = _noise(model, rows, draws, seed)
+                states = drawn(
+                    model, cells[rows], seen[rows], own, {}, noise, len(draws), pruned=False
                 )
-            ]
+                parts.append(log_weights(model, states, cells[rows], seen[rows]).logsumexp(0))
             result[rows] = torch.stack(parts).logsumexp(0) - math.log(samples) - volume[rows]
     return result.to(like)
 
@@ -199,27 +205,3 @@ def _terms(model: VFG, parts: dict[int, Tensor]) -> Terms:
 
 def _noise(model: VFG, row_ids: Tensor, draws: range, seed: int) -> CountedNoise:
     return CountedNoise(model.passing.schedule, row_ids, torch.tensor(draws), seed)
-
-
-def _row_chunks(cells: Tensor, samples: int) -> tuple[Tensor, ...]:
-    most = AT_ONCE.get(cells.device.type, OTHER_AT_ONCE)
-    size = max(1, most // min(samples, most))
-    rows = torch.arange(len(cells), device=cells.device)
-    return rows.split(size) if len(rows) else ()
-
-
-def _weights_by_chunks(
-    model: VFG,
-    cells: Tensor,
-    seen: Tensor,
-    labels: Tensor | None,
-    row_ids: Tensor,
-    samples: int,
-    seed: int,
-) -> Iterator[Tensor]:
-    most = max(1, AT_ONCE.get(cells.device.type, OTHER_AT_ONCE) // len(cells))
-    for first in range(0, samples, most):
-        draws = range(first, min(first + most, samples))
-        noise = _noise(model, row_ids, draws, seed)
-        states = drawn(model, cells, seen, labels, {}, noise, len(draws), pruned=False)
-        yield log_weights(model, states, cells, seen)

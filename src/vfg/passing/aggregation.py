@@ -236,7 +236,9 @@ class GaussianWeighted(_InformationForm):
         identity = torch.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
         return precision + amount * identity
 
-    _solve = staticmethod(positive_solve)
+    @staticmethod
+    def _solve(precision: Tensor, eta: Tensor) -> Tensor:
+        return positive_solve(precision, eta)
 
 
 AGGREGATIONS: dict[str, Aggregation] = {

@@ -37,7 +37,8 @@ def uniform(
         >>> two.shape, bool(two[1, 2, 3] == one[0, 0, 0])
         (torch.Size([2, 3, 4]), True)
     """
-    state = _absorb(_mix(torch.tensor(_to_signed(seed), device=row_ids.device) + _GOLDEN), row_ids)
+    signed = (seed + 2**63) % 2**64 - 2**63
+    state = _absorb(_mix(torch.tensor(signed, device=row_ids.device) + _GOLDEN), row_ids)
     state = _absorb(state, draws.to(row_ids)[:, None])[..., None]
     state = _absorb(state, torch.as_tensor(nodes).to(row_ids))
     state = _absorb(state, coordinates.to(row_ids))
@@ -84,7 +85,3 @@ def _mix(value: Tensor) -> Tensor:
 def _shift_right(value: Tensor, bits: int) -> Tensor:
     """Shift right and fill with zeros; `>>` of signed integers would copy the sign."""
     return (value >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _to_signed(number: int) -> int:
-    return (number + 2**63) % 2**64 - 2**63

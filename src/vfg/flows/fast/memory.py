@@ -165,8 +165,8 @@ def _differentiate(
     if not pairs:
         return None, [None for _ in flow.parameters()]
     ends, given = zip(*pairs, strict=True)
-    found = iter(torch.autograd.grad(ends, [x, *wanted], given, allow_unused=True))
-    return next(found), [next(found) if p.requires_grad else None for p in flow.parameters()]
+    grads = iter(torch.autograd.grad(ends, [x, *wanted], given, allow_unused=True))
+    return next(grads), [next(grads) if p.requires_grad else None for p in flow.parameters()]
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def differentiate(
     outputs = apply_in_order(flows, x, inverse=inverse)
     pairs = [(out, g) for out, g in zip(outputs, gradients, strict=True) if g is not None]
     wanted = [t for t in (x, *parameters) if t.requires_grad]
-    found = iter(
+    grads = iter(
         torch.autograd.grad(
             [out for out, _ in pairs],
             wanted,
@@ -198,4 +198,4 @@ def differentiate(
             allow_unused=True,
         )
     )
-    return tuple(next(found) if t.requires_grad else None for t in (x, *parameters))
+    return tuple(next(grads) if t.requires_grad else None for t in (x, *parameters))
