@@ -10,8 +10,13 @@ from torch.nn import functional
 
 from vfg.flows.base import Flow
 from vfg.flows.checks import check_count, check_positive
-from vfg.flows.conditioners import ACTIVATIONS, PAPER, Conditioner, Network
-from vfg.flows.convolutions import LocalConditioner, chequered_split
+from vfg.flows.conditioners import (
+    ACTIVATIONS,
+    PAPER,
+    Conditioner,
+    LocalConditioner,
+    Network,
+)
 from vfg.flows.fast.primitives import join, split
 from vfg.flows.splines import (
     bounded_bins,
@@ -297,6 +302,34 @@ def coupling_split(block: int, width: int) -> tuple[list[int], list[int]]:
     kept, moved = sorted(order[: width // 2]), sorted(order[width // 2 :])
     # Even blocks keep coordinate 0, odd ones move it: no two layers in a row do the same.
     return (kept, moved) if (0 in kept) == (block % 2 == 0) else (moved, kept)
+
+
+def chequered_split(block: int, width: int, image: tuple[int, int]) -> tuple[list[int], list[int]]:
+    """The places of an image that a coupling keeps and those that it moves: a chequerboard.
+
+    Args:
+        block: index of the layer among the layers of its flow.
+        width: dimension of the space.
+        image: rows and columns.
+
+    Raises:
+        ValueError: if the image has not as many places as the space has dimensions.
+
+    Example:
+        >>> chequered_split(0, 6, (2, 3)), chequered_split(1, 6, (2, 3))
+        (([0, 2, 4], [1, 3, 5]), ([1, 3, 5], [0, 2, 4]))
+    """
+    rows, columns = image
+    if rows * columns != width:
+        raise ValueError(
+            f"an image of {rows} x {columns} has {rows * columns} places, but the flow has width "
+            f"{width}; give the rows and columns of the nodes that it joins"
+        )
+    fields: tuple[list[int], list[int]] = ([], [])
+    for row in range(rows):
+        for column in range(columns):
+            fields[(row + column + block) % 2].append(row * columns + column)
+    return fields
 
 
 def _scramble(pair: int, coordinate: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vfg.graph import exchange
+from vfg.graph import builders
 from vfg.graph.graph import Graph
 from vfg.utils.files import write_atomically
 
@@ -201,7 +201,7 @@ def _from_graphml(text: str, width: int | None) -> Graph:
         raise ValueError(f"it is not GraphML ({error})") from error
     if digraph.is_directed():
         _add_defaults(digraph, LATENT_WIDTH if width is None else width)
-    return Graph(*exchange.from_networkx(digraph))
+    return Graph(*builders.from_networkx(digraph))
 
 
 def _add_defaults(digraph: networkx.DiGraph, width: int) -> None:
@@ -225,7 +225,7 @@ def _parse_list(text: Any) -> tuple[Any, ...]:
 def _to_graphml(graph: Graph) -> str:
     import networkx
 
-    digraph = exchange.to_networkx(graph.nodes, graph.edges)
+    digraph = builders.to_networkx(graph.nodes, graph.edges)
     places = [attributes for _, attributes in digraph.nodes(data=True)]
     for attributes in [*places, *(attributes for _, _, attributes in digraph.edges(data=True))]:
         for key, value in attributes.items():
