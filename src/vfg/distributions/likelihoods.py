@@ -153,7 +153,7 @@ class Gaussian(LikelihoodSpec):
     Args:
         scale: the standard deviation at the start.
         learn: whether training changes it.
-        floor: what it never falls below.
+        floor: its lower bound.
 
     Example:
         >>> likelihood = Gaussian().build(nodes=1, width=2)

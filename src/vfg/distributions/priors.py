@@ -287,7 +287,7 @@ class MixturePrior(Prior):
 
     def __init__(self, nodes: int, width: int, components: int) -> None:
         super().__init__()
-        # A generator of its own, so that equal descriptions start equal.
+        # A fixed seed, so that equal specs start equal.
         generator = torch.Generator().manual_seed(components)
         start = torch.randn(nodes, components, width, generator=generator)
         self.locations = nn.Parameter(0.5 * start)

@@ -45,7 +45,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 @dataclass(frozen=True)
 class Network:
-    """What the networks of a stack of conditioners look like.
+    """Architecture of the networks of a stack of conditioners.
 
     The default is the paper's: three fully connected layers of 64 with ReLU between them.
 
@@ -56,8 +56,8 @@ class Network:
         dropout: rate at which hidden units are dropped in training mode. The masks are drawn from
             torch's global random stream, afresh on every call, so in training mode with dropout
             the inverse of a coupling undoes its forward map only on average.
-        gain: by how much the weights of hidden layers start larger than uniform in ±1/√inputs; 2.45
-            keeps the size of activations through ReLU.
+        gain: factor of the weights of hidden layers, which start uniform in ±1/√inputs; 2.45 keeps
+            the size of activations through ReLU.
         shared: with 0 every edge has a network of its own; else one network serves all edges, which
             differ by embeddings of this width.
         image: rows and columns, if the coordinates are the pixels of an image: then convolutions
@@ -237,7 +237,7 @@ class Conditioner(Rounding):
         edges: number of networks in the stack.
         inputs: width of the input; with 0 each network is a learned constant.
         outputs: width of the output.
-        network: what they look like.
+        network: their architecture.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:

@@ -43,7 +43,7 @@ class CouplingLayer(Flow):
         width: dimension that each flow acts on.
         numbers: how many numbers the conditioner returns for each moved coordinate.
         block: index of the layer among the layers of its flow.
-        network: what the conditioner looks like.
+        network: architecture of the conditioner.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -146,7 +146,7 @@ class AffineCoupling(CouplingLayer):
         width: dimension that each flow acts on.
         block: index of the layer among the layers of its flow; it fixes the split.
         bound: bound $b$ of the logarithm of the scale.
-        network: what the conditioner looks like.
+        network: architecture of the conditioner.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -193,7 +193,7 @@ class AdditiveCoupling(CouplingLayer):
         edges: number of flows in the stack.
         width: dimension that each flow acts on.
         block: index of the layer among the layers of its flow; it fixes the split.
-        network: what the conditioner looks like.
+        network: architecture of the conditioner.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -234,7 +234,7 @@ class SplineCoupling(CouplingLayer):
         block: index of the layer among the layers of its flow; it fixes the split.
         bins: number of pieces of each spline, at least 2.
         tail: where the identity begins.
-        network: what the conditioner looks like.
+        network: architecture of the conditioner.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:

@@ -133,7 +133,7 @@ def compute_surrogate(
     labels: Tensor | None,
     beta: float | Tensor,
 ) -> Surrogate:
-    """The objective from what the passes computed.
+    """The objective from the states of both passes.
 
     Args:
         passing: the graph's groups and schedule.

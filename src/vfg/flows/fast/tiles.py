@@ -198,8 +198,8 @@ def move_back(
     """The derivative of `move`.
 
     Args:
-        gradient_kept: with respect to the kept coordinates; what the conditioner adds to it is
-            added in place.
+        gradient_kept: with respect to the kept coordinates; the conditioner's part is added in
+            place.
         gradient_moved: with respect to the moved coordinates afterwards.
         gradient_log: with respect to the logarithm of the determinant, `(edges, 1, rows)`.
         moves: what `move` returned.
