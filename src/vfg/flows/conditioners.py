@@ -283,9 +283,12 @@ class Conditioner(Rounding):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(edges, batch, inputs)` to `(edges, batch, outputs)`."""
         if torch.compiler.is_compiling() and self._has_kernel(x):
+            # Lazily: torch 2.6 cannot register an operator with tags.
+            from vfg.flows.fast.operators import apply_conditioner
+
             layers = [(layer.weight, layer.bias) for layer in (*self.hidden_layers, self.last)]
             rate = self.dropout if self.training else 0.0
-            return fused.apply_conditioner(x, layers, rate, self.precision)
+            return apply_conditioner(x, layers, rate, self.precision)
         x, factor = x.to(self.last.weight.dtype), 1.0
         for layer in self.hidden_layers:
             x, factor = self._activate(layer(x, factor, self.precision))

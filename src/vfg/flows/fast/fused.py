@@ -2,14 +2,12 @@
 
 Layer by layer a hidden layer is written to memory and read again some fifteen times, which is most
 of a step on a GPU. Here only states as narrow as the flow, and the random bytes of dropout, are
-read; the derivative computes hidden layers again. `torch.compile` sees a conditioner as one
-operator with a derivative.
+read; the derivative computes hidden layers again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -17,12 +15,8 @@ import torch
 from torch import Tensor
 
 from vfg.flows.fast.primitives import (
-    bytes_for,
-    dropout_factor,
     dropped_levels,
     is_tf32,
-    round_to,
-    tensor_cores,
 )
 
 USED = os.environ.get("VFG_FUSED", "1") != "0"
@@ -187,127 +181,3 @@ def _round_up(size: int) -> int:
         (16, 32, 64)
     """
     return max(16, 1 << (size - 1).bit_length())
-
-
-_OPERANDS = (
-    "Tensor inputs, Tensor first, Tensor? inner, Tensor? shift, Tensor last, Tensor bias, "
-    "Tensor[] noise, float rate, str precision"
-)
-
-
-def apply_conditioner(
-    x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], rate: float, precision: str
-) -> Tensor:
-    """A conditioner with one or two hidden layers, by a kernel.
-
-    Args:
-        x: `(edges, rows, inputs)`.
-        layers: weights `(edges, inputs, outputs)` and biases `(edges, 1, outputs)`.
-        rate: of dropout.
-        precision: of the products.
-
-    Returns:
-        Its numbers, `(edges, rows, outputs)`.
-    """
-    (first, first_bias), *between, (last, last_bias) = layers
-    factor = dropout_factor(rate)
-    inner, shift = between[0] if between else (None, None)
-    numbers: Tensor = conditioner(
-        torch.cat([x, torch.ones_like(x[..., :1])], dim=-1).mT.contiguous(),
-        torch.cat([first, first_bias], dim=1),
-        None if inner is None else inner * factor,
-        shift,
-        (last * factor).mT.contiguous(),
-        last_bias.mT.contiguous(),
-        [bytes_for(x, first.shape[2], number) for number in range(len(layers) - 1) if rate],
-        rate,
-        precision,
-    )
-    return numbers.mT
-
-
-@torch.library.custom_op("vfg::conditioner", mutates_args=(), schema=f"({_OPERANDS}) -> Tensor")
-def conditioner(inputs: Tensor, *operands: Any) -> Tensor:
-    """The numbers of `forward`; weights are rounded here, so that gradients are not."""
-    with tensor_cores(operands[-1], inputs.device):
-        return forward(inputs, _round_layers(*operands))
-
-
-@torch.library.custom_op(
-    "vfg::conditioner_back",
-    mutates_args=(),
-    schema=f"(Tensor gradient, {_OPERANDS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-)
-def conditioner_back(gradient: Tensor, inputs: Tensor, *operands: Any) -> tuple[Tensor, ...]:
-    """The derivatives of `backward`; those of absent layers are empty."""
-    layers = _round_layers(*operands)
-    with tensor_cores(operands[-1], inputs.device):
-        by_inputs, by_first, by_last, *rest = backward(inputs, gradient, layers)
-    none = inputs.new_empty(0)
-    by_inner, by_shift = rest or (none, none.clone())
-    return by_inputs, by_first, by_last, by_inner, by_shift
-
-
-def _round_layers(
-    first: Tensor,
-    inner: Tensor | None,
-    shift: Tensor | None,
-    last: Tensor,
-    bias: Tensor,
-    noise: list[Tensor],
-    rate: float,
-    precision: str,
-) -> Layers:
-    return Layers(
-        round_to(first, precision),
-        None if inner is None else round_to(inner, precision),
-        None if shift is None else round_to(shift, precision),
-        round_to(last, precision),
-        bias,
-        rate,
-        noise,
-    )
-
-
-@conditioner.register_fake
-def _(inputs: Tensor, first: Tensor, inner: Any, shift: Any, last: Tensor, *_: Any) -> Tensor:
-    return inputs.new_empty(inputs.shape[0], last.shape[1], inputs.shape[2])
-
-
-@conditioner_back.register_fake
-def _(
-    gradient: Tensor,
-    inputs: Tensor,
-    first: Tensor,
-    inner: Any,
-    shift: Any,
-    last: Tensor,
-    *_: Any,
-) -> tuple[Tensor, ...]:
-    none = first.new_empty(0)
-    return (
-        inputs.new_empty(inputs.shape),
-        first.new_empty(first.shape),
-        last.new_empty(last.shape),
-        none if inner is None else inner.new_empty(inner.shape),
-        first.new_empty(0) if shift is None else shift.new_empty(shift.shape),
-    )
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, first, inner, shift, last, bias, noise, ctx.rate, ctx.precision = inputs
-    ctx.save_for_backward(x, first, inner, shift, last, bias, *noise)
-
-
-def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-    x, first, inner, shift, last, bias, *noise = ctx.saved_tensors
-    gradient = gradient.contiguous()
-    by_x, by_first, by_last, by_inner, by_shift = conditioner_back(
-        gradient, x, first, inner, shift, last, bias, noise, ctx.rate, ctx.precision
-    )
-    has = inner is not None
-    weights = by_first, by_inner if has else None, by_shift if has else None, by_last
-    return by_x, *weights, gradient.sum(-1, keepdim=True), [None] * len(noise), None, None
-
-
-conditioner.register_autograd(_differentiate, setup_context=_save)

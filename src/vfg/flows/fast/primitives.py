@@ -40,25 +40,6 @@ def random_bytes(shape: tuple[int, ...], device: torch.device) -> Tensor:
     return words.view(torch.uint8)[:size].view(shape)
 
 
-@torch.library.custom_op(
-    "vfg::bytes_for",
-    mutates_args=(),
-    schema="(Tensor x, int width, int number) -> Tensor",
-    tags=(torch.Tag.nondeterministic_seeded,),
-)
-def bytes_for(x: Tensor, width: int, number: int) -> Tensor:
-    """A random byte for every entry of a hidden layer of `x (edges, rows, ...)`.
-
-    The layer's number and `x` distinguish the calls: compilers merge calls with equal arguments.
-    """
-    return random_bytes((x.shape[0], x.shape[1], width), x.device)
-
-
-@bytes_for.register_fake
-def _(x: Tensor, width: int, number: int) -> Tensor:
-    return x.new_empty(x.shape[0], x.shape[1], width, dtype=torch.uint8)
-
-
 def drop(x: Tensor, noise: Tensor, rate: float, room: Tensor | None = None) -> Tensor:
     """Set the entries with a small byte to 0, in place; the others are not scaled up.
 
@@ -185,6 +166,9 @@ def product(x: Tensor, weight: Tensor, precision: str) -> Tensor:
     x, weight = round_to(x, precision), round_to(weight, precision)
     if precision == "tf32" and x.is_cuda:
         if torch.compiler.is_compiling():  # compilers do not see settings of torch change
+            # Lazily: torch 2.6 cannot register an operator with tags.
+            from vfg.flows.fast.operators import product_tf32
+
             compiled: Tensor = product_tf32(x, weight)
             return compiled
         result: Tensor = _Product.apply(x, weight)  # type: ignore[no-untyped-call]
@@ -209,32 +193,6 @@ class _Product(torch.autograd.Function):
             _Product.apply(gradient, weight.mT),  # type: ignore[no-untyped-call]
             _Product.apply(x.mT, gradient),  # type: ignore[no-untyped-call]
         )
-
-
-@torch.library.custom_op(
-    "vfg::product_tf32", mutates_args=(), schema="(Tensor x, Tensor weight) -> Tensor"
-)
-def product_tf32(x: Tensor, weight: Tensor) -> Tensor:
-    """A product of stacks of matrices in TF32; its derivatives are such products too."""
-    with tensor_cores("tf32", x.device):
-        return torch.bmm(x, weight)
-
-
-@product_tf32.register_fake
-def _(x: Tensor, weight: Tensor) -> Tensor:
-    return x.new_empty(x.shape[0], x.shape[1], weight.shape[2])
-
-
-def _factors(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _products(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    x, weight = ctx.saved_tensors
-    return product_tf32(gradient, weight.mT), product_tf32(x.mT, gradient)
-
-
-product_tf32.register_autograd(_products, setup_context=_factors)
 
 
 PRODUCTS = 1024
