@@ -15,7 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from vfg.flows.fast.precision import rounded, tensor_cores
+from vfg.flows.fast.primitives import round_to, tensor_cores
 
 from .cells import Cells
 
@@ -94,7 +94,7 @@ def medians(works: Mapping[str, Work], device: torch.device, cap: float) -> dict
 def matrix_rate(device: torch.device, *, quick: bool = False, precision: str = "float32") -> float:
     """Operations per second of a large matrix product in a precision of conditioners."""
     size = 512 if quick else 8192 if device.type == "cuda" else 1536
-    a, b = rounded(torch.randn(2, size, size, device=device), precision)
+    a, b = round_to(torch.randn(2, size, size, device=device), precision)
     with tensor_cores(precision, device):
         best = min(seconds(lambda: a @ b, device) for _ in range(8))
     return 2.0 * size**3 / best

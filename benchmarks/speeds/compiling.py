@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import vfg
-from vfg.flows.fast.precision import PRECISIONS
+from vfg.flows.fast.primitives import PRECISIONS
 
 from .clock import Where, Work, medians, seconds
 from .steps import BATCHES, MODELS, beta_of, run_of

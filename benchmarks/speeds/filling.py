@@ -15,7 +15,7 @@ import vfg
 from vfg.data import mcar, uci
 from vfg.flows.base import of_kind
 from vfg.flows.conditioners import StackedLinear
-from vfg.flows.fast.precision import PRECISIONS, conditioners_in
+from vfg.flows.fast.primitives import PRECISIONS, conditioners_in
 from vfg.sklearn import VFGImputer
 from vfg.training.cuda_graphs import Recorder, Replayed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vfg.flows.fast import fused
-from vfg.flows.fast.precision import PRECISIONS
+from vfg.flows.fast.primitives import PRECISIONS
 
 from .clock import Where, Work, medians
 from .steps import MODELS, run_of, step_of

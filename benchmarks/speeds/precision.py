@@ -10,7 +10,7 @@ from torch.nn.functional import avg_pool2d
 
 import vfg
 from vfg.data import binarized_mnist
-from vfg.flows.fast.precision import PRECISIONS
+from vfg.flows.fast.primitives import PRECISIONS
 from vfg.training.history import Progress
 
 from .clock import Where, Work, medians

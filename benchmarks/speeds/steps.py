@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import vfg
 from vfg.data import NETWORK, gaussian_network
 from vfg.flows.conditioners import StackedLinear
-from vfg.flows.fast.precision import PRECISIONS
+from vfg.flows.fast.primitives import PRECISIONS
 from vfg.imputation.linear import fit_linear, star
 from vfg.imputation.members import MASKING
 from vfg.imputation.model_stack import repeat_columns, stack_models

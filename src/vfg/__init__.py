@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vfg.modelfile import load, save
     from vfg.objectives.bound import Bound
     from vfg.objectives.surrogate import Surrogate, Terms
-    from vfg.passing.states import States
+    from vfg.passing.messages import States
     from vfg.sampling import Sampled
     from vfg.training import FitSettings, History, Masking, fit
 
@@ -41,7 +41,7 @@ _NAMES = {
     "imputation.table_model": ("TableModel",),
     "distributions.priors": ("FlowPrior", "Laplace", "Mixture", "Normal", "PerLabel"),
     "sampling": ("Sampled",),
-    "passing.states": ("States",),
+    "passing.messages": ("States",),
     "training": ("FitSettings", "History", "Masking", "fit"),
 }
 """Which module has which public names. They are imported when they are first used, since torch

@@ -16,15 +16,13 @@ from vfg.graph import Graph
 from vfg.inference import Calibration, generation
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.objectives import bound as bounds
-from vfg.objectives import scores
-from vfg.objectives import surrogate as objective
+from vfg.objectives import surrogate as surrogates
 from vfg.objectives.surrogate import Surrogate
 from vfg.passing.aggregation import State
 from vfg.passing.aggregation import aggregation as aggregation_called
-from vfg.passing.messages import MessagePassing, Passes
+from vfg.passing.messages import MessagePassing, Passes, States
 from vfg.passing.schedule import Block, compile_schedule
 from vfg.passing.sections import Scaling, Sections
-from vfg.passing.states import States
 from vfg.sampling import Sampled, SampledStates, StatesSpec, drawn, no_noise, states_spec
 from vfg.utils.specs import check_choice, for_each, spec_from_dict
 
@@ -277,8 +275,8 @@ class VFG(nn.Module):
 
     decode = generation.decode
     sample = generation.sample
-    surrogate = scores.surrogate
-    consistency = scores.consistency
+    surrogate = surrogates.surrogate
+    consistency = surrogates.consistency
     bound = bounds.bound
     log_likelihood = bounds.log_likelihood
 
@@ -317,7 +315,7 @@ class VFG(nn.Module):
         weights = self.sections.split(scored.to(cells.dtype))
         wanted = {block: (weight > 0).any(-1) for block, weight in weights.items()}
         passes = self.forward(cells, observed, labels, wanted=wanted)
-        return objective.surrogate(
+        return surrogates.compute_surrogate(
             self.passing,
             passes,
             self.sections.split(cells),

@@ -1,9 +1,12 @@
 """Root priors against torch.distributions, whole and in part observed."""
 
+import math
+
 import pytest
 import torch
+from strategies import perturbed
+from torch.distributions import Categorical, Independent, Laplace, MixtureSameFamily, Normal
 from torch.distributions import Categorical as Choice
-from torch.distributions import Independent, Laplace, MixtureSameFamily, Normal
 
 import vfg
 
@@ -19,10 +22,10 @@ def built(name, nodes=2, width=3):
     return prior
 
 
-def states():
+def states(nodes=2, width=3):
     generator = torch.Generator().manual_seed(0)
-    h = torch.randn(2, 6, 3, generator=generator, dtype=torch.float64)
-    return h, torch.rand(2, 6, 3, generator=generator) > 0.4
+    h = torch.randn(nodes, 6, width, generator=generator, dtype=torch.float64)
+    return h, torch.rand(nodes, 6, width, generator=generator) > 0.4
 
 
 @pytest.mark.parametrize(("name", "family"), [("normal", Normal), ("laplace", Laplace)])
@@ -83,3 +86,109 @@ def test_draws_have_mean_and_variance(name):
 def test_a_prior_needs_a_label():
     with pytest.raises(ValueError, match="at least one label"):
         vfg.PerLabel(0)
+
+
+def mixture(nodes=2, width=3, components=4):
+    return perturbed(vfg.Mixture(components).build(nodes, width).double(), 0, size=0.7)
+
+
+def flowed(nodes=1, width=2):
+    return perturbed(
+        vfg.FlowPrior(2, 4, activation="tanh").build(nodes, width).double(), 0, size=0.3
+    )
+
+
+def test_a_mixture_has_the_density_of_a_mixture_on_the_observed_coordinates():
+    prior, (h, observed) = mixture(), states()
+    found = prior.log_prob(h, observed, None)
+    scale = (6.0 * torch.tanh(prior.log_scales / 6.0)).exp()
+    for node in range(2):
+        for row in range(6):
+            seen = observed[node, row]
+            law = MixtureSameFamily(
+                Categorical(logits=prior.logits[node]),
+                Independent(Normal(prior.locations[node][:, seen], scale[node][:, seen]), 1),
+            )
+            expected = law.log_prob(h[node, row, seen]) if seen.any() else torch.zeros(())
+            value = found.value[node, row] - found.constant[node, row]
+            assert value.item() == pytest.approx(expected.item(), abs=1e-9)
+
+
+def test_draws_of_a_mixture_have_its_moments():
+    prior = mixture(nodes=1)
+    drawn = prior.sample(200_000, None, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(drawn.mean(1, keepdim=True), prior.mean(None), atol=0.03, rtol=0.0)
+    share = prior.logits.softmax(-1)[..., None]
+    scale = (6.0 * torch.tanh(prior.log_scales / 6.0)).exp()
+    second = (share * (prior.locations.square() + scale.square())).sum(1)
+    torch.testing.assert_close(drawn.square().mean(1), second, rtol=0.03, atol=0.0)
+
+
+@torch.no_grad()
+def test_the_density_of_a_flow_integrates_to_one_and_its_draws_follow_it():
+    prior = flowed()
+    axis = torch.linspace(-9.0, 9.0, 301, dtype=torch.float64)
+    grid = torch.cartesian_prod(axis, axis)[None]
+    density = prior.log_prob(grid, torch.ones_like(grid, dtype=torch.bool), None)
+    mass = (density.value - density.constant).exp() * (axis[1] - axis[0]) ** 2
+    assert mass.sum().item() == pytest.approx(1.0, abs=1e-3)
+    drawn = prior.sample(100_000, None, torch.Generator().manual_seed(0))
+    expected = (mass[..., None] * grid).sum(1)
+    torch.testing.assert_close(drawn.mean(1), expected, atol=0.03, rtol=0.0)
+    second = (mass[..., None] * grid.square()).sum(1)
+    torch.testing.assert_close(drawn.square().mean(1), second, atol=0.0, rtol=0.03)
+
+
+@pytest.mark.parametrize("prior", [vfg.Mixture(3), vfg.FlowPrior(2, 4)])
+def test_the_bound_holds_under_bent_priors(prior):
+    graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
+    flow = vfg.Coupling(blocks=2, hidden=4, activation="tanh")
+    model = vfg.VFG(graph, flow=flow, states="sampled", latent="normal", prior=prior)
+    model = perturbed(model.double(), 2, size=0.2)
+    with torch.no_grad():
+        for sampler in model.sampling.samplers.values():
+            sampler.log_scale.add_(1.2)
+    table = torch.tensor([[0.4, -0.6], [1.0, torch.nan]]).double()
+    axis = torch.linspace(-9.0, 9.0, 161, dtype=torch.float64)
+    grid = torch.cartesian_prod(axis, axis)
+    stack, scale = model.passing.group(0), model.likelihood_at(0).scale()[:, 0]
+    with torch.no_grad():
+        means = stack.flow.inverse(grid.expand(2, -1, -1))[0][..., 0]
+        density = model.prior_at(1).log_prob(grid[None], torch.ones(1, len(grid), 2).bool(), None)
+        log_prior = (density.value - density.constant)[0]
+        for row in table:
+            seen = ~row.isnan()
+            leaves = Normal(means, scale).log_prob(row.nan_to_num()[:, None])
+            joint = log_prior + (leaves * seen[:, None]).sum(0)
+            exact = joint.logsumexp(0) + 2.0 * math.log(axis[1] - axis[0])
+            found = model.log_likelihood(row[None], samples=20_000)
+            assert model.bound(row[None], samples=2000).total.item() <= exact.item() + 0.02
+            assert found.item() == pytest.approx(exact.item(), abs=0.03)
+
+
+@pytest.mark.parametrize("prior", [vfg.Mixture(3), vfg.FlowPrior(2, 4)])
+def test_models_with_bent_priors_are_described_answer_and_draw(prior):
+    graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
+    model = perturbed(vfg.VFG(graph, states="sampled", prior=prior), 0)
+    other = vfg.VFG.from_dict(model.to_dict())
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.sample(3), model.sample(3))
+    answer = model.infer(torch.tensor([[0.5, torch.nan], [torch.nan, torch.nan]]))
+    assert answer.mean["b"].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prior": vfg.FlowPrior(2, 4)}, r"'flowed' has no density of single.*states='sampled'"),
+        ({"prior": vfg.Mixture(3), "aggregation": "gaussian"}, r"needs a Normal.*'mixture'"),
+    ],
+)
+def test_priors_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2), **options)
+
+
+def test_a_mixture_needs_components():
+    with pytest.raises(ValueError, match="at least one component"):
+        vfg.Mixture(0)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from vfg.flows import AdditiveCoupling, AffineCoupling, Network, SplineCoupling, coupling_split
+from vfg.flows.couplings import chequered_split
 
 KINDS = [AffineCoupling, AdditiveCoupling, SplineCoupling]
 
@@ -121,3 +122,11 @@ def test_each_direction_runs_the_conditioner_once(kind):
 def test_bad_arguments_are_errors(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_the_split_is_a_chequerboard_whose_halves_take_turns():
+    kept, moved = chequered_split(0, 9, (3, 3))
+    assert (kept, moved) == ([0, 2, 4, 6, 8], [1, 3, 5, 7])
+    assert chequered_split(1, 9, (3, 3)) == (moved, kept)
+    flow = AffineCoupling(1, 9, network=Network(image=(3, 3)))
+    assert flow.kept.tolist() == kept

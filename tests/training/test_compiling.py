@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import vfg
-from vfg.flows.fast.precision import PRECISIONS
+from vfg.flows.fast.primitives import PRECISIONS
 from vfg.training import steps as step_module
 from vfg.training.compiling import COST, MARGIN, check_compile, compiled, expected_gain, pays
 

@@ -32,7 +32,7 @@ def chosen_graph(
     if file is not None and sections is not None:
         raise typer.BadParameter("--graph and --sections both say what the graph is; choose one")
     if file is not None:
-        from vfg.graph.graphfiles import read_graph
+        from vfg.graph.files import read_graph
 
         return read_graph(file, width=width)
     return None if sections is None else sections_graph(sections, columns, width)

@@ -1,4 +1,4 @@
-"""What a leaf says about its data: Gaussian, Bernoulli and Categorical sections."""
+"""Likelihoods of the leaves: Gaussian, Bernoulli and Categorical."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def embed(self, data: Tensor) -> Tensor:
-        """Data without gaps to states."""
+        """Data without NaN to states."""
 
     @abstractmethod
     def log_prob(self, data: Tensor, state: Tensor) -> Tensor:
-        """log p(data | state) per column, `(nodes, batch, columns)`; data without gaps."""
+        """log p(data | state) per column, `(nodes, batch, columns)`; data without NaN."""
 
     @abstractmethod
     def mean(self, state: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class LikelihoodSpec(Spec):
         raise NotImplementedError
 
     def columns(self, width: int) -> int:
-        """How many table columns a leaf of `width` stands for."""
+        """The number of table columns of a leaf of `width`."""
         return width
 
     def check(self, leaf: str, values: Tensor) -> None:
@@ -153,7 +153,7 @@ class Gaussian(LikelihoodSpec):
     Args:
         scale: the standard deviation at the start.
         learn: whether training changes it.
-        floor: what it never falls below.
+        floor: its lower bound.
 
     Example:
         >>> likelihood = Gaussian().build(nodes=1, width=2)
@@ -257,7 +257,7 @@ def likelihood_spec(given: str | LikelihoodSpec) -> LikelihoodSpec:
     """A likelihood by name or as it is.
 
     Raises:
-        ValueError: for a name that is not known, or one that needs arguments.
+        ValueError: for an unknown name, or one that needs arguments.
 
     Example:
         >>> likelihood_spec("bernoulli")
@@ -280,7 +280,7 @@ def likelihoods_by_leaf(
     """The likelihood of every leaf from one for all, or from a mapping with `"*"` for the rest.
 
     Raises:
-        ValueError: for a leaf or a likelihood that is not known, or a leaf without one.
+        ValueError: for an unknown leaf or likelihood, or a leaf without one.
 
     Example:
         >>> likelihoods_by_leaf(["a", "b"], {"a": Categorical(3), "*": "bernoulli"})["b"]
@@ -292,7 +292,7 @@ def likelihoods_by_leaf(
 
 
 def _code_points(categories: int, width: int) -> Tensor:
-    """Well-spread starting points: a line, or random directions that are the same every time."""
+    """Starting points: on a line, or random directions from a fixed seed."""
     if width == 1:
         return torch.linspace(-1.5, 1.5, categories)[:, None]
     generator = torch.Generator().manual_seed(categories)

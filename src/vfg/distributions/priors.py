@@ -15,6 +15,8 @@ from vfg.utils.specs import Spec
 
 LOG_TWO = math.log(2.0)
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+LIMIT = 6.0
+"""Bound of the logarithm of a component's scale: no component collapses onto a row."""
 
 
 class LogDensity(NamedTuple):
@@ -32,7 +34,7 @@ class Prior(nn.Module, ABC):
 
     is_normal: ClassVar[bool] = False
     has_parts: ClassVar[bool] = False
-    """Whether a draw comes from one of several parts, chosen at random."""
+    """Whether a draw comes from one of several components."""
     needs_whole_states: ClassVar[bool] = False
     """Whether the density of single coordinates is unknown, as with deterministic states."""
 
@@ -168,8 +170,8 @@ class LabelPrior(Prior):
 
     def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
         nodes, count, width = self.locations.shape
-        # Root by root, because that is what the density says of rows without a label.
-        drawn = chosen_part(normals[..., -1], normals.new_full((nodes, count), 1.0 / count))
+        # Root by root, as in the density of rows without a label.
+        drawn = choose_part(normals[..., -1], normals.new_full((nodes, count), 1.0 / count))
         if labels is not None:
             drawn = torch.where(labels >= 0, labels, drawn)
         index = drawn[..., None].expand(-1, -1, width)
@@ -241,7 +243,7 @@ def prior_spec(given: str | PriorSpec) -> PriorSpec:
     """A prior by name or as it is.
 
     Raises:
-        ValueError: for a name that is not known.
+        ValueError: for an unknown name.
 
     Example:
         >>> prior_spec("laplace")
@@ -258,15 +260,15 @@ def prior_spec(given: str | PriorSpec) -> PriorSpec:
     return by_name[given]
 
 
-def chosen_part(normals: Tensor, shares: Tensor) -> Tensor:
-    """Which part of a mixture standard Normal numbers `(nodes, batch)` choose.
+def choose_part(normals: Tensor, shares: Tensor) -> Tensor:
+    """Choose a component of a mixture by standard Normal numbers `(nodes, batch)`.
 
     Args:
         normals: one number per node and row.
         shares: the probability of every part, `(nodes, parts)`.
 
     Example:
-        >>> chosen_part(torch.tensor([[-0.5, 0.5]]), torch.tensor([[0.5, 0.5]]))
+        >>> choose_part(torch.tensor([[-0.5, 0.5]]), torch.tensor([[0.5, 0.5]]))
         tensor([[0, 1]])
     """
     below = shares.cumsum(-1)[:, None, :-1]
@@ -278,10 +280,6 @@ LATENTS: dict[str, type[SinglePrior]] = {"laplace": LaplacePrior, "normal": Norm
 """The distributions of latent states, by name: each gives a distance and a constant."""
 
 
-LIMIT = 6.0
-"""What the logarithm of a component's scale never exceeds."""
-
-
 class MixturePrior(Prior):
     r"""$p(h) = \sum_k \pi_k N(h; \mu_k, \mathrm{diag}\, s_k^2)$, all learned."""
 
@@ -289,7 +287,7 @@ class MixturePrior(Prior):
 
     def __init__(self, nodes: int, width: int, components: int) -> None:
         super().__init__()
-        # A generator of its own, so that equal descriptions start equal.
+        # A fixed seed, so that equal specs start equal.
         generator = torch.Generator().manual_seed(components)
         start = torch.randn(nodes, components, width, generator=generator)
         self.locations = nn.Parameter(0.5 * start)
@@ -311,7 +309,7 @@ class MixturePrior(Prior):
         return LogDensity(scores.logsumexp(-1), HALF_LOG_TWO_PI * mask.sum(-1))
 
     def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
-        drawn = chosen_part(normals[..., -1], self.logits.softmax(-1))
+        drawn = choose_part(normals[..., -1], self.logits.softmax(-1))
         index = drawn[..., None].expand(-1, -1, self.locations.shape[-1])
         scale = self._log_scales().exp().gather(1, index)
         return self.locations.gather(1, index) + scale * normals[..., :-1]
@@ -340,8 +338,8 @@ class PriorFlow(Prior):
         return self.flow.width
 
     def log_prob(self, state: Tensor, observed: Tensor, labels: Tensor | None) -> LogDensity:
-        straight, log_det = self.flow(state)
-        value = log_det - 0.5 * straight.square().sum(-1)
+        normals, log_det = self.flow(state)
+        value = log_det - 0.5 * normals.square().sum(-1)
         constant = value.new_full((), HALF_LOG_TWO_PI * self.flow.width)
         return LogDensity(value, constant.expand_as(value))
 
@@ -377,7 +375,7 @@ class Mixture(PriorSpec):
 
 @dataclass(frozen=True)
 class FlowPrior(PriorSpec):
-    """A standard Normal bent by coupling layers; for sampled states.
+    """A standard Normal transformed by coupling layers; for sampled states.
 
     Args:
         blocks: number of coupling layers.

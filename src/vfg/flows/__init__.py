@@ -14,11 +14,15 @@ from vfg.flows.couplings import (
     SplineCoupling,
     coupling_split,
 )
-from vfg.flows.elementwise import ActivationNormalisation, ElementwiseAffine
-from vfg.flows.fast.matmul import times
 from vfg.flows.fast.memory import check_memory, keeping
-from vfg.flows.fast.precision import Rounding, check_precision, conditioners_in
-from vfg.flows.linear import Householder, LULinear, Permutation
+from vfg.flows.fast.primitives import Rounding, check_precision, conditioners_in, times
+from vfg.flows.linear import (
+    ActivationNormalisation,
+    ElementwiseAffine,
+    Householder,
+    LULinear,
+    Permutation,
+)
 from vfg.flows.linear_start import LinearStart, LinearStartFlow
 from vfg.flows.specs import Coupling, FlowSpec, Linear, Spline
 from vfg.flows.splines import (

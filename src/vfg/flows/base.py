@@ -35,7 +35,7 @@ class Flow(nn.Module, ABC):
     """
 
     memory: str = "store"
-    """What is kept for the derivative; see `keeping`. Not saved."""
+    """What is stored for the derivative; see `keeping`. Not saved."""
 
     def __init__(self, edges: int, width: int) -> None:
         super().__init__()
@@ -103,12 +103,12 @@ def of_kind(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
 
 @contextmanager
 def temporarily_set(modules: Iterable[nn.Module], name: str, value: str) -> Iterator[None]:
-    """Set something of modules, and set it back afterwards.
+    """Set an attribute of modules, and restore it afterwards.
 
     Args:
-        modules: to change.
-        name: of the attribute.
-        value: that it has meanwhile.
+        modules: the modules.
+        name: name of the attribute.
+        value: its value within the context.
     """
     others = [module for module in modules if getattr(module, name) != value]
     before = [getattr(module, name) for module in others]

@@ -1,4 +1,4 @@
-"""Checks of arguments, and small numbers, that flows share."""
+"""Checks of arguments, random starts and the autocast context that flows share."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ def check_count(owner: str, name: str, value: int, minimum: int) -> None:
         raise ValueError(f"{owner} expects {name} to be at least {minimum}, but got {value}")
 
 
-def check_positive(owner: str, name: str, value: float) -> None:
-    """Raise unless `value` is a positive finite number."""
+def check_number(owner: str, name: str, value: float) -> None:
+    """Raise unless `value` is a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{owner} expects a number for {name}, but got {value!r}")
+
+
+def check_positive(owner: str, name: str, value: float) -> None:
+    """Raise unless `value` is a positive finite number."""
+    check_number(owner, name, value)
     if not 0 < value < float("inf"):
         raise ValueError(f"{owner} expects {name} to be positive and finite, but got {value}")
 
 
 def check_rate(owner: str, name: str, value: float) -> None:
     """Raise unless `value` is a number in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{owner} expects a number for {name}, but got {value!r}")
+    check_number(owner, name, value)
     if not 0 <= value < 1:
         raise ValueError(f"{owner} expects {name} to be at least 0 and below 1, but got {value}")
 
@@ -40,10 +44,10 @@ def check_flag(owner: str, name: str, value: bool) -> None:
 
 def check_choice(owner: str, name: str, value: str, choices: Iterable[str]) -> None:
     """Raise unless `value` is one of `choices`."""
-    known = list(choices)
-    if value not in known:
-        options = ", ".join(repr(choice) for choice in known)
-        raise ValueError(f"{owner} expects {name} to be one of {options}, but got {value!r}")
+    options = list(choices)
+    if value not in options:
+        listed = ", ".join(map(repr, options))
+        raise ValueError(f"{owner} expects {name} to be one of {listed}, but got {value!r}")
 
 
 def check_image(owner: str, value: tuple[int, int] | None) -> None:

@@ -64,10 +64,10 @@ class Composition(Flow):
 
 
 class Inverse(Flow):
-    """A flow read backwards.
+    """The inverse of a flow.
 
-    `initialise` leaves the wrapped flow as it is: data that enter at its far end do not say what
-    its own input looks like.
+    `initialise` leaves the wrapped flow unchanged: its output does not determine the distribution
+    of its input.
 
     Args:
         flow: the flow to invert; its parameters are shared, not copied.

@@ -1,9 +1,9 @@
-"""The networks inside coupling layers: stacked, fully connected, one per edge."""
+"""The networks inside coupling layers, stacked over edges: fully connected or convolutional."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,12 +22,20 @@ from vfg.flows.checks import (
     uniform,
 )
 from vfg.flows.fast import fused
-from vfg.flows.fast.dropout import drop, dropout_factor, random_bytes
-from vfg.flows.fast.matmul import times
-from vfg.flows.fast.precision import Rounding, rounded
-from vfg.flows.shared import SharedLinear
+from vfg.flows.fast.primitives import (
+    Rounding,
+    drop,
+    dropout_factor,
+    product,
+    random_bytes,
+    round_to,
+    times,
+)
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+Activation = Callable[[Tensor], Tensor]
+KERNEL = 5
+"""Rows and columns that a kernel spans: two convolutions reach four pixels away."""
+ACTIVATIONS: dict[str, Activation] = {
     "relu": functional.relu,
     "silu": functional.silu,
     "gelu": functional.gelu,
@@ -37,7 +45,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Network:
-    """What the networks of a stack of conditioners look like.
+    """Architecture of the networks of a stack of conditioners.
 
     The default is the paper's: three fully connected layers of 64 with ReLU between them.
 
@@ -48,12 +56,12 @@ class Network:
         dropout: rate at which hidden units are dropped in training mode. The masks are drawn from
             torch's global random stream, afresh on every call, so in training mode with dropout
             the inverse of a coupling undoes its forward map only on average.
-        gain: by how much the weights of hidden layers start larger than uniform in ±1/√inputs; 2.45
-            keeps the size of activations through ReLU.
+        gain: factor of the weights of hidden layers, which start uniform in ±1/√inputs; 2.45 keeps
+            the size of activations through ReLU.
         shared: with 0 every edge has a network of its own; else one network serves all edges, which
-            are told apart by embeddings of this width.
+            differ by embeddings of this width.
         image: rows and columns, if the coordinates are the pixels of an image: then convolutions
-            add to what the fully connected layers say, and splits are chequered.
+            add to the output of the fully connected layers, and splits are chequered.
         channels: width of the convolutions' hidden layer, per pixel.
 
     Raises:
@@ -75,14 +83,18 @@ class Network:
     channels: int = 16
 
     def __post_init__(self) -> None:
-        check_positive("Network", "gain", self.gain)
-        check_count("Network", "channels", self.channels, 1)
-        check_image("Network", self.image)
-        check_count("Network", "shared", self.shared, 0)
-        check_count("Network", "hidden", self.hidden, 1)
-        check_count("Network", "layers", self.layers, 1)
-        check_choice("Network", "activation", self.activation, ACTIVATIONS)
-        check_rate("Network", "dropout", self.dropout)
+        check_network("Network", vars(self))
+
+
+def check_network(owner: str, arguments: Mapping[str, Any]) -> None:
+    """Raise unless the fields of `Network` among the arguments of `owner` are valid."""
+    check_positive(owner, "gain", arguments["gain"])
+    check_image(owner, arguments["image"])
+    check_count(owner, "shared", arguments["shared"], 0)
+    for name in ("hidden", "layers", "channels"):
+        check_count(owner, name, arguments[name], 1)
+    check_choice(owner, "activation", arguments["activation"], ACTIVATIONS)
+    check_rate(owner, "dropout", arguments["dropout"])
 
 
 PAPER = Network()
@@ -90,7 +102,7 @@ PAPER = Network()
 
 
 class _RectifiedDropout(torch.autograd.Function):
-    """ReLU, then zeros where bytes are small, in place; what is left is not scaled up."""
+    """ReLU, then zeros where bytes are small, in place; the others are not scaled up."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, noise: Tensor, rate: float) -> Tensor:
@@ -102,7 +114,7 @@ class _RectifiedDropout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (kept,) = ctx.saved_tensors
-        # Dropped entries are 0 like those below 0, so one look tells both.
+        # Dropped entries are 0 like those below 0, so one comparison covers both.
         return torch.ops.aten.threshold_backward(gradients[0], kept, 0.0), None, None
 
 
@@ -114,7 +126,7 @@ def rectified_dropout(x: Tensor, rate: float) -> tuple[Tensor, float]:
         rate: the share that is dropped, rounded to a multiple of 1/256.
 
     Returns:
-        The result, and the factor by which what reads it has to scale it up.
+        The result, and the factor by which the next layer has to scale it up.
 
     Example:
         >>> generator = torch.manual_seed(0)
@@ -157,13 +169,63 @@ class StackedLinear(nn.Module):
     def forward(self, x: Tensor, factor: float = 1.0, precision: str = "float32") -> Tensor:
         """Map `(edges, batch, inputs)`, times a factor, to `(edges, batch, outputs)`."""
         if x.is_cuda or precision == "tf32":
-            return rounded(self.bias, precision) + factor * times(x, self.weight, precision)
-        bias, x, weight = (rounded(t, precision) for t in (self.bias, x, self.weight))
+            return round_to(self.bias, precision) + factor * times(x, self.weight, precision)
+        bias, x, weight = (round_to(t, precision) for t in (self.bias, x, self.weight))
         return torch.baddbmm(bias, x, weight, alpha=factor)
 
     def extra_repr(self) -> str:
         edges, inputs, outputs = self.weight.shape
         return f"edges={edges}, inputs={inputs}, outputs={outputs}"
+
+
+class SharedLinear(nn.Module):
+    r"""One matrix for all edges, and a shift that depends on the edge.
+
+    $y_k = x_k W + e_k V + b_k$ with an embedding $e_k$ per edge, so the number of parameters hardly
+    grows with the number of edges. `weight` is `(1, inputs, outputs)`, `embedding`
+    `(edges, 1, size)`, `mixing` $V$ is `(1, size, outputs)`, and the shifts `bias` are
+    `(edges, 1, outputs)`.
+
+    Args:
+        edges: number of maps in the stack.
+        inputs: width of the input, 0 allowed.
+        outputs: width of the output.
+        embedding: width of the embedding; with 0 only the shifts differ.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Example:
+        >>> SharedLinear(300, 2, 5, embedding=4)(torch.zeros(300, 7, 2)).shape
+        torch.Size([300, 7, 5])
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        inputs: int,
+        outputs: int,
+        *,
+        embedding: int,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        generator = private_generator(generator)
+        bound = 1 / math.sqrt(max(inputs, 1))
+        self.weight = nn.Parameter(uniform((1, inputs, outputs), bound, generator))
+        self.bias = nn.Parameter(torch.zeros(edges, 1, outputs))
+        self.embedding = nn.Parameter(uniform((edges, 1, embedding), 1.0, generator))
+        spread = 1 / math.sqrt(max(embedding, 1))
+        self.mixing = nn.Parameter(uniform((1, embedding, outputs), spread, generator))
+
+    def forward(self, x: Tensor, factor: float = 1.0, precision: str = "float32") -> Tensor:
+        """Map `(edges, batch, inputs)`, times a factor, to `(edges, batch, outputs)`."""
+        edges, batch, inputs = x.shape
+        mapped = product(x.reshape(1, edges * batch, inputs), factor * self.weight, precision)
+        shift = self.bias + self.embedding @ self.mixing
+        return mapped.view(edges, batch, shift.shape[-1]) + shift.to(mapped.dtype)
+
+    def extra_repr(self) -> str:
+        edges, _, outputs = self.bias.shape
+        return f"edges={edges}, inputs={self.weight.shape[1]}, outputs={outputs}"
 
 
 class Conditioner(Rounding):
@@ -175,7 +237,7 @@ class Conditioner(Rounding):
         edges: number of networks in the stack.
         inputs: width of the input; with 0 each network is a learned constant.
         outputs: width of the output.
-        network: what they look like.
+        network: their architecture.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -214,21 +276,22 @@ class Conditioner(Rounding):
                 layer.weight.mul_(network.gain)
         self.last = stack.pop()
         for name, start in self.last.named_parameters():
-            if name != "embedding":  # what it is multiplied by is 0, and one of both has to move
+            if name != "embedding":  # its factor is 0, and one of both must not be
                 nn.init.zeros_(start)
         self.hidden_layers = nn.ModuleList(stack)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(edges, batch, inputs)` to `(edges, batch, outputs)`."""
         if torch.compiler.is_compiling() and self._has_kernel(x):
-            from vfg.flows.fast.operators import conditioned  # takes a while, and few need it
+            # Lazily: torch 2.6 cannot register an operator with tags.
+            from vfg.flows.fast.operators import apply_conditioner
 
             layers = [(layer.weight, layer.bias) for layer in (*self.hidden_layers, self.last)]
             rate = self.dropout if self.training else 0.0
-            return conditioned(x, layers, rate, self.precision)
+            return apply_conditioner(x, layers, rate, self.precision)
         x, factor = x.to(self.last.weight.dtype), 1.0
         for layer in self.hidden_layers:
-            x, factor = self._activated(layer(x, factor, self.precision))
+            x, factor = self._activate(layer(x, factor, self.precision))
         y: Tensor = self.last(x, factor, self.precision)
         return y
 
@@ -241,7 +304,7 @@ class Conditioner(Rounding):
         ends = layers[0].weight.shape[1] + 1, self.last.weight.shape[2]
         return fused.suits(x, ends, hidden, self.activation, self.precision)
 
-    def _activated(self, x: Tensor) -> tuple[Tensor, float]:
+    def _activate(self, x: Tensor) -> tuple[Tensor, float]:
         """The activation with dropout, and a factor that is still to be applied."""
         rate = self.dropout if self.training else 0.0
         is_eager = x.device.type == "cpu" and not torch.compiler.is_compiling()
@@ -259,3 +322,131 @@ def _layer(
     if shared:
         return SharedLinear(edges, inputs, outputs, embedding=shared, generator=generator)
     return StackedLinear(edges, inputs, outputs, generator=generator)
+
+
+class StackedConvolution(nn.Module):
+    r"""One convolution per edge from some places of an image to others, zero outside.
+
+    $y_k(p) = b_k(p) + \sum_{p'} K_k(p' - p)\, x_k(p')$, where p' runs over the places that are
+    given within the kernel's reach. Channels vary fastest. The kernels are spread over all pairs
+    of places first, and the rest is one batched product: for blocks of a few hundred pixels that
+    is faster than grouped convolutions.
+
+    Args:
+        edges: number of convolutions in the stack.
+        image: rows and columns.
+        places: which places are given, as positions in the image read row by row.
+        targets: the places of the output.
+        channels: numbers per place of the input and of the output.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Example:
+        >>> layer = StackedConvolution(3, (2, 2), [0, 1, 2], [3], (1, 4))
+        >>> layer(torch.zeros(3, 7, 3)).shape
+        torch.Size([3, 7, 4])
+    """
+
+    reach: Tensor
+
+    def __init__(
+        self,
+        edges: int,
+        image: tuple[int, int],
+        places: Sequence[int],
+        targets: Sequence[int],
+        channels: tuple[int, int],
+        *,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        generator = private_generator(generator)
+        self.places, self.targets, self.channels = len(places), len(targets), channels
+        given, wanted = channels
+        bound = 1 / math.sqrt(KERNEL**2 * given)
+        self.weight = nn.Parameter(uniform((edges, given * wanted, KERNEL**2), bound, generator))
+        self.bias = nn.Parameter(uniform((edges, 1, len(targets) * wanted), bound, generator))
+        self.register_buffer("reach", _reach(image, places, targets), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(edges, batch, places · channels)` to `(edges, batch, targets · channels)`."""
+        return torch.baddbmm(self.bias, x, self._spread())
+
+    def _spread(self) -> Tensor:
+        """The matrix of every edge."""
+        edges, (given, wanted) = len(self.weight), self.channels
+        pairs = (self.weight @ self.reach.to(self.weight.dtype)).view(
+            edges, given, wanted, self.places, self.targets
+        )
+        return pairs.permute(0, 3, 1, 4, 2).reshape(
+            edges, self.places * given, self.targets * wanted
+        )
+
+    def extra_repr(self) -> str:
+        return f"edges={len(self.weight)}, places={self.places}, targets={self.targets}"
+
+
+class LocalConditioner(nn.Module):
+    """Two convolutions from the kept places of an image to numbers about the moved ones.
+
+    The last one starts at zero, as that of every conditioner. The bias of the first differs from
+    place to place, so the network can treat places differently and learn which are kept.
+
+    Args:
+        edges: number of networks in the stack.
+        image: rows and columns.
+        kept: the places that are read.
+        moved: the places that are predicted.
+        numbers: how many numbers are predicted for each.
+        channels: width of the layer between, per place.
+        activation: between the convolutions.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Example:
+        >>> local = LocalConditioner(
+        ...     3, (2, 2), [0, 3], [1, 2], numbers=2, channels=4, activation=torch.relu
+        ... )
+        >>> local(torch.ones(3, 7, 2)).abs().max().item()
+        0.0
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        image: tuple[int, int],
+        kept: Sequence[int],
+        moved: Sequence[int],
+        *,
+        numbers: int,
+        channels: int,
+        activation: Activation,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_count("LocalConditioner", "channels", channels, 1)
+        everywhere = range(math.prod(image))
+        generator = private_generator(generator)
+        self.activation = activation
+        self.first = StackedConvolution(
+            edges, image, kept, everywhere, (1, channels), generator=generator
+        )
+        self.last = StackedConvolution(
+            edges, image, everywhere, moved, (channels, numbers), generator=generator
+        )
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    def forward(self, kept: Tensor) -> Tensor:
+        """Map `(edges, batch, kept)` to `(edges, batch, moved · numbers)`."""
+        numbers: Tensor = self.last(self.activation(self.first(kept.to(self.last.weight.dtype))))
+        return numbers
+
+
+def _reach(image: tuple[int, int], places: Sequence[int], targets: Sequence[int]) -> Tensor:
+    """1 where an entry of a kernel joins a place to a target: `(entries, places · targets)`."""
+    columns, half = image[1], KERNEL // 2
+    given, wanted = torch.tensor(places)[:, None], torch.tensor(targets)
+    down = given // columns - wanted // columns + half
+    across = given % columns - wanted % columns + half
+    is_near = ((down >= 0) & (down < KERNEL) & (across >= 0) & (across < KERNEL)).flatten()
+    entry = (down * KERNEL + across).flatten()
+    return (torch.arange(KERNEL**2)[:, None] == entry) * is_near.float()

@@ -1,4 +1,4 @@
-"""Coupling layers: some coordinates are kept, and they say how the others move."""
+"""Coupling layers: some coordinates are kept, and the others move as a function of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from torch.nn import functional
 
 from vfg.flows.base import Flow
 from vfg.flows.checks import check_count, check_positive
-from vfg.flows.conditioners import ACTIVATIONS, PAPER, Conditioner, Network
-from vfg.flows.convolutions import LocalConditioner, chequered_split
-from vfg.flows.fast.split_join import join, split
+from vfg.flows.conditioners import (
+    ACTIVATIONS,
+    PAPER,
+    Conditioner,
+    LocalConditioner,
+    Network,
+)
+from vfg.flows.fast.primitives import join, split
 from vfg.flows.splines import (
     bounded_bins,
     bounded_derivatives,
@@ -36,9 +41,9 @@ class CouplingLayer(Flow):
     Args:
         edges: number of flows in the stack.
         width: dimension that each flow acts on.
-        numbers: how many numbers the conditioner says about each moved coordinate.
+        numbers: how many numbers the conditioner returns for each moved coordinate.
         block: index of the layer among the layers of its flow.
-        network: what the conditioner looks like.
+        network: architecture of the conditioner.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -81,11 +86,7 @@ class CouplingLayer(Flow):
             extended = torch.tensor([*chosen, width])
             self.register_buffer(f"{name}_one", extended, persistent=False)
         self.conditioner = Conditioner(
-            edges,
-            len(kept),
-            len(moved) * numbers,
-            network=network,
-            generator=generator,
+            edges, len(kept), len(moved) * numbers, network=network, generator=generator
         )
         self.local = (
             LocalConditioner(
@@ -145,7 +146,7 @@ class AffineCoupling(CouplingLayer):
         width: dimension that each flow acts on.
         block: index of the layer among the layers of its flow; it fixes the split.
         bound: bound $b$ of the logarithm of the scale.
-        network: what the conditioner looks like.
+        network: architecture of the conditioner.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -169,14 +170,7 @@ class AffineCoupling(CouplingLayer):
         generator: torch.Generator | None = None,
     ) -> None:
         check_positive("AffineCoupling", "bound", bound)
-        super().__init__(
-            edges,
-            width,
-            2,
-            block=block,
-            network=network,
-            generator=generator,
-        )
+        super().__init__(edges, width, 2, block=block, network=network, generator=generator)
         self.bound = bound
 
     def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,7 +193,7 @@ class AdditiveCoupling(CouplingLayer):
         edges: number of flows in the stack.
         width: dimension that each flow acts on.
         block: index of the layer among the layers of its flow; it fixes the split.
-        network: what the conditioner looks like.
+        network: architecture of the conditioner.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -220,14 +214,7 @@ class AdditiveCoupling(CouplingLayer):
         network: Network = PAPER,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(
-            edges,
-            width,
-            1,
-            block=block,
-            network=network,
-            generator=generator,
-        )
+        super().__init__(edges, width, 1, block=block, network=network, generator=generator)
 
     def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         return x + numbers.squeeze(-1), torch.zeros_like(x)
@@ -237,7 +224,7 @@ class AdditiveCoupling(CouplingLayer):
 
 
 class SplineCoupling(CouplingLayer):
-    """A coupling that bends the moved coordinates by monotone rational-quadratic splines.
+    """A coupling that transforms the moved coordinates by monotone rational-quadratic splines.
 
     Outside `[-tail, tail]` it is the identity.
 
@@ -247,7 +234,7 @@ class SplineCoupling(CouplingLayer):
         block: index of the layer among the layers of its flow; it fixes the split.
         bins: number of pieces of each spline, at least 2.
         tail: where the identity begins.
-        network: what the conditioner looks like.
+        network: architecture of the conditioner.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
@@ -274,12 +261,7 @@ class SplineCoupling(CouplingLayer):
         check_count("SplineCoupling", "bins", bins, 2)
         check_positive("SplineCoupling", "tail", tail)
         super().__init__(
-            edges,
-            width,
-            3 * bins - 1,
-            block=block,
-            network=network,
-            generator=generator,
+            edges, width, 3 * bins - 1, block=block, network=network, generator=generator
         )
         self.bins = bins
         self.tail = tail
@@ -301,7 +283,7 @@ class SplineCoupling(CouplingLayer):
 
 
 def coupling_split(block: int, width: int) -> tuple[list[int], list[int]]:
-    """Say which coordinates a coupling keeps and which it moves.
+    """The coordinates that a coupling keeps and those that it moves.
 
     Args:
         block: index of the layer among the layers of its flow.
@@ -320,6 +302,34 @@ def coupling_split(block: int, width: int) -> tuple[list[int], list[int]]:
     kept, moved = sorted(order[: width // 2]), sorted(order[width // 2 :])
     # Even blocks keep coordinate 0, odd ones move it: no two layers in a row do the same.
     return (kept, moved) if (0 in kept) == (block % 2 == 0) else (moved, kept)
+
+
+def chequered_split(block: int, width: int, image: tuple[int, int]) -> tuple[list[int], list[int]]:
+    """The places of an image that a coupling keeps and those that it moves: a chequerboard.
+
+    Args:
+        block: index of the layer among the layers of its flow.
+        width: dimension of the space.
+        image: rows and columns.
+
+    Raises:
+        ValueError: if the image has not as many places as the space has dimensions.
+
+    Example:
+        >>> chequered_split(0, 6, (2, 3)), chequered_split(1, 6, (2, 3))
+        (([0, 2, 4], [1, 3, 5]), ([1, 3, 5], [0, 2, 4]))
+    """
+    rows, columns = image
+    if rows * columns != width:
+        raise ValueError(
+            f"an image of {rows} x {columns} has {rows * columns} places, but the flow has width "
+            f"{width}; give the rows and columns of the nodes that it joins"
+        )
+    fields: tuple[list[int], list[int]] = ([], [])
+    for row in range(rows):
+        for column in range(columns):
+            fields[(row + column + block) % 2].append(row * columns + column)
+    return fields
 
 
 def _scramble(pair: int, coordinate: int) -> tuple[int, int]:

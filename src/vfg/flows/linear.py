@@ -1,4 +1,4 @@
-"""Invertible linear maps: permutations, LU factors, products of reflections."""
+"""Invertible linear maps: scales, permutations, LU factors, products of reflections."""
 
 from __future__ import annotations
 
@@ -10,10 +10,74 @@ from torch.nn import functional
 
 from vfg.flows.base import Flow
 from vfg.flows.checks import check_count, normal, private_generator, without_autocast
-from vfg.flows.fast.matmul import times
+from vfg.flows.fast.primitives import times
+
+
+class ElementwiseAffine(Flow):
+    r"""A positive scale and a shift per edge and coordinate.
+
+    $y = x \, e^{\text{log\_scale}} + \text{shift}$, the identity at the start.
+
+    Args:
+        edges: number of flows in the stack.
+        width: dimension that each flow acts on.
+
+    Example:
+        >>> flow = ElementwiseAffine(1, 2)
+        >>> _ = torch.nn.init.constant_(flow.shift, 3.0)
+        >>> flow(torch.zeros(1, 1, 2))
+        (tensor([[[3., 3.]]], grad_fn=<AddBackward0>), tensor([[0.]], grad_fn=<ExpandBackward0>))
+    """
+
+    def __init__(self, edges: int, width: int) -> None:
+        super().__init__(edges, width)
+        self.log_scale = nn.Parameter(torch.zeros(edges, width))
+        self.shift = nn.Parameter(torch.zeros(edges, width))
+
+    def linear_part(self) -> Tensor:
+        """The scales on the diagonal."""
+        return self.log_scale.exp().diag_embed()
+
+    def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        log_scale, shift = self._parameters_like(x)
+        return x * log_scale.exp() + shift, log_scale.sum(-1).expand(-1, x.shape[1])
+
+    def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        log_scale, shift = self._parameters_like(y)
+        return (y - shift) * (-log_scale).exp(), -log_scale.sum(-1).expand(-1, y.shape[1])
+
+    def _parameters_like(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.log_scale.to(x.dtype).unsqueeze(1), self.shift.to(x.dtype).unsqueeze(1)
+
+
+class ActivationNormalisation(ElementwiseAffine):
+    """An elementwise affine flow whose first batch comes out with mean 0 and variance 1.
+
+    Until `initialise` is called it is the identity; afterwards scale and shift are learned like any
+    other parameters. A coordinate that is constant over the batch is centred and keeps its scale.
+
+    Args:
+        edges: number of flows in the stack.
+        width: dimension that each flow acts on.
+
+    Example:
+        >>> flow = ActivationNormalisation(1, 1)
+        >>> flow.initialise(torch.tensor([[[1.0], [3.0], [5.0], [7.0]]])).var(correction=0).round()
+        tensor(1.)
+    """
+
+    def _initialise(self, x: Tensor) -> Tensor:
+        deviation, mean = torch.std_mean(x, dim=1, correction=0)
+        # Rounding alone gives a constant coordinate a deviation of a few units in the last place.
+        noise = 16 * torch.finfo(x.dtype).eps * mean.abs() + torch.finfo(x.dtype).tiny
+        log_scale = torch.where(deviation > noise, -deviation.clamp_min(noise).log(), 0.0)
+        self.log_scale.copy_(log_scale)
+        self.shift.copy_(-mean * log_scale.exp())
+        return self._forward(x)[0]
+
 
 FEW = 4
-"""Up to so many reflections a few products are faster than a triangular solver."""
+"""Up to this many reflections, substitution is faster than a triangular solver."""
 NARROW = 64
 """Up to this width a product with a whole matrix takes no longer than reading the states."""
 
@@ -39,7 +103,7 @@ class Permutation(Flow):
 
     def __init__(self, edges: int, width: int, order: Tensor | Sequence[int] | None = None) -> None:
         super().__init__(edges, width)
-        self.register_buffer("order", _checked_order(order, edges, width))
+        self.register_buffer("order", _check_order(order, edges, width))
 
     def linear_part(self) -> Tensor:
         """The permutation matrix of each edge."""
@@ -220,12 +284,12 @@ class Householder(Flow):
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         unit, mixed = self._factors(x.dtype)
         with without_autocast(x):
-            return _rotated(x, mixed, unit), x.new_zeros(x.shape[:-1])
+            return _rotate(x, mixed, unit), x.new_zeros(x.shape[:-1])
 
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
         unit, mixed = self._factors(y.dtype)
         with without_autocast(y):
-            return _rotated(y, unit, mixed), y.new_zeros(y.shape[:-1])
+            return _rotate(y, unit, mixed), y.new_zeros(y.shape[:-1])
 
     def _factors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The unit vectors V and S^{-1} V."""
@@ -234,11 +298,11 @@ class Householder(Flow):
         with without_autocast(unit):
             triangle = (unit @ unit.mT).triu(1) + half
         if unit.shape[1] <= FEW:
-            return unit, _substituted(triangle, unit)
+            return unit, _substitute(triangle, unit)
         return unit, torch.linalg.solve_triangular(triangle, unit, upper=True)
 
 
-def _rotated(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+def _rotate(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """`x - (x @ first.mT) @ second`, on a GPU by one matrix, so that states are read once."""
     if not x.is_cuda or x.shape[-1] > NARROW:
         return x - (x @ first.mT) @ second
@@ -246,7 +310,7 @@ def _rotated(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
     return times(x, identity - first.mT @ second)
 
 
-def _substituted(triangle: Tensor, right: Tensor) -> Tensor:
+def _substitute(triangle: Tensor, right: Tensor) -> Tensor:
     """Solve with upper triangular matrices that have 1/2 on their diagonal, row by row."""
     solved: list[Tensor] = []
     for k in reversed(range(triangle.shape[-1])):
@@ -268,7 +332,7 @@ def _reorder(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(-1, order.unsqueeze(1).expand_as(x))
 
 
-def _checked_order(order: Tensor | Sequence[int] | None, edges: int, width: int) -> Tensor:
+def _check_order(order: Tensor | Sequence[int] | None, edges: int, width: int) -> Tensor:
     given = torch.arange(width).flip(0) if order is None else torch.as_tensor(order)
     coordinates = torch.arange(width, device=given.device)
     fits = tuple(given.shape) in [(width,), (edges, width)]

@@ -1,4 +1,4 @@
-"""Flows that start as a given linear map and can be bent from there."""
+"""Flows that start as a given linear map and can become nonlinear."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from torch import Tensor
 from vfg.flows.base import Flow
 from vfg.flows.checks import check_count, private_generator
 from vfg.flows.composition import Composition
-from vfg.flows.elementwise import ElementwiseAffine
-from vfg.flows.linear import Householder, LULinear
+from vfg.flows.linear import ElementwiseAffine, Householder, LULinear
 from vfg.flows.specs import Coupling, FlowSpec
 from vfg.flows.splines import MonotoneSpline
 
 SMALLEST = 1e-8
-"""The least length of a loading: a column that loads nothing keeps an invertible edge."""
+"""Least length of a loading, so that the edge of a column without loadings is invertible."""
 
 
 class LinearStartFlow(Composition):
@@ -26,19 +25,19 @@ class LinearStartFlow(Composition):
     Started from loadings $W$ (columns x width) and offsets $b$ with $W = L Q^\top$, $L$ lower
     triangular and $Q$ orthonormal, it encodes $f([x, 0]) = H [L^{-1}(x - b), 0]$ and decodes
     $W h + b$, where the first columns of the rotation $H$ are $Q$. The couplings start as the
-    identity and bend it.
+    identity.
 
     Args:
-        bends: flows on the data's side, identities at the start.
+        nonlinear: flows on the data's side, identities at the start.
         edges: number of flows in the stack.
         width: dimension that each flow acts on.
         columns: how many leading coordinates are data.
     """
 
-    def __init__(self, bends: list[Flow], edges: int, width: int, columns: int) -> None:
+    def __init__(self, nonlinear: list[Flow], edges: int, width: int, columns: int) -> None:
         scale = ElementwiseAffine(edges, width) if columns == 1 else LULinear(edges, width)
         frame = Householder(edges, width, reflections=2 * columns)
-        super().__init__([*bends, scale, frame])
+        super().__init__([*nonlinear, scale, frame])
         self.columns = columns
 
     @property
@@ -95,7 +94,7 @@ def reflections_to(directions: Tensor) -> Tensor:
     """Vectors of reflections whose product takes the k-th axis to the k-th direction.
 
     Two per direction: the first takes the axis to the direction or its negative, whichever is
-    further away, so that it is never a difference of equal vectors; the second turns the sign.
+    further away, so that it is never a difference of equal vectors; the second flips the sign.
 
     Args:
         directions: orthonormal columns, `(edges, width, columns)`.
@@ -108,15 +107,15 @@ def reflections_to(directions: Tensor) -> Tensor:
     for k in range(directions.shape[-1]):
         axis = torch.zeros_like(rest[..., 0])
         axis[:, k] = 1.0
-        wanted = rest[..., k]
-        turn = torch.where(wanted[:, k : k + 1] > 0, 1.0, -1.0).to(rest.dtype)
-        mirror = axis + turn * wanted
-        vectors += [mirror, axis * (turn > 0)]
+        direction = rest[..., k]
+        sign = torch.where(direction[:, k : k + 1] > 0, 1.0, -1.0).to(rest.dtype)
+        mirror = axis + sign * direction
+        vectors += [mirror, axis * (sign > 0)]
         length = mirror.square().sum(-1)[:, None, None]
         product = (mirror[:, None] @ rest) / length
         rest = rest - 2.0 * mirror[..., None] * product
         # The second reflection acts on this axis alone, and so does its inverse.
-        rest[:, k] = torch.where(turn > 0, -rest[:, k], rest[:, k])
+        rest[:, k] = torch.where(sign > 0, -rest[:, k], rest[:, k])
     return torch.stack(vectors, dim=1)
 
 
@@ -125,7 +124,7 @@ class LinearStart(FlowSpec):
     """Couplings around a linear map that is set afterwards; `VFG.from_gaussian` uses it.
 
     Args:
-        coupling: the couplings that bend it.
+        coupling: the couplings before the linear map.
         columns: how many leading coordinates are data; 0 for an edge between latent nodes, which
             is a coupling flow and a matrix.
         bins: pieces of a monotone spline of every data coordinate before the linear map, or 0.
@@ -143,7 +142,7 @@ class LinearStart(FlowSpec):
     bins: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.coupling, dict):  # as it comes back from JSON
+        if isinstance(self.coupling, dict):  # as JSON stores it
             object.__setattr__(self, "coupling", Coupling(**self.coupling))
         check_count("LinearStart", "columns", self.columns, 0)
         check_count("LinearStart", "bins", self.bins, 0)
@@ -151,9 +150,12 @@ class LinearStart(FlowSpec):
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
         """Build the couplings and the linear map, which starts as the identity."""
         generator = private_generator(generator)
-        bends = self.coupling.layers_of(edges, width, generator)
+        nonlinear = self.coupling.layers_of(edges, width, generator)
         if self.bins:
-            bends += [MonotoneSpline(edges, width, bins=self.bins), ElementwiseAffine(edges, width)]
+            nonlinear += [
+                MonotoneSpline(edges, width, bins=self.bins),
+                ElementwiseAffine(edges, width),
+            ]
         if self.columns:
-            return LinearStartFlow(bends, edges, width, self.columns)
-        return Composition([*bends, LULinear(edges, width)])
+            return LinearStartFlow(nonlinear, edges, width, self.columns)
+        return Composition([*nonlinear, LULinear(edges, width)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import torch
@@ -12,16 +12,13 @@ from vfg.flows.checks import (
     check_choice,
     check_count,
     check_flag,
-    check_image,
     check_positive,
-    check_rate,
     private_generator,
 )
 from vfg.flows.composition import Composition
-from vfg.flows.conditioners import ACTIVATIONS, Network
+from vfg.flows.conditioners import Network, check_network
 from vfg.flows.couplings import AdditiveCoupling, AffineCoupling, CouplingLayer, SplineCoupling
-from vfg.flows.elementwise import ActivationNormalisation, ElementwiseAffine
-from vfg.flows.linear import Householder, LULinear
+from vfg.flows.linear import ActivationNormalisation, ElementwiseAffine, Householder, LULinear
 from vfg.flows.splines import MonotoneSpline
 from vfg.utils.specs import Spec
 
@@ -46,7 +43,7 @@ class FlowSpec(Spec):
         Returns:
             The flow, as the identity (or its negative) at the start.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to say how to build its flow")
+        raise NotImplementedError(f"{type(self).__name__} has to implement build")
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,11 @@ class Coupling(FlowSpec):
         dropout: dropout of the conditioners in training mode.
         bins: number of pieces of the splines, at least 2, for `kind="spline"` and at width 1.
         normalise: whether scale and shift are set from the first batch by `initialise`.
-        gain: by how much the conditioners' hidden weights start larger; see `Network`.
+        gain: factor of the conditioners' hidden weights at the start; see `Network`.
         shared: width of the embeddings by which one conditioner serves all edges; with 0 every edge
             has its own.
         image: rows and columns, if the nodes are blocks of an image, read row by row: convolutions
-            then add to what the fully connected conditioners say.
+            then add to the output of the fully connected conditioners.
         channels: width of the convolutions' hidden layer, per pixel.
 
     Raises:
@@ -97,18 +94,12 @@ class Coupling(FlowSpec):
     channels: int = 16
 
     def __post_init__(self) -> None:
-        if isinstance(self.image, list):  # as files have it
+        if isinstance(self.image, list):  # as JSON stores it
             object.__setattr__(self, "image", tuple(self.image))
-        check_image("Coupling", self.image)
-        check_count("Coupling", "channels", self.channels, 1)
-        check_positive("Coupling", "gain", self.gain)
-        check_count("Coupling", "shared", self.shared, 0)
-        for count in ("blocks", "hidden", "layers"):
-            check_count("Coupling", count, getattr(self, count), 1)
+        check_network("Coupling", vars(self))
+        check_count("Coupling", "blocks", self.blocks, 1)
         check_count("Coupling", "bins", self.bins, 2)
         check_choice("Coupling", "kind", self.kind, ("affine", "additive", "spline"))
-        check_choice("Coupling", "activation", self.activation, ACTIVATIONS)
-        check_rate("Coupling", "dropout", self.dropout)
         check_flag("Coupling", "normalise", self.normalise)
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
@@ -126,16 +117,7 @@ class Coupling(FlowSpec):
     def _layer(
         self, edges: int, width: int, block: int, generator: torch.Generator
     ) -> CouplingLayer:
-        network = Network(
-            self.hidden,
-            self.layers,
-            self.activation,
-            self.dropout,
-            self.gain,
-            self.shared,
-            self.image,
-            self.channels,
-        )
+        network = Network(**{field.name: getattr(self, field.name) for field in fields(Network)})
         if self.kind == "spline":
             return SplineCoupling(
                 edges, width, block=block, bins=self.bins, network=network, generator=generator

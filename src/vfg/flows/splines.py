@@ -13,8 +13,8 @@ from vfg.flows.base import Flow
 from vfg.flows.checks import check_count, check_positive
 
 # Every bin has at least this share of an equal bin, and a derivative lies within this factor of the
-# slopes beside it: together they bound the slope of the spline from both sides, which is what
-# keeps round trips in single precision accurate.
+# slopes beside it. Together they bound the slope of the spline from both sides, so that round
+# trips in single precision are accurate.
 LEAST_SHARE = 0.3
 LOG_DERIVATIVE_BOUND = math.log(4.0)
 
@@ -46,8 +46,8 @@ def rational_quadratic(
 
     In a bin of slope $s$ with end derivatives $d_0, d_1$, at the relative position $t$, the
     relative height is $t + t(1-t)(d_0 - s - ct) / (s + ct(1-t))$ with $c = d_0 + d_1 - 2s$. Adding
-    a bend to the straight line makes a spline with equal widths and heights and derivatives 1 the
-    identity to the last bit.
+    a correction to the straight line makes a spline with equal widths and heights and derivatives 1
+    the identity to the last bit.
 
     Args:
         x: inputs of any shape.

@@ -1,13 +1,19 @@
-"""Ready-made shapes of graphs, each a pure function from a description to nodes and edges."""
+"""Pure functions to nodes and edges: from shapes, networks, edge lists, dictionaries, networkx."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
-from vfg.graph.layers import find_cycle
+from vfg.graph.checks import find_cycle, suggestion
 from vfg.graph.nodes import Edge, Node, first_repeated
+
+if TYPE_CHECKING:
+    import networkx
+
 
 Sections = Mapping[str, int] | Sequence[Node | tuple[str, int]]
 Parts = tuple[list[Node], list[Edge]]
@@ -15,7 +21,7 @@ Grid = list[list[int]]
 
 
 def section_nodes(sections: Sections) -> list[Node]:
-    """Turn sections, given as widths by name, as pairs or as nodes, into leaves.
+    """The leaves of sections, which are given as widths by name, as pairs or as nodes.
 
     Example:
         >>> [leaf.width for leaf in section_nodes({"a": 2, "b": 3})]
@@ -31,36 +37,38 @@ def section_nodes(sections: Sections) -> list[Node]:
     return leaves
 
 
-def grouped(
+def group_nodes(
     leaves: Sequence[Node], groups: Sequence[Sequence[int]], width: int | None, root: str = "root"
 ) -> Parts:
     """Build a tree from groups of nodes, bottom up; the last group is the root's.
 
     Args:
-        leaves: The leaves, known to the groups by their positions.
-        groups: Members of each inner node; group number k is known as `len(leaves) + k`.
+        leaves: The leaves, to which groups refer by position.
+        groups: Members of each inner node; group k has the number `len(leaves) + k`.
         width: Width of the inner nodes; None takes the widest leaf's.
-        root: Name of the root, changed a little if a leaf has it already.
+        root: Name of the root, with underscores appended if a leaf has it.
 
     Returns:
         The nodes, leaves first, and the edges.
 
     Example:
-        >>> nodes, edges = grouped([Node("a", 1), Node("b", 2)], [(0, 1)], width=None)
+        >>> nodes, edges = group_nodes([Node("a", 1), Node("b", 2)], [(0, 1)], width=None)
         >>> nodes[-1].width, [edge.name for edge in edges]
         (2, ['a->root', 'b->root'])
     """
     width = max(leaf.width for leaf in leaves) if width is None else width
     names, heights = [leaf.name for leaf in leaves], [0] * len(leaves)
     taken = dict.fromkeys(names)
-    root = fresh(root, taken)
+    root = unique_name(root, taken)
     sizes: Counter[int] = Counter()
     edges = []
     for group in groups:
         heights.append(1 + max(heights[member] for member in group))
         sizes[heights[-1]] += 1
         last = len(names) + 1 == len(leaves) + len(groups)
-        names.append(root if last else fresh(f"node{heights[-1]}_{sizes[heights[-1]]}", taken))
+        names.append(
+            root if last else unique_name(f"node{heights[-1]}_{sizes[heights[-1]]}", taken)
+        )
         edges += [Edge(names[member], names[-1]) for member in group]
     return [*leaves, *(Node(name, width) for name in names[len(leaves) :])], edges
 
@@ -70,14 +78,14 @@ def star(sections: Sections, width: int | None, root: str) -> Parts:
     leaves = section_nodes(sections)
     if root in [leaf.name for leaf in leaves]:
         raise ValueError(f"the name {root!r} is taken by a section; choose another with root=.")
-    return grouped(leaves, [range(len(leaves))], width, root)
+    return group_nodes(leaves, [range(len(leaves))], width, root)
 
 
 def tree(sections: Sections, arity: int, width: int | None) -> Parts:
     """Group neighbouring sections `arity` at a time, up to one root."""
     check_arity(arity)
     leaves = section_nodes(sections)
-    return grouped(leaves, _grid_groups([list(range(len(leaves)))], [(1, arity)]), width)
+    return group_nodes(leaves, _grid_groups([list(range(len(leaves)))], [(1, arity)]), width)
 
 
 def cover(n: int, m: int) -> Parts:
@@ -123,7 +131,7 @@ def blocks(
     ]
     grid = [list(range(row * columns, (row + 1) * columns)) for row in range(rows)]
     shapes = [(1, 2), (2, 1)] if arity == 2 else [(2, 2)]
-    return grouped(leaves, _grid_groups(grid, shapes), latent)
+    return group_nodes(leaves, _grid_groups(grid, shapes), latent)
 
 
 def bayesian_network(edges: Any, width: int | None, variables: Iterable[str] | None) -> Parts:
@@ -137,8 +145,8 @@ def bayesian_network(edges: Any, width: int | None, variables: Iterable[str] | N
     if width is None:
         width = 2 * max(len(family) for family in families.values())
     taken = dict.fromkeys(names)
-    root = fresh("root", taken)
-    family_names = {child: fresh(f"family:{child}", taken) for child in families}
+    root = unique_name("root", taken)
+    family_names = {child: unique_name(f"family:{child}", taken) for child in families}
     inner = [Node(name, width) for name in (*family_names.values(), root)]
     into = [
         Edge(member, family_names[child]) for child, family in families.items() for member in family
@@ -169,17 +177,17 @@ def edge_list(
 
 
 def pair(value: Any, meaning: str) -> tuple[str, str]:
-    """Return a pair of names, or say what an edge should look like."""
+    """Return a pair of names, or raise an error that shows the form of an edge."""
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
         raise ValueError(f"an edge must be a pair ({meaning}), got {value!r}.")
     return value[0], value[1]
 
 
-def fresh(name: str, taken: dict[str, None]) -> str:
+def unique_name(name: str, taken: dict[str, None]) -> str:
     """Return the name, underscores appended until nothing else has it, and enter it in `taken`.
 
     Example:
-        >>> fresh("root", {"root": None})
+        >>> unique_name("root", {"root": None})
         'root_'
     """
     while name in taken:
@@ -195,20 +203,19 @@ def check_arity(arity: int) -> None:
 
 
 def _section_node(item: Any) -> Node:
-    """Turn one (name, width) pair into a leaf."""
+    """Make a leaf of one (name, width) pair."""
     if isinstance(item, str) or not isinstance(item, Sequence) or len(item) != 2:
         raise ValueError(f"a section must be a Node or a pair (name, width), got {item!r}.")
     return Node(item[0], item[1])
 
 
 def _grid_groups(grid: Grid, shapes: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Merge the cells of a grid, taking turns between tile shapes, until one is left."""
+    """Merge the cells of a grid by alternating tile shapes, until one is left."""
     groups: list[list[int]] = []
     count = sum(map(len, grid))
-    turn = 0
+    alternating = itertools.cycle(shapes)
     while len(grid) * len(grid[0]) > 1:
-        grid = _merge_tiles(grid, shapes[turn % len(shapes)], groups, count)
-        turn += 1
+        grid = _merge_tiles(grid, next(alternating), groups, count)
     return groups or [[0]]
 
 
@@ -265,3 +272,141 @@ def _families(names: list[str], arrows: list[tuple[str, str]]) -> dict[str, list
         parents[child].append(parent)
     related = dict.fromkeys(name for arrow in arrows for name in arrow)
     return {name: [name, *parents[name]] for name in names if parents[name] or name not in related}
+
+
+def to_dict(nodes: Sequence[Node], edges: Sequence[Edge]) -> dict[str, Any]:
+    """Write nodes and edges as dictionaries, lists, strings and numbers.
+
+    Example:
+        >>> to_dict([], [Edge("a", "h")])["edges"]
+        [{'child': 'a', 'parent': 'h', 'kind': 'flow', 'coordinates': None}]
+    """
+    return {"nodes": [_entry(node) for node in nodes], "edges": [_entry(edge) for edge in edges]}
+
+
+def from_dict(description: Any) -> Parts:
+    """Read what `to_dict` wrote; entries that may be None can be left out.
+
+    Raises:
+        ValueError: If an entry is missing, unknown or of the wrong type.
+
+    Example:
+        >>> from_dict({"nodes": [], "edges": [{"child": "a", "parent": "h"}]})[1]
+        [Edge(child='a', parent='h', kind='flow', coordinates=None)]
+    """
+    _check_keys(description, ("nodes", "edges"), ("nodes", "edges"), "the description of a graph")
+    for key in ("nodes", "edges"):
+        if not isinstance(description[key], list | tuple):
+            raise ValueError(
+                f"the entry {key!r} must be a list of dictionaries, got {description[key]!r}."
+            )
+    nodes = [_read_node(entry, f"node number {k}") for k, entry in enumerate(description["nodes"])]
+    edges = [_read_edge(entry, f"edge number {k}") for k, entry in enumerate(description["edges"])]
+    return nodes, edges
+
+
+def to_networkx(nodes: Sequence[Node], edges: Sequence[Edge]) -> networkx.DiGraph:
+    """Write nodes and edges as a `networkx.DiGraph`, attributes that are None left out.
+
+    Example:
+        >>> to_networkx([Node("a", 1), Node("h", 2)], [Edge("a", "h")]).nodes["h"]
+        {'width': 2}
+    """
+    import networkx
+
+    digraph = networkx.DiGraph()
+    for node in nodes:
+        digraph.add_node(node.name, **_attributes(node, ("name",)))
+    for position, edge in enumerate(edges):
+        # networkx lists edges by their tails; the position keeps our order.
+        attributes = _attributes(edge, ("child", "parent"))
+        digraph.add_edge(edge.child, edge.parent, position=position, **attributes)
+    return digraph
+
+
+def from_networkx(digraph: networkx.DiGraph) -> Parts:
+    """Read a directed graph whose edges lead from child to parent.
+
+    Raises:
+        ValueError: If the graph is not directed or a node has no width.
+
+    Example:
+        >>> from_networkx(to_networkx([Node("a", 1), Node("h", 2)], [Edge("a", "h")]))[0]
+        [Node(name='a', width=1, columns=None, aggregation=None), \
+Node(name='h', width=2, columns=None, aggregation=None)]
+    """
+    if not digraph.is_directed():
+        raise ValueError(
+            "the networkx graph is not directed; "
+            "pass a networkx.DiGraph with edges from child to parent."
+        )
+    nodes = []
+    for name, attributes in digraph.nodes(data=True):
+        if "width" not in attributes:
+            raise ValueError(
+                f"node {name!r} has no attribute 'width'; set it, as in "
+                f"digraph.nodes[{name!r}]['width'] = 2."
+            )
+        nodes.append(
+            Node(name, **_select_attributes(attributes, ("width", "columns", "aggregation")))
+        )
+    listed = list(digraph.edges(data=True))
+    if all("position" in attributes for _, _, attributes in listed):
+        listed.sort(key=lambda item: int(item[2]["position"]))
+    return nodes, [
+        Edge(child, parent, **_select_attributes(attributes, ("kind", "coordinates")))
+        for child, parent, attributes in listed
+    ]
+
+
+def _entry(part: Node | Edge) -> dict[str, Any]:
+    """One node or edge as a dictionary, tuples as lists."""
+    values = {field.name: getattr(part, field.name) for field in fields(part)}
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+    }
+
+
+def _attributes(part: Node | Edge, names: Sequence[str]) -> dict[str, Any]:
+    """The attributes of a node or an edge besides its names, without those that are None."""
+    values = {field.name: getattr(part, field.name) for field in fields(part)}
+    return {key: value for key, value in values.items() if key not in names and value is not None}
+
+
+def _select_attributes(attributes: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The attributes that nodes and edges have; networkx graphs may carry others."""
+    return {name: attributes[name] for name in names if name in attributes}
+
+
+def _read_node(entry: Any, place: str) -> Node:
+    """Read the dictionary of one node."""
+    _check_keys(entry, ("name", "width"), ("name", "width", "columns", "aggregation"), place)
+    _check_list(entry.get("columns"), "columns", place)
+    return Node(**entry)
+
+
+def _read_edge(entry: Any, place: str) -> Edge:
+    """Read the dictionary of one edge."""
+    _check_keys(entry, ("child", "parent"), ("child", "parent", "kind", "coordinates"), place)
+    _check_list(entry.get("coordinates"), "coordinates", place)
+    return Edge(**entry)
+
+
+def _check_keys(entry: Any, needed: Sequence[str], known: Sequence[str], place: str) -> None:
+    """Refuse anything but a dictionary with all needed keys and no unknown ones."""
+    if not isinstance(entry, Mapping):
+        raise ValueError(
+            f"{place} must be a dictionary with the keys {', '.join(known)}, got {entry!r}."
+        )
+    for key in needed:
+        if key not in entry:
+            raise ValueError(f"{place} lacks the key {key!r}; add it.")
+    for key in entry:
+        if key not in known:
+            raise ValueError(f"{place} has the unknown key {key!r}; {suggestion(key, known)}")
+
+
+def _check_list(value: Any, key: str, place: str) -> None:
+    """Refuse an optional list that is something else."""
+    if value is not None and not isinstance(value, list | tuple):
+        raise ValueError(f"{place} has {key} {value!r}; pass a list or null.")

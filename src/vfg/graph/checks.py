@@ -1,12 +1,81 @@
-"""What makes nodes and edges a graph: the checks that every graph has passed."""
+"""Layers of a directed graph, and the checks that every graph has passed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from vfg.graph.layers import find_cycle
 from vfg.graph.nodes import Edge, Node, first_repeated
+
+Arrow = tuple[str, str]
+
+
+def layer_numbers(names: Iterable[str], arrows: Sequence[Arrow]) -> dict[str, int]:
+    """Number every name by its longest path from the names that no arrow enters.
+
+    Args:
+        names: All names, in the order that decides ties.
+        arrows: Pairs (tail, head); a head lies above its tail.
+
+    Returns:
+        The layer of each name; names on a cycle or above one are left out.
+
+    Example:
+        >>> layer_numbers(["a", "b", "h"], [("a", "h"), ("b", "a")])
+        {'b': 0, 'a': 1, 'h': 2}
+    """
+    waiting = dict.fromkeys(names, 0)
+    above: dict[str, list[str]] = {name: [] for name in waiting}
+    for tail, head in arrows:
+        waiting[head] += 1
+        above[tail].append(head)
+    layers = {name: 0 for name, count in waiting.items() if count == 0}
+    queue = list(layers)
+    for name in queue:  # grows while it is read, layer by layer, so the last tail is the highest
+        for head in above[name]:
+            waiting[head] -= 1
+            if waiting[head] == 0:
+                layers[head] = layers[name] + 1
+                queue.append(head)
+    return layers
+
+
+def find_cycle(names: Iterable[str], arrows: Sequence[Arrow]) -> tuple[str, ...] | None:
+    """Find a cycle along the arrows.
+
+    Args:
+        names: All names; the cycle starts at the one that comes first here.
+        arrows: Pairs (tail, head).
+
+    Returns:
+        The names along the cycle, the first repeated at the end; None if there is none.
+
+    Example:
+        >>> find_cycle(["a", "b", "c"], [("a", "b"), ("b", "c"), ("c", "b")])
+        ('b', 'c', 'b')
+    """
+    order = list(names)
+    placed = layer_numbers(order, arrows)
+    below: dict[str, str] = {}
+    for tail, head in arrows:
+        if tail not in placed:
+            below.setdefault(head, tail)
+    if not below:
+        return None
+    # Every name without a layer has a tail without one, so walking down must return.
+    walk = {next(name for name in order if name not in placed): None}
+    name = below[next(iter(walk))]
+    while name not in walk:
+        walk[name] = None
+        name = below[name]
+    return _upward(list(walk), name, order)
+
+
+def _upward(walk: list[str], start: str, order: list[str]) -> tuple[str, ...]:
+    """Turn the end of a downward walk into an upward cycle that starts at its earliest name."""
+    cycle = walk[walk.index(start) :][::-1]
+    first = cycle.index(min(cycle, key=order.index))
+    return (*cycle[first:], *cycle[: first + 1])
 
 
 def check_graph(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
@@ -27,7 +96,7 @@ def check_graph(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Say which of the known names was probably meant.
+    """Suggest which of the known names was meant.
 
     Example:
         >>> suggestion("rot", ["a", "root"])
@@ -137,7 +206,7 @@ def _check_claims(leaves: Sequence[Node]) -> None:
 
 
 def _check_order(claimed: dict[str | int, str]) -> None:
-    """Refuse columns that do not tell their order in the table."""
+    """Refuse columns that do not determine their order in the table."""
     texts = [column for column in claimed if isinstance(column, str)]
     positions = [column for column in claimed if not isinstance(column, str)]
     if texts and positions:

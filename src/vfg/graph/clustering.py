@@ -1,11 +1,11 @@
-"""A tree from a table, when no graph is known: columns that rise and fall together are siblings."""
+"""A tree over the columns of a table: columns with high rank correlation become siblings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vfg.graph.builders import Parts, check_arity, grouped
+from vfg.graph.builders import Parts, check_arity, group_nodes
 from vfg.graph.nodes import Node, first_repeated
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def cluster(table: Any, arity: int, width: int | None) -> Parts:
     """Build a tree over the columns of a table by hierarchical clustering.
 
     Args:
-        table: Array, tensor or frame of shape (rows, columns); gaps are NaN.
+        table: Array, tensor or frame of shape (rows, columns); missing values are NaN.
         arity: Largest number of children.
         width: Width of the latent nodes; None takes `2 * arity`.
 
@@ -34,19 +34,19 @@ def cluster(table: Any, arity: int, width: int | None) -> Parts:
     check_arity(arity)
     values, leaves = _read(table)
     groups = collapse(_merges(rank_correlations(values)), len(leaves), arity)
-    return grouped(leaves, groups, 2 * arity if width is None else width)
+    return group_nodes(leaves, groups, 2 * arity if width is None else width)
 
 
 def rank_correlations(values: Matrix) -> Matrix:
     """Spearman correlations of all pairs of columns, over the rows where both are observed.
 
     Each column is ranked once, among its own observed rows; every pair then correlates those
-    ranks over its common rows. Without gaps this is exact, with gaps it approximates
+    ranks over its common rows. Without missing values this is exact; with them it approximates
     ranking anew for every pair, at the price of a few matrix products. Pairs with a column that
     is constant or empty, or with fewer than three common rows, count as uncorrelated.
 
     Args:
-        values: Array of shape (rows, columns), gaps NaN.
+        values: Array of shape (rows, columns), missing values NaN.
 
     Returns:
         Array of shape (columns, columns).
@@ -66,22 +66,22 @@ def rank_correlations(values: Matrix) -> Matrix:
     count = numpy.maximum(common, 1.0)
     spread = numpy.maximum((ranks**2).T @ observed - sums**2 / count, 0.0)
     scale = numpy.sqrt(spread * spread.T)
-    # Two common rows always correlate perfectly, which says nothing.
-    known = (common >= 3) & (scale > 1e-12)
+    # Two common rows always correlate perfectly.
+    defined = (common >= 3) & (scale > 1e-12)
     covariance = ranks.T @ ranks - sums * sums.T / count
-    return numpy.where(known, covariance / numpy.where(known, scale, 1.0), 0.0).clip(-1.0, 1.0)
+    return numpy.where(defined, covariance / numpy.where(defined, scale, 1.0), 0.0).clip(-1.0, 1.0)
 
 
 def collapse(merges: Sequence[tuple[int, int]], count: int, arity: int) -> list[list[int]]:
     """Collapse a binary dendrogram to at most `arity` members per group, highest merges first.
 
     Args:
-        merges: Pairs joined, lowest first; merge number k is known as `count + k`.
-        count: Number of leaves, known as 0, ..., `count - 1`.
+        merges: Pairs joined, lowest first; merge k has the number `count + k`.
+        count: Number of leaves, which have the numbers 0, ..., `count - 1`.
         arity: Largest number of members.
 
     Returns:
-        Groups, bottom up, in which group number k is known as `count + k`.
+        Groups, bottom up, in which group k has the number `count + k`.
 
     Example:
         >>> collapse([(0, 1), (2, 3), (4, 5)], count=4, arity=3)
@@ -113,7 +113,7 @@ def _open(merge: int, merges: Sequence[tuple[int, int]], count: int, arity: int)
 
 
 def _centred_ranks(values: Matrix) -> Matrix:
-    """Ranks within each column's observed rows, scaled to [-1/2, 1/2], 0 in the gaps."""
+    """Ranks within each column's observed rows, scaled to [-1/2, 1/2], 0 where missing."""
     import numpy
     from scipy.stats import rankdata
 
@@ -193,7 +193,7 @@ def _read_frame(frame: Any, labels: list[Any]) -> Matrix:
 
 
 def _read_column(column: Any) -> Matrix:
-    """Read one column of a frame, gaps as NaN."""
+    """Read one column of a frame, missing values as NaN."""
     import numpy
 
     if hasattr(column, "iloc"):  # pandas: its missing value does not convert by itself

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from vfg.graph.graph import Graph
 
 MANY_LEAVES = 40
+"""Most leaves that are all drawn: about a screen."""
 SHOWN_SIBLINGS = 3
+"""How many leaves of a node are drawn in larger graphs."""
 MOST_LINES = 200
+"""Lines after which a drawing ends, so that `repr` stays readable."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def _shown_edges(graph: Graph, name: str) -> tuple[Sequence[Edge], int]:
 
 
 def _label(node: Node, edge: Edge | None, drawn: bool) -> str:
-    """A node in words, with what is particular to the edge that leads to it."""
+    """The text of a node and of the edge that leads to it."""
     words = [f"{node.name} (above)" if drawn else f"{node.name} ({node.width})"]
     if edge is not None and edge.kind == "identity":
         words.append("identity")

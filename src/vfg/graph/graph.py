@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from vfg.graph import builders, clustering, drawing, exchange
+from vfg.graph import builders, clustering, drawing
 from vfg.graph.builders import Sections
-from vfg.graph.checks import check_graph, suggestion
-from vfg.graph.layers import layer_numbers
+from vfg.graph.checks import check_graph, layer_numbers, suggestion
 from vfg.graph.nodes import Edge, Node
 
 if TYPE_CHECKING:
@@ -365,7 +364,7 @@ class Graph:
         """Build a tree over the columns of a table, those with high rank correlation joined first.
 
         Average linkage on 1 - |Spearman correlation| gives a binary tree, whose highest merges are
-        then opened until each node has up to `arity` children. Gaps (NaN) are allowed.
+        then opened until each node has up to `arity` children. Missing values (NaN) are allowed.
 
         Args:
             X: Array, tensor or frame of shape (rows, columns).
@@ -424,7 +423,7 @@ class Graph:
             >>> Graph.from_networkx(graph.to_networkx()) == graph
             True
         """
-        return cls(*exchange.from_networkx(digraph))
+        return cls(*builders.from_networkx(digraph))
 
     def to_networkx(self) -> networkx.DiGraph:
         """Return a `networkx.DiGraph` with the attributes that `from_networkx` reads.
@@ -433,7 +432,7 @@ class Graph:
             >>> list(Graph.star({"a": 2, "b": 2}).to_networkx().edges)
             [('a', 'root'), ('b', 'root')]
         """
-        return exchange.to_networkx(self.nodes, self.edges)
+        return builders.to_networkx(self.nodes, self.edges)
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Self:
@@ -447,7 +446,7 @@ class Graph:
             >>> Graph.from_dict(graph.to_dict()) == graph
             True
         """
-        return cls(*exchange.from_dict(description))
+        return cls(*builders.from_dict(description))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the graph as plain dictionaries, lists, strings and numbers, ready for JSON.
@@ -456,4 +455,4 @@ class Graph:
             >>> Graph.star({"a": 2}).to_dict()["nodes"][0]
             {'name': 'a', 'width': 2, 'columns': None, 'aggregation': None}
         """
-        return exchange.to_dict(self.nodes, self.edges)
+        return builders.to_dict(self.nodes, self.edges)

@@ -37,9 +37,9 @@ class Node:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        object.__setattr__(self, "width", _checked_width(self.name, self.width))
+        object.__setattr__(self, "width", _parse_width(self.name, self.width))
         if self.columns is not None:
-            columns = _checked_columns(self.name, self.columns)
+            columns = _parse_columns(self.name, self.columns)
             _check_column_count(self.name, columns, self.width)
             object.__setattr__(self, "columns", columns)
         if not isinstance(self.aggregation, str | None):
@@ -85,7 +85,7 @@ class Edge:
                 'choose "flow" or "identity".'
             )
         if self.coordinates is not None:
-            coordinates = _checked_coordinates(self.name, self.coordinates)
+            coordinates = _parse_coordinates(self.name, self.coordinates)
             object.__setattr__(self, "coordinates", coordinates)
 
     @property
@@ -115,7 +115,7 @@ def first_repeated(values: Iterable[Any]) -> Any:
 
 
 def _check_name(name: object) -> None:
-    """Refuse names that could not be told apart in `child->parent`."""
+    """Refuse names that are ambiguous in `child->parent`."""
     if not isinstance(name, str) or not name:
         raise ValueError(f"a node's name must be a string that is not empty, got {name!r}.")
     if "->" in name:
@@ -132,7 +132,7 @@ def _integer(value: object) -> int | None:
     return operator.index(value)
 
 
-def _checked_width(name: str, width: object) -> int:
+def _parse_width(name: str, width: object) -> int:
     """Return the width as a positive int."""
     value = _integer(width)
     if value is None:
@@ -145,7 +145,7 @@ def _checked_width(name: str, width: object) -> int:
     return value
 
 
-def _checked_columns(name: str, columns: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
+def _parse_columns(name: str, columns: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
     """Return the columns as a tuple of strings or of ints."""
     values = (columns,) if isinstance(columns, str) else tuple(columns)
     texts = tuple(str(value) for value in values if isinstance(value, str))
@@ -170,7 +170,7 @@ def _check_column_count(name: str, columns: tuple[object, ...], width: int) -> N
         raise ValueError(f"node {name!r} claims column {repeated!r} twice; list it once.")
 
 
-def _checked_coordinates(name: str, coordinates: Iterable[object]) -> tuple[int, ...]:
+def _parse_coordinates(name: str, coordinates: Iterable[object]) -> tuple[int, ...]:
     """Return the covered coordinates as a tuple of distinct ints."""
     values = tuple(coordinates)
     numbers = tuple(number for number in map(_integer, values) if number is not None)

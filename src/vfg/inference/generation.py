@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vfg.inputs import ArrayLike, as_evidence, as_labels
-from vfg.passing.states import States
+from vfg.passing.messages import States
 from vfg.sampling import GeneratedNoise
 from vfg.sampling import drawn as drawn_states
 

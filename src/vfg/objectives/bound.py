@@ -3,15 +3,14 @@ r"""A bound on the likelihood, for models with sampled states, and importance we
 $$\log p(x) \ge E_{q(h \mid x)}\Big[\sum_t \log p(x^{(t)} \mid h) + \sum_i
   \big(\log p(h^{(i)} \mid h^{pa(i)}) - \log q(h^{(i)} \mid \cdot)\big)\Big]$$
 
-It holds for every q, and for the observed cells of rows with gaps: unobserved cells drop out, and
-nodes without observed descendants are pruned. With K draws per row, log of the mean of the weights
-$p(x, h_k) / q(h_k)$ is a bound too, on average, and rises to log p(x) with K.
+It holds for every q, and for the observed cells of rows with missing values: unobserved cells drop
+out, and nodes without observed descendants are pruned. With K draws per row, log of the mean of the
+weights $p(x, h_k) / q(h_k)$ is a bound too, on average, and rises to log p(x) with K.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from vfg.model import VFG
 
 AT_ONCE = {"cpu": 2**13}
-"""How many draws of rows are weighed together, by type of device."""
 OTHER_AT_ONCE = 2**16
+"""Rows times draws of one call, by type of device: enough to fill it, few enough for its memory."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +57,12 @@ class Bound:
         return self.reconstruction.sum() + self.prior.sum() - self.posterior.sum()
 
     def objective(self, beta: float | Tensor, free_bits: float) -> Tensor:
-        """What training maximises, a number: the mean bound with KL terms weighed and floored.
+        """The scalar that training maximises: the mean bound with KL terms weighted and floored.
 
         Args:
             beta: weight of the KL terms; below 1 during warm-up, and then it is no bound.
             free_bits: nats per latent node below which its KL term, averaged over the rows, does
-                not count, so that no node is silenced before it has learned anything.
+                not count, so that no posterior collapses to its prior early in training.
         """
         parts = [stack.mean(1).clamp(min=free_bits).sum() for stack in self.kl.stacks]
         return self.reconstruction.sum().mean() - beta * torch.stack(parts).sum()
@@ -105,21 +104,21 @@ def bound(
         seed: of the draws.
 
     Raises:
-        ValueError: for a model with deterministic states, or a table that cannot be.
+        ValueError: for a model with deterministic states, or an invalid table.
 
     Example:
         >>> import vfg
         >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2), states="sampled")
-        >>> found = model.bound(torch.zeros(3, 2))
-        >>> found.total.shape, list(found.reconstruction), list(found.kl)
+        >>> bound = model.bound(torch.zeros(3, 2))
+        >>> bound.total.shape, list(bound.reconstruction), list(bound.kl)
         (torch.Size([3]), ['a', 'b'], ['root'])
     """
     cells, seen, like = as_table(model, table, observed)
     ids = torch.arange(len(cells), device=cells.device)
     noise = _noise(model, ids, range(samples), seed)
-    found = lower_bound(model, cells, seen, as_labels(model, labels, len(cells)), noise, samples)
-    units = in_data_units(model, found.reconstruction, seen)
-    return Bound(units, found.prior, found.posterior).to(like)
+    scaled = lower_bound(model, cells, seen, as_labels(model, labels, len(cells)), noise, samples)
+    units = in_data_units(model, scaled.reconstruction, seen)
+    return Bound(units, scaled.prior, scaled.posterior).to(like)
 
 
 @torch.no_grad()
@@ -150,7 +149,7 @@ def log_likelihood(
         `(rows,)`.
 
     Raises:
-        ValueError: for a model with deterministic states, or a table that cannot be.
+        ValueError: for a model with deterministic states, or an invalid table.
 
     Example:
         >>> import vfg
@@ -161,18 +160,25 @@ def log_likelihood(
     cells, seen, like = as_table(model, table, observed)
     given = as_labels(model, labels, len(cells))
     volume = (seen * model.scaling.scale.log()).sum(1)
-    found = torch.zeros(len(cells), dtype=torch.float64, device=cells.device)
+    ids = torch.arange(len(cells), device=cells.device)
+    result = torch.zeros(len(cells), dtype=torch.float64, device=cells.device)
+    most = AT_ONCE.get(cells.device.type, OTHER_AT_ONCE)
+    size = max(1, most // min(samples, most))
     with evaluating(model):
-        for rows in _row_chunks(cells, samples):
+        for start in range(0, len(cells), size):
+            rows = ids[start : start + size]
             own = None if given is None else given[rows]
-            parts = [
-                weights.logsumexp(0)
-                for weights in _weights_by_chunks(
-                    model, cells[rows], seen[rows], own, rows, samples, seed
+            together = max(1, most // len(rows))
+            parts = []
+            for first in range(0, samples, together):
+                draws = range(first, min(first + together, samples))
+                noise = _noise(model, rows, draws, seed)
+                states = drawn(
+                    model, cells[rows], seen[rows], own, {}, noise, len(draws), pruned=False
                 )
-            ]
-            found[rows] = torch.stack(parts).logsumexp(0) - math.log(samples) - volume[rows]
-    return found.to(like)
+                parts.append(log_weights(model, states, cells[rows], seen[rows]).logsumexp(0))
+            result[rows] = torch.stack(parts).logsumexp(0) - math.log(samples) - volume[rows]
+    return result.to(like)
 
 
 def lower_bound(
@@ -184,10 +190,10 @@ def lower_bound(
     draws: int = 1,
 ) -> Bound:
     """The bound of the seen cells of a table in the model's units; nothing is checked."""
-    found = drawn(model, cells, seen, labels, {}, noise, draws, pruned=False)
-    explained = log_likelihoods(model, found, cells, seen)
+    states = drawn(model, cells, seen, labels, {}, noise, draws, pruned=False)
+    explained = log_likelihoods(model, states, cells, seen)
     return Bound(
-        _terms(model, explained), _terms(model, found.prior), _terms(model, found.posterior)
+        _terms(model, explained), _terms(model, states.prior), _terms(model, states.posterior)
     )
 
 
@@ -199,27 +205,3 @@ def _terms(model: VFG, parts: dict[int, Tensor]) -> Terms:
 
 def _noise(model: VFG, row_ids: Tensor, draws: range, seed: int) -> CountedNoise:
     return CountedNoise(model.passing.schedule, row_ids, torch.tensor(draws), seed)
-
-
-def _row_chunks(cells: Tensor, samples: int) -> tuple[Tensor, ...]:
-    most = AT_ONCE.get(cells.device.type, OTHER_AT_ONCE)
-    size = max(1, most // min(samples, most))
-    rows = torch.arange(len(cells), device=cells.device)
-    return rows.split(size) if len(rows) else ()
-
-
-def _weights_by_chunks(
-    model: VFG,
-    cells: Tensor,
-    seen: Tensor,
-    labels: Tensor | None,
-    row_ids: Tensor,
-    samples: int,
-    seed: int,
-) -> Iterator[Tensor]:
-    most = max(1, AT_ONCE.get(cells.device.type, OTHER_AT_ONCE) // len(cells))
-    for first in range(0, samples, most):
-        draws = range(first, min(first + most, samples))
-        noise = _noise(model, row_ids, draws, seed)
-        found = drawn(model, cells, seen, labels, {}, noise, len(draws), pruned=False)
-        yield log_weights(model, found, cells, seen)

@@ -11,7 +11,7 @@ the likelihood: the KL terms are distances between forward and backward states p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +19,8 @@ from torch import Tensor
 
 from vfg.distributions.likelihoods import Likelihood
 from vfg.distributions.priors import LATENTS, Prior, SinglePrior
-from vfg.passing.incidence import added
+from vfg.inputs import ArrayLike, as_labels, as_table
+from vfg.passing.incidence import add_all
 from vfg.passing.messages import MessagePassing, Passes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Terms(Mapping[str, Tensor]):
-    """Named terms, each of shape `(rows,)`, kept stacked until somebody asks for one.
+    """Named terms, each of shape `(rows,)`, stored in stacks.
 
     Args:
         names: the names of each stack's rows.
@@ -61,7 +62,7 @@ class Terms(Mapping[str, Tensor]):
 
     def sum(self) -> Tensor:
         """The sum of all terms, `(rows,)`; zero if there are none."""
-        return added([stack.sum(0) for stack in self.stacks] or [torch.zeros(1)])
+        return add_all([stack.sum(0) for stack in self.stacks] or [torch.zeros(1)])
 
     def to(self, like: Tensor) -> Terms:
         """The same terms in the dtype and on the device of `like`."""
@@ -92,7 +93,7 @@ class Surrogate:
     def total(self) -> Tensor:
         """The objective, `(rows,)`; larger is better."""
         distances = [stack.sum(0) for terms in (self.kl, self.edge) for stack in terms.stacks]
-        return self.reconstruction.sum() - self.beta * added(
+        return self.reconstruction.sum() - self.beta * add_all(
             [self.constants - self.root, *distances]
         )
 
@@ -120,7 +121,7 @@ class Surrogate:
         return f"Surrogate({inside}, beta={float(self.beta):g}; means over rows)"
 
 
-def surrogate(
+def compute_surrogate(
     passing: MessagePassing,
     passes: Passes,
     data: Mapping[int, Tensor],
@@ -132,12 +133,12 @@ def surrogate(
     labels: Tensor | None,
     beta: float | Tensor,
 ) -> Surrogate:
-    """The objective from what the passes computed.
+    """The objective from the states of both passes.
 
     Args:
         passing: the graph's groups and schedule.
         passes: the result of its `run`.
-        data: by leaf block, without gaps.
+        data: by leaf block, without NaN.
         scored: by leaf block, which cells count in the reconstruction. Algorithm 1 scores the
             observed cells, Algorithm 2 those that were hidden from the messages.
         likelihoods: by leaf block.
@@ -156,7 +157,7 @@ def surrogate(
         ],
     )
     rule = LATENTS[latent]
-    # Terms without weight are told, but nothing learns from them.
+    # Terms without weight are reported but not differentiated.
     weighs = isinstance(beta, Tensor) or beta != 0.0
     with torch.set_grad_enabled(torch.is_grad_enabled() and weighs):
         kl, kl_counts = _node_terms(passing, passes, rule)
@@ -165,9 +166,9 @@ def surrogate(
             prior.log_prob(passes.forward[index].value, passes.forward[index].observed, labels)
             for index, prior in priors.items()
         ]
-    root = added([density.value.sum(0) for density in densities])
-    constants = added([density.constant.sum(0) for density in densities])
-    counts = added([torch.zeros_like(constants), *kl_counts, *edge_counts])
+    root = add_all([density.value.sum(0) for density in densities])
+    constants = add_all([density.constant.sum(0) for density in densities])
+    counts = add_all([torch.zeros_like(constants), *kl_counts, *edge_counts])
     return Surrogate(
         reconstruction, kl, edge, root, constants + rule.constant_per_coordinate * counts, beta
     )
@@ -190,7 +191,7 @@ def _node_terms(
             distance = (rule.distance(own - passes.downward[g]) * seen).sum(-1)
             parts.append(group.below.collect(group.share[..., 0] * distance))
         names.append(block.nodes)
-        stacks.append(added(parts))
+        stacks.append(add_all(parts))
         counts.append(mask.sum((0, 2)))
     return Terms(names, stacks), counts
 
@@ -216,8 +217,8 @@ def _edge_terms(
     return Terms(names, stacks), counts
 
 
-def consistency(passing: MessagePassing, passes: Passes) -> Terms:
-    """How far forward and backward states are apart, by node.
+def compute_consistency(passing: MessagePassing, passes: Passes) -> Terms:
+    """Distances between forward and backward states, by node.
 
     The mean absolute difference per coordinate over both of the paper's rules: a node's forward
     state against what its parents send back, and its children's messages against its backward
@@ -244,7 +245,7 @@ def consistency(passing: MessagePassing, passes: Passes) -> Terms:
     return Terms(
         [block.nodes for block in schedule.blocks],
         [
-            added(far) / added(many).clamp(min=1)
+            add_all(far) / add_all(many).clamp(min=1)
             for far, many in zip(distances, counts, strict=True)
         ],
     )
@@ -258,3 +259,58 @@ def in_data_units(model: VFG, reconstruction: Terms, seen: Tensor) -> Terms:
         for stack, part in zip(reconstruction.stacks, volume.values(), strict=True)
     ]
     return Terms(reconstruction.names, stacks)
+
+
+def surrogate(
+    model: VFG,
+    table: ArrayLike,
+    *,
+    observed: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    beta: float = 1.0,
+) -> Surrogate:
+    """The objective of Algorithm 1 per row, in named parts; differentiable.
+
+    It trains models with deterministic states but is not a bound on the likelihood: such states
+    have no q, and their log q, which is infinite, is left out. `bound` is one.
+
+    Args:
+        model: the model.
+        table: the data; NaN is unobserved.
+        observed: which cells may be used.
+        labels: label per row, −1 for none, if the prior has labels.
+        beta: weight of the KL and prior terms.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2))
+        >>> objective = model.surrogate(torch.zeros(3, 2))
+        >>> objective.total.shape, list(objective.edge)
+        (torch.Size([3]), ['a->root', 'b->root'])
+    """
+    cells, seen, like = as_table(model, table, observed)
+    scaled = model.objective(cells, seen, seen, as_labels(model, labels, len(cells)), beta)
+    units = in_data_units(model, scaled.reconstruction, seen)
+    return replace(scaled, reconstruction=units).to(like)
+
+
+@torch.no_grad()
+def consistency(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Terms:
+    """Distances between forward and backward states, by node; 0 where the paper's rules hold.
+
+    Args:
+        model: the model.
+        table: the data; NaN is unobserved.
+        observed: which cells may be used.
+
+    Returns:
+        By node the mean absolute difference per coordinate, `(rows,)`.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 2, "b": 2}))  # all edges start as identities
+        >>> model.consistency(torch.tensor([[1.0, 2.0, 1.0, 2.0]]))["root"].item()
+        0.0
+    """
+    passes, like = model._pass(table, observed, None, None)
+    return compute_consistency(model.passing, passes).to(like)

@@ -1,4 +1,4 @@
-r"""How a node joins the messages of its children: mean, concatenation, precision, gaussian.
+r"""How a node aggregates the messages of its children: mean, concatenation, precision, gaussian.
 
 Every aggregation is a sum over children followed by one formula per node, so the messages of a
 whole group of edges are added at once, and a child that sends nothing adds nothing:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from vfg.passing.messages import EdgeGroup
 
 RIDGE = 1e-3
-"""ε: how strongly an inner node leans on its default where its children say nothing."""
+"""ε: precision of an inner node's default, small beside the 1 that edges start with."""
 CERTAINTY = 1e6
-"""The precision with which evidence on a latent node speaks."""
+"""Precision of evidence on a latent node, large beside that of messages."""
 
 Precision = Literal["none", "diagonal", "matrix"]
 
@@ -46,7 +46,7 @@ class Message(NamedTuple):
     """What a group of edges carries upward: `(edges, batch, wide)`, and `(edges, batch, 1)`."""
 
     source: Tensor
-    """The children's states, gaps filled and lifted, before the flow."""
+    """The children's states, missing values filled and lifted, before the flow."""
     value: Tensor
     """The same after the flow."""
     sent: Tensor
@@ -54,11 +54,11 @@ class Message(NamedTuple):
 
 
 class Aggregation(ABC):
-    """One way of joining messages.
+    """One way of aggregating messages.
 
-    How to write a new one: subclass, set `name` and `carries` (what a node of this kind knows of
-    its precision), return from `contribute` the tensors that add up over children, make the state
-    from their sums in `resolve`, and add the class to `AGGREGATIONS`.
+    How to write a new one: subclass, set `name` and `carries` (the form of a node's precision),
+    return from `contribute` the tensors that add up over children, make the state from their sums
+    in `resolve`, and add the class to `AGGREGATIONS`.
     """
 
     name: ClassVar[str]
@@ -103,7 +103,7 @@ class Mean(Aggregation):
     ) -> State:
         summed, count = total
         value = torch.where(count > 0, summed / count.clamp(min=1), 0.0)
-        return _fixed(State(value, (count > 0).expand_as(value)), evidence)
+        return _fix(State(value, (count > 0).expand_as(value)), evidence)
 
 
 class Concatenation(Mean):
@@ -112,23 +112,27 @@ class Concatenation(Mean):
     name = "concatenation"
 
 
-class _Informed(Aggregation):
+class _InformationForm(Aggregation):
     """What `precision` and `gaussian` share: messages are pairs (η, Λ) that add up."""
 
     def contribute(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, ...]:
         with torch.autocast(message.value.device.type, enabled=False):
             learned = group.precision is not None
             eta, precision = (
-                self._learned(group, message) if learned else self._carried(group, message, child)
+                self._learned_terms(group, message)
+                if learned
+                else self._carried_terms(group, message, child)
             )
             return eta, precision, group.count(message.sent)
 
     @abstractmethod
-    def _learned(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
-        """From children that know nothing of their precision: the edge has a Λ of its own."""
+    def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+        """From children without a precision: the edge has a Λ of its own."""
 
     @abstractmethod
-    def _carried(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, Tensor]:
+    def _carried_terms(
+        self, group: EdgeGroup, message: Message, child: State
+    ) -> tuple[Tensor, Tensor]:
         """From children that carry (η, Λ): Λ' = A⁻ᵀΛA⁻¹, η' = A⁻ᵀ(η + Λ(A⁻¹f(h) − h))."""
 
     def resolve(
@@ -148,12 +152,12 @@ class _Informed(Aggregation):
             else:
                 ridged = self._add_diagonal(precision, RIDGE)
                 value = self._solve(ridged, eta + RIDGE * default)
-        return _fixed(State(value, (count > 0).expand_as(value), eta, precision), evidence)
+        return _fix(State(value, (count > 0).expand_as(value), eta, precision), evidence)
 
     @staticmethod
     @abstractmethod
     def _condition(eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
-        """Let evidence speak with precision 10⁶ in place of the children on its coordinates."""
+        """Evidence, with precision 10⁶, replaces the children's messages on its coordinates."""
 
     @staticmethod
     @abstractmethod
@@ -164,17 +168,19 @@ class _Informed(Aggregation):
     def _solve(precision: Tensor, eta: Tensor) -> Tensor: ...
 
 
-class PrecisionWeighted(_Informed):
+class PrecisionWeighted(_InformationForm):
     r"""Coordinates apart: Λ is diagonal, $h = (\sum_j \Lambda_j)^{-1} \sum_j \Lambda_j m_j$."""
 
     name = "precision"
     carries = "diagonal"
 
-    def _learned(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+    def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
         weight = group.share * group.learned_precision()[:, None] * message.sent
         return group.gather(weight * message.value), group.gather(weight)
 
-    def _carried(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, Tensor]:
+    def _carried_terms(
+        self, group: EdgeGroup, message: Message, child: State
+    ) -> tuple[Tensor, Tensor]:
         eta, matrix = group.carry(message, child)
         return group.gather(eta), group.gather(matrix.diagonal(dim1=-2, dim2=-1))
 
@@ -195,18 +201,20 @@ class PrecisionWeighted(_Informed):
         return eta / precision
 
 
-class GaussianWeighted(_Informed):
+class GaussianWeighted(_InformationForm):
     """Coordinates weighed together: Λ is a matrix, one small Cholesky factor per node and row."""
 
     name = "gaussian"
     carries = "matrix"
 
-    def _learned(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+    def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
         matrix = group.share * group.learned_precision()
         eta = group.gather(times(message.value * message.sent, matrix))
         return eta, group.gather_constant(message.sent[..., 0], matrix)
 
-    def _carried(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, Tensor]:
+    def _carried_terms(
+        self, group: EdgeGroup, message: Message, child: State
+    ) -> tuple[Tensor, Tensor]:
         eta, matrix = group.carry(message, child)
         return group.gather(eta), group.gather_matrix(matrix)
 
@@ -214,7 +222,7 @@ class GaussianWeighted(_Informed):
     def _condition(eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         fixed = ~evidence.isnan()
         given = torch.where(fixed, evidence, 0.0)
-        # What the children say of the free coordinates, given the fixed ones.
+        # The children's η of the free coordinates, given the fixed ones.
         conditioned = eta - (precision @ given[..., None])[..., 0]
         certain = torch.diag_embed(CERTAINTY * fixed.to(eta.dtype))
         either = fixed[..., :, None] | fixed[..., None, :]
@@ -255,7 +263,7 @@ def aggregation(name: str) -> Aggregation:
     return AGGREGATIONS[name]
 
 
-def _fixed(state: State, evidence: Tensor | None) -> State:
+def _fix(state: State, evidence: Tensor | None) -> State:
     if evidence is None:
         return state
     fixed = ~evidence.isnan()
@@ -290,12 +298,11 @@ class MatrixPrecision(nn.Module):
 class FramedPrecision(nn.Module):
     r"""A learned Λ per edge in the frame of its flow, $H\,\mathrm{diag}(C C^\top, d) H^\top$.
 
-    The block of the data's own coordinates is positive as a square. The others, about which a
-    column says nothing at a linear start, begin at exactly 0: they are kept at or above it by
-    `project`, because a square would have no slope there.
+    The block of the data's own coordinates is positive as a square. The others have precision 0 at
+    a linear start. `project` keeps them at or above 0; a square would have no slope there.
 
     Args:
-        flow: whose frame it is.
+        flow: the flow with the frame.
     """
 
     def __init__(self, flow: LinearStartFlow) -> None:

@@ -1,4 +1,4 @@
-"""How edges meet nodes: spreading states, collecting messages, and the rows that matter."""
+"""Edges and nodes: spreading states, collecting messages, and choosing rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from vfg.flows import times
 
 STEP = 8
-"""The number of rows that are computed is a multiple of this, as far as the batch has so many."""
+"""The number of chosen rows is a multiple of this, if the batch is large enough."""
 WORTH = 0.8
-"""The share of a batch beyond which choosing rows costs more than it spares."""
+"""Above this share of a batch, choosing rows costs more than it saves."""
 
 
 class Rows(NamedTuple):
@@ -22,7 +22,7 @@ class Rows(NamedTuple):
     Example:
         >>> wanted = torch.zeros(2, 32, dtype=torch.bool)
         >>> wanted[0, 3] = wanted[1, 30] = True
-        >>> rows = chosen_rows(wanted)
+        >>> rows = choose_rows(wanted)
         >>> rows.select(torch.arange(64.0).view(2, 32, 1))[:, 0, 0]
         tensor([ 3., 62.])
     """
@@ -43,11 +43,11 @@ class Rows(NamedTuple):
         return placed
 
 
-def chosen_rows(wanted: Tensor) -> Rows | None:
-    """Rows that hold all that is wanted of every edge, and a few more; None if all are as good.
+def choose_rows(wanted: Tensor) -> Rows | None:
+    """Choose rows that contain all wanted ones of every edge; None if all rows are as good.
 
-    How many they are depends on the data, so a GPU would have to be waited for: there, as in
-    compiled programs, the answer is None.
+    Their number depends on the data, and reading it would wait for a GPU: there, and in compiled
+    programs, the result is None.
 
     Args:
         wanted: `(edges, batch)`, boolean.
@@ -70,7 +70,7 @@ class _Select(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, positions: Tensor) -> Tensor:
         ctx.positions, ctx.batch = positions, states.shape[1]
-        return _taken(states, positions)
+        return _take(states, positions)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -78,7 +78,7 @@ class _Select(torch.autograd.Function):
 
 
 class _Place(torch.autograd.Function):
-    """The other way round."""
+    """The inverse of `_Select`."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, positions: Tensor, batch: int) -> Tensor:
@@ -87,10 +87,10 @@ class _Place(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _taken(gradients[0], ctx.positions), None, None
+        return _take(gradients[0], ctx.positions), None, None
 
 
-def _taken(states: Tensor, positions: Tensor) -> Tensor:
+def _take(states: Tensor, positions: Tensor) -> Tensor:
     edges, _, width = states.shape
     return states.reshape(-1, width).index_select(0, positions).view(edges, -1, width)
 
@@ -131,12 +131,12 @@ class Incidence(nn.Module):
         members: list[list[int]] = [[] for _ in range(nodes)]
         for edge, row in enumerate(rows):
             members[row].append(edge)
-        self.fan = max(len(found) for found in members)
-        flat = [edge for found in members for edge in found]
+        self.fan = max(len(own) for own in members)
+        flat = [edge for own in members for edge in own]
         self.is_aligned = rows == tuple(range(nodes))
         self.is_regular = flat == list(range(nodes * self.fan))
-        padded = [found + [0] * (self.fan - len(found)) for found in members]
-        present = [[True] * len(found) + [False] * (self.fan - len(found)) for found in members]
+        padded = [own + [0] * (self.fan - len(own)) for own in members]
+        present = [[True] * len(own) + [False] * (self.fan - len(own)) for own in members]
         self.register_buffer("rows", torch.tensor(rows), persistent=False)
         self.register_buffer("padded", torch.tensor(padded).flatten(), persistent=False)
         self.register_buffer("present", torch.tensor(present).flatten(), persistent=False)
@@ -171,11 +171,11 @@ class Incidence(nn.Module):
         return chosen.view(self.nodes, self.fan, *messages.shape[1:])
 
 
-def added(parts: Sequence[Tensor]) -> Tensor:
+def add_all(parts: Sequence[Tensor]) -> Tensor:
     """The sum of tensors that broadcast; at least one.
 
     Example:
-        >>> added([torch.ones(2, 1), torch.ones(1, 2)]).sum().item()
+        >>> add_all([torch.ones(2, 1), torch.ones(1, 2)]).sum().item()
         8.0
     """
     total = parts[0]

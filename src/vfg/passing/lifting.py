@@ -11,7 +11,7 @@ class Lifting(nn.Module):
 
     $$\mathrm{lift}(x) = [x, c], \qquad \mathrm{drop}([x, c']) = x$$
 
-    A bijection of the plane cannot fold, so a section that keeps its own width can only be bent.
+    A bijection of the plane cannot fold, so a section that keeps its own width cannot be folded.
     In the wider space the flow can fold it, and the way back still returns the section: for
     every flow $f$, $\mathrm{drop}(f^{-1}(f(\mathrm{lift}(x)))) = x$.
 

@@ -1,8 +1,9 @@
-"""Forward and backward message passing: one batched call per group of equal-shaped edges."""
+"""Forward and backward message passing, one batched call per group of equal-shaped edges."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from vfg.flows import Flow
 from vfg.passing.aggregation import Message, State, aggregation, learned_precision
-from vfg.passing.incidence import Incidence, Rows, added, chosen_rows
+from vfg.passing.incidence import Incidence, Rows, add_all, choose_rows
 from vfg.passing.lifting import Coordinates, Lifting
 from vfg.passing.schedule import Group, Schedule
 
@@ -44,10 +45,10 @@ class EdgeGroup(nn.Module):
         self.coordinates = (
             Coordinates(group.coordinates, parent.width) if group.coordinates else None
         )
-        knows = "none" if child.is_leaf else aggregation(child.treatment).carries
-        wants = aggregation(parent.treatment).carries
+        carried = "none" if child.is_leaf else aggregation(child.treatment).carries
+        expected = aggregation(parent.treatment).carries
         self.precision = (
-            learned_precision(wants, edges, group.wide, self.flow) if knows == "none" else None
+            learned_precision(expected, edges, group.wide, self.flow) if carried == "none" else None
         )
         parents_of = Counter(edge.child for edge in graph.edges)
         children_of = Counter(edge.parent for edge in graph.edges)
@@ -64,13 +65,13 @@ class EdgeGroup(nn.Module):
         """1 / |pa(child)| of every edge, `(edges, 1, 1)`."""
         return 1.0 / self.parents_each
 
-    def send(self, states: Tensor, sent: Tensor, *, sparing: bool = False) -> Message:
-        """Children to parents: states `(children, batch, narrow)` without gaps, sent `(..., 1)`.
+    def send(self, states: Tensor, sent: Tensor, *, sparse: bool = False) -> Message:
+        """Children to parents: states `(children, batch, narrow)` without NaN, sent `(..., 1)`.
 
-        If `sparing`, rows in which a child sends nothing may be left at 0.
+        If `sparse`, rows in which a child sends nothing may be left at 0.
         """
         source, sent = self.below.spread(states), self.below.spread(sent)
-        rows = chosen_rows(sent[..., 0] > 0) if sparing and self.flow is not None else None
+        rows = choose_rows(sent[..., 0] > 0) if sparse and self.flow is not None else None
         if rows is not None:
             source = rows.select(source)
         if self.lifting is not None:
@@ -92,7 +93,7 @@ class EdgeGroup(nn.Module):
         """
         rows: Rows | None = None
         if wanted is not None and self.flow is not None:
-            rows = chosen_rows(self.below.spread(wanted))
+            rows = choose_rows(self.below.spread(wanted))
         if rows is not None:
             arrived = rows.select(arrived)
         value = arrived if self.flow is None else self.flow.inverse(arrived)[0]
@@ -134,7 +135,7 @@ class EdgeGroup(nn.Module):
     def carry(self, message: Message, child: State) -> tuple[Tensor, Tensor]:
         """Take the children's (η, Λ) through the flow; Λ comes back as a matrix."""
         if child.information is None or child.precision is None:
-            raise RuntimeError("these edges have children that know nothing of their precision")
+            raise RuntimeError("the children of these edges carry no precision")
         eta = self.below.spread(child.information)
         matrix = self.below.spread(child.precision)
         if child.precision.ndim == child.value.ndim:
@@ -192,12 +193,12 @@ class MessagePassing(nn.Module):
 
     def group(self, index: int) -> EdgeGroup:
         """The group at `index` of the schedule."""
-        found = self.groups[self.schedule.groups[index].name]
-        assert isinstance(found, EdgeGroup)
-        return found
+        group = self.groups[self.schedule.groups[index].name]
+        assert isinstance(group, EdgeGroup)
+        return group
 
     def default(self, block: int, roots: dict[int, Tensor]) -> Tensor:
-        """What fills the gaps of a block: `(nodes, 1 or batch, width)`."""
+        """Values for the missing coordinates of a block: `(nodes, 1 or batch, width)`."""
         return roots[block] if block in roots else self.defaults[self.schedule.blocks[block].name]
 
     def run(
@@ -214,15 +215,18 @@ class MessagePassing(nn.Module):
             leaves: states of the leaf blocks.
             roots: the prior's mean for every root block, `(nodes, 1 or batch, width)`.
             evidence: for some latent blocks values that fix nodes, NaN where a coordinate is free.
-            fills: for some blocks that are no roots what fills the gaps of partly observed states,
-                `(nodes, batch, width)`, in place of their learned default.
-            wanted: by leaf block, whose data matter in which rows, `(nodes, batch)`. Then neither
-                other data nor messages of leaves that send nothing have to be computed: they may
-                be 0. None computes everything.
+            fills: for some blocks other than roots, values for the missing coordinates of partly
+                observed states, `(nodes, batch, width)`, in place of their learned default.
+            wanted: by leaf block, whose data are needed in which rows, `(nodes, batch)`. Other
+                data, and messages of leaves that send nothing, may then be 0. None computes
+                everything.
         """
-        sparing = wanted is not None
-        states, messages = self.forward_pass(leaves, roots, evidence, fills, sparing=sparing)
-        tops = {block: self._root_state(states[block], roots[block]) for block in roots}
+        sparse = wanted is not None
+        states, messages = self.forward_pass(leaves, roots, evidence, fills, sparse=sparse)
+        tops = {
+            block: torch.where(states[block].observed, states[block].value, roots[block])
+            for block in roots
+        }
         known = {block: states[block].observed.any(-1, keepdim=True) for block in roots}
         backward, arrived, downward = self.backward_pass(tops, known, evidence, wanted)
         return Passes(
@@ -241,7 +245,7 @@ class MessagePassing(nn.Module):
         evidence: dict[int, Tensor],
         fills: dict[int, Tensor] | None = None,
         *,
-        sparing: bool = False,
+        sparse: bool = False,
     ) -> tuple[list[State], list[Message]]:
         """From the leaves to the roots: the states of every block, the messages of every group."""
         states: list[State] = []
@@ -256,21 +260,21 @@ class MessagePassing(nn.Module):
                 into = self.schedule.into(index)
                 for g in into:
                     child = self.schedule.groups[g].child
-                    spare = sparing and self.schedule.blocks[child].is_leaf
-                    messages.append(self.group(g).send(*outgoing[child], sparing=spare))
+                    spare = sparse and self.schedule.blocks[child].is_leaf
+                    messages.append(self.group(g).send(*outgoing[child], sparse=spare))
                 parts = [
                     rule.contribute(
                         self.group(g), messages[g], states[self.schedule.groups[g].child]
                     )
                     for g in into
                 ]
-                total = tuple(added(tensors) for tensors in zip(*parts, strict=True))
+                total = tuple(add_all(tensors) for tensors in zip(*parts, strict=True))
                 state = rule.resolve(total, default, roots.get(index), evidence.get(index))
             states.append(state)
             fill = default if fills is None else fills.get(index, default)
             filled = torch.where(state.observed, state.value, fill)
             sent = state.observed.any(-1, keepdim=True).to(filled.dtype)
-            # A node that carries its precision has leaned on its default already.
+            # The state of a node with a precision includes its default already.
             outgoing.append((filled if state.precision is None else state.value, sent))
         return states, messages
 
@@ -328,13 +332,67 @@ class MessagePassing(nn.Module):
             self.group(g).above.spread(known[groups[g].parent]).to(downward[g].dtype) for g in out
         ]
         pairs = list(zip(ends, out, weights, strict=True))
-        informed = added([end.collect(weight * downward[g]) for end, g, weight in pairs])
-        count = added([end.collect(weight) for end, _, weight in pairs])
-        plain = added([end.collect(downward[g]) for end, g, _ in pairs])
-        number = added([end.collect(torch.ones_like(weight)) for end, _, weight in pairs])
+        informed = add_all([end.collect(weight * downward[g]) for end, g, weight in pairs])
+        count = add_all([end.collect(weight) for end, _, weight in pairs])
+        plain = add_all([end.collect(downward[g]) for end, g, _ in pairs])
+        number = add_all([end.collect(torch.ones_like(weight)) for end, _, weight in pairs])
         mean = torch.where(count > 0, informed / count.clamp(min=1), plain / number)
         return mean, count > 0
 
-    @staticmethod
-    def _root_state(state: State, prior: Tensor) -> Tensor:
-        return torch.where(state.observed, state.value, prior)
+
+class States(Mapping[str, Tensor]):
+    """Forward states by node, each `(rows, width)`.
+
+    Coordinates without evidence are 0 and marked in `observed`.
+
+    Args:
+        values: states by node.
+        observed: which coordinates have evidence, by node.
+        precision: Λ of nodes that aggregate by `precision`, `(rows, width)`, or by `gaussian`,
+            `(rows, width, width)`; at roots it includes the prior.
+        top: the names of the roots.
+    """
+
+    def __init__(
+        self,
+        values: dict[str, Tensor],
+        observed: dict[str, Tensor],
+        precision: dict[str, Tensor],
+        top: tuple[str, ...],
+    ) -> None:
+        self.values_by_node = values
+        self.observed = observed
+        self.precision = precision
+        self.top = top
+
+    @classmethod
+    def of(cls, schedule: Schedule, states: list[State], like: Tensor) -> States:
+        """The states of a pass, in the dtype and on the device of `like`."""
+        values, observed, precision = {}, {}, {}
+        for node in schedule.graph.nodes:
+            block, row = schedule.place[node.name]
+            state = states[block]
+            values[node.name] = state.value[row].to(like)
+            observed[node.name] = state.observed[row].to(like.device)
+            if state.precision is not None:
+                precision[node.name] = state.precision[row].to(like)
+        return cls(values, observed, precision, schedule.graph.roots)
+
+    def roots(self) -> dict[str, Tensor]:
+        """The roots' states, NaN where there is no evidence."""
+        return {root: torch.where(self.observed[root], self[root], torch.nan) for root in self.top}
+
+    def __getitem__(self, node: str) -> Tensor:
+        if node not in self.values_by_node:
+            raise KeyError(f"there is no node {node!r}; there are {', '.join(self)}")
+        return self.values_by_node[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_node)
+
+    def __len__(self) -> int:
+        return len(self.values_by_node)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{node}: {tuple(value.shape)}" for node, value in self.items())
+        return f"States({inside})"

@@ -45,7 +45,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Everything the passes need to know about a graph, in the order in which they need it.
+    """A graph as blocks and groups, in the order of the passes.
 
     Blocks are ordered by layer, so that each comes after all its children; groups are ordered by
     the block of their parents. Inside a group edges are sorted by parent, so that siblings are
@@ -103,13 +103,13 @@ def _blocks(graph: Graph, treatments: Mapping[str, str]) -> tuple[Block, ...]:
     return tuple(
         Block(
             _unique(f"layer{layer}_width{width}_{treatment.split('(')[0].lower()}", used),
-            tuple(found),
+            tuple(nodes),
             width,
             layer,
             treatment,
             is_root,
         )
-        for (layer, width, treatment, is_root), found in members.items()
+        for (layer, width, treatment, is_root), nodes in members.items()
     )
 
 
@@ -129,14 +129,14 @@ def _groups(
     members: dict[Key, list[tuple[Edge, tuple[int, ...] | None]]] = {}
     for parent_block in range(len(blocks)):
         for parent in blocks[parent_block].nodes:
-            for edge, coordinates in _covered(graph, parent, treatments[parent]):
+            for edge, coordinates in _covered_coordinates(graph, parent, treatments[parent]):
                 wide = graph.node(parent).width if coordinates is None else len(coordinates)
                 _check_widths(graph, edge, wide)
                 spec = flows[edge.name] if edge.kind == "flow" else None
                 key = (place[edge.child][0], parent_block, spec, wide, coordinates is None)
                 members.setdefault(key, []).append((edge, coordinates))
     names: dict[str, int] = {}
-    return tuple(_group(key, found, blocks, place, names) for key, found in members.items())
+    return tuple(_group(key, own, blocks, place, names) for key, own in members.items())
 
 
 def _group(
@@ -162,17 +162,17 @@ def _group(
     )
 
 
-def _covered(
+def _covered_coordinates(
     graph: Graph, parent: str, aggregation: str
 ) -> list[tuple[Edge, tuple[int, ...] | None]]:
     """The edges into a node with the coordinates that each covers; None means all of them."""
     edges = graph.edges_into(parent)
     if aggregation != "concatenation":
         return [(edge, edge.coordinates) for edge in edges]
-    return _side_by_side(graph, parent, edges)
+    return _place_side_by_side(graph, parent, edges)
 
 
-def _side_by_side(
+def _place_side_by_side(
     graph: Graph, parent: str, edges: tuple[Edge, ...]
 ) -> list[tuple[Edge, tuple[int, ...] | None]]:
     widths = [graph.node(edge.child).width for edge in edges]

@@ -20,7 +20,7 @@ class Sections(nn.Module):
 
     Args:
         schedule: where each leaf is computed.
-        likelihoods: the likelihood of every leaf, which says how many columns it has.
+        likelihoods: the likelihood of every leaf, which determines its number of columns.
     """
 
     leaf_of_column: Tensor
@@ -29,30 +29,30 @@ class Sections(nn.Module):
         super().__init__()
         positions = column_positions(schedule.graph, likelihoods)
         self.positions = positions
-        self.columns = sum(len(found) for found in positions.values())
+        self.columns = sum(map(len, positions.values()))
         self.blocks: list[int] = []
         flat: list[int] = []
         for index, block in enumerate(schedule.blocks):
             if block.is_leaf:
                 chosen = [positions[leaf] for leaf in block.nodes]
                 self.blocks.append(index)
-                flat += [column for found in chosen for column in found]
+                flat += [column for columns in chosen for column in columns]
                 self.register_buffer(f"chosen{index}", torch.tensor(chosen), persistent=False)
         back = torch.tensor(flat).argsort()
         self.register_buffer("back", back, persistent=False)
         owner = torch.empty(self.columns, dtype=torch.long)
-        for number, found in enumerate(positions.values()):
-            owner[list(found)] = number
+        for number, columns in enumerate(positions.values()):
+            owner[list(columns)] = number
         self.register_buffer("leaf_of_column", owner, persistent=False)
 
     def split(self, table: Tensor) -> dict[int, Tensor]:
         """`(rows, columns)` to one `(leaves, rows, columns)` per leaf block."""
-        found = {}
+        parts = {}
         for index in self.blocks:
             chosen = self.get_buffer(f"chosen{index}")
             part = table.index_select(1, chosen.flatten())
-            found[index] = part.unflatten(1, chosen.shape).movedim(1, 0)
-        return found
+            parts[index] = part.unflatten(1, chosen.shape).movedim(1, 0)
+        return parts
 
     def join(self, blocks: Mapping[int, Tensor]) -> Tensor:
         """The inverse of `split`."""
@@ -91,7 +91,7 @@ class Scaling(nn.Module):
         self.register_buffer("is_fitted", torch.tensor(False))
 
     def set(self, location: Tensor, scale: Tensor) -> None:
-        """Learn both, `(columns,)` each."""
+        """Set both, `(columns,)` each."""
         self.location.copy_(location)
         self.scale.copy_(scale)
         self.is_fitted.fill_(True)

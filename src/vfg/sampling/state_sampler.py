@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vfg.distributions.priors import LATENTS, Prior
 from vfg.passing.aggregation import State, aggregation
-from vfg.passing.incidence import added
+from vfg.passing.incidence import add_all
 from vfg.passing.messages import EdgeGroup, MessagePassing
 from vfg.passing.schedule import Schedule
 from vfg.sampling.noise import Noise, through_noise
@@ -158,7 +158,7 @@ class _Walk:
             children.append((group, *outgoing[child]))
         batch = max(part[-1].shape[1] for part in parts)
         total = tuple(
-            added([self._widened(part, batch) for part in same])
+            add_all([self._widened(part, batch) for part in same])
             for same in zip(*parts, strict=True)
         )
         given = self.evidence.get(index)
@@ -240,7 +240,7 @@ class _Walk:
             back = group.return_(group.arrive(above))
             single = len(self.schedule.out_of(index)) == 1 and group.below.is_aligned
             parts.append(back if single else group.below.collect(group.share * back))
-        return self._unfolded(added(parts))
+        return self._unfolded(add_all(parts))
 
     def _untold(self, index: int, expected: Tensor | None) -> Tensor:
         """Draws from p, for nodes about which nothing is known from below."""

@@ -1,1 +1,1 @@
-"""What all rooms use: specs as JSON, files, extras, small linear algebra, cached modules."""
+"""Shared by all rooms: specs as JSON, files, extras, small linear algebra, cached modules."""

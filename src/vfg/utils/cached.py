@@ -1,4 +1,4 @@
-"""Modules that keep what follows from their state, and forget it when the state changes."""
+"""Modules with cached properties that are dropped when the state changes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class CachedModule(nn.Module):
     """
 
     cached: ClassVar[tuple[str, ...]] = ()
-    """Names of the properties."""
+    """Names of the cached properties."""
 
     def forget(self) -> None:
-        """Forget whatever follows from the state."""
+        """Drop the cached properties."""
         for name in self.cached:
             self.__dict__.pop(name, None)
 

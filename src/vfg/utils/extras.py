@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Around an optional import: say which extra brings what is missing.
+    """Context of an optional import; its error names the extra to install.
 
     Example:
         >>> with needs("plot"):

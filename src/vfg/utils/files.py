@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old one or the new one, and nothing in between."""
+"""Atomic writing of files: a reader sees the old content or the new one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_atomically(path: str | Path, data: bytes) -> None:
         raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
     handle, temporary = tempfile.mkstemp(prefix=".vfg-", dir=target.parent)
     try:
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's own mode would lock others out
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's mode would exclude other users
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
@@ -42,7 +42,7 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
 
 def _umask() -> int:
-    """The mode bits that new files should not have; the system tells only while changing them."""
+    """The mode bits that new files must not have; the system returns them only when set."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -12,8 +12,8 @@ def positive_solve(matrix: Tensor, right: Tensor) -> Tensor:
     r"""$A^{-1} b$ for symmetric positive matrices, by one Cholesky factor each.
 
     The derivative $\bar b = A^{-1} \bar x$, $\bar A = -\bar b x^\top$ uses the same factor again;
-    deriving the factorisation itself would take several times as long. Nothing waits for a device
-    to see whether a matrix is positive: if it is not, the solution means nothing.
+    deriving the factorisation itself would take several times as long. Positivity is not
+    checked, which would wait for the device: without it the solution is meaningless.
 
     Args:
         matrix: A, `(..., width, width)`.
@@ -33,7 +33,7 @@ def positive_solve(matrix: Tensor, right: Tensor) -> Tensor:
 class _PositiveSolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, right: Tensor) -> Tensor:
-        factor = _factor(matrix)
+        factor: Tensor = torch.linalg.cholesky_ex(matrix).L
         solution = _substitute(factor, right)
         ctx.save_for_backward(matrix, factor, solution)
         return solution
@@ -41,22 +41,17 @@ class _PositiveSolve(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         matrix, factor, solution = ctx.saved_tensors
-        # Compilers look for no derivative of the derivative.
+        # Compiled programs need no second derivative.
         again = torch.is_grad_enabled() and not torch.compiler.is_compiling()
         right = positive_solve(matrix, *gradients) if again else _substitute(factor, *gradients)
         return -right[..., :, None] * solution[..., None, :], right
-
-
-def _factor(matrix: Tensor) -> Tensor:
-    factor: Tensor = torch.linalg.cholesky_ex(matrix).L
-    return factor
 
 
 def _substitute(factor: Tensor, right: Tensor) -> Tensor:
     """The solutions from the factors."""
     if factor.device.type != "cuda":
         return torch.cholesky_solve(right[..., None], factor)[..., 0]
-    # There cholesky_solve allocates in a way that CUDA graphs do not allow.
+    # On GPUs cholesky_solve allocates in a way that CUDA graphs do not allow.
     x = torch.linalg.solve_triangular(factor, right[..., None], upper=False)
     x = torch.linalg.solve_triangular(factor.mT, x, upper=True)
     solved: Tensor = x[..., 0]

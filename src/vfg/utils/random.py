@@ -1,4 +1,4 @@
-"""Random numbers that depend on where they are used and on nothing else."""
+"""Counter-based random numbers: each is a function of seed, row, draw, node and coordinate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def uniform(
     $$u = (\lfloor \mathrm{hash}(\text{seed}, \text{row}, \text{draw}, \text{node},
       \text{coordinate}) / 2^{12} \rfloor + \tfrac12) / 2^{52}$$
 
-    A number is the same whatever else is asked for with it, in which order, and on which device.
+    A number does not depend on which others are drawn with it, nor on the device.
 
     Args:
         seed: any integer; those that differ by a multiple of 2⁶⁴ are the same seed.
@@ -37,12 +37,13 @@ def uniform(
         >>> two.shape, bool(two[1, 2, 3] == one[0, 0, 0])
         (torch.Size([2, 3, 4]), True)
     """
-    state = _absorb(_mixed(torch.tensor(_signed(seed), device=row_ids.device) + _GOLDEN), row_ids)
+    signed = (seed + 2**63) % 2**64 - 2**63
+    state = _absorb(_mix(torch.tensor(signed, device=row_ids.device) + _GOLDEN), row_ids)
     state = _absorb(state, draws.to(row_ids)[:, None])[..., None]
     state = _absorb(state, torch.as_tensor(nodes).to(row_ids))
     state = _absorb(state, coordinates.to(row_ids))
     # 52 bits and a half are exact in float64, and neither 0 nor 1.
-    return (_shifted(state, 12).double() + 0.5) * 2.0**-52
+    return (_shift_right(state, 12).double() + 0.5) * 2.0**-52
 
 
 def normal(
@@ -65,26 +66,22 @@ def normal(
         >>> round(many.mean().item(), 1), round(many.std().item(), 1)
         (0.0, 1.0)
     """
-    found: Tensor = torch.special.ndtri(uniform(seed, row_ids, draws, nodes, coordinates))
-    return found
+    quantiles: Tensor = torch.special.ndtri(uniform(seed, row_ids, draws, nodes, coordinates))
+    return quantiles
 
 
 def _absorb(state: Tensor, value: Tensor) -> Tensor:
-    """The hash so far and one integer more; order matters, and every pair ends elsewhere."""
-    return _mixed((state ^ _mixed(value + _GOLDEN)) + _GOLDEN)
+    """Add one integer to the hash; the order of integers matters."""
+    return _mix((state ^ _mix(value + _GOLDEN)) + _GOLDEN)
 
 
-def _mixed(value: Tensor) -> Tensor:
+def _mix(value: Tensor) -> Tensor:
     """A bijection of 64-bit integers in which every bit depends on every bit."""
-    value = (value ^ _shifted(value, 30)) * _FIRST
-    value = (value ^ _shifted(value, 27)) * _SECOND
-    return value ^ _shifted(value, 31)
+    value = (value ^ _shift_right(value, 30)) * _FIRST
+    value = (value ^ _shift_right(value, 27)) * _SECOND
+    return value ^ _shift_right(value, 31)
 
 
-def _shifted(value: Tensor, bits: int) -> Tensor:
-    """Shift right and fill with zeros, which signed integers do not do by themselves."""
+def _shift_right(value: Tensor, bits: int) -> Tensor:
+    """Shift right and fill with zeros; `>>` of signed integers would copy the sign."""
     return (value >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(number: int) -> int:
-    return (number + 2**63) % 2**64 - 2**63

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 
 class Spec:
-    """Base of frozen dataclasses that say how to build a part of a model.
+    """Base of frozen dataclasses that describe a part of a model.
 
     A subclass sets `name`, which together with its fields describes it in a model file. A spec
     defined outside the library is found by `spec_from_dict` as soon as its module is imported.
@@ -41,7 +41,7 @@ def spec_from_dict(base: type[SomeSpec], description: Mapping[str, Any]) -> Some
         >>> spec_from_dict(FlowSpec, Coupling(blocks=2).to_dict()) == Coupling(blocks=2)
         True
     """
-    known = {kind.name: kind for kind in _named(base)}
+    known = {kind.name: kind for kind in _named_subclasses(base)}
     name = description.get("name")
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"there is no {base.__name__} called {name!r}; known: {', '.join(known)}")
@@ -54,20 +54,20 @@ def spec_from_dict(base: type[SomeSpec], description: Mapping[str, Any]) -> Some
     return kind(**arguments)
 
 
-def _named(base: type[SomeSpec]) -> Iterator[type[SomeSpec]]:
+def _named_subclasses(base: type[SomeSpec]) -> Iterator[type[SomeSpec]]:
     for kind in base.__subclasses__():
         if "name" in vars(kind):
             yield kind
-        yield from _named(kind)
+        yield from _named_subclasses(kind)
 
 
 def for_each(names: list[str], given: dict[str, Choice], what: str) -> dict[str, Choice]:
-    """What was chosen for every name, where `"*"` stands for all that are not named.
+    """The choice for every name; `"*"` stands for all that are not given.
 
     Args:
         names: everything that needs a choice.
         given: choices by name.
-        what: how to speak of a name in an error.
+        what: noun for a name, for errors.
 
     Raises:
         ValueError: for a name that does not exist, or one without a choice.
@@ -87,7 +87,7 @@ def for_each(names: list[str], given: dict[str, Choice], what: str) -> dict[str,
 
 
 def check_choice(argument: str, given: str, known: tuple[str, ...]) -> None:
-    """Refuse a word that is not among those known.
+    """Refuse a value that is not among the choices.
 
     Example:
         >>> check_choice("latent", "cauchy", ("laplace", "normal"))
@@ -110,7 +110,7 @@ def with_options(
         settings: a frozen dataclass; None for the defaults of its kind.
         options: other values of some fields, by name.
         kind: the class of the settings.
-        whose: what they are settings of, for errors.
+        whose: owner of the settings, for errors.
 
     Raises:
         TypeError: for settings of another kind, or an option that is no field.

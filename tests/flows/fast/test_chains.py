@@ -7,7 +7,7 @@ import torch
 
 from vfg.flows import Coupling, LULinear
 from vfg.flows.fast.chains import apply_flows
-from vfg.flows.fast.dropout import drop, dropout_factor, random_bytes
+from vfg.flows.fast.primitives import drop, dropout_factor, random_bytes
 from vfg.flows.fast.tiles import TILE, tiles
 
 
@@ -34,7 +34,7 @@ def data(edges=3, rows=7, width=5, seed=1):
     return torch.randn(edges, rows, width, generator=generator, dtype=torch.float64)
 
 
-def one_by_one(flows, x, inverse):
+def apply_in_order(flows, x, inverse):
     total = x.new_zeros(x.shape[:2])
     for flow in reversed(flows) if inverse else flows:
         x, term = flow.inverse(x) if inverse else flow.forward(x)
@@ -54,7 +54,7 @@ def test_results_and_derivatives_are_those_of_the_couplings_one_by_one(
     weight = data(width=width, seed=2), data(width=1, seed=3)[..., 0]
     parameters = [p for flow in flows for p in flow.parameters()]
     found = []
-    for function in (one_by_one, apply_flows):
+    for function in (apply_in_order, apply_flows):
         y, log_det = function(flows, x, inverse=inverse)
         loss = (y * weight[0]).sum() + (log_det * weight[1]).sum()
         found.append((y, log_det, *torch.autograd.grad(loss, [x, *parameters])))
@@ -158,7 +158,7 @@ def test_frozen_parameters_and_unused_outputs_are_fine():
     log_det.sum().backward()
     assert x.grad is not None
     assert all(p.grad is None for flow in flows[:2] for p in flow.parameters())
-    expected = torch.autograd.grad(one_by_one(flows, x, inverse=False)[1].sum(), x)[0]
+    expected = torch.autograd.grad(apply_in_order(flows, x, inverse=False)[1].sum(), x)[0]
     torch.testing.assert_close(x.grad, expected)
 
 
@@ -176,7 +176,7 @@ def test_other_flows_in_between_are_passed_one_by_one():
     mixed = [*flows[:2], LULinear(3, 5).double(), *flows[2:]]
     for inverse in (False, True):
         for expected, got in zip(
-            one_by_one(mixed, x, inverse), apply_flows(mixed, x, inverse=inverse), strict=True
+            apply_in_order(mixed, x, inverse), apply_flows(mixed, x, inverse=inverse), strict=True
         ):
             torch.testing.assert_close(got, expected)
 

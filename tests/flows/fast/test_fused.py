@@ -7,8 +7,7 @@ import torch
 
 from vfg.flows import Coupling
 from vfg.flows.fast import fused
-from vfg.flows.fast.dropout import dropped_levels, random_bytes
-from vfg.flows.fast.precision import conditioners_in
+from vfg.flows.fast.primitives import conditioners_in, dropped_levels, random_bytes
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 needs_kernels = pytest.mark.skipif(
@@ -44,13 +43,13 @@ def made(edges, inputs, hidden, outputs, rows, has_inner, rate):
 
 
 def one_by_one(x, layers):
-    def bent(z, number):
+    def activated(z, number):
         z = z.relu()
         return z * (layers.noise[number] >= dropped_levels(layers.rate)) if layers.noise else z
 
-    z = bent(x.mT @ layers.first, 0)
+    z = activated(x.mT @ layers.first, 0)
     if layers.inner is not None:
-        z = bent(z @ layers.inner + layers.shift, 1)
+        z = activated(z @ layers.inner + layers.shift, 1)
     return layers.last @ z.mT + layers.bias
 
 

@@ -5,20 +5,19 @@ import torch
 
 from vfg.flows.conditioners import Conditioner, Network
 from vfg.flows.fast import fused, operators
-from vfg.flows.fast.dropout import dropped_levels
-from vfg.flows.fast.precision import conditioners_in
+from vfg.flows.fast.primitives import conditioners_in, dropped_levels
 
 
 def hidden(inputs, layers):
     """The hidden layers, by torch."""
 
-    def bent(z, number):
+    def activated(z, number):
         z = z.relu()
         return z * (layers.noise[number] >= dropped_levels(layers.rate)) if layers.noise else z
 
-    found = [bent(inputs.mT.to(layers.first.dtype) @ layers.first, 0)]
+    found = [activated(inputs.mT.to(layers.first.dtype) @ layers.first, 0)]
     if layers.inner is not None:
-        found.append(bent(found[0] @ layers.inner + layers.shift, 1))
+        found.append(activated(found[0] @ layers.inner + layers.shift, 1))
     return found
 
 

@@ -33,7 +33,7 @@ def show(
 ) -> None:
     """Show what a model knows: kind, columns, sizes and graph, and how its training went."""
     import vfg
-    from vfg.graph.graphfiles import READERS, read_graph, write_graph
+    from vfg.graph.files import READERS, read_graph, write_graph
 
     if file.suffix.lower() in READERS:
         graph = read_graph(file)

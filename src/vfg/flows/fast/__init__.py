@@ -1,1 +1,1 @@
-"""Speed work behind the flows: chains, tiles, memory, kernels; only `vfg.flows` imports it."""
+"""Speed work of flows: primitives, chains, tiles, memory, kernels; only `vfg.flows` imports it."""

@@ -1,6 +1,6 @@
-"""Affine couplings in a row as one function with a derivative of its own.
+"""Consecutive affine couplings as one function with a derivative of its own.
 
-Most of the time of training goes through here. Layer by layer, autograd would write every hidden
+Most of the time of training is spent here. Layer by layer, autograd would write every hidden
 layer to memory and read it back several times; tile by tile (see `tiles`) they never leave the
 cache, and nothing but states as narrow as the flow is stored.
 """
@@ -19,35 +19,40 @@ from torch import Tensor
 from vfg.flows.base import Flow
 from vfg.flows.conditioners import StackedLinear
 from vfg.flows.couplings import AffineCoupling, coupling_split
-from vfg.flows.fast.dropout import dropout_factor, random_bytes
-from vfg.flows.fast.memory import checkpointed, differentiable, is_ordinary
-from vfg.flows.fast.precision import rounded, tensor_cores
+from vfg.flows.fast.memory import checkpointed, differentiate
+from vfg.flows.fast.primitives import (
+    dropout_factor,
+    is_ordinary,
+    random_bytes,
+    round_to,
+    tensor_cores,
+)
 from vfg.flows.fast.tiles import (
     Block,
     Moves,
     Noise,
     Workspace,
+    append_one,
     has_room,
     move,
     move_back,
     tiles,
-    with_one,
 )
 
 LEAST = 1 << 15
-"""Smaller hidden layers stay in a CPU's cache by themselves, and tiles would only take time."""
+"""Fewest entries of a hidden layer for tiles: smaller ones stay in a CPU's cache anyway."""
 
 
 def apply_flows(
     flows: Sequence[Flow], x: Tensor, *, inverse: bool, memory: str = "store"
 ) -> tuple[Tensor, Tensor]:
-    """One flow after the other, affine couplings in a row as one function.
+    """Apply one flow after the other, consecutive affine couplings as one function.
 
     Args:
         flows: in the order in which data pass them forwards.
         x: `(edges, batch, width)`.
         inverse: whether to go backwards.
-        memory: what to keep for the derivative; see `keeping`.
+        memory: what to store for the derivative; see `keeping`.
 
     Returns:
         The result and the logarithm of the determinant of the direction computed.
@@ -57,17 +62,17 @@ def apply_flows(
     for is_chain, members in groupby(ordered, key=lambda flow: _fits(flow, x, memory)):
         if is_chain:
             couplings = [flow for flow in members if isinstance(flow, AffineCoupling)]
-            x, term = _chained(couplings, x, inverse, memory)
+            x, term = _apply_chain(couplings, x, inverse, memory)
         else:
             x, term = checkpointed(list(members), x, memory, inverse=inverse)
         log_det = term if log_det is None else log_det + term
     if log_det is None:
-        raise ValueError("there is no flow to go through")
+        raise ValueError("there is no flow to apply")
     return x, log_det
 
 
 def _fits(flow: Flow, x: Tensor, memory: str) -> bool:
-    """Whether a flow is a coupling whose derivative is known here."""
+    """Whether a flow is a coupling whose derivative is implemented here."""
     return (
         type(flow) is AffineCoupling
         and flow.local is None
@@ -87,7 +92,7 @@ def _layers(flow: AffineCoupling) -> list[StackedLinear]:
 
 @dataclass(frozen=True)
 class _Call:
-    """The couplings in the order in which they are applied, and what was drawn for this time."""
+    """The couplings in the order in which they are applied, and the random bytes of this call."""
 
     flows: list[AffineCoupling]
     inverse: bool
@@ -95,9 +100,9 @@ class _Call:
     keeps: bool
     """Whether hidden layers are kept for the derivative."""
     inverts: bool
-    """Whether the derivative goes back from the result rather than along states that were kept."""
+    """Whether the derivative inverts the result rather than reading stored states."""
     noise: list[Noise]
-    """What decides about the dropout of every coupling, for all edges and rows."""
+    """Dropout of every coupling, for all edges and rows."""
     precision: str
 
     def noise_at(self, number: int, edges: slice, rows: slice) -> Noise:
@@ -105,7 +110,7 @@ class _Call:
         return Noise(rate, [layer[edges, rows] for layer in layers])
 
 
-def _chained(
+def _apply_chain(
     flows: list[AffineCoupling], x: Tensor, inverse: bool, memory: str
 ) -> tuple[Tensor, Tensor]:
     noise = [_noise(flow, x) for flow in flows]
@@ -145,12 +150,14 @@ class _Chain(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: _Call, x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
-        blocks = [_arranged(flow) for flow in call.flows]
+        blocks = [_arrange(flow) for flow in call.flows]
         y, log_det = x.new_empty(x.shape), x.new_empty(x.shape[:2])
         moves, room = [], Workspace(reused=not call.keeps)
         with tensor_cores(call.precision, x.device):
             for edges, rows in _tiles(call.flows[0], x):
-                part, logarithm, steps = _forwards(call, blocks, x[edges, rows], edges, rows, room)
+                part, logarithm, steps = _run_forward(
+                    call, blocks, x[edges, rows], edges, rows, room
+                )
                 y[edges, rows], log_det[edges, rows] = part, logarithm
                 if call.learns:
                     moves.append(steps)
@@ -164,36 +171,42 @@ class _Chain(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         x, y, *parameters = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return None, *_derived_again(ctx.call, x, parameters, gradients)
+            return None, *_differentiate_again(ctx.call, x, parameters, gradients)
         gradient = torch.zeros_like(x) if gradients[0] is None else gradients[0]
-        found = [block.zeros() for block in ctx.blocks]
+        derivatives = [block.zeros() for block in ctx.blocks]
         back, room = x.new_empty(x.shape), Workspace(reused=True)
         with tensor_cores(ctx.call.precision, x.device):
             for (edges, rows), steps in zip(_tiles(ctx.call.flows[0], x), ctx.moves, strict=True):
                 logarithm = None if gradients[1] is None else gradients[1][edges, rows]
                 part = gradient[edges, rows], logarithm
-                blocks, own = ([b.of(edges) for b in each] for each in (ctx.blocks, found))
+                blocks, own = ([b.of(edges) for b in each] for each in (ctx.blocks, derivatives))
                 if ctx.call.inverts:
-                    undoing = _undoing(ctx.call, blocks, y[edges, rows], edges, rows, room)
+                    moves_back = _recompute_moves(
+                        ctx.call, blocks, y[edges, rows], edges, rows, room
+                    )
                 else:
-                    undoing = reversed(steps)
-                back[edges, rows] = _backwards(ctx.call, blocks, own, undoing, room, *part)
+                    moves_back = reversed(steps)
+                back[edges, rows] = _run_backward(ctx.call, blocks, own, moves_back, room, *part)
         return (
             None,
             back,
-            *(g for pair in zip(ctx.call.flows, found, strict=True) for g in _given(*pair)),
+            *(
+                g
+                for pair in zip(ctx.call.flows, derivatives, strict=True)
+                for g in _parameter_gradients(*pair)
+            ),
         )
 
 
-def _forwards(
+def _run_forward(
     call: _Call, blocks: list[Block], x: Tensor, edges: slice, rows: slice, room: Workspace
 ) -> tuple[Tensor, Tensor, list[Moves]]:
     """The result of a tile, its log-determinant, and what the derivative needs."""
     steps: list[Moves] = []
-    kept = moved = with_one(x)
+    kept = moved = append_one(x)
     logarithm = x.new_zeros(x.shape[:2])
     for number, flow in enumerate(call.flows):
-        kept, moved = _split(call.flows, number, kept, moved)
+        kept, moved = _next_halves(call.flows, number, kept, moved)
         noise = call.noise_at(number, edges, rows)
         block = blocks[number].of(edges)
         moved, step = move(
@@ -206,16 +219,16 @@ def _forwards(
     return state.index_select(1, call.flows[-1].places).mT, logarithm, steps
 
 
-def _backwards(
+def _run_backward(
     call: _Call,
     blocks: list[Block],
-    found: list[Block],
+    derivatives: list[Block],
     steps: Iterator[Moves],
     room: Workspace,
     gradient: Tensor,
     logarithm: Tensor | None,
 ) -> Tensor:
-    """The gradient of a tile's input; those of the couplings' tensors are added to `found`.
+    """The gradient of a tile's input; those of the couplings' tensors are added to `derivatives`.
 
     The steps come from the last to the first.
     """
@@ -224,20 +237,20 @@ def _backwards(
     kept, moved = (state.index_select(1, i) for i in (flows[-1].kept, flows[-1].moved))
     row = None if logarithm is None else logarithm[:, None]
     for number in reversed(range(len(flows))):
-        flow, one = flows[number], (blocks[number], found[number])
+        flow, one = flows[number], (blocks[number], derivatives[number])
         moved = move_back(
             kept, moved, row, next(steps), *one, flow.bound, room, inverse=call.inverse
         )
-        kept, moved = _unsplit(flows, number, kept, moved)
+        kept, moved = _previous_halves(flows, number, kept, moved, has_one=False)
     state = torch.cat([kept, moved], dim=1)
     return state.index_select(1, flows[0].places).mT
 
 
-def _undoing(
+def _recompute_moves(
     call: _Call, blocks: list[Block], y: Tensor, edges: slice, rows: slice, room: Workspace
 ) -> Iterator[Moves]:
-    """What the derivative of every coupling of a tile needs, found on the way back from `y`."""
-    flows, state = call.flows, with_one(y)
+    """What the derivative of every coupling of a tile needs, by inverting from `y`."""
+    flows, state = call.flows, append_one(y)
     kept, moved = (state.index_select(1, i) for i in (flows[-1].kept_one, flows[-1].moved_one))
     for number in reversed(range(len(flows))):
         noise, bound = call.noise_at(number, edges, rows), flows[number].bound
@@ -245,64 +258,56 @@ def _undoing(
             kept, moved, blocks[number], noise, bound, room, inverse=not call.inverse, keeps=True
         )
         yield step
-        kept, moved = _left(flows, number, kept, moved)
+        kept, moved = _previous_halves(flows, number, kept, moved, has_one=True)
 
 
-def _derived_again(
+def _differentiate_again(
     call: _Call, x: Tensor, parameters: list[Tensor], gradients: tuple[Tensor | None, ...]
 ) -> tuple[Tensor | None, ...]:
     if any(noise.rate for noise in call.noise):
         raise RuntimeError("flows with dropout in training mode can be differentiated only once")
-    return differentiable(call.flows, x, parameters, gradients, call.inverse)
+    return differentiate(call.flows, x, parameters, gradients, call.inverse)
 
 
 @cache
-def _turn(before: int, after: int, width: int) -> str:
-    """How the halves of a coupling become those of the next: the same, swapped or drawn anew."""
+def _compare_halves(before: int, after: int, width: int) -> str:
+    """Whether the halves of a coupling are those of the next, swapped ones, or others."""
     one, two = coupling_split(before, width), coupling_split(after, width)
-    return "same" if one == two else "swapped" if one == two[::-1] else "anew"
+    return "same" if one == two else "swapped" if one == two[::-1] else "others"
 
 
-def _split(
+def _next_halves(
     flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The halves for a coupling, from those that the one before left or from the whole."""
+    """The halves of a coupling, from the result of the one before or, at first, the whole."""
     flow = flows[number]
-    turn = "first" if number == 0 else _turn(flows[number - 1].block, flow.block, flow.width)
-    if turn == "same":
-        return kept, moved
-    if turn == "swapped":
-        return moved, kept
-    if not number:
+    if number == 0:
         return kept.index_select(1, flow.kept_one), kept.index_select(1, flow.moved_one)
-    state, places = torch.cat([kept[:, :-1], moved], dim=1), flows[number - 1].places_one
-    return _drawn_anew(state, places, flow.kept_one, flow.moved_one)
-
-
-def _left(
-    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The halves that the coupling before left, from those that a coupling got."""
-    known = _same_halves(flows, number, kept, moved)
-    if known is not None:
-        return known
-    flow, before = flows[number], flows[number - 1]
+    before = flows[number - 1]
+    halves = _compare_halves(before.block, flow.block, flow.width)
+    if halves != "others":
+        return (kept, moved) if halves == "same" else (moved, kept)
     state = torch.cat([kept[:, :-1], moved], dim=1)
-    return _drawn_anew(state, flow.places_one, before.kept_one, before.moved_one)
+    return _select_halves(state, before.places_one, flow.kept_one, flow.moved_one)
 
 
-def _unsplit(
-    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
+def _previous_halves(
+    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor, *, has_one: bool
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of the halves that the coupling before left."""
-    known = _same_halves(flows, number, kept, moved)
-    if known is not None:
-        return known
+    """The halves of the coupling before; `has_one` if both end with a constant 1."""
+    if number == 0:
+        return kept, moved
     flow, before = flows[number], flows[number - 1]
-    return _drawn_anew(torch.cat([kept, moved], dim=1), flow.places, before.kept, before.moved)
+    halves = _compare_halves(before.block, flow.block, flow.width)
+    if halves != "others":
+        return (kept, moved) if halves == "same" else (moved, kept)
+    if has_one:
+        state = torch.cat([kept[:, :-1], moved], dim=1)
+        return _select_halves(state, flow.places_one, before.kept_one, before.moved_one)
+    return _select_halves(torch.cat([kept, moved], dim=1), flow.places, before.kept, before.moved)
 
 
-def _drawn_anew(
+def _select_halves(
     state: Tensor, places: Tensor, kept: Tensor, moved: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The halves of a state whose coordinates are at `places`; states are copied only once."""
@@ -310,30 +315,17 @@ def _drawn_anew(
     return one, two
 
 
-def _same_halves(
-    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
-) -> tuple[Tensor, Tensor] | None:
-    """The halves of the coupling before if they are these, in this order or the other."""
-    if number == 0:
-        return kept, moved
-    flow = flows[number]
-    turn = _turn(flows[number - 1].block, flow.block, flow.width)
-    if turn == "same":
-        return kept, moved
-    return (moved, kept) if turn == "swapped" else None
-
-
-def _arranged(flow: AffineCoupling) -> Block:
-    """A coupling's tensors as tiles want them, with the factor that dropout asks for."""
+def _arrange(flow: AffineCoupling) -> Block:
+    """A coupling's tensors in the layout of tiles, scaled by the factor of dropout."""
     first, *inner, last = _layers(flow)
     factor, precision = dropout_factor(_rate(flow)), flow.conditioner.precision
     edges, hidden, numbers = last.weight.shape
-    weight = rounded(_times(last.weight, factor), precision).view(edges, hidden, numbers // 2, 2)
+    weight = round_to(_scale(last.weight, factor), precision).view(edges, hidden, numbers // 2, 2)
     return Block(
         flow.conditioner.activation,
-        rounded(torch.cat([first.weight, first.bias], dim=1), precision),
+        round_to(torch.cat([first.weight, first.bias], dim=1), precision),
         tuple(
-            (rounded(_times(layer.weight, factor), precision), rounded(layer.bias, precision))
+            (round_to(_scale(layer.weight, factor), precision), round_to(layer.bias, precision))
             for layer in inner
         ),
         weight.permute(0, 3, 2, 1).reshape(edges, numbers, hidden),
@@ -341,22 +333,22 @@ def _arranged(flow: AffineCoupling) -> Block:
     )
 
 
-def _given(flow: AffineCoupling, found: Block) -> list[Tensor]:
+def _parameter_gradients(flow: AffineCoupling, derivatives: Block) -> list[Tensor]:
     """Derivatives with respect to a coupling's parameters from those of its arranged tensors."""
     factor = dropout_factor(_rate(flow))
-    edges, numbers, hidden = found.last.shape
-    weight = found.last.view(edges, 2, numbers // 2, hidden).permute(0, 3, 2, 1)
-    bias = found.bias.view(edges, 2, numbers // 2).mT
-    inner = [part for w, b in found.inner for part in (_times(w, factor), b)]
+    edges, numbers, hidden = derivatives.last.shape
+    weight = derivatives.last.view(edges, 2, numbers // 2, hidden).permute(0, 3, 2, 1)
+    bias = derivatives.bias.view(edges, 2, numbers // 2).mT
+    inner = [part for w, b in derivatives.inner for part in (_scale(w, factor), b)]
     return [
-        found.first[:, :-1],
-        found.first[:, -1:],
+        derivatives.first[:, :-1],
+        derivatives.first[:, -1:],
         *inner,
-        _times(weight.reshape(edges, hidden, numbers), factor),
+        _scale(weight.reshape(edges, hidden, numbers), factor),
         bias.reshape(edges, 1, numbers),
     ]
 
 
-def _times(x: Tensor, factor: float) -> Tensor:
-    """The product; without dropout there is nothing to copy."""
+def _scale(x: Tensor, factor: float) -> Tensor:
+    """The product; without dropout nothing is copied."""
     return x if factor == 1.0 else x * factor

@@ -1,8 +1,8 @@
 """Conditioners with one or two hidden layers as one GPU kernel: hidden layers stay in registers.
 
 Layer by layer a hidden layer is written to memory and read again some fifteen times, which is most
-of a step on a GPU. Here only states as narrow as the flow, and bytes that decide about dropout,
-are read; the derivative computes hidden layers again.
+of a step on a GPU. Here only states as narrow as the flow, and the random bytes of dropout, are
+read; the derivative computes hidden layers again.
 """
 
 from __future__ import annotations
@@ -14,30 +14,33 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vfg.flows.fast.dropout import dropped_levels
-from vfg.flows.fast.precision import is_tf32
+from vfg.flows.fast.primitives import (
+    dropped_levels,
+    is_tf32,
+)
 
 USED = os.environ.get("VFG_FUSED", "1") != "0"
-"""Whether kernels are used where they fit; `VFG_FUSED=0` turns them off."""
+"""Whether kernels are used where they fit; `VFG_FUSED=0` disables them."""
 FLOAT32: str | None = None
-"""How triton multiplies float32 numbers that are not to be rounded; None leaves them to layers.
+"""How triton multiplies float32 numbers that must not be rounded; None uses separate layers.
 
 `"ieee"` is slower than layers. `"tf32x3"` is faster and as exact, but with eight warps and two
-hidden layers of 64 what triton made of it read where it must not, so nobody gets it unasked.
+hidden layers of 64 triton's code read out of bounds, so it is not the default.
 """
-FOUND = find_spec("triton") is not None
+TRITON = find_spec("triton") is not None
+"""Whether triton is installed."""
 WIDEST = 128
 """The widest hidden layer that stays in registers, and the most inputs and outputs."""
 INNER = 64
 """The widest two hidden layers."""
 FEW = 48
-"""Up to so many inputs and outputs together, four warps hold what wide hidden layers need."""
+"""Up to this many inputs and outputs together, four warps suffice for wide hidden layers."""
 PROGRAMS = 1024
-"""About how many programs share the sums over rows."""
+"""About how many programs share the sums over rows: enough to occupy a GPU."""
 
 
 class Layers(NamedTuple):
-    """What a kernel reads beside its inputs, every tensor beginning with the edges.
+    """What a kernel reads beside its inputs; the first axis of every tensor is the edges.
 
     The layout is that of `tiles.Block`: the first bias is the last row of the first weights.
     """
@@ -74,8 +77,8 @@ def suits(
     """The same by sizes.
 
     Args:
-        inputs: what the conditioner would see.
-        ends: how many inputs, a constant one included, and outputs it has.
+        inputs: the conditioner's input.
+        ends: numbers of inputs, the constant 1 included, and of outputs.
         hidden: widths of its hidden layers.
         activation: after them.
         precision: of the products.
@@ -95,7 +98,7 @@ def suits(
 
 def is_there() -> bool:
     """Whether kernels can be compiled."""
-    return FOUND
+    return TRITON
 
 
 def forward(inputs: Tensor, layers: Layers) -> Tensor:
@@ -137,12 +140,12 @@ def backward(inputs: Tensor, gradient: Tensor, layers: Layers) -> tuple[Tensor, 
     results = (by_inputs, by_first, by_last, by_inner, by_shift)
     operands = _operands(inputs, layers)
     conditioner_backward[parts, edges](*operands, gradient.contiguous(), *results, rows, **sizes)
-    sums = [found.sum(0) for found in results[1:]]
+    sums = [part.sum(0) for part in results[1:]]
     return by_inputs, *(sums if layers.inner is not None else sums[:2])
 
 
 def _operands(inputs: Tensor, layers: Layers) -> tuple[Tensor, ...]:
-    """Every tensor that a kernel takes; what it will not read is something else."""
+    """All tensors that a kernel takes; any tensor stands in for one that is not read."""
     first = layers.first.contiguous()
     noise = [layer.contiguous() for layer in layers.noise] or [first]
     inner = first if layers.inner is None else layers.inner.contiguous()
@@ -152,17 +155,17 @@ def _operands(inputs: Tensor, layers: Layers) -> tuple[Tensor, ...]:
 
 
 def _sizes(inputs: Tensor, layers: Layers) -> dict[str, Any]:
-    """What a kernel is compiled for."""
+    """The constants that a kernel is compiled with."""
     inputs_, hidden, outputs = inputs.shape[1], layers.first.shape[2], layers.last.shape[1]
-    ends = _rounded_up(inputs_) + _rounded_up(outputs)
+    ends = _round_up(inputs_) + _round_up(outputs)
     return {
         "LEVEL": dropped_levels(layers.rate) if layers.rate else 0,
         "INPUTS": inputs_,
         "HIDDEN": hidden,
         "OUTPUTS": outputs,
-        "INPUTS_UP": _rounded_up(inputs_),
-        "HIDDEN_UP": _rounded_up(hidden),
-        "OUTPUTS_UP": _rounded_up(outputs),
+        "INPUTS_UP": _round_up(inputs_),
+        "HIDDEN_UP": _round_up(hidden),
+        "OUTPUTS_UP": _round_up(outputs),
         "HAS_INNER": layers.inner is not None,
         "BLOCK": 64 if max(inputs_, outputs) <= 64 else 32,
         "PRECISION": "tf32" if is_tf32(inputs.device) else FLOAT32 or "ieee",
@@ -170,11 +173,11 @@ def _sizes(inputs: Tensor, layers: Layers) -> dict[str, Any]:
     }
 
 
-def _rounded_up(size: int) -> int:
-    """To a power of two of at least 16, which products of tiles need.
+def _round_up(size: int) -> int:
+    """The next power of two, at least 16, which products of tiles need.
 
     Example:
-        >>> _rounded_up(5), _rounded_up(17), _rounded_up(64)
+        >>> _round_up(5), _round_up(17), _round_up(64)
         (16, 32, 64)
     """
     return max(16, 1 << (size - 1).bit_length())

@@ -1,4 +1,4 @@
-"""The kernels of `fused`, in triton; imported only where it is used."""
+"""The kernels of `fused`, in triton; imported when a kernel first runs."""
 
 # mypy: ignore-errors
 

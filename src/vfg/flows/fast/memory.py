@@ -1,7 +1,7 @@
-"""What flows keep for the derivative: everything, the states between layers, or only the last one.
+"""What flows store for the derivative: everything, the states between layers, or the last one.
 
-A layer's derivative needs what was computed inside it. That can be computed again from the state
-that went in, and that state from the one that came out, since layers are invertible.
+A layer's derivative needs its intermediate values. They can be computed again from its input, and
+the input from its output, since layers are invertible.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vfg.flows.base import Flow, of_kind, temporarily_set
 from vfg.flows.conditioners import Conditioner
+from vfg.flows.fast.primitives import is_ordinary
 
 MEMORIES = ("store", "recompute", "invert")
 Gradients = tuple[Tensor | None, ...]
@@ -24,18 +25,17 @@ Gradients = tuple[Tensor | None, ...]
 
 @contextmanager
 def keeping(model: nn.Module, memory: str) -> Iterator[None]:
-    """Let the flows of a model keep less for the derivative for a while.
+    """Within this context the flows of a model store less for the derivative.
 
-    Derivatives are the same: computed again they are equal, from inverted states equal up to
-    rounding.
+    Derivatives are equal with `"recompute"`, and equal up to rounding with `"invert"`.
 
     Args:
         model: a model or flow.
         memory: `"store"` keeps all that the derivative needs; `"recompute"` the states between
-            layers; `"invert"` only what goes in and comes out, whatever the depth.
+            layers; `"invert"` only input and output, whatever the depth.
 
     Raises:
-        ValueError: for another word.
+        ValueError: for an unknown word.
 
     Example:
         >>> from vfg.flows import Coupling
@@ -49,23 +49,13 @@ def keeping(model: nn.Module, memory: str) -> Iterator[None]:
 
 
 def check_memory(memory: str) -> None:
-    """Refuse what is no way of keeping."""
+    """Refuse an unknown word."""
     if memory not in MEMORIES:
         raise ValueError(f"memory is one of {', '.join(MEMORIES)}, but got {memory!r}")
 
 
-def is_ordinary(x: Tensor) -> bool:
-    """Whether reverse differentiation is all that may happen to a tensor."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch.is_autocast_enabled(x.device.type)
-        or torch._C._functorch.is_functorch_wrapped_tensor(x)
-        or torch.autograd.forward_ad._current_level >= 0
-    )
-
-
-def one_by_one(flows: Sequence[Flow], x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
-    """Flows in the order in which they are applied; the result and the log-determinant."""
+def apply_in_order(flows: Sequence[Flow], x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
+    """Apply flows in the given order; return the result and the log-determinant."""
     x, log_det = _step(flows[0], x, inverse=inverse)
     for flow in flows[1:]:
         x, term = _step(flow, x, inverse=inverse)
@@ -76,24 +66,24 @@ def one_by_one(flows: Sequence[Flow], x: Tensor, *, inverse: bool) -> tuple[Tens
 def checkpointed(
     flows: Sequence[Flow], x: Tensor, memory: str, *, inverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """The same, keeping no more than `memory` says."""
+    """The same, storing no more than `memory` allows."""
     if memory == "store" or not torch.is_grad_enabled() or not is_ordinary(x):
-        return one_by_one(flows, x, inverse=inverse)
-    draws = any(_draws(flow) for flow in flows)
+        return apply_in_order(flows, x, inverse=inverse)
+    draws = any(_has_dropout(flow) for flow in flows)
     if draws and x.is_cuda:
         warnings.warn(
             f"memory={memory!r} is for flows without dropout on a GPU, where it cannot be drawn "
-            "again; what these flows need is stored",
+            "again; everything is stored for these flows",
             stacklevel=2,
         )
-        return one_by_one(flows, x, inverse=inverse)
+        return apply_in_order(flows, x, inverse=inverse)
     call = _Call(list(flows), inverse, memory == "invert", draws)
     parameters = [p for flow in flows for p in flow.parameters()]
-    result: tuple[Tensor, Tensor] = _Sparing.apply(call, x, *parameters)  # type: ignore[no-untyped-call]
+    result: tuple[Tensor, Tensor] = _Checkpoint.apply(call, x, *parameters)  # type: ignore[no-untyped-call]
     return result
 
 
-def _draws(flow: Flow) -> bool:
+def _has_dropout(flow: Flow) -> bool:
     """Whether a flow draws random numbers."""
     networks = (module for module in flow.modules() if isinstance(module, Conditioner))
     return any(network.training and network.dropout > 0.0 for network in networks)
@@ -105,7 +95,7 @@ def _step(flow: Flow, x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class _Call:
-    """Flows in the order in which they are applied, and what to do about their derivative."""
+    """Flows in the order in which they are applied, and how their derivative is computed."""
 
     flows: list[Flow]
     inverse: bool
@@ -113,8 +103,8 @@ class _Call:
     draws: bool
 
 
-class _Sparing(torch.autograd.Function):
-    """Flows one by one, whose derivative computes again what it needs."""
+class _Checkpoint(torch.autograd.Function):
+    """Flows one by one, whose derivative recomputes intermediate values."""
 
     @staticmethod
     def forward(ctx: Any, call: _Call, x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,24 +132,24 @@ class _Sparing(torch.autograd.Function):
                 raise RuntimeError(
                     "flows with dropout in training mode can be differentiated only once"
                 )
-            return None, *differentiable(call.flows, states[0], parameters, gradients, call.inverse)
+            return None, *differentiate(call.flows, states[0], parameters, gradients, call.inverse)
         gradient, logarithm = gradients
-        found: list[Tensor | None] = []
-        state = states[-1]  # what came out, if that is what was kept
+        by_parameter: list[Tensor | None] = []
+        state = states[-1]  # the output, if the states are inverted
         for number in reversed(range(len(call.flows))):
             flow, stream = call.flows[number], ctx.streams[number]
             if call.inverts:
-                with torch.no_grad(), _drawing_from(stream):
+                with torch.no_grad(), _replay(stream):
                     state = _step(flow, state, inverse=not call.inverse)[0]
             else:
                 state = states[number]
-            with _drawing_from(stream):
-                gradient, own = _derived(flow, state, gradient, logarithm, call.inverse)
-            found = own + found
-        return None, gradient, *found
+            with _replay(stream):
+                gradient, own = _differentiate(flow, state, gradient, logarithm, call.inverse)
+            by_parameter = own + by_parameter
+        return None, gradient, *by_parameter
 
 
-def _derived(
+def _differentiate(
     flow: Flow, x: Tensor, gradient: Tensor | None, logarithm: Tensor | None, inverse: bool
 ) -> tuple[Tensor | None, list[Tensor | None]]:
     """The gradients of one flow's input and of its parameters."""
@@ -175,31 +165,31 @@ def _derived(
     if not pairs:
         return None, [None for _ in flow.parameters()]
     ends, given = zip(*pairs, strict=True)
-    found = iter(torch.autograd.grad(ends, [x, *wanted], given, allow_unused=True))
-    return next(found), [next(found) if p.requires_grad else None for p in flow.parameters()]
+    grads = iter(torch.autograd.grad(ends, [x, *wanted], given, allow_unused=True))
+    return next(grads), [next(grads) if p.requires_grad else None for p in flow.parameters()]
 
 
 @contextmanager
-def _drawing_from(stream: Tensor | None) -> Iterator[None]:
-    """Draw what was drawn from here before, and go on afterwards as if nothing had happened."""
+def _replay(stream: Tensor | None) -> Iterator[None]:
+    """Repeat the draws that began at a state of the generator, then restore the generator."""
     with nullcontext() if stream is None else torch.random.fork_rng(devices=[]):
         if stream is not None:
             torch.set_rng_state(stream)
         yield
 
 
-def differentiable(
+def differentiate(
     flows: Sequence[Flow],
     x: Tensor,
     parameters: Sequence[Tensor],
     gradients: Gradients,
     inverse: bool,
 ) -> Gradients:
-    """The derivative layer by layer, for derivatives of the derivative."""
-    outputs = one_by_one(flows, x, inverse=inverse)
+    """The derivative layer by layer, which can be differentiated again."""
+    outputs = apply_in_order(flows, x, inverse=inverse)
     pairs = [(out, g) for out, g in zip(outputs, gradients, strict=True) if g is not None]
     wanted = [t for t in (x, *parameters) if t.requires_grad]
-    found = iter(
+    grads = iter(
         torch.autograd.grad(
             [out for out, _ in pairs],
             wanted,
@@ -208,4 +198,4 @@ def differentiable(
             allow_unused=True,
         )
     )
-    return tuple(next(found) if t.requires_grad else None for t in (x, *parameters))
+    return tuple(next(grads) if t.requires_grad else None for t in (x, *parameters))

@@ -1,4 +1,4 @@
-"""What compiled steps call on a GPU and no compiler looks into.
+"""Operators of compiled steps on a GPU, which compilers do not look into.
 
 `torch.compile` sees these as single operators with a derivative: conditioners as one kernel each
 (see `fused`), products on tensor cores, and the random bytes of dropout.
@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from vfg.flows.fast import fused
-from vfg.flows.fast.dropout import dropout_factor, random_bytes
-from vfg.flows.fast.precision import rounded, tensor_cores
+from vfg.flows.fast.primitives import dropout_factor, random_bytes, round_to, tensor_cores
 
 _OPERANDS = (
     "Tensor inputs, Tensor first, Tensor? inner, Tensor? shift, Tensor last, Tensor bias, "
@@ -22,7 +21,7 @@ _OPERANDS = (
 )
 
 
-def conditioned(
+def apply_conditioner(
     x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], rate: float, precision: str
 ) -> Tensor:
     """A conditioner with one or two hidden layers, by a kernel.
@@ -57,7 +56,7 @@ def conditioned(
 def conditioner(inputs: Tensor, *operands: Any) -> Tensor:
     """The numbers of `fused.forward`; weights are rounded here, so that gradients are not."""
     with tensor_cores(operands[-1], inputs.device):
-        return fused.forward(inputs, _rounded_layers(*operands))
+        return fused.forward(inputs, _round_layers(*operands))
 
 
 @torch.library.custom_op(
@@ -66,8 +65,8 @@ def conditioner(inputs: Tensor, *operands: Any) -> Tensor:
     schema=f"(Tensor gradient, {_OPERANDS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def conditioner_back(gradient: Tensor, inputs: Tensor, *operands: Any) -> tuple[Tensor, ...]:
-    """The derivatives of `fused.backward`; those by layers that are not there are empty."""
-    layers = _rounded_layers(*operands)
+    """The derivatives of `fused.backward`; those of absent layers are empty."""
+    layers = _round_layers(*operands)
     with tensor_cores(operands[-1], inputs.device):
         by_inputs, by_first, by_last, *rest = fused.backward(inputs, gradient, layers)
     none = inputs.new_empty(0)
@@ -75,7 +74,7 @@ def conditioner_back(gradient: Tensor, inputs: Tensor, *operands: Any) -> tuple[
     return by_inputs, by_first, by_last, by_inner, by_shift
 
 
-def _rounded_layers(
+def _round_layers(
     first: Tensor,
     inner: Tensor | None,
     shift: Tensor | None,
@@ -86,10 +85,10 @@ def _rounded_layers(
     precision: str,
 ) -> fused.Layers:
     return fused.Layers(
-        rounded(first, precision),
-        None if inner is None else rounded(inner, precision),
-        None if shift is None else rounded(shift, precision),
-        rounded(last, precision),
+        round_to(first, precision),
+        None if inner is None else round_to(inner, precision),
+        None if shift is None else round_to(shift, precision),
+        round_to(last, precision),
         bias,
         rate,
         noise,
@@ -121,12 +120,12 @@ def _(
     )
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, first, inner, shift, last, bias, noise, ctx.rate, ctx.precision = inputs
     ctx.save_for_backward(x, first, inner, shift, last, bias, *noise)
 
 
-def _derived(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     x, first, inner, shift, last, bias, *noise = ctx.saved_tensors
     gradient = gradient.contiguous()
     by_x, by_first, by_last, by_inner, by_shift = conditioner_back(
@@ -137,7 +136,7 @@ def _derived(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     return by_x, *weights, gradient.sum(-1, keepdim=True), [None] * len(noise), None, None
 
 
-conditioner.register_autograd(_derived, setup_context=_remember)
+conditioner.register_autograd(_differentiate, setup_context=_save)
 
 
 @torch.library.custom_op(
@@ -175,7 +174,7 @@ product_tf32.register_autograd(_products, setup_context=_factors)
 def bytes_for(x: Tensor, width: int, number: int) -> Tensor:
     """A random byte for every entry of a hidden layer of `x (edges, rows, ...)`.
 
-    The layer's number and `x` tell calls apart: compilers compute once what looks the same twice.
+    The layer's number and `x` distinguish the calls: compilers merge calls with equal arguments.
     """
     return random_bytes((x.shape[0], x.shape[1], width), x.device)
 

@@ -1,10 +1,10 @@
 """Affine couplings of a few edges and rows at a time, forwards and backwards, without autograd.
 
-Inside a tile states are kept as `(edges, coordinates + 1, rows)`: with the rows last, splits and
+Inside a tile states are stored as `(edges, coordinates + 1, rows)`: with the rows last, splits and
 joins are copies of long rows, and a last coordinate that is always 1 makes the first bias a part of
 the first product. Hidden layers are `(edges, rows, hidden)`. They are by far the largest tensors:
 on a CPU a tile of them fits into a cache, and the derivative computes them again; a GPU keeps them
-if it has room.
+if memory allows.
 """
 
 from __future__ import annotations
@@ -18,57 +18,56 @@ from torch import Tensor
 from torch.nn import functional
 
 from vfg.flows.fast import fused
-from vfg.flows.fast.dropout import drop
-from vfg.flows.fast.matmul import over_rows
+from vfg.flows.fast.primitives import drop, multiply_over_rows
 
 TILE = 1 << 18
-"""How many numbers of a hidden layer a tile has per thread, so that it stays in a core's cache."""
+"""Entries of a hidden layer per tile and thread: 1 MB in float32, which stays in a core's cache."""
 ROWS = 512
-"""How many rows a tile has at most, unless edges are few; the same for any number of threads."""
+"""Most rows of a tile, unless edges are few; the same for any number of threads."""
 ROOM = 1 / 16
-"""The share of a GPU's memory that the hidden layers of one flow may take."""
+"""The share of a GPU's memory for the hidden layers of one flow; a model has several."""
 
 
 class Workspace:
     """Memory for the large tensors of a tile, used again by the next one.
 
-    Taking it from the system anew for every tile would take longer than filling it.
+    Allocating it for every tile would take longer than filling it.
 
     Args:
-        reused: whether it is; else every tensor gets memory of its own.
+        reused: whether memory is reused; else every tensor gets its own.
     """
 
     def __init__(self, *, reused: bool) -> None:
         self.reused = reused
-        self.known: dict[str, Tensor] = {}
+        self.tensors: dict[str, Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """A tensor whose content is undefined; one name, one piece of memory."""
+        """A tensor with undefined content; tensors of one name share memory."""
         if not self.reused:
             return like.new_empty(shape)
         size = math.prod(shape)
-        if name not in self.known or self.known[name].numel() < size:
-            self.known[name] = like.new_empty(size)
-        return self.known[name][:size].view(shape)
+        if name not in self.tensors or self.tensors[name].numel() < size:
+            self.tensors[name] = like.new_empty(size)
+        return self.tensors[name][:size].view(shape)
 
 
 class Noise(NamedTuple):
-    """What decides about dropout: a rate, and, unless it is 0, bytes for every hidden layer."""
+    """Dropout: its rate and, unless that is 0, random bytes for every hidden layer."""
 
     rate: float
     layers: list[Tensor]
 
 
 class Hidden(NamedTuple):
-    """A hidden layer, dropout included, and what its derivative looks at."""
+    """A hidden layer, dropout included, and the values that its derivative needs."""
 
     value: Tensor
     before: Tensor
-    """The layer before its activation; for ReLU the value itself, which tells the same."""
+    """The layer before its activation; for ReLU the value itself, which has the same signs."""
 
 
 class Block(NamedTuple):
-    """The tensors of one coupling, arranged for tiles; every one begins with the edges."""
+    """The tensors of one coupling, arranged for tiles; their first axis is the edges."""
 
     activation: str
     first: Tensor
@@ -88,7 +87,7 @@ class Block(NamedTuple):
         return Block(self.activation, self.first[edges], inner, self.last[edges], self.bias[edges])
 
     def zeros(self) -> Block:
-        """Room for the derivatives with respect to all of them."""
+        """Zeros in which the derivatives with respect to all of them are summed."""
         dtype = self.bias.dtype
         inner = tuple(
             (torch.zeros_like(w, dtype=dtype), torch.zeros_like(b, dtype=dtype))
@@ -107,7 +106,7 @@ class Moves(NamedTuple):
     """What the derivative of one coupling of a tile needs."""
 
     kept: Tensor
-    """What the conditioner saw, `(edges, kept + 1, rows)`."""
+    """Input of the conditioner, `(edges, kept + 1, rows)`."""
     moved: Tensor
     """The moved coordinates where they are multiplied: before a scaling, after its inverse."""
     log_scale: Tensor
@@ -117,7 +116,7 @@ class Moves(NamedTuple):
 
 
 def has_room(numbers: int, device: torch.device) -> bool:
-    """Whether hidden layers of so many numbers may be kept for the derivative.
+    """Whether hidden layers with this many entries may be kept for the derivative.
 
     On a CPU writing and reading them takes longer than computing them again.
     """
@@ -135,7 +134,7 @@ def tiles(edges: int, rows: int, hidden: int, is_cpu: bool) -> list[tuple[slice,
     """
     if not is_cpu:
         return [(slice(0, edges), slice(0, rows))]
-    # Few edges get taller tiles, since every tile takes the same calls whatever its size.
+    # Few edges get taller tiles, since every tile costs the same number of calls.
     tall = min(2 * TILE // (edges * hidden), TILE // hidden)
     height = min(rows, max(ROWS, tall)) or 1
     together = max(1, torch.get_num_threads() * TILE // (height * hidden))
@@ -146,7 +145,7 @@ def tiles(edges: int, rows: int, hidden: int, is_cpu: bool) -> list[tuple[slice,
     ]
 
 
-def with_one(x: Tensor) -> Tensor:
+def append_one(x: Tensor) -> Tensor:
     """`(edges, rows, coordinates)` to `(edges, coordinates + 1, rows)`, the last one 1."""
     state = x.new_empty(x.shape[0], x.shape[2] + 1, x.shape[1])
     state[:, :-1] = x.mT
@@ -190,7 +189,7 @@ def move_back(
     gradient_log: Tensor | None,
     moves: Moves,
     block: Block,
-    found: Block,
+    derivatives: Block,
     bound: float,
     room: Workspace,
     *,
@@ -199,13 +198,13 @@ def move_back(
     """The derivative of `move`.
 
     Args:
-        gradient_kept: with respect to the kept coordinates; what the conditioner adds to it is
-            added in place.
+        gradient_kept: with respect to the kept coordinates; the conditioner's part is added in
+            place.
         gradient_moved: with respect to the moved coordinates afterwards.
         gradient_log: with respect to the logarithm of the determinant, `(edges, 1, rows)`.
         moves: what `move` returned.
         block: the coupling.
-        found: derivatives with respect to its tensors, to which this tile's are added.
+        derivatives: derivatives with respect to its tensors, to which this tile's are added.
         bound: of the logarithms of the scales.
         room: for hidden layers.
         inverse: whether the coupling was inverted.
@@ -227,12 +226,12 @@ def move_back(
     if gradient_log is not None:
         scale.add_(gradient_log, alpha=sign)
     scale.addcmul_(scale, log_scale.square(), value=-1.0 / bound**2)
-    _through_network(gradient_kept, numbers, moves, block, found, room)
+    _network_backward(gradient_kept, numbers, moves, block, derivatives, room)
     return before
 
 
 def _fused(kept: Tensor, block: Block, noise: Noise) -> fused.Layers | None:
-    """The conditioner for a kernel; None if there is none."""
+    """The conditioner as a kernel takes it; None if no kernel fits."""
     if not fused.USED or len(block.inner) > 1:
         return None
     inner, shift = block.inner[0] if block.inner else (None, None)
@@ -245,61 +244,65 @@ def _hidden(kept: Tensor, block: Block, noise: Noise, room: Workspace) -> list[H
     edges, _, rows = kept.shape
     out = room.take("hidden 0", (edges, rows, block.first.shape[-1]), block.first)
     before = torch.bmm(kept.mT.to(block.first.dtype), block.first, out=out)
-    found = [_activated(before, block.activation, noise, 0, room)]
+    layers = [_activate(before, block.activation, noise, 0, room)]
     for number, (weight, bias) in enumerate(block.inner, start=1):
         out = room.take(f"hidden {number}", (edges, rows, weight.shape[-1]), weight)
-        before = torch.baddbmm(bias, found[-1].value, weight, out=out)
-        found.append(_activated(before, block.activation, noise, number, room))
-    return found
+        before = torch.baddbmm(bias, layers[-1].value, weight, out=out)
+        layers.append(_activate(before, block.activation, noise, number, room))
+    return layers
 
 
-def _activated(x: Tensor, activation: str, noise: Noise, number: int, room: Workspace) -> Hidden:
+def _activate(x: Tensor, activation: str, noise: Noise, number: int, room: Workspace) -> Hidden:
     """Activation and dropout; ReLU is applied in place."""
     value = x.relu_() if activation == "relu" else FORWARD[activation](x)
-    return Hidden(_dropped(value, noise, number, room), x)
+    return Hidden(_drop(value, noise, number, room), x)
 
 
-def _dropped(x: Tensor, noise: Noise, number: int, room: Workspace) -> Tensor:
+def _drop(x: Tensor, noise: Noise, number: int, room: Workspace) -> Tensor:
     if not noise.rate:
         return x
     return drop(x, noise.layers[number], noise.rate, room.take("kept", tuple(x.shape), x))
 
 
-def _through_network(
+def _network_backward(
     gradient_kept: Tensor,
     numbers: Tensor,
     moves: Moves,
     block: Block,
-    found: Block,
+    derivatives: Block,
     room: Workspace,
 ) -> None:
     """From the gradient of the conditioner's numbers to those of its input and its tensors."""
-    found.bias.add_(numbers.sum(-1, keepdim=True))
+    derivatives.bias.add_(numbers.sum(-1, keepdim=True))
     layers = _fused(moves.kept, block, moves.noise)
     if layers is not None:
         by_inputs, by_first, by_last, *rest = fused.backward(moves.kept, numbers, layers)
         gradient_kept.add_(by_inputs[:, :-1])
-        found.first.add_(by_first)
-        found.last.add_(by_last)
-        for mine, other in zip(found.inner[0] if rest else (), rest, strict=True):
+        derivatives.first.add_(by_first)
+        derivatives.last.add_(by_last)
+        for mine, other in zip(derivatives.inner[0] if rest else (), rest, strict=True):
             mine.add_(other)
         return
     hidden = moves.hidden or _hidden(moves.kept, block, moves.noise, room)
     shape = tuple(hidden[-1].value.shape)
     numbers = numbers.to(block.last.dtype)
     gradient = torch.bmm(numbers.mT, block.last, out=room.take("gradient 0", shape, numbers))
-    _add_over_rows(found.last, numbers, hidden[-1].value)
+    _add_over_rows(derivatives.last, numbers, hidden[-1].value)
     for number in reversed(range(len(block.inner))):
-        gradient = _inactivated(gradient, hidden[number + 1], block, moves.noise, number + 1, room)
+        gradient = _activation_backward(
+            gradient, hidden[number + 1], block, moves.noise, number + 1, room
+        )
         weight, _ = block.inner[number]
-        _add_over_rows(found.inner[number][0], hidden[number].value.mT, gradient)
-        found.inner[number][1].add_(gradient.sum(1, keepdim=True, dtype=found.bias.dtype))
+        _add_over_rows(derivatives.inner[number][0], hidden[number].value.mT, gradient)
+        derivatives.inner[number][1].add_(
+            gradient.sum(1, keepdim=True, dtype=derivatives.bias.dtype)
+        )
         name = f"gradient {len(block.inner) - number}"
         out = room.take(name, tuple(hidden[number].value.shape), numbers)
         gradient = torch.bmm(gradient, weight.mT, out=out)
-    gradient = _inactivated(gradient, hidden[0], block, moves.noise, 0, room)
+    gradient = _activation_backward(gradient, hidden[0], block, moves.noise, 0, room)
     kept = moves.kept.to(gradient.dtype)
-    _add_over_rows(found.first, kept, gradient)
+    _add_over_rows(derivatives.first, kept, gradient)
     if gradient.dtype == gradient_kept.dtype:
         gradient_kept.baddbmm_(block.first[:, :-1], gradient.mT)
     else:
@@ -311,20 +314,20 @@ def _add_over_rows(total: Tensor, left: Tensor, right: Tensor) -> None:
     if not left.is_cuda and left.dtype == total.dtype:
         total.baddbmm_(left, right)
     else:
-        total.add_(over_rows(left, right))
+        total.add_(multiply_over_rows(left, right))
 
 
-def _inactivated(
+def _activation_backward(
     gradient: Tensor, hidden: Hidden, block: Block, noise: Noise, number: int, room: Workspace
 ) -> Tensor:
     """The gradient before dropout and activation; it is overwritten."""
     if block.activation == "relu":
-        # What was dropped is 0 like what was below 0, so one look tells both.
+        # Dropped entries are 0 like those below 0, so one comparison covers both.
         torch.ops.aten.threshold_backward.grad_input(
             gradient, hidden.value, 0.0, grad_input=gradient
         )
         return gradient
-    return BACKWARD[block.activation](_dropped(gradient, noise, number, room), hidden.before)
+    return BACKWARD[block.activation](_drop(gradient, noise, number, room), hidden.before)
 
 
 FORWARD: dict[str, Callable[[Tensor], Tensor]] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vfg.graph import exchange
+from vfg.graph import builders
 from vfg.graph.graph import Graph
 from vfg.utils.files import write_atomically
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import networkx
 
 LATENT_WIDTH = 8
-"""Of latent nodes in files that say nothing about widths."""
+"""Width of latent nodes in files without widths: that of `Graph.from_data` by default."""
 LARGEST = 2**26
-"""Bytes that a file may have."""
+"""Most bytes of a file, which is read into memory whole."""
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 VARIABLE = re.compile(r'\bvariable\s+("[^"]*"|[^\s{]+)\s*\{')
@@ -67,7 +67,7 @@ def read_graph(path: str | Path, *, width: int | None = None) -> Graph:
             f"graphs are read from files that end in {', '.join(READERS)}, but this one is called "
             f"{file.name!r}; rename it"
         )
-    text = _text(file)
+    text = _read_text(file)
     try:
         return reader(text, width)
     except ValueError as error:
@@ -75,7 +75,7 @@ def read_graph(path: str | Path, *, width: int | None = None) -> Graph:
 
 
 def write_graph(graph: Graph, path: str | Path) -> None:
-    """Write a graph as JSON or GraphML, as the name of the file says, whole or not at all.
+    """Write a graph as JSON or GraphML, by the ending of the file's name, atomically.
 
     Args:
         graph: the graph.
@@ -95,7 +95,9 @@ def write_graph(graph: Graph, path: str | Path) -> None:
     suffix = Path(path).suffix.lower()
     if suffix not in (".json", ".graphml"):
         raise ValueError(f"graphs are written as .json or .graphml, but got {str(path)!r}")
-    text = _graphml(graph) if suffix == ".graphml" else json.dumps(graph.to_dict(), indent=2) + "\n"
+    text = (
+        _to_graphml(graph) if suffix == ".graphml" else json.dumps(graph.to_dict(), indent=2) + "\n"
+    )
     write_atomically(path, text.encode())
 
 
@@ -121,7 +123,7 @@ def edges_as_graph(edges: Sequence[tuple[str, str]], width: int | None = None) -
     return Graph.from_edges(edges, {name: inner if name in parents else 1 for name in names})
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     if not file.is_file():
         raise FileNotFoundError(f"there is no graph file {str(file)!r}")
     if file.stat().st_size > LARGEST:
@@ -148,7 +150,7 @@ def _edge_lines(text: str) -> Iterator[tuple[str, str]]:
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             continue
-        names = _names(stripped)
+        names = _split_line(stripped)
         if number == 1 and [name.lower() for name in names] == ["child", "parent"]:
             continue
         if len(names) != 2:
@@ -158,15 +160,15 @@ def _edge_lines(text: str) -> Iterator[tuple[str, str]]:
         yield names[0], names[1]
 
 
-def _names(line: str) -> list[str]:
+def _split_line(line: str) -> list[str]:
     """The parts of a line; names may contain blanks where something else divides them."""
     for divider in ("->", "\t", ","):
         if divider in line:
-            return [_unquoted(part) for part in line.split(divider)]
-    return [_unquoted(part) for part in line.split()]
+            return [_unquote(part) for part in line.split(divider)]
+    return [_unquote(part) for part in line.split()]
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     text = text.strip()
     quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'"
     return text[1:-1] if quoted else text
@@ -174,7 +176,7 @@ def _unquoted(text: str) -> str:
 
 def _from_bif(text: str, width: int | None) -> Graph:
     plain = COMMENT.sub(" ", text)
-    variables = [_unquoted(name) for name in VARIABLE.findall(plain)]
+    variables = [_unquote(name) for name in VARIABLE.findall(plain)]
     if not variables:
         raise ValueError("it declares no variable, as in 'variable A { ... }'")
     edges = [edge for family in FAMILY.findall(plain) for edge in _arrows(family)]
@@ -187,7 +189,7 @@ def _from_bif(text: str, width: int | None) -> Graph:
 def _arrows(family: str) -> list[tuple[str, str]]:
     """(parent, child) pairs of `child | parent, parent`."""
     child, _, parents = family.partition("|")
-    return [(_unquoted(p), _unquoted(child)) for p in parents.split(",") if p.strip()]
+    return [(_unquote(p), _unquote(child)) for p in parents.split(",") if p.strip()]
 
 
 def _from_graphml(text: str, width: int | None) -> Graph:
@@ -198,32 +200,32 @@ def _from_graphml(text: str, width: int | None) -> Graph:
     except Exception as error:  # the parsers of XML that networkx may use have errors of their own
         raise ValueError(f"it is not GraphML ({error})") from error
     if digraph.is_directed():
-        _complete(digraph, LATENT_WIDTH if width is None else width)
-    return Graph(*exchange.from_networkx(digraph))
+        _add_defaults(digraph, LATENT_WIDTH if width is None else width)
+    return Graph(*builders.from_networkx(digraph))
 
 
-def _complete(digraph: networkx.DiGraph, width: int) -> None:
+def _add_defaults(digraph: networkx.DiGraph, width: int) -> None:
     """Read lists, which GraphML cannot hold, and give widths where there are none."""
     for name, attributes in digraph.nodes(data=True):
         is_leaf = not digraph.in_degree(name)
         if "columns" in attributes:
-            attributes["columns"] = _listed(attributes["columns"])
+            attributes["columns"] = _parse_list(attributes["columns"])
         listed = attributes.get("columns", (None,))
         attributes.setdefault("width", len(listed) if is_leaf else width)
     for _, _, attributes in digraph.edges(data=True):
         if "coordinates" in attributes:
-            attributes["coordinates"] = _listed(attributes["coordinates"])
+            attributes["coordinates"] = _parse_list(attributes["coordinates"])
 
 
-def _listed(text: Any) -> tuple[Any, ...]:
+def _parse_list(text: Any) -> tuple[Any, ...]:
     parts = [part.strip() for part in str(text).split(",")]
     return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
-def _graphml(graph: Graph) -> str:
+def _to_graphml(graph: Graph) -> str:
     import networkx
 
-    digraph = exchange.to_networkx(graph.nodes, graph.edges)
+    digraph = builders.to_networkx(graph.nodes, graph.edges)
     places = [attributes for _, attributes in digraph.nodes(data=True)]
     for attributes in [*places, *(attributes for _, _, attributes in digraph.edges(data=True))]:
         for key, value in attributes.items():

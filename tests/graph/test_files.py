@@ -5,7 +5,7 @@ import json
 import pytest
 
 from vfg.graph import Edge, Graph, Node
-from vfg.graph.graphfiles import LARGEST, edges_as_graph, read_graph, write_graph
+from vfg.graph.files import LARGEST, edges_as_graph, read_graph, write_graph
 
 GRAPHS = {
     "star": Graph.star({"a": 1, "b": 2}, width=3),

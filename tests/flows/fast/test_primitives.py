@@ -1,16 +1,21 @@
-"""Rounded conditioners: near the exact ones, invertible, and nothing else is rounded."""
+"""Products, rounded or in parts, and halves of states: the values and derivatives of torch."""
 
 import pytest
 import torch
 
 from vfg.flows import Coupling
 from vfg.flows.conditioners import Conditioner, Network
-from vfg.flows.fast.precision import (
+from vfg.flows.fast.primitives import (
     check_precision,
     conditioners_in,
+    count_parts,
     is_tf32,
+    join,
+    multiply_over_rows,
     product,
+    split,
     tensor_cores,
+    times_in_parts,
 )
 
 SPECS = {
@@ -129,3 +134,71 @@ def test_products_of_rounded_factors_keep_the_dtype_of_the_rounding():
     x, weight = torch.ones(2, 3, 4, requires_grad=True), torch.ones(2, 4, 1, requires_grad=True)
     product(x, weight, "bf16").sum().backward()
     assert x.grad.dtype == weight.grad.dtype == torch.float32
+
+
+class OnDevice(torch.Tensor):
+    """Says that it is on a GPU."""
+
+    is_cuda = True
+
+
+def normals(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_products_in_parts_are_products_with_the_same_derivatives(parts):
+    x, matrices = normals(3, 8, 2).requires_grad_(), normals(3, 2, 5, seed=1).requires_grad_()
+    found, expected = times_in_parts(x, matrices, "float32", parts), x @ matrices
+    torch.testing.assert_close(found, expected)
+    weights = normals(3, 8, 5, seed=2)
+    for one, two in zip(
+        torch.autograd.grad((found * weights).sum(), [x, matrices]),
+        torch.autograd.grad((expected * weights).sum(), [x, matrices]),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, two)
+
+
+def test_stacks_that_are_views_are_cut_alike():
+    x, matrices = normals(1, 8, 2).expand(3, -1, -1), normals(3, 5, 2).mT
+    torch.testing.assert_close(times_in_parts(x, matrices, "float32", 4), x @ matrices)
+
+
+def test_sums_over_rows_in_parts_are_the_same_sums():
+    left, right = normals(2, 3, 4096), normals(2, 4096, 5)
+    assert (count_parts(2, 4096), count_parts(2, 1000)) == (8, 1)
+    found = multiply_over_rows(left.as_subclass(OnDevice), right)
+    torch.testing.assert_close(found.as_subclass(torch.Tensor), left @ right)
+
+
+ONE, TWO = torch.tensor([3, 0]), torch.tensor([4, 1, 2])
+PLACES = torch.tensor([1, 3, 4, 0, 2])
+
+
+def states():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(2, 3, 5, dtype=torch.float64, generator=generator).requires_grad_()
+
+
+def test_halves_are_the_chosen_coordinates_and_join_to_the_whole():
+    x = states()
+    one, two = split(x, ONE, TWO, PLACES)
+    assert torch.equal(one, x[..., ONE])
+    assert torch.equal(two, x[..., TWO])
+    assert torch.equal(join(one, two, ONE, TWO, PLACES), x)
+
+
+def test_derivatives_are_those_of_indexing():
+    x = states()
+    assert torch.autograd.gradcheck(lambda x: split(x, ONE, TWO, PLACES), x)
+    assert torch.autograd.gradgradcheck(lambda x: split(x, ONE, TWO, PLACES)[0].square(), x)
+    halves = [half.detach().requires_grad_() for half in split(x, ONE, TWO, PLACES)]
+    assert torch.autograd.gradcheck(lambda a, b: join(a, b, ONE, TWO, PLACES), halves)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_forward_mode_goes_through():
+    x = states().detach()
+    _, tangents = torch.func.jvp(lambda x: split(x, ONE, TWO, PLACES), (x,), (2.0 * x,))
+    assert torch.equal(tangents[1], 2.0 * x[..., TWO])
