@@ -12,8 +12,7 @@ from bigtable.tables_on_disk import mixed, numbers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfg.bigtable import csv as csvfiles
-from vfg.bigtable import fit, open_table, write_table
+from vfg.bigtable import fit, open_table, text_files, write_table
 from vfg.bigtable.fit import Sample, Survey
 from vfg.bigtable.type_inference import GAPS
 from vfg.modelfile import dumps
@@ -209,7 +208,7 @@ def check_survey(sample, statistics, table, size, seed):
 @given(texts_of_tables(), st.integers(1, 40), st.integers(0, 3))
 def test_one_pass_finds_what_a_whole_table_says(parts, size, seed):
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(csvfiles, "LONGEST_LINE", 256)
+        patch.setattr(text_files, "LONGEST_LINE", 256)
         paths = written_parts(Path(folder), parts)
         names = list(parts[0])
         survey = Survey(names, size, seed)
@@ -246,7 +245,7 @@ def lines(*runs):
 def test_only_a_column_that_turns_to_text_takes_a_second_pass(
     tmp_path, monkeypatch, csv_work, text, parses
 ):
-    monkeypatch.setattr(csvfiles, "LONGEST_LINE", 256)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 256)
     (tmp_path / "table.csv").write_text(text)
     source = open_table(tmp_path / "table.csv")
     sample, statistics = Survey(["a", "b"], 50, 0).run(source)

@@ -1,13 +1,13 @@
 """One pass over a table: gaps, ranges and categories of all rows."""
 
 import datetime
+import sys
 
 import numpy as np
 import pyarrow as pa
 from bigtable.tables_on_disk import mixed
 
-from vfg.bigtable import statistics
-from vfg.bigtable.statistics import Statistics
+from vfg.bigtable.fit import Statistics
 from vfg.tables import Categorical, Continuous, Date, Integer
 
 
@@ -39,7 +39,7 @@ def test_nan_is_a_gap_and_no_end_of_a_range():
 
 
 def test_columns_of_names_are_not_listed(monkeypatch):
-    monkeypatch.setattr(statistics, "MOST_CATEGORIES", 50)
+    monkeypatch.setattr(sys.modules["vfg.bigtable.fit"], "MOST_CATEGORIES", 50)
     table = pa.table({"name": [str(k) for k in range(60)], "word": ["x", "y"] * 30})
     found = over(table, 20)
     assert found.categories("name") is None

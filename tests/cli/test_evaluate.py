@@ -10,7 +10,7 @@ import pytest
 
 import vfg
 from vfg.bigtable import open_table as read
-from vfg.cli.baselines import chosen_rivals
+from vfg.cli.commands.evaluate import chosen_rivals
 from vfg.imputation.evaluation import evaluate, hold_out
 from vfg.modelfile import dumps
 from vfg.tables.frames import hide_cells, open_table

@@ -6,8 +6,7 @@ import stat
 import pytest
 
 import vfg
-from vfg.cli.graphs import sections_graph
-from vfg.cli.learning import Learning, bounds_of, kinds_of
+from vfg.cli.learning import Learning, bounds_of, kinds_of, sections_graph
 from vfg.cli.tables import chosen_columns
 from vfg.imputation.settings import ImputerSettings
 from vfg.sklearn import VFGImputer

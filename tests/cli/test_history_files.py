@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vfg.cli.history_files import drawn_history, history_file, keep_history, known_history
+from vfg.cli.model_files import drawn_history, history_file, keep_history, known_history
 from vfg.training.history import Epoch, History
 
 

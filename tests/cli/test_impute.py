@@ -12,9 +12,8 @@ import pytest
 
 import vfg
 from vfg.bigtable import Filling, open_table
-from vfg.cli.filling import gaps_in
+from vfg.cli.commands.impute import Subject, gaps_in, recovered
 from vfg.cli.learning import Learning
-from vfg.cli.reporting import Subject, recovered
 from vfg.imputation.evaluation import hold_out
 from vfg.tables.frames import open_table as opened
 

@@ -10,7 +10,7 @@ import torch
 
 import vfg
 from vfg.cli.commands.sample import draw_rows
-from vfg.cli.completion import names_in
+from vfg.cli.model_files import names_in
 
 KINDS = ["table", "exact", "deep", "sampled"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vfg.bigtable.engines.base import batch_from_bytes, batch_to_bytes
+from vfg.bigtable.engines import batch_from_bytes, batch_to_bytes
 from vfg.bigtable.writing import UNFINISHED
 from vfg.utils.files import write_atomically
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from vfg.bigtable.columnar import ArrowFile, ParquetFile, TableFile
-from vfg.bigtable.csv import CsvFile
 from vfg.bigtable.formats import COPY, Kind, kind_of, kind_of_bytes, spooled
-from vfg.bigtable.json import JsonLinesFile
+from vfg.bigtable.text_files import CsvFile, JsonLinesFile
 from vfg.bigtable.type_inference import joined
 from vfg.utils.extras import needs
 

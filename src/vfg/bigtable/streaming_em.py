@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vfg.bigtable.engines.base import one_thread
+from vfg.bigtable.engines import one_thread
 from vfg.bigtable.source import Source
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.em.general import Expected, Moments, chunks_of, e_step

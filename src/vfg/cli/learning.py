@@ -1,16 +1,16 @@
-"""Fitting a model to a table in files, or loading one, with the options that commands share."""
+"""A model fitted to a table in files, by one process or several, or loaded from a file."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from vfg.cli.errors import suggested
-from vfg.cli.graphs import chosen_graph
 from vfg.cli.options import (
     Bend,
     Bounds,
@@ -33,8 +33,76 @@ from vfg.cli.progress import is_watched, watch_training
 from vfg.cli.tables import chosen_columns
 
 if TYPE_CHECKING:
-    from vfg import TableModel
+    from vfg.bigtable import Source
+    from vfg.graph import Graph
     from vfg.imputation.settings import ImputerSettings
+    from vfg.imputation.table_model import TableModel
+
+
+def chosen_graph(
+    file: Path | None, sections: str | None, width: int | None, columns: Sequence[str]
+) -> Graph | None:
+    """The graph over some columns; None leaves the choice to the imputer.
+
+    Args:
+        file: with a graph.
+        sections: columns that belong together, as in `a,b:c,d`.
+        width: of the latent nodes; None chooses by the number of columns.
+        columns: of the table that are learned.
+
+    Raises:
+        typer.BadParameter: for both a file and sections.
+        ValueError: for a file that is no graph, or sections of other columns.
+    """
+    if file is not None and sections is not None:
+        raise typer.BadParameter("--graph and --sections both say what the graph is; choose one")
+    if file is not None:
+        from vfg.graph.graphfiles import read_graph
+
+        return read_graph(file, width=width)
+    return None if sections is None else sections_graph(sections, columns, width)
+
+
+def sections_graph(text: str, columns: Sequence[str], width: int | None = None) -> Graph:
+    """One root over sections of columns; columns that are not named are sections of their own.
+
+    Args:
+        text: columns with commas between them, sections with colons.
+        columns: all columns.
+        width: of the root; None chooses by the number of columns.
+
+    Raises:
+        ValueError: for a name that is no column, or that comes twice.
+
+    Example:
+        >>> sections_graph("a,b", ["a", "b", "c"], width=4)
+        Graph: 2 leaves, 1 latent node, 2 edges
+        root (4)
+        ├── a+b (2), columns a b
+        └── c (1), column c
+    """
+    from vfg.graph import Graph, Node
+
+    parts = [[name.strip() for name in part.split(",")] for part in text.split(":")]
+    named = [name for part in parts for name in part]
+    for place, name in enumerate(named):
+        if name not in columns:
+            raise ValueError(
+                f"--sections names {name!r}, which is no column that is learned; "
+                f"{suggested(name, columns)}"
+            )
+        if name in named[:place]:
+            raise ValueError(f"--sections names {name!r} twice; a column is in one section only")
+    parts += [[name] for name in columns if name not in named]
+    leaves = [Node("+".join(part), len(part), columns=tuple(part)) for part in parts]
+    if width is None:
+        from vfg.imputation.plan import planned
+
+        width = max(planned(1000, len(columns)).width, *(leaf.width for leaf in leaves))
+    root = "root"
+    while root in [leaf.name for leaf in leaves]:
+        root += "_"
+    return Graph.star(leaves, width, root)
 
 
 @dataclass(frozen=True)
@@ -200,3 +268,88 @@ def _end(text: str) -> float | str | None:
         return float(text)
     except ValueError:
         return text.strip()
+
+
+def fit_model(
+    source: Source, columns: list[str], options: Learning, every_row: bool = False
+) -> TableModel:
+    """Fit a model to some columns of a table, in this process.
+
+    Args:
+        source: the table.
+        columns: that are learned.
+        options: how.
+        every_row: whether the linear model learns from all rows, however many there are.
+    """
+    from vfg.bigtable.fit import fit
+    from vfg.sklearn import VFGImputer
+
+    imputer = VFGImputer.from_settings(options.settings(columns))
+    model: TableModel = fit(source, imputer, columns=columns, every_row=every_row).model_
+    return model
+
+
+def fit_by_engine(
+    source: Source,
+    columns: list[str],
+    options: Learning,
+    engine: str,
+    processes: int,
+    every_row: bool,
+) -> TableModel | None:
+    """Fit a model by the processes of an engine or of torchrun.
+
+    Args:
+        source: the table.
+        columns: that are learned.
+        options: how.
+        engine: its name.
+        processes: how many.
+        every_row: whether the linear model learns from all rows, however many there are.
+
+    Returns:
+        The model; None in all but the first process of torchrun's.
+
+    Raises:
+        typer.BadParameter: for settings with which processes could not agree.
+        RuntimeError: if processes of the engine died again and again.
+    """
+    from vfg.bigtable.engines import ENGINES, process_group
+    from vfg.utils.specs import check_choice
+
+    check_choice("--engine", engine, ENGINES)
+    size = max(processes, int(os.environ.get("WORLD_SIZE", "1")))
+    if size > 1 and options.budget is not None:
+        raise typer.BadParameter(
+            "--budget is for one process, as several would run out of time at different points; "
+            "limit --steps instead"
+        )
+    if size > 1 and source.is_piped:
+        raise typer.BadParameter("a table from a pipe can be read by one process only; name a file")
+    if engine == "ray":
+        return _fit_by_ray(source, columns, options, processes, every_row)
+    if processes > 1:
+        raise typer.BadParameter(
+            f"--processes {processes} needs --engine ray, or: torchrun --nproc-per-node "
+            f"{processes} -m vfg fit ..."
+        )
+    with process_group() as world:
+        model = fit_model(source, columns, options, every_row)
+    return model if world.is_first else None
+
+
+def _fit_by_ray(
+    source: Source, columns: list[str], options: Learning, processes: int, every_row: bool
+) -> TableModel:
+    from vfg.bigtable.engines.ray import Ray
+    from vfg.bigtable.fit import fit_files
+    from vfg.modelfile import loads
+    from vfg.sklearn import VFGImputer
+    from vfg.training.history import History
+
+    imputer = VFGImputer.from_settings(replace(options.settings(columns), progress=False))
+    files = [(os.path.abspath(file.path), file.kind.format) for file in source.files]
+    data, history = Ray(processes).together(fit_files, files, imputer, columns, every_row)
+    model: Any = loads(data)
+    model.history = None if history is None else History.from_dict(history)
+    return model  # type: ignore[no-any-return]

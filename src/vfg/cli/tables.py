@@ -1,16 +1,29 @@
-"""Tables between files and models: which columns a model knows, rows in batches, results out."""
+"""Tables between files and models: columns of a model, rows in batches, results per row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vfg.cli.errors import suggested
-from vfg.cli.progress import advancing
+from vfg.cli.options import (
+    AsJson,
+    Debug,
+    InputFormat,
+    Output,
+    OutputFormat,
+    Quiet,
+    TableFiles,
+    Threads,
+)
+from vfg.cli.output import print_json
+from vfg.cli.progress import advancing, is_watched
 
 if TYPE_CHECKING:
     from vfg import Model
     from vfg.bigtable import Source
+
 
 ROWS = 16_384
 """How many rows are worked on at once."""
@@ -166,3 +179,41 @@ def _with(first: Any, others: Iterator[Any]) -> Iterator[Any]:
 def output_format(output: str, to: str | None, as_json: bool) -> str | None:
     """The format to write in: on standard output, `--json` means JSON lines."""
     return "jsonl" if as_json and output == "-" and to is None else to
+
+
+@dataclass(frozen=True)
+class RowByRow:
+    """A table, and where to write what is found for its rows."""
+
+    table: TableFiles
+    output: Output = "-"
+    from_: InputFormat = None
+    to: OutputFormat = None
+    threads: Threads = None
+    quiet: Quiet = False
+    as_json: AsJson = False
+    debug: Debug = False
+
+    def write(self, model: Model, work: Callable[[Any], Mapping[str, Any]]) -> int:
+        """Write what some work finds; the number of rows.
+
+        Args:
+            model: of any kind.
+            work: arrays by name from a `pyarrow.Table` with the columns of the model.
+        """
+        import vfg
+        from vfg.bigtable.fill_batch import filled_schema
+
+        source = opened(self.table, self.from_)
+        columns = known_columns(source.names, columns_of(model))
+        if isinstance(model, vfg.TableModel):
+            filled_schema(model, source.schema)  # refuses columns that hold what they did not
+        batches = row_results(source, columns, work, show=is_watched(self.quiet))
+        return write_batches(
+            batches, self.output, output_format(self.output, self.to, self.as_json)
+        )
+
+    def tell(self, found: Mapping[str, Any]) -> None:
+        """Print a summary, if it is wanted and nothing else goes to standard output."""
+        if self.as_json and self.output != "-":
+            print_json({**found, "output": self.output})

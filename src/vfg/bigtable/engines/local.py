@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from vfg.bigtable.engines.base import FillTask, Part, batch_from_bytes, batch_to_bytes
+from vfg.bigtable.engines import FillTask, Part, batch_from_bytes, batch_to_bytes
 from vfg.imputation.checks import check_count
 
 AHEAD = 2

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vfg.cli.history_files import keep_history
-from vfg.cli.learning import Learning
+from vfg.cli.learning import Learning, fit_by_engine
+from vfg.cli.model_files import keep_history
 from vfg.cli.options import (
     AsJson,
     Debug,
@@ -24,7 +24,6 @@ from vfg.cli.options import (
 )
 from vfg.cli.output import console, print_json
 from vfg.cli.tables import opened
-from vfg.cli.together import fit_by_engine
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from vfg.cli.completion import offered_names, offered_pairs
 from vfg.cli.errors import suggested
+from vfg.cli.model_files import offered_names, offered_pairs
 from vfg.cli.options import AsJson, Debug, Level, ModelFile, Seed, Threads
 from vfg.cli.output import bar, console, histogram, print_json, shown
 

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from vfg.cli.completion import offered_experiments
 from vfg.cli.errors import suggested
+from vfg.cli.model_files import offered_experiments
 from vfg.cli.options import AsJson, Debug, Threads
 from vfg.cli.output import print_json, print_names
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vfg.cli.options import ModelFile, with_groups
-from vfg.cli.per_row import RowByRow
+from vfg.cli.tables import RowByRow
 
 if TYPE_CHECKING:
     from vfg import Model

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vfg.cli.history_files import drawn_history, known_history
+from vfg.cli.model_files import drawn_history, known_history
 from vfg.cli.options import AsJson, Debug
 from vfg.cli.output import console, print_json, print_table
 
