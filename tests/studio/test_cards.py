@@ -10,8 +10,7 @@ import pytest
 
 import vfg
 from vfg.inference.variables import Marginal, Variable, given_marginal
-from vfg.studio.asking import open_model
-from vfg.studio.cards import (
+from vfg.studio.ask_html import (
     LatentMarginal,
     axis,
     card,
@@ -20,11 +19,11 @@ from vfg.studio.cards import (
     density_drawing,
     latent_card,
 )
+from vfg.studio.asking import open_model
 from vfg.studio.exploring import consistency
 from vfg.studio.filling import open_table
 from vfg.studio.graph_layout import elements, group_name, sibling_groups, spots, stylesheet
-from vfg.studio.markup import Markup, element, joined
-from vfg.studio.pictures import levelled, picture_shape, png
+from vfg.studio.markup import Markup, element, joined, levelled, picture_shape, png
 
 SIZE = Variable("size", "number", "size", -4.0, 4.0)
 CITY = Variable("city", "choice", "city", categories=("a", "b", "c"))

@@ -52,12 +52,12 @@ def positions(graph: Graph) -> dict[str, tuple[float, float]]:
     order = _leaves_in_depth(graph)
     best = _across(graph, order)
     if not graph.is_tree:
-        tried = [*_swept(graph, order), *_swept(graph, _leaves_by_nearness(graph))]
+        tried = [*_sweep(graph, order), *_sweep(graph, _leaves_by_nearness(graph))]
         best = min(tried, key=lambda across: _crossings(graph, across))
-    return {node.name: (best[node.name], _height(graph, node.name)) for node in graph.nodes}
+    return {node.name: (best[node.name], height_of(graph, node.name)) for node in graph.nodes}
 
 
-def _swept(graph: Graph, order: Sequence[str]) -> list[dict[str, float]]:
+def _sweep(graph: Graph, order: Sequence[str]) -> list[dict[str, float]]:
     """Horizontal places with leaves in the given order, then ordered by their parents in turns."""
     found = [_across(graph, order)]
     for _ in range(SWEEPS):
@@ -96,48 +96,59 @@ def _leaves_in_depth(graph: Graph) -> list[str]:
     return [name for name in met if name in leaves]
 
 
-def _height(graph: Graph, name: str) -> float:
+def height_of(graph: Graph, name: str) -> float:
     """The layer of a node; roots are lifted to the top."""
     return float(graph.layer_of(name) if graph.parents(name) else len(graph.layers) - 1)
 
 
 def _across(graph: Graph, leaves: Sequence[str]) -> dict[str, float]:
-    """Horizontal places of all nodes given the order of the leaves."""
-    across = {leaf: float(place) for place, leaf in enumerate(leaves)}
+    """Horizontal positions of all nodes given the order of the leaves."""
+    return place_latent(graph, {leaf: float(place) for place, leaf in enumerate(leaves)})
+
+
+def place_latent(graph: Graph, leaves: Mapping[str, float], gap: float = 1.0) -> dict[str, float]:
+    """Horizontal positions of all nodes: latent nodes stand above the middle of their children.
+
+    Args:
+        graph: to lay out.
+        leaves: positions of the leaves.
+        gap: the least distance between latent nodes of one height.
+    """
+    across = dict(leaves)
     levels: dict[float, list[str]] = {}
     for layer in graph.layers[1:]:
         for name in layer:
-            levels.setdefault(_height(graph, name), []).append(name)
+            levels.setdefault(height_of(graph, name), []).append(name)
     for height in sorted(levels):
         middles = {
             name: fmean(across[child] for child in graph.children(name)) for name in levels[height]
         }
-        across |= _apart(middles)
+        across |= _separate(middles, gap)
     return across
 
 
-def _apart(wanted: Mapping[str, float]) -> dict[str, float]:
-    """Places near the wanted ones, in the same order, at least 1 apart."""
+def _separate(wanted: Mapping[str, float], gap: float) -> dict[str, float]:
+    """Positions near the wanted ones, in the same order, at least a gap apart."""
     names = sorted(wanted, key=lambda name: wanted[name])
-    rightward = _pushed([wanted[name] for name in names])
-    leftward = _pushed([-wanted[name] for name in reversed(names)])[::-1]
+    rightward = _push([wanted[name] for name in names], gap)
+    leftward = _push([-wanted[name] for name in reversed(names)], gap)[::-1]
     middle = [(right - left) / 2 for right, left in zip(rightward, leftward, strict=True)]
     return dict(zip(names, middle, strict=True))
 
 
-def _pushed(places: Sequence[float]) -> list[float]:
-    """Sorted places, each moved up as far as its predecessor asks for."""
-    found: list[float] = []
+def _push(places: Sequence[float], gap: float) -> list[float]:
+    """Sorted positions, each moved up until it is a gap away from its predecessor."""
+    moved: list[float] = []
     for place in places:
-        found.append(max(place, found[-1] + 1.0) if found else place)
-    return found
+        moved.append(max(place, moved[-1] + gap) if moved else place)
+    return moved
 
 
 def _crossings(graph: Graph, across: Mapping[str, float]) -> int:
     """How many pairs of edges between the same two heights cross."""
     between: dict[tuple[float, float], list[tuple[float, float]]] = {}
     for edge in graph.edges:
-        heights = _height(graph, edge.child), _height(graph, edge.parent)
+        heights = height_of(graph, edge.child), height_of(graph, edge.parent)
         between.setdefault(heights, []).append((across[edge.child], across[edge.parent]))
     found = 0
     for pairs in between.values():

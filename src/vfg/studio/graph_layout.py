@@ -11,6 +11,7 @@ import vfg
 from vfg.graph import Graph
 from vfg.graph.nodes import Edge
 from vfg.imputation.table_model import TableModel
+from vfg.plots.graphs import height_of, place_latent
 from vfg.studio.asking import OpenModel
 from vfg.studio.markup import Markup, element
 
@@ -94,29 +95,15 @@ def group_name(members: Sequence[str]) -> str:
 
 
 def _latent_spots(graph: Graph, leaves: Sequence[Spot]) -> list[Spot]:
-    """Latent nodes above the middle of their children, pushed apart within each layer."""
-    x = {name: spot.x for spot in leaves for name in (spot.members or (spot.name,))}
-    found = []
-    for number, layer in enumerate(graph.layers[1:], start=1):
-        wanted = {node: _mean([x[e.child] for e in graph.edges_into(node)]) for node in layer}
-        ordered = sorted(layer, key=lambda node: wanted[node])
-        placed = _apart([wanted[node] for node in ordered], NODE)
-        x |= dict(zip(ordered, placed, strict=True))
-        found += [Spot(node, x[node], -LAYER * 1.0 * number) for node in layer]
-    return found
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
-
-
-def _apart(places: Sequence[float], gap: float) -> list[float]:
-    """Rising places at least a gap apart, about where they were."""
-    found: list[float] = []
-    for place in places:
-        found.append(max(place, found[-1] + gap) if found else place)
-    shift = _mean([a - b for a, b in zip(found, places, strict=True)])
-    return [place - shift for place in found]
+    """Latent nodes, placed as in `vfg.plots.graph`."""
+    across = place_latent(
+        graph, {name: spot.x for spot in leaves for name in (spot.members or (spot.name,))}, NODE
+    )
+    return [
+        Spot(node, across[node], -LAYER * height_of(graph, node))
+        for layer in graph.layers[1:]
+        for node in layer
+    ]
 
 
 def elements(

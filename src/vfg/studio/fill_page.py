@@ -1,4 +1,4 @@
-"""The Fill page: tables in, gaps shown, filled and looked at, tables out."""
+"""The Fill page: what stands on it, and its callbacks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,83 @@ from typing import Any
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from vfg.studio import figures
-from vfg.studio.cards import spread_text
-from vfg.studio.filling import Cell, cell, comparison, to_csv
+from vfg.studio.ask_html import spread_text
+from vfg.studio.asking import OpenModel
+from vfg.studio.filling import ENDINGS, MOST_BYTES, Cell, cell, comparison, to_csv
+from vfg.studio.layout import box, choice, number, plot
 from vfg.studio.session import Session
 
 NO_TABLE = "No table is open yet."
+
+
+def build(model: OpenModel) -> list[Any]:
+    """Opening, filling and inspecting a table."""
+    columns = list(model.variables)
+    drop = dcc.Upload(
+        html.Div(
+            [
+                html.Strong("Drop a table here"),
+                html.Span(f"{', '.join(ENDINGS)}, up to {MOST_BYTES // 2**20} MiB"),
+                html.Button("Pick a file", id="pick", type="button"),
+            ],
+            className="drop",
+        ),
+        id="upload",
+        className="upload",
+    )
+    side = html.Div(
+        [
+            box(
+                [
+                    html.H2("Table"),
+                    drop,
+                    html.P(id="table-summary", className="note", role="status"),
+                    html.Div(
+                        [
+                            html.Button("Fill the gaps", id="fill", className="primary"),
+                            html.Button("Download", id="download", disabled=True),
+                        ],
+                        className="row",
+                    ),
+                    html.P(id="fill-summary", className="note", role="status"),
+                ]
+            ),
+            box(
+                [
+                    html.H2("One cell"),
+                    html.Div(
+                        [
+                            number("cell-row", "Row", 1, min=1, step=1),
+                            choice("cell-column", "Column", columns, columns[0]),
+                        ],
+                        className="row",
+                    ),
+                    html.Div(id="cell-text", className="cell-text", role="status"),
+                    plot("cell-plot", 200),
+                ]
+            ),
+        ],
+        className="side",
+    )
+    main = html.Div(
+        [
+            box([html.H2("Where the gaps are"), plot("missing-plot", 340)]),
+            box(
+                [
+                    html.Div(
+                        [
+                            html.H2("Observed and filled"),
+                            choice("compare-column", "Column", columns, columns[0]),
+                        ],
+                        className="box-head wide",
+                    ),
+                    plot("compare-plot", 280),
+                ]
+            ),
+        ],
+        className="content",
+    )
+    return [side, main]
 
 
 def register(app: Dash, session: Session) -> None:
