@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from vfg.bigtable import fit, open_table, text_files, write_table
 from vfg.bigtable.fit import Sample, Survey
-from vfg.bigtable.type_inference import GAPS
+from vfg.bigtable.type_inference import MISSING_TEXTS
 from vfg.modelfile import dumps
 from vfg.sklearn import VFGImputer
 from vfg.tables import Categorical, Continuous
@@ -131,7 +131,7 @@ def test_rows_of_nothing_but_gaps_come_last():
 # One pass for types, sample and statistics, against a table that is read as a whole.
 
 WRITTEN = {
-    "gap": st.sampled_from(GAPS),
+    "gap": st.sampled_from(MISSING_TEXTS),
     "whole": st.one_of(st.integers(-99, 99).map(str), st.sampled_from([" 7", "8\t", str(2**60)])),
     "real": st.one_of(
         st.floats(-99, 99).map(repr),
@@ -196,7 +196,7 @@ def check_survey(sample, statistics, table, size, seed):
     assert repr(sample.table.to_pylist()) == repr([rows[row] for row in kept])
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         cells = [row[name] for row in rows if not is_gap(row[name])]
-        assert statistics.gaps[name] == len(rows) - len(cells)
+        assert statistics.missing[name] == len(rows) - len(cells)
         has_range = bool(cells) and kind not in (pa.string(), pa.bool_())
         ends = (min(cells), max(cells)) if has_range else None
         assert statistics.ranges.get(name) == ends

@@ -12,7 +12,7 @@ from bigtable.tables_on_disk import mixed, numbers
 
 from vfg.bigtable import columnar as readers
 from vfg.bigtable import open_table, text_files, write_table
-from vfg.bigtable.source import resized
+from vfg.bigtable.source import resize_batches
 
 SUFFIXES = ["csv", "tsv", "parquet", "feather", "arrow", "jsonl"]
 COMPRESSIONS = ["", ".gz", ".zst", ".bz2", ".lz4"]
@@ -56,7 +56,7 @@ def test_batches_have_exactly_the_rows_that_were_asked_for(tmp_path, rows):
 
 def test_batches_of_no_rows_are_refused():
     with pytest.raises(ValueError, match="at least 1 row"):
-        next(resized(iter([]), pa.schema([]), 0))
+        next(resize_batches(iter([]), pa.schema([]), 0))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_they_are_those_of_the_whole_table_however_it_is_cut():
     for rows in (1, 7, 200):
         found = over(table, rows)
         assert found.rows == 200
-        assert found.gaps == {name: table[name].null_count for name in table.column_names}
+        assert found.missing == {name: table[name].null_count for name in table.column_names}
         frame = table.to_pandas()
         assert found.ranges["c0"] == (frame["c0"].min(), frame["c0"].max())
         assert found.ranges["day"] == (frame["day"].min(), frame["day"].max())
@@ -34,7 +34,7 @@ def test_nan_is_a_gap_and_no_end_of_a_range():
     table = pa.table({"a": [float("nan"), 2.0, None, 1.0], "b": [float("nan")] * 4})
     for rows in (1, 4):
         found = over(table, rows)
-        assert found.gaps == {"a": 2, "b": 4}
+        assert found.missing == {"a": 2, "b": 4}
         assert found.ranges == {"a": (1.0, 2.0)}
 
 

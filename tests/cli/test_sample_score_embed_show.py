@@ -10,7 +10,7 @@ import torch
 
 import vfg
 from vfg.cli.commands.sample import draw_rows
-from vfg.cli.model_files import names_in
+from vfg.cli.model_files import read_names
 
 KINDS = ["table", "exact", "deep", "sampled"]
 
@@ -171,11 +171,11 @@ def test_text_in_place_of_numbers_is_refused(store, here, commands):
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_for_completion_come_from_the_header(kind, models):
     expected = ["height", "visits", "shirt", "member", "since"]
-    assert names_in(models[0][kind]) == (
+    assert read_names(models[0][kind]) == (
         expected if kind == "table" else ["a", "b", "c", "bc", "r"]
     )
 
 
 def test_completion_of_files_that_are_no_models_is_empty(here):
     (here / "x.vfg").write_bytes(b"\xff" * 100)
-    assert names_in("x.vfg") == names_in("none.vfg") == []
+    assert read_names("x.vfg") == read_names("none.vfg") == []

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vfg.bigtable.formats import Kind, open_bytes, reading, spooled
+from vfg.bigtable.formats import Kind, open_bytes, reading_errors, spool
 from vfg.utils.extras import needs
 
 with needs("table"):
@@ -81,7 +81,7 @@ class TableFile(ABC):
         """The same file with some columns left as they are written, if it is one of text."""
         return self
 
-    def checked(self, schema: Any) -> Any:
+    def check_schema(self, schema: Any) -> Any:
         """A schema that tables can have, else a ValueError.
 
         Raises:
@@ -116,21 +116,21 @@ class ColumnarFile(TableFile):
         if self.kind.compression is None:
             return str(self.path)
         with (
-            reading(self.name, self.kind.format),
+            reading_errors(self.name, self.kind.format),
             open_bytes(self.path, self.kind.compression) as stream,
         ):
-            self._decompressed = spooled(stream)
+            self._decompressed = spool(stream)
         return str(self._decompressed.name)
 
     def batches(self, schema: Any) -> Iterator[Any]:
-        with reading(self.name, self.kind.format):
-            for batch in self._stored():
+        with reading_errors(self.name, self.kind.format):
+            for batch in self._read_batches():
                 # Offsets and texts of a damaged file may lead anywhere, so they are looked at.
                 batch.validate(full=True)
-                yield conformed(batch, schema)
+                yield conform(batch, schema)
 
     @abstractmethod
-    def _stored(self) -> Iterator[Any]:
+    def _read_batches(self) -> Iterator[Any]:
         """Record batches as they are stored."""
 
 
@@ -139,15 +139,15 @@ class ParquetFile(ColumnarFile):
 
     @cached_property
     def schema(self) -> Any:
-        with reading(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
-            return self.checked(file.schema_arrow)
+        with reading_errors(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
+            return self.check_schema(file.schema_arrow)
 
     @cached_property
     def rows(self) -> int:
-        with reading(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
+        with reading_errors(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
             return int(file.metadata.num_rows)
 
-    def _stored(self) -> Iterator[Any]:
+    def _read_batches(self) -> Iterator[Any]:
         # Without buffering ahead, a file that is one large row group is no whole copy in memory.
         # Checksums, where there are some, tell damaged pages that would decode to other numbers.
         with pq.ParquetFile(
@@ -161,15 +161,15 @@ class ArrowFile(ColumnarFile):
 
     @cached_property
     def schema(self) -> Any:
-        with reading(self.name, "Arrow"), pa.memory_map(self.place) as mapped:
-            return self.checked(self._open(mapped).schema)
+        with reading_errors(self.name, "Arrow"), pa.memory_map(self.place) as mapped:
+            return self.check_schema(self._open(mapped).schema)
 
     @cached_property
     def rows(self) -> int:
-        with reading(self.name, "Arrow"):
-            return sum(batch.num_rows for batch in self._stored())
+        with reading_errors(self.name, "Arrow"):
+            return sum(batch.num_rows for batch in self._read_batches())
 
-    def _stored(self) -> Iterator[Any]:
+    def _read_batches(self) -> Iterator[Any]:
         with pa.memory_map(self.place) as mapped:
             reader = self._open(mapped)
             if hasattr(reader, "num_record_batches"):
@@ -189,7 +189,7 @@ class ArrowFile(ColumnarFile):
         return pa.ipc.open_stream(mapped)
 
 
-def conformed(batch: Any, schema: Any) -> Any:
+def conform(batch: Any, schema: Any) -> Any:
     """A record batch with the columns of a schema, in its order and types.
 
     Args:

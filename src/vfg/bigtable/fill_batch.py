@@ -21,7 +21,7 @@ from vfg.utils.extras import needs
 with needs("table"):
     import pyarrow as pa
 
-DRAW = "draw"
+DRAW_COLUMN = "draw"
 """The column that counts the draws of a row."""
 
 
@@ -103,7 +103,7 @@ def filled_batch(
     if not batch.num_rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
     part = _Part(model, batch, first_row, schema)
-    columns = part.drawn(chosen) if chosen.draws is not None else part.expected(chosen)
+    columns = part.draws(chosen) if chosen.draws is not None else part.expected(chosen)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -120,26 +120,26 @@ def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None
             name one of the added columns would have.
     """
     chosen = Filling() if filling is None else filling
-    names = known_names(model, schema.names)
+    names = model_columns(model, schema.names)
     specs = dict(zip(names, model.encoding.schema.values(), strict=True))
     _check_kinds(model, schema, names)
-    fields = [_typed(field, specs) for field in schema]
+    fields = [_fill_type(field, specs) for field in schema]
     added = []
     if chosen.level is not None:
         kinds = {field.name: field.type for field in fields}
-        for name in _measured(model, names):
+        for name in _interval_columns(model, names):
             added += [pa.field(f"{name}_{end}", kinds[name]) for end in ("low", "high")]
     if chosen.flag:
         added += [pa.field(f"{name}_filled", pa.bool_()) for name in names]
     if chosen.draws is not None:
-        added.append(pa.field(DRAW, pa.int32()))
+        added.append(pa.field(DRAW_COLUMN, pa.int32()))
     taken = [field.name for field in added if field.name in schema.names]
     if taken:
         raise ValueError(f"the table has a column {listed(taken)} already; rename it")
     return pa.schema([*fields, *added], metadata=None)
 
 
-def known_names(model: TableModel, names: Sequence[str]) -> list[str]:
+def model_columns(model: TableModel, names: Sequence[str]) -> list[str]:
     """The columns of a table that a model knows, in the model's order.
 
     Args:
@@ -157,9 +157,9 @@ class _Part:
 
     def __init__(self, model: TableModel, batch: Any, first_row: int, schema: Any) -> None:
         self.model, self.batch = model, batch
-        self.names = known_names(model, batch.schema.names)
+        self.names = model_columns(model, batch.schema.names)
         self.types = {name: schema.field(name).type for name in self.names}
-        arrays = [_typed_column(batch.column(name), self.types[name]) for name in self.names]
+        arrays = [_cast(batch.column(name), self.types[name]) for name in self.names]
         table = opened(pa.table(arrays, names=self.names), model.encoding.missing_values)
         self.cells = MissingCells(model, table, first_row)
 
@@ -169,11 +169,11 @@ class _Part:
         if filling.level is not None:
             ends = self.cells.quantiles(central_levels(filling.level), filling.seed)
             low, high = (self._filled(end) for end in ends)
-            for name in _measured(self.model, self.names):
+            for name in _interval_columns(self.model, self.names):
                 columns += [low[name], high[name]]
         return columns + (self._flags() if filling.flag else [])
 
-    def drawn(self, filling: Filling) -> list[Any]:
+    def draws(self, filling: Filling) -> list[Any]:
         """All columns, every row as often as there are draws, one after the other."""
         number = filling.draws or 1
         draws = self.cells.draws(number, filling.seed)
@@ -192,7 +192,7 @@ class _Part:
         """The columns that the model knows, by name, filled from a matrix."""
         table = self.cells.filled(matrix)
         return {
-            name: _one_piece(_typed_column(table.column(place), self.types[name]))
+            name: _combine(_cast(table.column(place), self.types[name]))
             for place, name in enumerate(self.names)
         }
 
@@ -209,24 +209,24 @@ class _Part:
         return list(self.batch.schema.names)
 
 
-def _typed_column(column: Any, kind: Any) -> Any:
+def _cast(column: Any, kind: Any) -> Any:
     return column if column.type == kind else column.cast(kind)
 
 
-def _one_piece(column: Any) -> Any:
+def _combine(column: Any) -> Any:
     merged = column.combine_chunks()
     # Columns in many pieces keep several only if their texts are too long for one.
     return merged.chunk(0) if isinstance(merged, pa.ChunkedArray) else merged
 
 
-def _measured(model: TableModel, names: Sequence[str]) -> list[str]:
+def _interval_columns(model: TableModel, names: Sequence[str]) -> list[str]:
     """Columns of numbers and dates, for which intervals mean something."""
     specs = model.encoding.schema.values()
     kinds = Continuous | Integer | Date
     return [name for name, spec in zip(names, specs, strict=True) if isinstance(spec, kinds)]
 
 
-def _typed(field: Any, specs: dict[str, ColumnSpec]) -> Any:
+def _fill_type(field: Any, specs: dict[str, ColumnSpec]) -> Any:
     """A field, with the type that its column needs once a cell of it is filled."""
     if field.name not in specs or not pa.types.is_null(field.type):
         return field

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from vfg.bigtable.engines import Engine, FillTask, engine_named
-from vfg.bigtable.fill_batch import Filling, filled_schema, known_names
-from vfg.bigtable.formats import SUFFIXES, kind_of, known_format
+from vfg.bigtable.fill_batch import Filling, filled_schema, model_columns
+from vfg.bigtable.formats import SUFFIXES, kind_from_name, normalise_format
 from vfg.bigtable.job import JobFolder, job_folder, pieces_of
 from vfg.bigtable.source import Place, Source, open_table
 from vfg.bigtable.writing import Sink, write_table
@@ -97,7 +97,9 @@ def impute(
     """
     check_count("shard_rows", shard_rows)
     known = as_model(model)
-    table = _without_others(source if isinstance(source, Source) else open_table(source), known)
+    table = _leave_other_columns(
+        source if isinstance(source, Source) else open_table(source), known
+    )
     job = _Job(
         table,
         FillTask(known, Filling() if filling is None else filling),
@@ -109,7 +111,7 @@ def impute(
     if is_one_file(target):
         found = job.into_file(target, format)
     else:
-        found = job.into_folder(Path(target), known_format(format or "parquet"))
+        found = job.into_folder(Path(target), normalise_format(format or "parquet"))
     return Imputed(table.rows, found, time.monotonic() - begun)
 
 
@@ -123,7 +125,7 @@ def is_one_file(target: str | os.PathLike[str]) -> bool:
     if str(target) == "-":
         return True
     try:
-        kind_of(target)
+        kind_from_name(target)
     except ValueError:
         return False
     return not Path(target).is_dir()
@@ -160,15 +162,19 @@ class _Job:
             with _closing(self._all()) as batches:
                 write_table(batches, self._schema, target, format=format)
             return 0
-        with pieces_of(Path(target), self._described(kind_of(target, format).format)) as place:
+        with pieces_of(
+            Path(target), self._describe(kind_from_name(target, format).format)
+        ) as place:
             names = [f"piece-{shard:05d}" for shard in range(len(self._sizes))]
-            found = self._finished(place, names, lambda name, batch: place.keep_piece(name, batch))
+            found = self._fill_shards(
+                place, names, lambda name, batch: place.keep_piece(name, batch)
+            )
             write_table(place.pieces(names), self._schema, target, format=format)
         return found
 
     def _all(self) -> Iterator[Any]:
         done = 0
-        with _closing(self.filled(())) as results:
+        with _closing(self.fill_parts(())) as results:
             for shard, batch in results:
                 yield batch
                 done += self._sizes[shard]
@@ -182,20 +188,20 @@ class _Job:
             with Sink(folder / name, schema) as sink:
                 sink.write(batch)
 
-        with job_folder(folder, self._described(format)) as place:
+        with job_folder(folder, self._describe(format)) as place:
             names = [self._name(shard, format) for shard in range(len(self._sizes))]
-            found = self._finished(place, names, write)
+            found = self._fill_shards(place, names, write)
             place.finish(self.source.rows)
         return found
 
-    def _finished(
+    def _fill_shards(
         self, place: JobFolder, names: list[str], write: Callable[[str, Any], None]
     ) -> int:
         """Fill and write all shards that are not done yet; the number of rows of the others."""
         known = {shard: None for shard, name in enumerate(names) if place.has(name)}
         done = found = sum(self._sizes[shard] for shard in known)
         self.progress(done, self.source.rows)
-        with _closing(self.filled(known)) as results:
+        with _closing(self.fill_parts(known)) as results:
             for shard, batch in results:
                 write(names[shard], batch)
                 place.finish_shard(names[shard], batch.num_rows)
@@ -203,7 +209,7 @@ class _Job:
                 self.progress(done, self.source.rows)
         return found
 
-    def filled(self, known: Container[int]) -> Iterator[tuple[int, Any]]:
+    def fill_parts(self, known: Container[int]) -> Iterator[tuple[int, Any]]:
         """The filled batches of the shards that are not known yet, with their numbers."""
         shards: list[int] = []
 
@@ -232,7 +238,7 @@ class _Job:
         suffix = next(suffix for suffix, known in SUFFIXES.items() if known == format)
         return f"part-{shard:05d}{suffix}"
 
-    def _described(self, format: str) -> dict[str, Any]:
+    def _describe(self, format: str) -> dict[str, Any]:
         from vfg import __version__
 
         model = self.work.model
@@ -257,7 +263,7 @@ def _closing(results: Iterator[_T]) -> Iterator[Iterator[_T]]:
             close()
 
 
-def _without_others(source: Source, model: TableModel) -> Source:
+def _leave_other_columns(source: Source, model: TableModel) -> Source:
     """The source, with the columns that the model does not know left as the text that they are."""
-    known = dict.fromkeys(known_names(model, source.names))
+    known = dict.fromkeys(model_columns(model, source.names))
     return source.with_text_columns([name for name in source.names if name not in known])

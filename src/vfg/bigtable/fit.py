@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from vfg.bigtable.engines import process_group
-from vfg.bigtable.fill_batch import known_names
+from vfg.bigtable.fill_batch import model_columns
 from vfg.bigtable.source import Place, Source, open_table
 from vfg.bigtable.streaming_em import Rows, fit_linear_to_all
 from vfg.bigtable.type_inference import common_schema, widen, widen_table
@@ -44,14 +44,14 @@ class Statistics:
         >>> statistics = Statistics()
         >>> statistics.add(pa.record_batch({"a": [1, None], "b": ["x", "y"]}))
         >>> statistics.add(pa.record_batch({"a": [5, 3], "b": ["z", "x"]}))
-        >>> statistics.rows, statistics.gaps, statistics.ranges["a"], statistics.categories("b")
+        >>> statistics.rows, statistics.missing, statistics.ranges["a"], statistics.categories("b")
         (4, {'a': 1, 'b': 0}, (1, 5), ('x', 'y', 'z'))
     """
 
     def __init__(self, marker: Any = None) -> None:
         self.marker = None if is_absent(marker) else marker
         self.rows = 0
-        self.gaps: dict[str, int] = {}
+        self.missing: dict[str, int] = {}
         self._ends: dict[str, Any] = {}
         self._texts: dict[str, dict[str, None] | None] = {}
 
@@ -61,7 +61,7 @@ class Statistics:
         for field, column in zip(batch.schema, batch.columns, strict=True):
             column = self._without_marker(column)
             missing = pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
-            self.gaps[field.name] = self.gaps.get(field.name, 0) + missing
+            self.missing[field.name] = self.missing.get(field.name, 0) + missing
             kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
             if pa.types.is_string(kind) or pa.types.is_large_string(kind):
                 self._add_texts(field.name, column)
@@ -91,7 +91,7 @@ class Statistics:
                 continue
             low, high = ranges[name]
             if isinstance(spec, Date) and hasattr(low, "isoformat"):
-                found[name] = (_on_the_wall(low), _on_the_wall(high))
+                found[name] = (_local_time(low), _local_time(high))
             elif isinstance(spec, Continuous | Integer):
                 found[name] = (float(low), float(high))
         return found
@@ -131,7 +131,7 @@ def _has_range(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _on_the_wall(moment: Any) -> str:
+def _local_time(moment: Any) -> str:
     """A moment as the clocks of its own time zone show it."""
     plain = moment.replace(tzinfo=None) if getattr(moment, "tzinfo", None) else moment
     return str(plain.isoformat())
@@ -189,7 +189,7 @@ def fit(
     """
     check_count("rows", rows)
     table = source if isinstance(source, Source) else open_table(source)
-    names = chosen_columns(table.names, columns)
+    names = select_columns(table.names, columns)
     # Columns that are not learned from may hold anything.
     table = table.with_text_columns(
         [name for name in table.names if name not in dict.fromkeys(names)]
@@ -211,7 +211,7 @@ def fit(
     learner.fit(sample.table)
     if every_row:
         with process_group() as world:
-            known = known_names(learner.model_, names)
+            known = model_columns(learner.model_, names)
             fit_linear_to_all(Rows(table, known, learner.model_, world))
     learner.set_params(**settings)
     return learner
@@ -238,14 +238,14 @@ def fit_files(
     return dumps(model), history
 
 
-def chosen_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+def select_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
     """The columns to learn, in the order of the table.
 
     Raises:
         ValueError: for columns that the table lacks, or none at all.
 
     Example:
-        >>> chosen_columns(["a", "b", "c"], ["c", "a"])
+        >>> select_columns(["a", "b", "c"], ["c", "a"])
         ['a', 'c']
     """
     if wanted is None:
@@ -347,7 +347,7 @@ class Sample:
     def add(self, batch: Any) -> None:
         """Take the next rows of the stream into account."""
         self.seen += batch.num_rows
-        draws = self._numbers.random(batch.num_rows) + ~_knows_something(batch)
+        draws = self._numbers.random(batch.num_rows) + ~_has_observed(batch)
         chosen = np.flatnonzero(draws < self._limit)
         part = pa.Table.from_batches([batch]).take(chosen)
         kept = [] if self._kept is None else [widen_table(self._kept, part.schema)]
@@ -376,7 +376,7 @@ class Sample:
         self._kept = self._kept.unify_dictionaries().combine_chunks()
 
 
-def _knows_something(batch: Any) -> Array:
+def _has_observed(batch: Any) -> Array:
     known = np.zeros(batch.num_rows, dtype=bool)
     for column in batch.columns:
         known |= ~pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
@@ -388,24 +388,24 @@ def _settings(learner: VFGImputer, sample: Any, statistics: Statistics) -> dict[
     given: Mapping[Any, Any] = {} if learner.schema is None else learner.schema
     inferred = Schema.infer(sample, dict(given), missing_values=learner.missing_values)
     kinds = {
-        str(name): _with_all(spec, statistics.categories(str(name)))
+        str(name): _add_categories(spec, statistics.categories(str(name)))
         for name, spec in inferred.items()
     }
     wanted = learner.bounds or {}
     bounds = {
-        name: _narrowed(wanted.get(name) or getattr(kinds[name], "bounds", None), found)
+        name: _narrow(wanted.get(name) or getattr(kinds[name], "bounds", None), found)
         for name, found in statistics.bounds(kinds).items()
     }
     return {"schema": kinds, "bounds": {**wanted, **bounds}}
 
 
-def _narrowed(wanted: Any, found: tuple[Any, Any]) -> tuple[Any, Any]:
+def _narrow(wanted: Any, found: tuple[Any, Any]) -> tuple[Any, Any]:
     """The bounds that a user wants, with the ends of the range where they are open."""
     low, high = wanted or (None, None)
     return (found[0] if low is None else low, found[1] if high is None else high)
 
 
-def _with_all(spec: ColumnSpec, categories: tuple[str, ...] | None) -> ColumnSpec:
+def _add_categories(spec: ColumnSpec, categories: tuple[str, ...] | None) -> ColumnSpec:
     """A kind with the categories of all rows, after those that it has."""
     if not isinstance(spec, Categorical) or categories is None:
         return spec

@@ -58,7 +58,7 @@ class Kind:
     compression: str | None = None
 
 
-def kind_of(name: str | os.PathLike[str], format: str | None = None) -> Kind:
+def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> Kind:
     """The kind of a file by the suffixes of its name.
 
     Args:
@@ -69,7 +69,7 @@ def kind_of(name: str | os.PathLike[str], format: str | None = None) -> Kind:
         ValueError: for a name that does not say, or an unknown format.
 
     Example:
-        >>> kind_of("table.csv.gz")
+        >>> kind_from_name("table.csv.gz")
         Kind(format='csv', compression='gzip')
     """
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
@@ -77,7 +77,7 @@ def kind_of(name: str | os.PathLike[str], format: str | None = None) -> Kind:
     inner = suffixes[:-1] if compression else suffixes
     found = SUFFIXES.get(inner[-1]) if inner else None
     if format is not None:
-        return Kind(known_format(format), compression)
+        return Kind(normalise_format(format), compression)
     if found is None:
         raise ValueError(
             f"the format of {str(name)!r} is not known from its name; use one of "
@@ -86,11 +86,11 @@ def kind_of(name: str | os.PathLike[str], format: str | None = None) -> Kind:
     return Kind(found, compression)
 
 
-def known_format(format: str) -> str:
+def normalise_format(format: str) -> str:
     """A format under its own name.
 
     Example:
-        >>> known_format("feather")
+        >>> normalise_format("feather")
         'arrow'
     """
     found = ALIASES.get(format.lower(), format.lower())
@@ -98,7 +98,7 @@ def known_format(format: str) -> str:
     return found
 
 
-def kind_of_bytes(start: bytes, format: str | None = None) -> Kind:
+def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:
     """The kind of something without a name, by its first bytes; comma-separated if nothing tells.
 
     Args:
@@ -106,12 +106,12 @@ def kind_of_bytes(start: bytes, format: str | None = None) -> Kind:
         format: what it holds, if known.
 
     Example:
-        >>> kind_of_bytes(b"PAR1"), kind_of_bytes(b'{"a": 1}').format
+        >>> kind_from_bytes(b"PAR1"), kind_from_bytes(b'{"a": 1}').format
         (Kind(format='parquet', compression=None), 'jsonl')
     """
     compression = next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
     if format is not None:
-        return Kind(known_format(format), compression)
+        return Kind(normalise_format(format), compression)
     if start.startswith(b"PAR1"):
         return Kind("parquet")
     if start.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
@@ -120,7 +120,7 @@ def kind_of_bytes(start: bytes, format: str | None = None) -> Kind:
 
 
 @contextmanager
-def reading(name: str, format: str) -> Iterator[None]:
+def reading_errors(name: str, format: str) -> Iterator[None]:
     """Around whatever reads a file: what the file does wrong becomes one sentence.
 
     Args:
@@ -210,7 +210,7 @@ def open_text(path: Path, compression: str | None, name: str) -> TextStream:
     return TextStream(open_bytes(path, compression), name)
 
 
-def spooled(stream: BinaryIO | Any) -> Any:
+def spool(stream: BinaryIO | Any) -> Any:
     """A temporary file with everything that a stream has to give.
 
     What comes through a pipe can be read only once, but tables are looked through before they are

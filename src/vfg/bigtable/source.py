@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from vfg.bigtable.columnar import ArrowFile, ParquetFile, TableFile
-from vfg.bigtable.formats import COPY, Kind, kind_of, kind_of_bytes, spooled
+from vfg.bigtable.formats import COPY, Kind, kind_from_bytes, kind_from_name, spool
 from vfg.bigtable.text_files import CsvFile, JsonLinesFile
-from vfg.bigtable.type_inference import joined
+from vfg.bigtable.type_inference import common_type
 from vfg.utils.extras import needs
 
 with needs("table"):
@@ -57,7 +57,7 @@ class Source:
             _check_names(self.files[0], file)
             found = file.schema
             for name in kinds:
-                kinds[name] = _joined(file, found.field(name), kinds[name])
+                kinds[name] = _common_column_type(file, found.field(name), kinds[name])
         return pa.schema([first.field(name).with_type(kind) for name, kind in kinds.items()])
 
     @property
@@ -99,7 +99,7 @@ class Source:
         """
         schema = self.schema
         stored = (batch for file in self.files for batch in file.batches(schema))
-        return resized(stored, schema, rows)
+        return resize_batches(stored, schema, rows)
 
     def scan(self) -> Iterator[Any]:
         """The table in pieces of any size, in one pass that also infers the types of CSV files.
@@ -163,7 +163,7 @@ def open_table(source: Place | Sequence[Place], *, format: str | None = None) ->
     return Source([file for place in places for file in _files(place, format)])
 
 
-def resized(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
+def resize_batches(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
     """Record batches of a fixed number of rows from those of any; the last one may have fewer.
 
     Args:
@@ -173,7 +173,7 @@ def resized(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
 
     Example:
         >>> batches = [pa.record_batch({"a": [1, 2, 3]}), pa.record_batch({"a": [4, 5]})]
-        >>> [b["a"].to_pylist() for b in resized(iter(batches), batches[0].schema, 2)]
+        >>> [b["a"].to_pylist() for b in resize_batches(iter(batches), batches[0].schema, 2)]
         [[1, 2], [3, 4], [5]]
     """
     if rows < 1:
@@ -185,16 +185,16 @@ def resized(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
         while known + batch.num_rows - start >= rows:
             waiting.append(batch.slice(start, rows - known))
             start += rows - known
-            yield _merged(waiting, schema)
+            yield _merge(waiting, schema)
             waiting, known = [], 0
         if start < batch.num_rows:
             waiting.append(batch.slice(start))
             known += batch.num_rows - start
     if waiting:
-        yield _merged(waiting, schema)
+        yield _merge(waiting, schema)
 
 
-def _merged(batches: list[Any], schema: Any) -> Any:
+def _merge(batches: list[Any], schema: Any) -> Any:
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches, schema=schema).unify_dictionaries()
@@ -214,7 +214,7 @@ def _files(place: Place, format: str | None) -> Iterator[TableFile]:
             yield _from_pipe(pipe, format)
         return
     for part in _paths(path):
-        yield _file(part, kind_of(part, format), str(part))
+        yield _file(part, kind_from_name(part, format), str(part))
 
 
 def _paths(path: Path) -> list[Path]:
@@ -232,9 +232,9 @@ def _paths(path: Path) -> list[Path]:
 
 
 def _from_pipe(pipe: BinaryIO, format: str | None) -> TableFile:
-    copy = spooled(pipe)
+    copy = spool(pipe)
     with open(copy.name, "rb") as stream:
-        kind = kind_of_bytes(stream.read(1024), format)
+        kind = kind_from_bytes(stream.read(1024), format)
     file = _file(Path(copy.name), kind, "the piped table")
     file.keep(copy)
     return file
@@ -266,8 +266,8 @@ def _check_names(first: TableFile, other: TableFile) -> None:
             )
 
 
-def _joined(file: TableFile, field: Any, known: Any) -> Any:
-    wider = joined(known, field.type)
+def _common_column_type(file: TableFile, field: Any, known: Any) -> Any:
+    wider = common_type(known, field.type)
     if wider is None and file.kind.format in ("csv", "tsv", "jsonl"):
         return pa.string()
     if wider is None:

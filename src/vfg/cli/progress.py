@@ -14,7 +14,7 @@ def is_watched(quiet: bool = False) -> bool:
 
 
 @contextmanager
-def advancing(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
+def progress_bar(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
     """A bar with rate and time left; silent if the total is None or nobody looks.
 
     Args:

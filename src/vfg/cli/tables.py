@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vfg.cli.errors import suggested
+from vfg.cli.errors import suggest
 from vfg.cli.options import (
     AsJson,
     Debug,
@@ -18,7 +18,7 @@ from vfg.cli.options import (
     Threads,
 )
 from vfg.cli.output import print_json
-from vfg.cli.progress import advancing, is_watched
+from vfg.cli.progress import is_watched, progress_bar
 
 if TYPE_CHECKING:
     from vfg import Model
@@ -29,7 +29,7 @@ ROWS = 16_384
 """How many rows are worked on at once."""
 
 
-def opened(files: Sequence[str], format: str | None = None) -> Source:
+def open_files(files: Sequence[str], format: str | None = None) -> Source:
     """A table of one file or several.
 
     Raises:
@@ -61,7 +61,7 @@ def columns_of(model: Model) -> list[str] | None:
     return list(model.variables) if named else None
 
 
-def known_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
     """The columns of a table that a model knows, in the order of the model.
 
     Args:
@@ -72,7 +72,7 @@ def known_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[s
         ValueError: if the table lacks one.
 
     Example:
-        >>> known_columns(["a", "b"], ["b", "aa"])
+        >>> select_model_columns(["a", "b"], ["b", "aa"])
         Traceback (most recent call last):
         ValueError: the table lacks the column 'aa', which the model knows; did you mean 'a'?
     """
@@ -82,12 +82,12 @@ def known_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[s
         if column not in names:
             raise ValueError(
                 f"the table lacks the column {column!r}, which the model knows; "
-                f"{suggested(column, names)}"
+                f"{suggest(column, names)}"
             )
     return list(columns)
 
 
-def listed_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
+def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
     """Columns that were typed with commas between them; none for nothing.
 
     Args:
@@ -99,31 +99,30 @@ def listed_columns(text: str | None, names: Sequence[str], option: str) -> list[
         ValueError: for a name that the table lacks.
 
     Example:
-        >>> listed_columns("a, b", ["a", "b", "c"], "--columns")
+        >>> parse_columns("a, b", ["a", "b", "c"], "--columns")
         ['a', 'b']
     """
     chosen = [] if text is None else [part.strip() for part in text.split(",") if part.strip()]
     for name in chosen:
         if name not in names:
             raise ValueError(
-                f"{option} names {name!r}, which is no column of the table; "
-                f"{suggested(name, names)}"
+                f"{option} names {name!r}, which is no column of the table; {suggest(name, names)}"
             )
     return list(dict.fromkeys(chosen))
 
 
-def chosen_columns(columns: str | None, exclude: str | None, names: Sequence[str]) -> list[str]:
+def choose_columns(columns: str | None, exclude: str | None, names: Sequence[str]) -> list[str]:
     """The columns to learn: those named, or all but those excluded, in the table's order.
 
     Raises:
         ValueError: for unknown names, or if none is left.
 
     Example:
-        >>> chosen_columns(None, "id", ["id", "a", "b"])
+        >>> choose_columns(None, "id", ["id", "a", "b"])
         ['a', 'b']
     """
-    wanted = listed_columns(columns, names, "--columns") or list(names)
-    left_out = listed_columns(exclude, names, "--exclude")
+    wanted = parse_columns(columns, names, "--columns") or list(names)
+    left_out = parse_columns(exclude, names, "--exclude")
     found = [name for name in names if name in wanted and name not in left_out]
     if not found:
         raise ValueError("no column is left to learn; name others in --columns or --exclude")
@@ -137,7 +136,7 @@ def frame_of(batch: Any, columns: Sequence[str]) -> Any:
     return pa.Table.from_batches([batch.select(list(columns))])
 
 
-def row_results(
+def map_rows(
     source: Source, columns: Sequence[str], work: Callable[[Any], Mapping[str, Any]], *, show: bool
 ) -> Iterator[Any]:
     """What some work finds for the rows of a table, batch after batch.
@@ -150,7 +149,7 @@ def row_results(
     """
     import pyarrow as pa
 
-    with advancing(source.rows if show else None, "rows") as advance:
+    with progress_bar(source.rows if show else None, "rows") as advance:
         for batch in source.batches(ROWS):
             found = work(frame_of(batch, columns))
             yield pa.RecordBatch.from_pydict({name: pa.array(a) for name, a in found.items()})
@@ -182,7 +181,7 @@ def output_format(output: str, to: str | None, as_json: bool) -> str | None:
 
 
 @dataclass(frozen=True)
-class RowByRow:
+class RowOptions:
     """A table, and where to write what is found for its rows."""
 
     table: TableFiles
@@ -204,16 +203,16 @@ class RowByRow:
         import vfg
         from vfg.bigtable.fill_batch import filled_schema
 
-        source = opened(self.table, self.from_)
-        columns = known_columns(source.names, columns_of(model))
+        source = open_files(self.table, self.from_)
+        columns = select_model_columns(source.names, columns_of(model))
         if isinstance(model, vfg.TableModel):
             filled_schema(model, source.schema)  # refuses columns that hold what they did not
-        batches = row_results(source, columns, work, show=is_watched(self.quiet))
+        batches = map_rows(source, columns, work, show=is_watched(self.quiet))
         return write_batches(
             batches, self.output, output_format(self.output, self.to, self.as_json)
         )
 
-    def tell(self, found: Mapping[str, Any]) -> None:
+    def print_summary(self, found: Mapping[str, Any]) -> None:
         """Print a summary, if it is wanted and nothing else goes to standard output."""
         if self.as_json and self.output != "-":
             print_json({**found, "output": self.output})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vfg.data.archives import archive, downloaded
+from vfg.data.archives import archive, download
 
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -95,7 +95,7 @@ def mnist() -> Images:
     found = archive("mnist.npz")
     if found is None:
         found = {
-            part: _idx(downloaded("MNIST", f"{MNIST}{file}.gz", digest, instead="mnist.npz"))
+            part: _idx(download("MNIST", f"{MNIST}{file}.gz", digest, instead="mnist.npz"))
             for part, (file, digest) in MNIST_FILES.items()
         }
     pixels = found["train"].reshape(len(found["train"]), -1)
@@ -132,10 +132,10 @@ def binarized_mnist() -> Images:
     file = "mnist_static_binarized.npz"
     found = archive(file)
     if found is not None:
-        parts = [_unpacked(found[part]) for part in BINARIZED_FILES]
+        parts = [_unpack_bits(found[part]) for part in BINARIZED_FILES]
     else:
         contents = (
-            downloaded("binarized MNIST", f"{BINARIZED}{part}.amat", digest, instead=file)
+            download("binarized MNIST", f"{BINARIZED}{part}.amat", digest, instead=file)
             for part, digest in BINARIZED_FILES.items()
         )
         parts = [_digits_of_text(content) for content in contents]
@@ -160,11 +160,11 @@ def caltech() -> Images:
     name, file = "Caltech 101 silhouettes", "caltech101_silhouettes_28_split1.npz"
     found = archive(file)
     if found is not None:
-        parts = [_unpacked(found[part]) for part in ("train", "valid", "test")]
+        parts = [_unpack_bits(found[part]) for part in ("train", "valid", "test")]
         labels = [found[f"{part}_labels"] for part in ("train", "valid", "test")]
     else:
-        found = _matlab(downloaded(name, CALTECH, CALTECH_DIGEST, instead=file))
-        parts = [1 - _upright(found[f"{part}_data"]) for part in ("train", "val", "test")]
+        found = _matlab(download(name, CALTECH, CALTECH_DIGEST, instead=file))
+        parts = [1 - _transpose_pixels(found[f"{part}_data"]) for part in ("train", "val", "test")]
         labels = [found[f"{part}_labels"] for part in ("train", "val", "test")]
     train, validation, test = parts
     classes = dict(zip(PARTS, map(_classes, labels), strict=True))
@@ -198,14 +198,14 @@ def omniglot() -> Images:
         train, validation = train[~kept], train[kept]
         source = "Omniglot, a reduction and split of its own, not chardata.mat"
     else:
-        found = _matlab(downloaded("Omniglot", OMNIGLOT, OMNIGLOT_DIGEST, instead=file))
-        train, test = (_upright(_bytes(found[part].T)) for part in ("data", "testdata"))
+        found = _matlab(download("Omniglot", OMNIGLOT, OMNIGLOT_DIGEST, instead=file))
+        train, test = (_transpose_pixels(_bytes(found[part].T)) for part in ("data", "testdata"))
         train, validation = train[:-1345], train[-1345:]
         source = "Omniglot, chardata.mat"
     return Images(train, validation, test, None, (28, 28), 255, source)
 
 
-def _unpacked(bits: NDArray[np.uint8]) -> Pixels:
+def _unpack_bits(bits: NDArray[np.uint8]) -> Pixels:
     """Pixels of 28 x 28 binary images that are kept as bits."""
     pixels: Pixels = np.unpackbits(bits, axis=1)[:, :784]
     return pixels
@@ -233,7 +233,7 @@ def _matlab(content: bytes) -> dict[str, Any]:
     return dict(loadmat(io.BytesIO(content)))
 
 
-def _upright(pixels: NDArray[Any]) -> Pixels:
+def _transpose_pixels(pixels: NDArray[Any]) -> Pixels:
     """Rows of pixels that were written column by column."""
     images = pixels.astype(np.uint8).reshape(-1, 28, 28).transpose(0, 2, 1)
     return np.ascontiguousarray(images).reshape(len(images), -1)

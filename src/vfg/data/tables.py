@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vfg.data.archives import archive, missing
+from vfg.data.archives import archive, missing_data_error
 
 
 def synthetic(rows: int = 1300, *, seed: int = 0) -> Tensor:
@@ -151,7 +151,7 @@ def california() -> tuple[Array, tuple[str, ...]]:
         fetched = fetch_california_housing(n_retries=1)
     except OSError as error:
         reason = f"scikit-learn cannot download its copy ({error})"
-        raise missing("California housing", file, reason) from error
+        raise missing_data_error("California housing", file, reason) from error
     return fetched.data.astype(np.float64), _names(fetched.feature_names)
 
 

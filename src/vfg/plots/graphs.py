@@ -19,7 +19,7 @@ from vfg.plots.style import (
     INK,
     OBSERVED,
     SMALL,
-    blanked,
+    blank,
     inches,
     new_figure,
 )
@@ -206,7 +206,7 @@ def graph(graph: Graph, ax: Axes | None = None, *, observed: Collection[str] | N
     _nodes(ax, graph, places, observed)
     _labels(ax, graph, places)
     _legend(ax, _columns(words, inches(ax)[0]))
-    return blanked(ax)
+    return blank(ax)
 
 
 def _whole_figure(width: float, height: float) -> Axes:

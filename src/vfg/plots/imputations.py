@@ -23,7 +23,7 @@ from vfg.plots.style import (
     axes_or_new,
     legend,
     new_figure,
-    tidied,
+    tidy,
 )
 from vfg.tables.cells import Column, Label
 from vfg.tables.frames import Table, listed, open_table
@@ -39,12 +39,12 @@ Mask = NDArray[np.bool_]
 DAY = np.timedelta64(1, "D")
 
 
-def opened(table: Any) -> Table:
+def open_any(table: Any) -> Table:
     """A frame, array, tensor or nested sequences as a table with columns."""
     return open_table(table.detach().cpu().numpy() if isinstance(table, Tensor) else table)
 
 
-def position(table: Table, column: Label) -> int:
+def column_index(table: Table, column: Label) -> int:
     """The place of a column.
 
     Raises:
@@ -62,7 +62,7 @@ def is_category(column: Column) -> bool:
     )  # fmt: skip
 
 
-def numbers(column: Column) -> Array:
+def as_floats(column: Column) -> Array:
     """The cells as floats, NaN where missing; dates and durations in days."""
     values = column.values
     if column.storage == "date":
@@ -72,7 +72,7 @@ def numbers(column: Column) -> Array:
     return np.where(column.missing, np.nan, np.asarray(values, dtype=np.float64))
 
 
-def mask_of(hidden: Any, shape: tuple[int, int]) -> Mask:
+def check_mask(hidden: Any, shape: tuple[int, int]) -> Mask:
     """A boolean mask of that shape.
 
     Raises:
@@ -87,7 +87,7 @@ def mask_of(hidden: Any, shape: tuple[int, int]) -> Mask:
     return mask
 
 
-def same_shape(table: Table, other: Table, what: str) -> None:
+def check_same_shape(table: Table, other: Table, what: str) -> None:
     """Refuse two tables that cannot be compared cell by cell."""
     shape, found = (table.rows, len(table.labels)), (other.rows, len(other.labels))
     if shape != found:
@@ -122,7 +122,7 @@ def missingness(table: Any, ax: Axes | None = None) -> Axes:
         >>> ax.images[0].get_array().tolist()
         [[0.0, 1.0], [0.0, 0.0]]
     """
-    source = opened(table)
+    source = open_any(table)
     if not source.rows or not source.labels:
         raise ValueError("the table has no cells to draw; pass one with rows and columns")
     gaps = np.stack([column.missing for column in source.columns()], axis=1)
@@ -132,7 +132,7 @@ def missingness(table: Any, ax: Axes | None = None) -> Axes:
         _bands(gaps), aspect="auto", interpolation="nearest", vmin=0.0, vmax=1.0, cmap=_shades(),
         extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
     )  # fmt: skip
-    tidied(ax, y="row", title=f"{gaps.mean():.1%} of {rows:,} × {columns:,} cells missing")
+    tidy(ax, y="row", title=f"{gaps.mean():.1%} of {rows:,} × {columns:,} cells missing")
     _name_columns(ax, [str(label) for label in source.labels], gaps.mean(axis=0))
     return ax
 
@@ -192,13 +192,13 @@ def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None)
         >>> ax.get_legend_handles_labels()[1]
         ['observed (2)', 'filled (1)']
     """
-    before, after = opened(table), opened(filled)
-    same_shape(before, after, "the filled table")
-    place = position(before, column)
+    before, after = open_any(table), open_any(filled)
+    check_same_shape(before, after, "the filled table")
+    place = column_index(before, column)
     gaps, found = before.column(place), after.column(place)
     if gaps.missing.all():
         raise ValueError(f"nothing of column {column!r} is observed, so there is nothing to draw")
-    ax = tidied(axes_or_new(ax), x=str(column), y="share")
+    ax = tidy(axes_or_new(ax), x=str(column), y="share")
     if is_category(gaps):
         _bars(ax, gaps, found)
     else:
@@ -226,7 +226,7 @@ def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = Non
         >>> [ax.get_xlabel() for ax in figure.axes]
         ['1']
     """
-    chosen = _with_gaps(opened(table)) if columns is None else list(columns)
+    chosen = _partly_missing(open_any(table)) if columns is None else list(columns)
     if not chosen:
         raise ValueError("no column has both gaps and observed cells, so there is nothing to draw")
     across = min(4, len(chosen))
@@ -240,7 +240,7 @@ def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = Non
     return figure
 
 
-def _with_gaps(table: Table) -> list[Label]:
+def _partly_missing(table: Table) -> list[Label]:
     return [
         column.label
         for column in table.columns()
@@ -250,7 +250,7 @@ def _with_gaps(table: Table) -> list[Label]:
 
 def _histograms(ax: Axes, gaps: Column, found: Column) -> None:
     """Two histograms over the same bins; the filled one has no body, so that both show."""
-    seen, put = numbers(gaps)[~gaps.missing], numbers(found)[gaps.missing]
+    seen, put = as_floats(gaps)[~gaps.missing], as_floats(found)[gaps.missing]
     every = np.concatenate([seen, put[np.isfinite(put)]])
     edges = np.histogram_bin_edges(every, bins=min(30, max(5, round(math.sqrt(len(every))))))
     for values, colour, word, solid in (
@@ -323,18 +323,18 @@ def hidden_cells(
         >>> ax.collections[0].get_offsets().tolist()
         [[3.0, 2.5]]
     """
-    whole = opened(truth)
-    mask = mask_of(hidden, (whole.rows, len(whole.labels)))
-    places = _numeric(whole) if column is None else [position(whole, column)]
-    tables = [whole, opened(filled), *(opened(end) for end in intervals or ())]
+    whole = open_any(truth)
+    mask = check_mask(hidden, (whole.rows, len(whole.labels)))
+    places = _numeric(whole) if column is None else [column_index(whole, column)]
+    tables = [whole, open_any(filled), *(open_any(end) for end in intervals or ())]
     for other in tables[1:]:
-        same_shape(whole, other, "every other table")
+        check_same_shape(whole, other, "every other table")
     scales = [_scale(whole, place) if column is None else (0.0, 1.0) for place in places]
-    x, y, *ends = (_chosen(table, mask, places, scales) for table in tables)
+    x, y, *ends = (_select_cells(table, mask, places, scales) for table in tables)
     if not len(x):
         raise ValueError("no number was hidden, so there is nothing to draw")
     unit = "standard deviations" if column is None else str(column)
-    ax = tidied(axes_or_new(ax, 3.9, 3.6), x=f"hidden truth, {unit}", y="filled")
+    ax = tidy(axes_or_new(ax, 3.9, 3.6), x=f"hidden truth, {unit}", y="filled")
     ax.scatter(x, y, s=9, color=FILLED, alpha=0.7, linewidths=0, zorder=3, label="filled")
     if len(ends) == 2:
         faint = min(0.5, max(0.08, 40.0 / len(x)))
@@ -353,16 +353,16 @@ def _numeric(table: Table) -> list[int]:
 
 def _scale(table: Table, place: int) -> tuple[float, float]:
     """Mean and standard deviation of a column; 1 for a constant one."""
-    values = numbers(table.column(place))
+    values = as_floats(table.column(place))
     return float(np.nanmean(values)), float(np.nanstd(values)) or 1.0
 
 
-def _chosen(
+def _select_cells(
     table: Table, mask: Mask, places: list[int], scales: list[tuple[float, float]]
 ) -> Array:
     """The masked cells of some columns, one column after the other, scaled."""
     parts = [
-        (numbers(table.column(place))[mask[:, place]] - mean) / deviation
+        (as_floats(table.column(place))[mask[:, place]] - mean) / deviation
         for place, (mean, deviation) in zip(places, scales, strict=True)
     ]
     return np.concatenate(parts) if parts else np.empty(0)
@@ -400,25 +400,25 @@ def coverage(
         >>> ax.lines[0].get_ydata().tolist()
         [1.0]
     """
-    whole = opened(truth)
-    mask = mask_of(hidden, (whole.rows, len(whole.labels)))
-    tables = [opened(draw) for draw in draws]
+    whole = open_any(truth)
+    mask = check_mask(hidden, (whole.rows, len(whole.labels)))
+    tables = [open_any(draw) for draw in draws]
     if len(tables) < 2:
         raise ValueError(f"coverage needs at least 2 draws, but got {len(tables)}")
     for table in tables:
-        same_shape(whole, table, "every draw")
+        check_same_shape(whole, table, "every draw")
     places = _numeric(whole)
     plain = [(0.0, 1.0)] * len(places)
-    target = _chosen(whole, mask, places, plain)
+    target = _select_cells(whole, mask, places, plain)
     if not len(target):
         raise ValueError("no number was hidden, so there is nothing to draw")
-    drawn = np.stack([_chosen(table, mask, places, plain) for table in tables])
+    drawn = np.stack([_select_cells(table, mask, places, plain) for table in tables])
     finest = (len(tables) - 1) / (len(tables) + 1)
     known = np.array([level for level in levels if level <= finest])
-    return _coverage(ax, known, _covered(target, drawn, known), len(target))
+    return _coverage(ax, known, _covered_shares(target, drawn, known), len(target))
 
 
-def _covered(truth: Array, drawn: Array, levels: Array) -> Array:
+def _covered_shares(truth: Array, drawn: Array, levels: Array) -> Array:
     """Share of cells within the central interval of their draws, by level."""
     low = np.quantile(drawn, 0.5 - levels / 2, axis=0, method="weibull")
     high = np.quantile(drawn, 0.5 + levels / 2, axis=0, method="weibull")
@@ -426,7 +426,7 @@ def _covered(truth: Array, drawn: Array, levels: Array) -> Array:
 
 
 def _coverage(ax: Axes | None, levels: Array, shares: Array, cells: int) -> Axes:
-    ax = tidied(axes_or_new(ax, 3.9, 3.6), x="level of the interval", y="hidden cells inside")
+    ax = tidy(axes_or_new(ax, 3.9, 3.6), x="level of the interval", y="hidden cells inside")
     ax.plot(levels, shares, "o-", color=FILLED, linewidth=LINE, markersize=4, label="found")
     ideal = np.linspace(0.0, 1.0, 101)
     reach = 2.0 * np.sqrt(ideal * (1.0 - ideal) / cells)

@@ -18,10 +18,10 @@ from vfg.plots.style import (
     SHADES,
     SMALL,
     axes_or_new,
-    blanked,
+    blank,
     legend,
     new_figure,
-    tidied,
+    tidy,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def embedding(
     if values.ndim != 2 or values.shape[1] < 1:
         raise ValueError(f"points must be (rows, coordinates), but have shape {values.shape}")
     plane, labels = _plane(values)
-    ax = tidied(axes_or_new(ax, 4.4, 3.6), x=labels[0], y=labels[1])
+    ax = tidy(axes_or_new(ax, 4.4, 3.6), x=labels[0], y=labels[1])
     shades = None if colour is None else _array(colour)
     if shades is not None and len(shades) != len(plane):
         raise ValueError(f"there are {len(plane)} points, but {len(shades)} colours")
@@ -205,7 +205,7 @@ def _grid(pictures: Array, shape: tuple[int, int], names: Sequence[str] | None) 
     low, high = np.nanquantile(pictures, [0.01, 0.99])
     flat = pictures.reshape(rows * columns, *shape)
     for ax, picture in zip(figure.axes, flat, strict=True):
-        blanked(ax).imshow(picture, cmap=shades, vmin=low, vmax=high, interpolation="nearest")
+        blank(ax).imshow(picture, cmap=shades, vmin=low, vmax=high, interpolation="nearest")
     for place, name in enumerate(names or ()):
         figure.axes[place * columns].set_ylabel(name, fontsize=SMALL)
     return figure
@@ -250,7 +250,7 @@ def traversal_curves(
     names = [str(k) for k in range(found.shape[1])] if columns is None else list(columns)
     if len(names) != found.shape[1]:
         raise ValueError(f"there are {found.shape[1]} columns, but {len(names)} names")
-    ax = tidied(axes_or_new(ax), x="added to the latent coordinate", y="expected value")
+    ax = tidy(axes_or_new(ax), x="added to the latent coordinate", y="expected value")
     steps = [float(value) for value in values]
     styles = ("-", "--", "-.", ":")
     for place, (name, curve) in enumerate(zip(names, found.T, strict=True)):

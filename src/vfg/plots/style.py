@@ -62,7 +62,7 @@ def axes_or_new(ax: Axes | None, width: float = 4.6, height: float = 3.4) -> Axe
     return new_figure(width, height).axes[0] if ax is None else ax
 
 
-def tidied(ax: Axes, *, x: str = "", y: str = "", title: str = "") -> Axes:
+def tidy(ax: Axes, *, x: str = "", y: str = "", title: str = "") -> Axes:
     """The axes with their labels, without the lines that carry nothing.
 
     Args:
@@ -81,7 +81,7 @@ def tidied(ax: Axes, *, x: str = "", y: str = "", title: str = "") -> Axes:
     return ax
 
 
-def blanked(ax: Axes) -> Axes:
+def blank(ax: Axes) -> Axes:
     """The axes without ticks and borders, as pictures want them."""
     ax.set_xticks([])
     ax.set_yticks([])

@@ -39,7 +39,7 @@ def build_app(model: Any, table: Any = None) -> Dash:
         title="vfg studio",
         update_title="",
         serve_locally=True,
-        on_error=_told,
+        on_error=_show_error,
     )
     app.layout = lambda: page(session)
     guard(app.server)
@@ -50,7 +50,7 @@ def build_app(model: Any, table: Any = None) -> Dash:
     return app
 
 
-def _told(error: Exception) -> None:
+def _show_error(error: Exception) -> None:
     """Say on the page what went wrong; every callback's output stays as it was."""
     expected = isinstance(error, ValueError | TypeError | ImportError)
     words = str(error) if expected else f"Something went wrong: {type(error).__name__}: {error}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vfg.inference.variables import Array, Marginal, Value, Variable, percent
-from vfg.studio.markup import Markup, element, joined, levelled, png
+from vfg.studio.markup import Markup, concat, element, png, stretch
 
 if TYPE_CHECKING:
     from vfg.studio.asking import Answered, OpenModel
@@ -164,7 +164,7 @@ def density_drawing(posterior: Marginal, prior: Marginal) -> Markup:
         element("span", variable.show_number(high)),
         class_="axis",
     )
-    return joined(_svg(*marks), ends_shown)
+    return concat(_svg(*marks), ends_shown)
 
 
 def _heights(one: Marginal, low: float, high: float) -> Array:
@@ -174,11 +174,11 @@ def _heights(one: Marginal, low: float, high: float) -> Array:
         places = np.linspace(low, high, POINTS)
         bell = np.exp(-0.5 * ((places - one.mean) / one.std) ** 2)
         return np.asarray(bell / (one.std * math.sqrt(2.0 * math.pi)))
-    return _kept_density(np.ascontiguousarray(one.draws, np.float64).tobytes(), low, high)
+    return _cached_density(np.ascontiguousarray(one.draws, np.float64).tobytes(), low, high)
 
 
 @lru_cache(maxsize=1024)
-def _kept_density(draws: bytes, low: float, high: float) -> Array:
+def _cached_density(draws: bytes, low: float, high: float) -> Array:
     """A density from the bytes of draws; those without evidence are drawn again and again."""
     return density(np.frombuffer(draws), low, high)
 
@@ -281,14 +281,14 @@ MOST_LATENT = 12
 
 def answers(answered: Answered, selected: str | None = None, search: str = "") -> Markup:
     """Cards of all variables, of latent nodes, and a picture where the columns are pixels."""
-    names = shown_names(answered, selected, search)
+    names = choose_names(answered, selected, search)
     before = answered.marginal.variables
     cards = [
         card(answered.variables[name], before[name], selected=name == selected) for name in names
     ]
     columns = len(answered.variables)
     note = f"{len(names)} of {columns} columns; search for others" if len(names) < columns else None
-    return joined(
+    return concat(
         picture(answered),
         element("div", *cards, class_="cards"),
         element("p", note, class_="note") if note else None,
@@ -296,7 +296,7 @@ def answers(answered: Answered, selected: str | None = None, search: str = "") -
     )
 
 
-def shown_names(answered: Answered, selected: str | None, search: str) -> list[str]:
+def choose_names(answered: Answered, selected: str | None, search: str) -> list[str]:
     """Which variables get a card: those searched for; else as many as fit, the selected leaf's."""
     variables = answered.model.variables
     names = list(variables)
@@ -332,8 +332,8 @@ def picture(answered: Answered) -> Markup | None:
     if shape is None:
         return None
     expected, known = pixels_of(answered)
-    shown = known * (0.25 + 0.75 * levelled(expected))
-    pictures = [("given", shown), ("expected", levelled(expected))]
+    shown = known * (0.25 + 0.75 * stretch(expected))
+    pictures = [("given", shown), ("expected", stretch(expected))]
     return element(
         "div",
         *[
@@ -424,7 +424,7 @@ def editor(
         if variable.idle
         else _control(model, variable, evidence)
     )
-    return joined(
+    return concat(
         element("h2", "Set ", element("em", selected)),
         pick,
         control,
@@ -505,7 +505,7 @@ def _from_row(leaf: str, rows: int) -> Markup:
 
 def code(python: str, command: str) -> Markup:
     """The question as Python and as a line for a shell, each with a button that copies it."""
-    return joined(*[
+    return concat(*[
         element(
             "div",
             element(

@@ -143,12 +143,12 @@ class OpenModel:
         expected = answer.expectations() if answer.rows > 1 else {}
         for row in range(1, answer.rows):
             yield {
-                name: self._moved(variable, expected[name], row)
+                name: self._movement(variable, expected[name], row)
                 for name, variable in self.variables.items()
                 if not (name in given or variable.idle)
             }
 
-    def _moved(self, variable: Variable, expected: Array, row: int) -> float:
+    def _movement(self, variable: Variable, expected: Array, row: int) -> float:
         """The share of probability that moved, or the distance in deviations without evidence."""
         distance = float(np.abs(expected[row] - expected[0]).sum())
         if variable.kind == "choice":
@@ -186,7 +186,7 @@ def open_model(model: Any) -> OpenModel:
     """
     file = "model.vfg"
     if isinstance(model, str | Path):
-        file, model = str(model), _loaded(Path(model))
+        file, model = str(model), _load(Path(model))
     model = getattr(model, "model_", model)
     if not isinstance(model, vfg.VFG | vfg.GaussianVFG | TableModel):
         raise TypeError(
@@ -198,7 +198,7 @@ def open_model(model: Any) -> OpenModel:
     return OpenModel(model.eval(), file)
 
 
-def _loaded(path: Path) -> Any:
+def _load(path: Path) -> Any:
     if not path.is_file():
         raise ValueError(f"there is no file {str(path)!r}; name a model that vfg.save wrote")
     return vfg.load(path)
@@ -418,12 +418,12 @@ def update(model: OpenModel, state: State, action: Action, row_of: RowOf | None 
         row_of: where a row of evidence comes from.
     """
     try:
-        return replace(_updated(model, state, action, row_of), error="")
+        return replace(_apply(model, state, action, row_of), error="")
     except ValueError as error:
         return replace(state, error=str(error))
 
 
-def _updated(model: OpenModel, state: State, action: Action, row_of: RowOf | None) -> State:
+def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None) -> State:
     kind, question = action["kind"], state.question
     if kind == "set":
         variable = model.variable(action["name"])
@@ -434,18 +434,18 @@ def _updated(model: OpenModel, state: State, action: Action, row_of: RowOf | Non
         return replace(state, question=question.give(variable.name, value), selected=variable.name)
     if kind == "remove":
         left = question
-        for name in _named(model, action["name"]):
+        for name in _variable_names(model, action["name"]):
             left = left.take(name)
-        return _followed(state, question=left)
+        return _advance(state, question=left)
     if kind in ("clear", "undo"):
-        return _followed(state, question=question.clear() if kind == "clear" else question.undo())
+        return _advance(state, question=question.clear() if kind == "clear" else question.undo())
     if kind == "select":
         name = model.variable(action["name"]).name
         # What is typed into the editor stays, if it is of the same variable.
-        return state if name == state.selected else _followed(state, selected=name)
+        return state if name == state.selected else _advance(state, selected=name)
     if kind == "leaf":
         held = model.variables_of(action["name"])
-        return _followed(state, selected=held[0].name) if held else state
+        return _advance(state, selected=held[0].name) if held else state
     if kind == "find":
         return replace(state, search=str(action["text"]))
     if kind == "row":
@@ -453,11 +453,11 @@ def _updated(model: OpenModel, state: State, action: Action, row_of: RowOf | Non
     raise ValueError(f"the page cannot do {kind!r}")
 
 
-def _followed(state: State, **changes: Any) -> State:
+def _advance(state: State, **changes: Any) -> State:
     return replace(state, revision=state.revision + 1, **changes)
 
 
-def _named(model: OpenModel, name: str) -> list[str]:
+def _variable_names(model: OpenModel, name: str) -> list[str]:
     """One variable, or all of a leaf."""
     return [name] if name in model.variables else [v.name for v in model.variables_of(name)]
 
@@ -470,7 +470,7 @@ def _from_row(model: OpenModel, state: State, action: Action, row_of: RowOf | No
     for variable in model.variables_of(action["leaf"]):
         if variable.name in row:
             question = question.give(variable.name, row[variable.name])
-    return _followed(state, question=replace(question, last=None))
+    return _advance(state, question=replace(question, last=None))
 
 
 def render(model: OpenModel, state: State, rows: int = 0) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from vfg.studio.exploring import (
     traversal,
 )
 from vfg.studio.fill_page import NO_TABLE, content_bytes
-from vfg.studio.filling import column_cells
+from vfg.studio.filling import read_cells
 from vfg.studio.layout import box, choice, data_table, number, pictures, plot
 from vfg.studio.session import Session
 
@@ -127,7 +127,7 @@ def _register_table(app: Dash, session: Session) -> None:
         opened = session.table(table)
         rows, places = kept_embedding(table, method)
         variable = model.variables.get(colour)
-        cells = [] if variable is None else column_cells(opened, colour, rows)
+        cells = [] if variable is None else read_cells(opened, colour, rows)
         names = "component" if method == "PCA" else "t-SNE"
         return figures.scatter(places, rows, variable, cells, names)
 

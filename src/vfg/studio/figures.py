@@ -52,7 +52,7 @@ def empty(message: str) -> Figure:
 
 def missingness(table: Table) -> Figure:
     """Where the gaps of a table are: columns across, rows downwards."""
-    shares = missing_map(table.gaps)
+    shares = missing_map(table.missing)
     edges = np.linspace(0, table.rows, len(shares) + 1).round().astype(int)
     rows = (edges[:-1] + 1).tolist()
     trace = {

@@ -127,7 +127,7 @@ def _register_opening(app: Dash, session: Session) -> None:
             return None, "", True
         begun = time.monotonic()
         session.fill(table)
-        cells = int(session.table(table).gaps.sum())
+        cells = int(session.table(table).missing.sum())
         words = f"{cells} gaps filled in {time.monotonic() - begun:.1f} s"
         return {"token": table["token"]}, words, False
 

@@ -68,7 +68,7 @@ class Table:
         return open_cells(self.frame, self.missing_values)
 
     @property
-    def gaps(self) -> Array:
+    def missing(self) -> Array:
         """Which cells of the model's columns are missing, `(rows, columns)`."""
         return self.cells.missing
 
@@ -79,8 +79,8 @@ class Table:
     @property
     def summary(self) -> str:
         """The table in half a line."""
-        missing = int(self.gaps.sum())
-        share = missing / max(self.gaps.size, 1)
+        missing = int(self.missing.sum())
+        share = missing / max(self.missing.size, 1)
         return f"{self.rows} rows · {len(self.columns)} columns · {missing} gaps ({share:.1%})"
 
 
@@ -109,7 +109,7 @@ def read_file(model: OpenModel, path: Path, name: str) -> Table:
     """
     with needs("table"):
         from vfg.bigtable import open_table as open_source
-        from vfg.bigtable.type_inference import without_gaps
+        from vfg.bigtable.type_inference import mark_missing
     ending, size = _ending(name), path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(
@@ -133,8 +133,8 @@ def read_file(model: OpenModel, path: Path, name: str) -> Table:
         raise ValueError(f"{name!r} has no rows; choose a table with a header and rows")
     for column in texts if ending in (".csv", ".tsv", ".txt") else ():
         place = names.index(column)
-        whole = whole.set_column(place, column, without_gaps(whole.column(place)))
-    return _fitting(model, whole, places, name)
+        whole = whole.set_column(place, column, mark_missing(whole.column(place)))
+    return _check_columns(model, whole, places, name)
 
 
 def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
@@ -157,7 +157,7 @@ def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
     else:
         labels = frame_labels(table)
         whole = _as_arrow(table)
-    return _fitting(model, whole, _places(model, labels, name), name)
+    return _check_columns(model, whole, _places(model, labels, name), name)
 
 
 def _as_arrow(frame: Any) -> Any:
@@ -198,7 +198,7 @@ def _places(model: OpenModel, labels: Sequence[Any], name: str) -> tuple[int, ..
     )
 
 
-def _fitting(model: OpenModel, whole: Any, places: Sequence[int], name: str) -> Table:
+def _check_columns(model: OpenModel, whole: Any, places: Sequence[int], name: str) -> Table:
     """A table whose columns hold what the model knows.
 
     Raises:
@@ -249,7 +249,7 @@ def missing_map(gaps: Array, most_rows: int = 160) -> Array:
     return np.asarray(sums / np.diff(edges)[:, None])
 
 
-def filled(model: OpenModel, table: Table) -> Table:
+def fill_table(model: OpenModel, table: Table) -> Table:
     """The table with the gaps of the model's columns filled; other columns stay as they are.
 
     Raises:
@@ -282,7 +282,7 @@ def row_evidence(table: Table, row: int, without: str = "") -> dict[str, Value]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def column_cells(table: Table, column: str, rows: Array) -> list[Value | None]:
+def read_cells(table: Table, column: str, rows: Array) -> list[Value | None]:
     """Some cells of a column as values of its variable; None for gaps and unknown categories."""
     variable, cells = table.variables[column], table.column(column)
     return [_value(cells, row, variable) for row in rows.tolist()]

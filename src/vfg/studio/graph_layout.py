@@ -44,7 +44,7 @@ def sibling_groups(graph: Graph) -> dict[tuple[str, ...], list[str]]:
     return found
 
 
-def spots(graph: Graph, per_row: int = 10, expanded: Iterable[str] = ()) -> list[Spot]:
+def place_nodes(graph: Graph, per_row: int = 10, expanded: Iterable[str] = ()) -> list[Spot]:
     """Where everything is drawn.
 
     Args:
@@ -56,7 +56,7 @@ def spots(graph: Graph, per_row: int = 10, expanded: Iterable[str] = ()) -> list
         Leaves or groups of leaves, then latent nodes; y grows downwards.
 
     Example:
-        >>> [(spot.name, spot.y) for spot in spots(Graph.star({"a": 1, "b": 1}))]
+        >>> [(spot.name, spot.y) for spot in place_nodes(Graph.star({"a": 1, "b": 1}))]
         [('a', 0.0), ('b', 0.0), ('root', -104.0)]
     """
     opened = dict.fromkeys(expanded)
@@ -114,7 +114,7 @@ def elements(
 ) -> list[dict[str, Any]]:
     """Nodes and edges as cytoscape draws them."""
     graph = model.graph
-    placed = spots(graph, per_row, expanded)
+    placed = place_nodes(graph, per_row, expanded)
     shown = {name: spot.name for spot in placed for name in (spot.members or (spot.name,))}
     distances = consistency or {}
     nodes = [_node(model, spot, distances) for spot in placed]

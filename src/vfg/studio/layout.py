@@ -8,7 +8,7 @@ import numpy as np
 from dash import dcc, html
 
 from vfg.inference.variables import spelled
-from vfg.studio.markup import levelled, png
+from vfg.studio.markup import png, stretch
 
 PLOT = {"displaylogo": False, "displayModeBar": False, "responsive": True}
 
@@ -48,7 +48,7 @@ def number(identity: str, words: str, value: int, **limits: Any) -> Any:
 
 def pictures(pixels: Any, captions: list[str] | None = None) -> Any:
     """Images side by side."""
-    shown = levelled(pixels)
+    shown = stretch(pixels)
     words = captions or [""] * len(shown)
     return html.Div(
         [
@@ -63,14 +63,14 @@ def data_table(frame: Any) -> Any:
     """A frame as a table of HTML."""
     columns = [str(column) for column in frame.columns][:60]
     rows = [
-        html.Tr([html.Td(_said(cell)) for cell in row[: len(columns)]])
+        html.Tr([html.Td(_format_cell(cell)) for cell in row[: len(columns)]])
         for row in frame.itertuples(index=False)
     ]
     head = html.Tr([html.Th(column, scope="col") for column in columns])
     return html.Table([html.Thead(head), html.Tbody(rows)], className="data")
 
 
-def _said(cell: Any) -> str:
+def _format_cell(cell: Any) -> str:
     if isinstance(cell, bool | np.bool_) or not isinstance(cell, float | int | np.number):
         return str(cell)[:24]
     return spelled(float(cell), 3)

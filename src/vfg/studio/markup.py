@@ -35,20 +35,20 @@ def element(tag: str, *children: Any, **attributes: Any) -> Markup:
         >>> element("p", "1 < 2", class_="note", aria_hidden="true", hidden=False)
         '<p class="note" aria-hidden="true">1 &lt; 2</p>'
     """
-    words = [f" {_attribute(key, value)}" for key, value in attributes.items() if _stands(value)]
+    words = [f" {_attribute(key, value)}" for key, value in attributes.items() if _is_set(value)]
     opening = f"<{tag}{''.join(words)}"
     if tag in ("path", "line", "rect", "circle", "input", "img", "br"):
         return Markup(f"{opening}/>")
-    return Markup(f"{opening}>{joined(*children)}</{tag}>")
+    return Markup(f"{opening}>{concat(*children)}</{tag}>")
 
 
-def joined(*children: Any) -> Markup:
+def concat(*children: Any) -> Markup:
     """Pieces of markup and texts, one after the other."""
     parts = (child for child in children if child is not None)
     return Markup("".join(c if isinstance(c, Markup) else escape(str(c)) for c in parts))
 
 
-def _stands(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     return value is not None and value is not False
 
 
@@ -102,7 +102,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def levelled(pixels: Array) -> Array:
+def stretch(pixels: Array) -> Array:
     """Pixels moved to lie between 0 and 1, but for a few, if most do not do so already."""
     low, high = (float(end) for end in np.nanquantile(pixels, [0.02, 0.98]))
     if low >= -ROOM and high <= 1.0 + ROOM:

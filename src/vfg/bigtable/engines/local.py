@@ -47,14 +47,14 @@ class Local:
         Raises:
             RuntimeError: if a process was killed.
         """
-        return map(work, parts) if self.processes == 1 else self._spread(work, parts)
+        return map(work, parts) if self.processes == 1 else self._run_processes(work, parts)
 
-    def _spread(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
+    def _run_processes(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
         # Processes that are forked would share the locks and files of this one.
         pool = ProcessPoolExecutor(
             self.processes,
             mp_context=multiprocessing.get_context("spawn"),
-            initializer=_begin,
+            initializer=_start_worker,
             initargs=work.to_bytes(),
         )
         waiting: deque[Future[bytes]] = deque()
@@ -78,7 +78,7 @@ _work: FillTask | None = None
 """In a worker process: what to do with every part."""
 
 
-def _begin(model: bytes, filling: dict[str, Any]) -> None:
+def _start_worker(model: bytes, filling: dict[str, Any]) -> None:
     """Make a worker process ready."""
     global _work
     # An interrupt goes to all processes of a terminal; the first one tells the others to stop.

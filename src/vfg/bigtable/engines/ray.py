@@ -62,8 +62,8 @@ class Ray:
             RuntimeError: if an actor died again and again.
         """
         ray = _import_ray()
-        with _connected(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
-            actors = _actors(self.processes)
+        with _connect(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
+            actors = _start_actors(self.processes)
             held = [ray.put(work.to_bytes())]
             waiting: deque[Any] = deque()
             try:
@@ -100,7 +100,7 @@ class Ray:
             RuntimeError: if processes died again and again.
         """
         _import_ray()
-        with _connected(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
+        with _connect(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
             for _ in range(RETRIES + 1):
                 with suppress(WorkerDiedError):
                     return run_once(self.processes, function, arguments)
@@ -139,7 +139,7 @@ def _import_ray() -> Any:
     return ray
 
 
-def _actors(number: int) -> list[Any]:
+def _start_actors(number: int) -> list[Any]:
     import ray
 
     kind = ray.remote(num_cpus=1, max_restarts=RETRIES, max_task_retries=RETRIES)(Filler)
@@ -147,7 +147,7 @@ def _actors(number: int) -> list[Any]:
 
 
 @contextmanager
-def _connected(address: str | None, processes: int) -> Iterator[None]:
+def _connect(address: str | None, processes: int) -> Iterator[None]:
     """A connection to a cluster: the one there is, or our own for as long as it is needed."""
     import ray
 

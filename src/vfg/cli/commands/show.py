@@ -1,4 +1,4 @@
-"""`vfg show`: what is in a model file, or in a graph file."""
+"""`vfg show`: describe a model file or a graph file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vfg.cli.model_files import drawn_history, known_history
+from vfg.cli.model_files import draw_history, read_history
 from vfg.cli.options import AsJson, Debug
 from vfg.cli.output import console, print_json, print_table
 
@@ -20,7 +20,8 @@ MOST_CATEGORIES = 6
 
 def show(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A model, or a graph as `vfg fit --graph` takes.")
+        Path,
+        typer.Argument(metavar="FILE", help="A model, or a graph file as for `vfg fit --graph`."),
     ],
     graph_to: Annotated[
         Path | None,
@@ -31,7 +32,7 @@ def show(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a model knows: kind, columns, sizes and graph, and how its training went."""
+    """Describe a model: kind, columns, sizes, graph and training history."""
     import vfg
     from vfg.graph.graphfiles import READERS, read_graph, write_graph
 
@@ -41,7 +42,7 @@ def show(
     else:
         model: Model = vfg.load(file)
         graph, found = model.graph, describe_model(model)
-        found["history"] = known_history(file)
+        found["history"] = read_history(file)
     if graph_to is not None:
         write_graph(graph, graph_to)
     if as_json:
@@ -51,12 +52,12 @@ def show(
     console().print(repr(graph), markup=False)
     if found.get("history") is not None:
         console().print()
-        for line in drawn_history(found["history"]):
+        for line in draw_history(found["history"]):
             console().print(line, markup=False)
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """What there is to know about a model, ready for JSON.
+    """The description of a model, ready for JSON.
 
     Args:
         model: of any kind.
@@ -127,4 +128,4 @@ def _kind(column: dict[str, Any]) -> str:
         more = f", and {len(categories) - MOST_CATEGORIES} more"
         listed = ", ".join(map(str, categories[:MOST_CATEGORIES]))
         words += f": {listed}{more if len(categories) > MOST_CATEGORIES else ''}"
-    return words + (" (tells nothing)" if column["idle"] else "")
+    return words + (" (constant)" if column["idle"] else "")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from vfg.cli.errors import suggested
+from vfg.cli.errors import suggest
 from vfg.cli.options import (
     Bend,
     Bounds,
@@ -30,7 +30,7 @@ from vfg.cli.options import (
     Width,
 )
 from vfg.cli.progress import is_watched, watch_training
-from vfg.cli.tables import chosen_columns
+from vfg.cli.tables import choose_columns
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
 
 
-def chosen_graph(
+def choose_graph(
     file: Path | None, sections: str | None, width: int | None, columns: Sequence[str]
 ) -> Graph | None:
     """The graph over some columns; None leaves the choice to the imputer.
@@ -89,7 +89,7 @@ def sections_graph(text: str, columns: Sequence[str], width: int | None = None) 
         if name not in columns:
             raise ValueError(
                 f"--sections names {name!r}, which is no column that is learned; "
-                f"{suggested(name, columns)}"
+                f"{suggest(name, columns)}"
             )
         if name in named[:place]:
             raise ValueError(f"--sections names {name!r} twice; a column is in one section only")
@@ -106,7 +106,7 @@ def sections_graph(text: str, columns: Sequence[str], width: int | None = None) 
 
 
 @dataclass(frozen=True)
-class Learning:
+class FitOptions:
     """How a model is fitted; None leaves a choice to the table."""
 
     columns: Columns = None
@@ -126,11 +126,11 @@ class Learning:
     seed: Seed = 0
     quiet: Quiet = False
 
-    def chosen(self, names: Sequence[str]) -> list[str]:
+    def select(self, names: Sequence[str]) -> list[str]:
         """The columns to learn, among those of a table."""
-        return chosen_columns(self.columns, self.exclude, names)
+        return choose_columns(self.columns, self.exclude, names)
 
-    def choices(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What was chosen rather than left to the table, by name, for people; and the seed."""
         chosen = {
             field.name: getattr(self, field.name)
@@ -160,10 +160,10 @@ class Learning:
         known = [field.name for field in fields(ImputerSettings)]
         plain = {name: value for name, value in vars(self).items() if name in known}
         parsed = {
-            "graph": chosen_graph(self.graph, self.sections, self.width, columns),
-            "schema": kinds_of(self.kinds or (), columns),
-            "bounds": bounds_of(self.bounds or (), columns),
-            "device": checked_device(self.device),
+            "graph": choose_graph(self.graph, self.sections, self.width, columns),
+            "schema": parse_kinds(self.kinds or (), columns),
+            "bounds": parse_bounds(self.bounds or (), columns),
+            "device": check_device(self.device),
             "progress": watched,
         }
         return ImputerSettings(**{**plain, **parsed})
@@ -189,10 +189,10 @@ def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
             f"this needs a model of a table, as vfg fit writes it, but the file holds a "
             f"{type(model).__name__}"
         )
-    return model.to(answering_device(checked_device(device)))
+    return model.to(answering_device(check_device(device)))
 
 
-def checked_device(name: str | None) -> str | None:
+def check_device(name: str | None) -> str | None:
     """The name of a device that is there.
 
     Raises:
@@ -212,7 +212,7 @@ def checked_device(name: str | None) -> str | None:
     return name
 
 
-def kinds_of(texts: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
+def parse_kinds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
     """Kinds of columns from `COLUMN=KIND`; None for none.
 
     Raises:
@@ -220,13 +220,13 @@ def kinds_of(texts: Sequence[str], columns: Sequence[str]) -> dict[str, str] | N
         ValueError: for an unknown column.
 
     Example:
-        >>> kinds_of(["age=integer"], ["age", "name"])
+        >>> parse_kinds(["age=integer"], ["age", "name"])
         {'age': 'integer'}
     """
-    return dict(_named(text, "--kind", "COLUMN=KIND", columns) for text in texts) or None
+    return dict(_split_pair(text, "--kind", "COLUMN=KIND", columns) for text in texts) or None
 
 
-def bounds_of(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tuple[Any, Any]] | None:
+def parse_bounds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tuple[Any, Any]] | None:
     """Ranges of columns from `COLUMN=LOW:HIGH`; None for none.
 
     Ends are numbers, or dates in ISO form; an end that is left out is the one that was observed.
@@ -236,32 +236,31 @@ def bounds_of(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tuple[A
         ValueError: for an unknown column.
 
     Example:
-        >>> bounds_of(["age=0:"], ["age"])
+        >>> parse_bounds(["age=0:"], ["age"])
         {'age': (0.0, None)}
     """
     found = {}
     for text in texts:
-        name, value = _named(text, "--bounds", "COLUMN=LOW:HIGH", columns)
+        name, value = _split_pair(text, "--bounds", "COLUMN=LOW:HIGH", columns)
         low, colon, high = value.partition(":")
         if not colon:
             raise typer.BadParameter(f"--bounds takes COLUMN=LOW:HIGH, but got {text!r}")
-        found[name] = _end(low), _end(high)
+        found[name] = _parse_end(low), _parse_end(high)
     return found or None
 
 
-def _named(text: str, option: str, form: str, columns: Sequence[str]) -> tuple[str, str]:
+def _split_pair(text: str, option: str, form: str, columns: Sequence[str]) -> tuple[str, str]:
     name, equals, value = text.rpartition("=")
     if not (equals and name and value):
         raise typer.BadParameter(f"{option} takes {form}, but got {text!r}")
     if name not in columns:
         raise ValueError(
-            f"{option} names {name!r}, which is no column that is learned; "
-            f"{suggested(name, columns)}"
+            f"{option} names {name!r}, which is no column that is learned; {suggest(name, columns)}"
         )
     return name, value
 
 
-def _end(text: str) -> float | str | None:
+def _parse_end(text: str) -> float | str | None:
     if not text.strip():
         return None
     try:
@@ -271,7 +270,7 @@ def _end(text: str) -> float | str | None:
 
 
 def fit_model(
-    source: Source, columns: list[str], options: Learning, every_row: bool = False
+    source: Source, columns: list[str], options: FitOptions, every_row: bool = False
 ) -> TableModel:
     """Fit a model to some columns of a table, in this process.
 
@@ -292,7 +291,7 @@ def fit_model(
 def fit_by_engine(
     source: Source,
     columns: list[str],
-    options: Learning,
+    options: FitOptions,
     engine: str,
     processes: int,
     every_row: bool,
@@ -339,7 +338,7 @@ def fit_by_engine(
 
 
 def _fit_by_ray(
-    source: Source, columns: list[str], options: Learning, processes: int, every_row: bool
+    source: Source, columns: list[str], options: FitOptions, processes: int, every_row: bool
 ) -> TableModel:
     from vfg.bigtable.engines.ray import Ray
     from vfg.bigtable.fit import fit_files
