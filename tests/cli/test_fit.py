@@ -83,7 +83,7 @@ def test_columns_that_no_section_names_are_sections_of_their_own():
     ("options", "words", "code"),
     [
         (["--columns", "heigt"], "--columns names 'heigt', which is no column of the table", 1),
-        (["--columns", "height", "--exclude", "height"], "no column is left to learn", 1),
+        (["--columns", "height", "--exclude", "height"], "no column is left to fit", 1),
         (["--sections", "height,nix"], "--sections names 'nix'", 1),
         (["--sections", "height:height"], "--sections names 'height' twice", 1),
         (["--sections", "height", "--graph", "g.txt"], "choose one", 2),
@@ -106,7 +106,7 @@ def test_wrong_settings_are_told_in_one_sentence(options, words, code, store, he
 
 TABLES = {
     "empty.csv": ("", "Empty CSV file"),
-    "header.csv": ("a,b\n", "no rows to learn from"),
+    "header.csv": ("a,b\n", "no rows to fit to"),
     "infinite.csv": ("a,b\n1,2\ninf,3\n", "infinity in column 'a'"),
     "ragged.csv": ("a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
     "twice.csv": ("a,a\n1,2\n", "repeats the column 'a'"),

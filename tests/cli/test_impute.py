@@ -136,7 +136,7 @@ def test_a_column_with_one_value_is_filled_with_it(here, commands):
         (["--draws", "2", "--intervals", "0.9"], "draws and level exclude each other", 1),
         (["--intervals", "90"], "must lie between 0 and 1", 2),
         (["--engine", "spark"], "engine must be one of local, ray", 1),
-        (["--exclude", "id"], "--model brings a model", 2),
+        (["--exclude", "id"], "are options of fitting and exclude --model", 2),
         (["-o", "no/where.csv"], "the folder 'no' does not exist", 1),
         (["-o", "f.xls/f.csv"], "does not exist", 1),
         (["--report", "no/r.html"], "the folder 'no' does not exist", 1),
@@ -185,7 +185,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(store, here, commands):
     assert page.startswith("<!doctype html>")
     assert "http" not in page.replace("http://www.w3.org", "")
     assert page.count("<img ") == 3
-    for heading in ("What was missing where", "How well hidden cells were recovered", "The graph"):
+    for heading in ("What was missing where", "Errors on held-out cells", "The graph"):
         assert f"<h2>{heading}</h2>" in page
     for column in COLUMNS[1:]:
         assert f"<td>{column}</td>" in page

@@ -153,12 +153,12 @@ def test_a_model_of_nothing_has_no_latent_space(here, commands):
     assert commands.succeed("sample", "m.vfg", "-n", 1) == "a,b\n1,\n"
     words = commands.succeed("query", "m.vfg", "--draws", 10)
     assert "always 1" in words
-    assert "b  (nothing was seen of it)" in words
+    assert "b  (never observed)" in words
 
 
 def test_a_table_without_the_model_s_columns_is_refused(store, models, commands):
     words = commands.fail("score", store.model, models[1])
-    assert "the table lacks the column 'height', which the model knows" in words
+    assert "the table lacks the column 'height', which the model needs" in words
 
 
 def test_text_in_place_of_numbers_is_refused(store, here, commands):

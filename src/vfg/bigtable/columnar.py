@@ -48,12 +48,12 @@ class TableFile(ABC):
     @property
     @abstractmethod
     def schema(self) -> Any:
-        """Names and types of the columns; text files are looked through for it."""
+        """Names and types of the columns; text files are scanned for it."""
 
     @property
     @abstractmethod
     def rows(self) -> int:
-        """How many rows there are; text files are looked through for it."""
+        """How many rows there are; text files are scanned for it."""
 
     @abstractmethod
     def batches(self, schema: Any) -> Iterator[Any]:
@@ -108,7 +108,7 @@ def check_number_of_columns(number: int, name: str) -> None:
 
 
 class ColumnarFile(TableFile):
-    """A file that knows its schema, and that can be read at any place."""
+    """A file with a stored schema and random access."""
 
     @cached_property
     def place(self) -> str:
@@ -125,7 +125,7 @@ class ColumnarFile(TableFile):
     def batches(self, schema: Any) -> Iterator[Any]:
         with reading_errors(self.name, self.kind.format):
             for batch in self._read_batches():
-                # Offsets and texts of a damaged file may lead anywhere, so they are looked at.
+                # Offsets and texts of a damaged file may point anywhere, so they are validated.
                 batch.validate(full=True)
                 yield conform(batch, schema)
 
@@ -149,7 +149,7 @@ class ParquetFile(ColumnarFile):
 
     def _read_batches(self) -> Iterator[Any]:
         # Without buffering ahead, a file that is one large row group is no whole copy in memory.
-        # Checksums, where there are some, tell damaged pages that would decode to other numbers.
+        # Checksums, where there are some, reveal damaged pages that would decode to other numbers.
         with pq.ParquetFile(
             self.place, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
         ) as file:

@@ -1,4 +1,4 @@
-"""One pure function from a record batch with gaps to a filled one, whatever engine calls it."""
+"""A pure function that fills the missing values of a record batch, for every engine."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ DRAW_COLUMN = "draw"
 
 @dataclass(frozen=True)
 class Filling:
-    """What to write in the gaps of a table, and what to say about it.
+    """What to write in place of missing values, and which columns to add.
 
     Args:
-        draws: how many times every row is written, each time with other joint draws of its gaps,
-            and with a column `draw` that counts from 1; None writes the row once with what is
-            expected.
+        draws: how many times every row is written, each with other joint draws of its missing
+            values, and with a column `draw` that counts from 1; None writes the row once with
+            expected values.
         level: of central intervals whose ends are added as columns `<name>_low` and `<name>_high`
-            for every column of numbers or dates that the model knows; None for no intervals.
+            for every column of numbers or dates in the model; None for no intervals.
         flag: whether to add a column `<name>_filled` of truth values for every column that the
             model knows.
         seed: of the draws.
@@ -70,13 +70,13 @@ class Filling:
 def filled_batch(
     model: TableModel, batch: Any, first_row: int = 0, filling: Filling | None = None
 ) -> Any:
-    """Fill the gaps of a part of a table.
+    """Fill the missing values of a part of a table.
 
     Rows do not influence each other, and a row's result follows from its cells, its position in the
     whole table, the model and the settings alone: the same bits come out however a table is cut (on
     one kind of machine, with one number of threads). Observed cells, columns that the model does
     not know, order and types stay as they are. Columns without any observed cell in fitting keep
-    their gaps.
+    their missing values.
 
     Args:
         model: a fitted one: `VFGImputer.model_`, or what `vfg.load` returns.
@@ -85,7 +85,7 @@ def filled_batch(
         filling: what to write; None for what is expected.
 
     Returns:
-        A record batch with the schema that `filled_schema` tells.
+        A record batch with the schema of `filled_schema`.
 
     Raises:
         ValueError: for a column that is missing, or that holds what it did not in fitting.
@@ -112,7 +112,7 @@ def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None
 
     Args:
         model: the fitted model.
-        schema: of the table with gaps.
+        schema: of the table with missing values.
         filling: what to write; None for what is expected.
 
     Raises:
@@ -140,7 +140,7 @@ def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None
 
 
 def model_columns(model: TableModel, names: Sequence[str]) -> list[str]:
-    """The columns of a table that a model knows, in the model's order.
+    """The columns of a table that are in a model, in the order of the model.
 
     Args:
         model: the fitted model; if it was fitted to a table without names, columns go by position.
@@ -189,7 +189,7 @@ class _Part:
         return [*found, pa.array(order // rows + 1, pa.int32())]
 
     def _filled(self, matrix: Tensor) -> dict[str, Any]:
-        """The columns that the model knows, by name, filled from a matrix."""
+        """The columns of the model, by name, filled from a matrix."""
         table = self.cells.filled(matrix)
         return {
             name: _combine(_cast(table.column(place), self.types[name]))
@@ -239,7 +239,7 @@ def _fill_type(field: Any, specs: dict[str, ColumnSpec]) -> Any:
 
 
 def _check_kinds(model: TableModel, schema: Any, names: Sequence[str]) -> None:
-    """Refuse columns whose type cannot hold what the model learned of them."""
+    """Refuse columns whose type differs from that in fitting."""
     empty = pa.schema([schema.field(name) for name in names]).empty_table()
     columns = opened(empty, model.encoding.missing_values)
     for place, (name, spec) in enumerate(zip(names, model.encoding.schema.values(), strict=True)):
@@ -247,5 +247,5 @@ def _check_kinds(model: TableModel, schema: Any, names: Sequence[str]) -> None:
         if not isinstance(spec, FITTING[storage]):
             raise ValueError(
                 f"the column {name!r} was {spec.name} in fitting, but now holds "
-                f"{schema.field(name).type}; convert it, or mark the cells that do not fit as gaps"
+                f"{schema.field(name).type}; convert it, or remove the cells that do not fit"
             )

@@ -30,13 +30,13 @@ with needs("table"):
     import pyarrow as pa
 
 SHARD_ROWS = 65_536
-"""How many rows are filled and written together, unless told otherwise."""
+"""How many rows are filled and written together, by default."""
 
 _T = TypeVar("_T")
 Model: TypeAlias = TableModel | VFGImputer | str | os.PathLike[str]
 """A fitted model, a fitted imputer, or the file of one."""
 Progress: TypeAlias = Callable[[int, int], None]
-"""Is told how many rows are done, and how many there are."""
+"""Called with the number of rows done, and of all rows."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def impute(
     processes: int = 1,
     progress: Progress | None = None,
 ) -> Imputed:
-    """Fill the gaps of a table of any size, in memory that does not grow with it.
+    """Fill the missing values of a table of any size, in memory that does not grow with it.
 
     A target whose name has a suffix of a table file, and `"-"`, is one file, which appears as a
     whole or not at all. Any other target is a folder of shards `part-00000.parquet`, …, with a
@@ -84,7 +84,7 @@ def impute(
         format: of the target; None reads it off its suffix, shards being Parquet.
         engine: `"local"`, `"ray"`, or one that was set up.
         processes: how many work at once, each with one thread.
-        progress: is told how many rows are done, and how many there are.
+        progress: called with the number of rows done, and of all rows.
 
     Returns:
         Numbers of rows, and the time it took.
@@ -109,10 +109,10 @@ def impute(
     )
     begun = time.monotonic()
     if is_one_file(target):
-        found = job.into_file(target, format)
+        resumed = job.into_file(target, format)
     else:
-        found = job.into_folder(Path(target), normalise_format(format or "parquet"))
-    return Imputed(table.rows, found, time.monotonic() - begun)
+        resumed = job.into_folder(Path(target), normalise_format(format or "parquet"))
+    return Imputed(table.rows, resumed, time.monotonic() - begun)
 
 
 def is_one_file(target: str | os.PathLike[str]) -> bool:
@@ -132,20 +132,20 @@ def is_one_file(target: str | os.PathLike[str]) -> bool:
 
 
 def as_model(model: Model) -> TableModel:
-    """The fitted model that something stands for.
+    """The fitted model from a model, an imputer or a file.
 
     Raises:
         TypeError: for what is no model of a table.
     """
-    found: Any = load(model) if isinstance(model, str | os.PathLike) else model
-    if isinstance(found, VFGImputer):
-        found = getattr(found, "model_", found)
-    if not isinstance(found, TableModel):
+    loaded: Any = load(model) if isinstance(model, str | os.PathLike) else model
+    if isinstance(loaded, VFGImputer):
+        loaded = getattr(loaded, "model_", loaded)
+    if not isinstance(loaded, TableModel):
         raise TypeError(
             f"tables are filled by a fitted VFGImputer or its file, but this is a "
-            f"{type(found).__name__} that is neither"
+            f"{type(loaded).__name__} that is neither"
         )
-    return found
+    return loaded
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,11 @@ class _Job:
             Path(target), self._describe(kind_from_name(target, format).format)
         ) as place:
             names = [f"piece-{shard:05d}" for shard in range(len(self._sizes))]
-            found = self._fill_shards(
+            resumed = self._fill_shards(
                 place, names, lambda name, batch: place.keep_piece(name, batch)
             )
             write_table(place.pieces(names), self._schema, target, format=format)
-        return found
+        return resumed
 
     def _all(self) -> Iterator[Any]:
         done = 0
@@ -190,16 +190,16 @@ class _Job:
 
         with job_folder(folder, self._describe(format)) as place:
             names = [self._name(shard, format) for shard in range(len(self._sizes))]
-            found = self._fill_shards(place, names, write)
+            resumed = self._fill_shards(place, names, write)
             place.finish(self.source.rows)
-        return found
+        return resumed
 
     def _fill_shards(
         self, place: JobFolder, names: list[str], write: Callable[[str, Any], None]
     ) -> int:
         """Fill and write all shards that are not done yet; the number of rows of the others."""
         known = {shard: None for shard, name in enumerate(names) if place.has(name)}
-        done = found = sum(self._sizes[shard] for shard in known)
+        done = resumed = sum(self._sizes[shard] for shard in known)
         self.progress(done, self.source.rows)
         with _closing(self.fill_parts(known)) as results:
             for shard, batch in results:
@@ -207,7 +207,7 @@ class _Job:
                 place.finish_shard(names[shard], batch.num_rows)
                 done += self._sizes[shard]
                 self.progress(done, self.source.rows)
-        return found
+        return resumed
 
     def fill_parts(self, known: Container[int]) -> Iterator[tuple[int, Any]]:
         """The filled batches of the shards that are not known yet, with their numbers."""
@@ -254,7 +254,7 @@ class _Job:
 
 @contextmanager
 def _closing(results: Iterator[_T]) -> Iterator[Iterator[_T]]:
-    """Whoever works on the results stops when the block ends, not when somebody cleans up."""
+    """Close a generator when the block ends, so that its workers stop at once."""
     try:
         yield results
     finally:
@@ -264,6 +264,6 @@ def _closing(results: Iterator[_T]) -> Iterator[Iterator[_T]]:
 
 
 def _leave_other_columns(source: Source, model: TableModel) -> Source:
-    """The source, with the columns that the model does not know left as the text that they are."""
+    """The source, with the columns that are not in the model left as the text that they are."""
     known = dict.fromkeys(model_columns(model, source.names))
     return source.with_text_columns([name for name in source.names if name not in known])

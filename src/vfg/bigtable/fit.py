@@ -33,12 +33,12 @@ MOST_CATEGORIES = 10_000
 
 
 class Statistics:
-    """Gaps, ranges and categories of all columns, from batches of a table.
+    """Missing values, ranges and categories of all columns, from batches of a table.
 
-    A column may have a wider type in a later batch; see `types.widen`.
+    A column may have a wider type in a later batch; see `widen`.
 
     Args:
-        marker: what marks a gap besides null and NaN, as `missing_values` of `VFGImputer`.
+        marker: of missing values besides null and NaN, as `missing_values` of `VFGImputer`.
 
     Example:
         >>> statistics = Statistics()
@@ -138,7 +138,7 @@ def _local_time(moment: Any) -> str:
 
 
 MOST_CELLS = 50_000_000
-"""How many cells are kept in memory to learn from, at most; wide tables keep fewer rows."""
+"""How many cells are kept in memory for fitting, at most; wide tables keep fewer rows."""
 ROWS_AT_ONCE = 65_536
 
 
@@ -154,7 +154,7 @@ def fit(
     r"""Fit an imputer to a table of any size, in memory that does not grow with it.
 
     A table of at most `rows` rows is read as a whole, and the result is that of `VFGImputer.fit`.
-    Of a larger one the imputer would learn from so many rows drawn at random anyway; here they are
+    An imputer uses so many random rows of a larger table anyway; here they are
     drawn in one pass over the table, each row with the same chance, those without any observed cell
     left out. From all rows come the ranges that filled numbers and dates keep to, and the
     categories of text (of columns with at most 10,000); from the drawn rows alone come means,
@@ -166,11 +166,11 @@ def fit(
     Args:
         source: a table, or what `open_table` takes.
         imputer: the settings; it stays unfitted. None for the usual ones.
-        columns: what to learn, by name; None for all columns.
+        columns: names of the columns to fit; None for all columns.
         rows: how many rows to keep, at most; fewer are kept of tables with very many columns.
-        every_row: whether the linear model then learns from all rows of the table, in further
+        every_row: whether the linear model is then fitted to all rows of the table, in further
             passes over it.
-        progress: is told how many rows were read.
+        progress: called with the number of rows read.
 
     Returns:
         A fitted imputer.
@@ -190,7 +190,7 @@ def fit(
     check_count("rows", rows)
     table = source if isinstance(source, Source) else open_table(source)
     names = select_columns(table.names, columns)
-    # Columns that are not learned from may hold anything.
+    # Columns that are left out may hold anything.
     table = table.with_text_columns(
         [name for name in table.names if name not in dict.fromkeys(names)]
     )
@@ -205,7 +205,7 @@ def fit(
     )
     sample, statistics = survey.run(table)
     if not sample.seen:
-        raise ValueError("the table has no rows to learn from")
+        raise ValueError("the table has no rows to fit to")
     if sample.seen > sample.size:
         learner.set_params(**_settings(learner, sample.table, statistics))
     learner.fit(sample.table)
@@ -228,7 +228,7 @@ def fit_files(
     Args:
         files: their paths and formats.
         imputer: the settings.
-        columns: what to learn, by name; None for all columns.
+        columns: names of the columns to fit; None for all columns.
         every_row: as in `fit`.
     """
     parts = [open_table(path, format=format) for path, format in files]
@@ -239,7 +239,7 @@ def fit_files(
 
 
 def select_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
-    """The columns to learn, in the order of the table.
+    """The columns to fit, in the order of the table.
 
     Raises:
         ValueError: for columns that the table lacks, or none at all.
@@ -253,7 +253,7 @@ def select_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[s
     unknown = [name for name in wanted if name not in names]
     if unknown or not wanted:
         raise ValueError(
-            f"there is no column {listed(unknown) or 'to learn'}; there are {listed(list(names))}"
+            f"there is no column {listed(unknown) or 'to fit'}; there are {listed(list(names))}"
         )
     return [name for name in names if name in dict.fromkeys(wanted)]
 
@@ -267,7 +267,7 @@ class Survey:
         size: how many rows are sampled, at most.
         seed: of the sample.
         marker: of missing values besides null and NaN, as `missing_values` of `VFGImputer`.
-        progress: is told how many rows were read.
+        progress: called with the number of rows read.
 
     Example:
         >>> import tempfile
@@ -324,7 +324,7 @@ class Sample:
 
     Every row draws a number, and those with the least numbers are kept, in their order; rows
     without any observed cell only if there are too few others. Which rows are kept does not depend
-    on how the stream is cut. A column may have a wider type in a later batch; see `types.widen`.
+    on how the stream is cut. A column may have a wider type in a later batch; see `widen`.
 
     Args:
         size: how many rows are kept, at most.
@@ -384,7 +384,7 @@ def _has_observed(batch: Any) -> Array:
 
 
 def _settings(learner: VFGImputer, sample: Any, statistics: Statistics) -> dict[str, Any]:
-    """Kinds and bounds of the columns, with what all rows say about them."""
+    """Kinds and bounds of the columns, from the statistics of all rows."""
     given: Mapping[Any, Any] = {} if learner.schema is None else learner.schema
     inferred = Schema.infer(sample, dict(given), missing_values=learner.missing_values)
     kinds = {

@@ -1,8 +1,7 @@
-"""Kinds of table files, told by their names or their first bytes, and their streams of bytes."""
+"""Formats of table files, from their names or first bytes, and their byte streams."""
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
@@ -63,10 +62,10 @@ def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> K
 
     Args:
         name: of the file.
-        format: what it holds, if the name does not say.
+        format: what it holds, if the name does not tell.
 
     Raises:
-        ValueError: for a name that does not say, or an unknown format.
+        ValueError: for a name without a known suffix, or an unknown format.
 
     Example:
         >>> kind_from_name("table.csv.gz")
@@ -99,7 +98,7 @@ def normalise_format(format: str) -> str:
 
 
 def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:
-    """The kind of something without a name, by its first bytes; comma-separated if nothing tells.
+    """The kind of something without a name, by its first bytes; CSV if nothing else fits.
 
     Args:
         start: the first bytes.
@@ -139,7 +138,7 @@ def reading_errors(name: str, format: str) -> Iterator[None]:
 
 
 def one_line(error: Any) -> str:
-    r"""What an error says, on one line of bounded length.
+    r"""The message of an error, on one line of bounded length.
 
     Example:
         >>> one_line(ValueError("first\nsecond"))
@@ -152,35 +151,6 @@ def one_line(error: Any) -> str:
 COPY = 1 << 20
 """How many bytes are copied at once."""
 NUL = re.compile(b"\0")
-
-
-class TextStream(io.RawIOBase):
-    """The bytes of a text file, refused as soon as they hold what no text does.
-
-    Args:
-        inner: the stream of bytes.
-        name: of the file, for errors.
-
-    Raises:
-        ValueError: while reading, for NUL bytes.
-    """
-
-    def __init__(self, inner: Any, name: str) -> None:
-        super().__init__()
-        self.inner = inner
-        self.name = name
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        block: bytes = self.inner.read(size if size >= 0 else None)
-        check_text(block, self.name)
-        return block
-
-    def close(self) -> None:
-        self.inner.close()
-        super().close()
 
 
 def check_text(data: Any, name: str) -> None:
@@ -205,15 +175,10 @@ def open_bytes(path: Path, compression: str | None) -> Any:
     return pa.input_stream(str(path), compression=compression)
 
 
-def open_text(path: Path, compression: str | None, name: str) -> TextStream:
-    """A text file's bytes as a stream, decompressed and checked."""
-    return TextStream(open_bytes(path, compression), name)
-
-
 def spool(stream: BinaryIO | Any) -> Any:
     """A temporary file with everything that a stream has to give.
 
-    What comes through a pipe can be read only once, but tables are looked through before they are
+    What comes through a pipe can be read only once, but tables are scanned before they are
     used; a file on disk keeps memory flat. It vanishes when it is closed.
     """
     file = tempfile.NamedTemporaryFile(prefix="vfg-")  # noqa: SIM115

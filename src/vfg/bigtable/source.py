@@ -45,7 +45,7 @@ class Source:
 
     @cached_property
     def schema(self) -> Any:
-        """Names and types of the columns as a `pyarrow.Schema`; text files are looked through.
+        """Names and types of the columns as a `pyarrow.Schema`; text files are scanned.
 
         Raises:
             ValueError: for files that do not have the same columns, or columns of types that do
@@ -62,7 +62,7 @@ class Source:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns, in order; nothing is looked through for them."""
+        """The names of the columns, in order; nothing is scanned for them."""
         return self.files[0].names
 
     @property
@@ -76,13 +76,13 @@ class Source:
         Both tables share what is known of the files, so types are inferred once.
 
         Args:
-            names: of the columns; their gaps count as text too, and are written as they were read.
+            names: of the columns; their missing values stay text too, as they were read.
         """
         return Source([file.with_text_columns(names) for file in self.files])
 
     @cached_property
     def rows(self) -> int:
-        """How many rows there are; text files are looked through for it."""
+        """How many rows there are; text files are scanned for it."""
         return sum(file.rows for file in self.files)
 
     def batches(self, rows: int = 65_536) -> Iterator[Any]:
@@ -139,16 +139,16 @@ class Source:
 def open_table(source: Place | Sequence[Place], *, format: str | None = None) -> Source:
     """A table in one file or several, ready to be read in pieces.
 
-    In text files, empty cells and `NA`, `NaN`, `null` and their like are gaps. Their columns have
-    the narrowest type that holds all cells: whole numbers stay whole numbers where there are gaps,
+    In text files, empty cells and `NA`, `NaN`, `null` and the like are missing values. Columns have
+    the narrowest type that holds all cells: integers with missing values stay integers,
     numbers with leading zeros stay text.
 
     Args:
         source: a file, a folder of Parquet files, a pattern such as `part-*.csv`, `"-"` for
             standard input (which is copied to a temporary file), or a sequence of these.
         format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"` (Feather) or `"jsonl"`; None reads it off
-            the suffix, or off the first bytes of standard input. Files may be compressed, as
-            `.gz`, `.zst`, `.bz2` and `.lz4` say.
+            the suffix, or off the first bytes of standard input. Files may be compressed:
+            `.gz`, `.zst`, `.bz2` or `.lz4`.
 
     Returns:
         The source.
@@ -177,7 +177,7 @@ def resize_batches(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[A
         [[1, 2], [3, 4], [5]]
     """
     if rows < 1:
-        raise ValueError(f"a batch needs at least 1 row, but {rows} were asked for")
+        raise ValueError(f"a batch needs at least 1 row, but {rows} were requested")
     waiting: list[Any] = []
     known = 0
     for batch in batches:

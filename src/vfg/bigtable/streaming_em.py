@@ -1,7 +1,7 @@
 """The linear model of all rows of a table, by one process or by many, with the same bits.
 
 Every iteration of EM passes over the table once. Pieces of a fixed size are summed up one by one,
-by whichever process has its turn, and the sums are added in the order of the pieces. So the number
+by the processes in rotation, and the sums are added in the order of the pieces. So the number
 of processes changes nothing but the time, and memory stays flat.
 """
 
@@ -42,7 +42,7 @@ class Rows:
 
     Args:
         source: the table.
-        names: the columns that the model knows, in its order.
+        names: the columns of the model, in its order.
         model: whose encoding and linear model are used.
         world: the processes that share the pieces.
     """
@@ -53,7 +53,7 @@ class Rows:
     world: World
 
     def sums(self, values: Values) -> tuple[Expected, int]:
-        """What the E-step gathers from all rows that know something, and how many these are."""
+        """The sums of the E-step over all rows with an observed cell, and their number."""
         shapes = _shapes(self._linear, values)
         total = torch.zeros(1 + sum(part.numel() for part in shapes), dtype=torch.float64)
         for own in self._own_sums(values, len(total)):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vfg.bigtable.columnar import TableFile, check_number_of_columns
-from vfg.bigtable.formats import Kind, check_text, open_bytes, open_text, reading_errors
+from vfg.bigtable.formats import Kind, check_text, open_bytes, reading_errors
 from vfg.bigtable.type_inference import (
     MISSING_TEXTS,
     MOMENTS,
@@ -56,7 +56,7 @@ class CsvFile(TableFile):
 
     The type of a column is the narrowest that holds all its cells, so types are inferred in a pass
     over the whole file: before it is read by `batches`, or while it is read by `scan`. A file and
-    the copies that `leaving` returns share the result.
+    the copies that `with_text_columns` returns share the result.
 
     Args:
         path: of the file.
@@ -186,7 +186,7 @@ class CsvFile(TableFile):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """What pyarrow says about wrong text, in words that help."""
+        """Turn pyarrow's errors about text into sentences that name the remedy."""
         with reading_errors(self.name, self.kind.format):
             try:
                 yield
@@ -231,7 +231,7 @@ MOST_BRACKETS = 500
 class JsonLinesFile(TableFile):
     """A file with one JSON object per line, whose keys name the columns.
 
-    A key that a line lacks is a gap. The file is looked through once before it is read, since a
+    A key that a line lacks is a missing value. The file is scanned once before it is read, since a
     key may come first, or change its type, in any line.
     """
 
@@ -290,9 +290,10 @@ class JsonLinesFile(TableFile):
         rest = b""
         with (
             reading_errors(self.name, "JSON lines"),
-            open_text(self.path, self.kind.compression, self.name) as stream,
+            open_bytes(self.path, self.kind.compression) as stream,
         ):
             while piece := stream.read(LONGEST_LINE):
+                check_text(piece, self.name)
                 lines, end, left = piece.rpartition(b"\n")
                 if end:
                     yield from self._check_lines(rest + lines + end)

@@ -25,7 +25,7 @@ MISSING_TEXTS = (
     "NULL",
     "Null",
 )
-"""Cells of text files that stand for nothing."""
+"""Cells of text files that mean a missing value."""
 IDENTIFIER = r"^[+-]?(0[0-9]|[0-9]{16,}$)"
 """Digits that are names rather than numbers: with leading zeros, or too many to be kept."""
 MOMENTS = (
@@ -43,7 +43,7 @@ PLAIN = (pa.bool_(), pa.int64(), pa.float64(), *MOMENTS)
 
 
 def mark_missing(cells: Any) -> Any:
-    """Cells of text, with nulls in place of those that stand for nothing."""
+    """Cells of text, with nulls for missing values."""
     return pc.if_else(
         pc.is_in(cells, pa.array(MISSING_TEXTS, cells.type)), pa.scalar(None, cells.type), cells
     )

@@ -37,7 +37,7 @@ def header_line(names: Sequence[str], separator: str) -> bytes:
 
 
 def csv_lines(batch: Any, separator: str) -> bytes:
-    r"""The rows of a record batch as lines of separated text; gaps are empty cells.
+    r"""The rows of a record batch as lines of separated text; missing values are empty cells.
 
     Args:
         batch: a record batch.
@@ -61,7 +61,7 @@ def csv_lines(batch: Any, separator: str) -> bytes:
 
 
 def json_lines(batch: Any) -> bytes:
-    r"""The rows of a record batch as one JSON object per line; gaps are `null`.
+    r"""The rows of a record batch as one JSON object per line; missing values are `null`.
 
     Example:
         >>> json_lines(pa.record_batch({"a": [1.5, None]}))
@@ -72,12 +72,11 @@ def json_lines(batch: Any) -> bytes:
 
 
 def _object(row: dict[str, Any]) -> str:
-    cells = {key: None if _is_nan(cell) else cell for key, cell in row.items()}
+    cells = {
+        key: None if isinstance(cell, float) and math.isnan(cell) else cell
+        for key, cell in row.items()
+    }
     return json.dumps(cells, separators=(",", ":"), ensure_ascii=False, default=_as_text)
-
-
-def _is_nan(cell: Any) -> bool:
-    return isinstance(cell, float) and math.isnan(cell)
 
 
 def _as_text(cell: Any) -> Any:
@@ -102,7 +101,7 @@ def _cells(column: Any, field: Any, separator: str) -> Any:
 
 
 def _decimals(column: Any) -> Any:
-    """Numbers as text, with a decimal point also where they are whole; gaps for NaN."""
+    """Numbers as text, with a decimal point also where they are whole; null for NaN."""
     observed = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     text = observed.cast(pa.large_string())
     whole = pc.match_substring_regex(text, "^-?[0-9]+$")
@@ -123,7 +122,7 @@ def _text(words: str) -> Any:
 
 
 def _concat(parts: list[Any], separator: str) -> Any:
-    """Texts put together row by row; a gap among them gives a gap."""
+    """Texts concatenated row by row; a null among them gives a null."""
     return pc.binary_join_element_wise(*parts, _text(separator))
 
 
@@ -138,7 +137,7 @@ class Sink:
     and renamed; if the block fails it is removed, and whatever had the target's name is untouched.
 
     Args:
-        target: a path, whose suffix tells format and compression, or `"-"` for standard output.
+        target: a path, whose suffix gives format and compression, or `"-"` for standard output.
         schema: names and types of the columns.
         format: as in `open_table`; None reads it off the suffix, standard output getting `"csv"`.
 

@@ -1,4 +1,4 @@
-"""What happens when a command fails: one sentence on standard error, and an exit code."""
+"""Errors of commands: one sentence on standard error, and an exit code."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FAILED, USAGE_ERROR, DEFECT, INTERRUPTED, CLOSED_PIPE = 1, 2, 3, 130, 141
 """Exit codes. The last two are what shells expect after Ctrl-C and after a closed pipe."""
 
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, RuntimeError)
-"""What input can bring about; anything else is a defect."""
+"""Errors that input can cause; any other is a defect."""
 
 
 class Commands(TyperGroup):
     """The commands, with errors and exit codes that they share."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run a command and leave the process; as in `typer`, save for how errors are told."""
+        """Run a command and leave the process; as in `typer`, except for the report of errors."""
         try:
             code = super().main(*args, **{**settings, "standalone_mode": False})
         except typer.Abort:
@@ -63,13 +63,13 @@ class Commands(TyperGroup):
 
 
 def explain(error: Exception) -> str:
-    r"""What an error says, in one line.
+    r"""The message of an error, in one line.
 
     Example:
         >>> explain(ValueError("the table\n  is empty"))
         'the table is empty'
         >>> explain(KeyError("a"))
-        "this is a defect in vfg (KeyError: 'a'); run it again with --debug and report what it says"
+        "this is a defect in vfg (KeyError: 'a'); run it again with --debug and report the output"
     """
     if isinstance(error, OSError) and error.strerror:
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
@@ -79,11 +79,11 @@ def explain(error: Exception) -> str:
     if isinstance(error, EXPECTED):
         return _sentence(str(error)) or type(error).__name__
     name = f"{type(error).__name__}: {_sentence(str(error))}"
-    return f"this is a defect in vfg ({name}); run it again with --debug and report what it says"
+    return f"this is a defect in vfg ({name}); run it again with --debug and report the output"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Which of the known names was probably meant; imports graphs only now."""
+    """The known name that was probably meant; imports graphs lazily."""
     from vfg.graph.checks import suggestion
 
     return suggestion(name, known)
@@ -127,6 +127,6 @@ def _show_warning(
 
 
 def _discard_stdout() -> None:
-    """Nobody reads on: let Python flush what is left into nothing when it leaves."""
+    """Discard the rest of standard output, whose reader has closed it."""
     with suppress(OSError, ValueError):  # standard output that is no file needs nothing
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

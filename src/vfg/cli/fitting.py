@@ -48,14 +48,14 @@ def choose_graph(
         file: with a graph.
         sections: columns that belong together, as in `a,b:c,d`.
         width: of the latent nodes; None chooses by the number of columns.
-        columns: of the table that are learned.
+        columns: of the table that are fitted.
 
     Raises:
         typer.BadParameter: for both a file and sections.
         ValueError: for a file that is no graph, or sections of other columns.
     """
     if file is not None and sections is not None:
-        raise typer.BadParameter("--graph and --sections both say what the graph is; choose one")
+        raise typer.BadParameter("--graph and --sections exclude each other; choose one")
     if file is not None:
         from vfg.graph.graphfiles import read_graph
 
@@ -88,7 +88,7 @@ def sections_graph(text: str, columns: Sequence[str], width: int | None = None) 
     for place, name in enumerate(named):
         if name not in columns:
             raise ValueError(
-                f"--sections names {name!r}, which is no column that is learned; "
+                f"--sections names {name!r}, which is no column of the fit; "
                 f"{suggest(name, columns)}"
             )
         if name in named[:place]:
@@ -127,7 +127,7 @@ class FitOptions:
     quiet: Quiet = False
 
     def select(self, names: Sequence[str]) -> list[str]:
-        """The columns to learn, among those of a table."""
+        """The columns to fit, among those of a table."""
         return choose_columns(self.columns, self.exclude, names)
 
     def describe(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class FitOptions:
         """The settings of a fit to some columns.
 
         Args:
-            columns: that are learned.
+            columns: to fit.
 
         Raises:
             ValueError: for settings that do not fit the columns.
@@ -255,7 +255,7 @@ def _split_pair(text: str, option: str, form: str, columns: Sequence[str]) -> tu
         raise typer.BadParameter(f"{option} takes {form}, but got {text!r}")
     if name not in columns:
         raise ValueError(
-            f"{option} names {name!r}, which is no column that is learned; {suggest(name, columns)}"
+            f"{option} names {name!r}, which is no column of the fit; {suggest(name, columns)}"
         )
     return name, value
 
@@ -276,9 +276,9 @@ def fit_model(
 
     Args:
         source: the table.
-        columns: that are learned.
+        columns: to fit.
         options: how.
-        every_row: whether the linear model learns from all rows, however many there are.
+        every_row: whether the linear model is fitted to all rows.
     """
     from vfg.bigtable.fit import fit
     from vfg.sklearn import VFGImputer
@@ -300,11 +300,11 @@ def fit_by_engine(
 
     Args:
         source: the table.
-        columns: that are learned.
+        columns: to fit.
         options: how.
         engine: its name.
         processes: how many.
-        every_row: whether the linear model learns from all rows, however many there are.
+        every_row: whether the linear model is fitted to all rows.
 
     Returns:
         The model; None in all but the first process of torchrun's.

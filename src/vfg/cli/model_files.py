@@ -21,7 +21,7 @@ LONGEST_HEADER = 16 * 2**20
 def read_names(path: str | Path) -> list[str]:
     """The columns and nodes that a model file names; none if it cannot be read.
 
-    The names stand in the header of the file, so that the model need not be loaded.
+    The names are in the header of the file, so that the model need not be loaded.
     """
     try:
         with open(path, "rb") as file:

@@ -24,13 +24,6 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def notes() -> Console:
-    """Where people read everything else: standard error."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, soft_wrap=True)
-
-
 def print_json(value: Any) -> None:
     """Print JSON; numbers that are not finite, which JSON lacks, become null."""
     print(json.dumps(replace_nonfinite(value), indent=2, ensure_ascii=False))
@@ -179,7 +172,7 @@ def _mark(eighths: int) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text that stands for itself: names of columns may look like markup."""
+    """Escape names of columns that look like markup."""
     from rich.markup import escape
 
     return escape(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from vfg.cli.errors import suggest
@@ -42,7 +43,7 @@ def open_files(files: Sequence[str], format: str | None = None) -> Source:
 
 
 def columns_of(model: Model) -> list[str] | None:
-    """The columns of the tables that a model knows; None if it takes them by position.
+    """The names of a model's columns; None if it takes columns by position.
 
     Args:
         model: of any kind.
@@ -62,7 +63,7 @@ def columns_of(model: Model) -> list[str] | None:
 
 
 def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    """The columns of a table that a model knows, in the order of the model.
+    """The columns of a table that are in a model, in the order of the model.
 
     Args:
         names: of the table's columns.
@@ -74,14 +75,14 @@ def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) ->
     Example:
         >>> select_model_columns(["a", "b"], ["b", "aa"])
         Traceback (most recent call last):
-        ValueError: the table lacks the column 'aa', which the model knows; did you mean 'a'?
+        ValueError: the table lacks the column 'aa', which the model needs; did you mean 'a'?
     """
     if columns is None:
         return list(names)
     for column in columns:
         if column not in names:
             raise ValueError(
-                f"the table lacks the column {column!r}, which the model knows; "
+                f"the table lacks the column {column!r}, which the model needs; "
                 f"{suggest(column, names)}"
             )
     return list(columns)
@@ -112,7 +113,7 @@ def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[s
 
 
 def choose_columns(columns: str | None, exclude: str | None, names: Sequence[str]) -> list[str]:
-    """The columns to learn: those named, or all but those excluded, in the table's order.
+    """The columns to fit: those named, or all but those excluded, in the table's order.
 
     Raises:
         ValueError: for unknown names, or if none is left.
@@ -125,15 +126,8 @@ def choose_columns(columns: str | None, exclude: str | None, names: Sequence[str
     left_out = parse_columns(exclude, names, "--exclude")
     found = [name for name in names if name in wanted and name not in left_out]
     if not found:
-        raise ValueError("no column is left to learn; name others in --columns or --exclude")
+        raise ValueError("no column is left to fit; name others in --columns or --exclude")
     return found
-
-
-def frame_of(batch: Any, columns: Sequence[str]) -> Any:
-    """Some columns of a record batch as a `pyarrow.Table`."""
-    import pyarrow as pa
-
-    return pa.Table.from_batches([batch.select(list(columns))])
 
 
 def map_rows(
@@ -151,13 +145,13 @@ def map_rows(
 
     with progress_bar(source.rows if show else None, "rows") as advance:
         for batch in source.batches(ROWS):
-            found = work(frame_of(batch, columns))
+            found = work(pa.Table.from_batches([batch.select(list(columns))]))
             yield pa.RecordBatch.from_pydict({name: pa.array(a) for name, a in found.items()})
             advance(batch.num_rows)
 
 
 def write_batches(batches: Iterator[Any], output: str, format: str | None) -> int:
-    """Write record batches whose first one tells the columns; the number of rows.
+    """Write record batches with the schema of the first; return the number of rows.
 
     Raises:
         ValueError: if there are none.
@@ -167,12 +161,7 @@ def write_batches(batches: Iterator[Any], output: str, format: str | None) -> in
     first = next(batches, None)
     if first is None:
         raise ValueError("the table has no rows")
-    return write_table(_with(first, batches), first.schema, output, format=format)
-
-
-def _with(first: Any, others: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from others
+    return write_table(chain([first], batches), first.schema, output, format=format)
 
 
 def output_format(output: str, to: str | None, as_json: bool) -> str | None:

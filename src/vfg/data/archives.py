@@ -63,7 +63,7 @@ def download(what: str, url: str, digest: str, *, instead: str) -> bytes:
         raise missing_data_error(what, instead, f"{url} cannot be downloaded ({error})") from error
     if not is_intact(content, digest):
         raise missing_data_error(
-            what, instead, f"the content of {url} has not the checksum {digest}"
+            what, instead, f"the content of {url} does not have the checksum {digest}"
         )
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(kept, content)
@@ -87,7 +87,7 @@ def is_intact(content: bytes, digest: str) -> bool:
 
 
 def missing_data_error(what: str, file: str, reason: str) -> FileNotFoundError:
-    """The error for data that are neither in the user's folder nor to be had from the network."""
+    """The error for data that are neither in the user's folder nor downloadable."""
     return FileNotFoundError(
         f"{what} cannot be loaded: set the environment variable VFG_DATA to a folder that holds "
         f"{file}, because {reason}"

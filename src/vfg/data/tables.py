@@ -59,9 +59,9 @@ def gaussian_network(rows: int = 5000, *, seed: int = 0) -> tuple[Tensor, tuple[
         (torch.Size([10, 7]), 'ABCDEFG')
     """
     names = tuple("ABCDEFG")
-    found = archive("gaussian_test.npz")
-    if found is not None:
-        return torch.from_numpy(found["data"][:rows]), names
+    arrays = archive("gaussian_test.npz")
+    if arrays is not None:
+        return torch.from_numpy(arrays["data"][:rows]), names
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(rows, 7, generator=generator, dtype=torch.float64).unbind(1)
     a, b = 1.0 + noise[0], 2.0 + 3.0 * noise[1]
@@ -94,8 +94,8 @@ def uci_names() -> tuple[str, ...]:
         >>> "breast_wdbc" in uci_names()
         True
     """
-    found = archive("uci_tabular.npz")
-    stored = [] if found is None else [key for key in found if key.endswith("__X")]
+    arrays = archive("uci_tabular.npz")
+    stored = [] if arrays is None else [key for key in arrays if key.endswith("__X")]
     return tuple(sorted({key.removesuffix("__X") for key in stored} | set(BUNDLED)))
 
 
@@ -117,9 +117,9 @@ def uci(name: str) -> tuple[Array, tuple[str, ...]]:
         >>> table.shape, len(columns)
         ((569, 30), 30)
     """
-    found = archive("uci_tabular.npz")
-    if found is not None and f"{name}__X" in found:
-        return found[f"{name}__X"], _names(found[f"{name}__columns"])
+    arrays = archive("uci_tabular.npz")
+    if arrays is not None and f"{name}__X" in arrays:
+        return arrays[f"{name}__X"], _names(arrays[f"{name}__columns"])
     if name in BUNDLED:
         import sklearn.datasets
 
@@ -142,9 +142,9 @@ def california() -> tuple[Array, tuple[str, ...]]:
             scikit-learn cannot download its own copy.
     """
     file = "california_housing.npz"
-    found = archive(file)
-    if found is not None:
-        return found["data"], _names(found["columns"])
+    arrays = archive(file)
+    if arrays is not None:
+        return arrays["data"], _names(arrays["columns"])
     from sklearn.datasets import fetch_california_housing
 
     try:  # it checks a checksum of its own

@@ -1,4 +1,4 @@
-"""What a model says about one target, given evidence."""
+"""The posterior of one target, given evidence."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _entry(values: Tensor, row: int, coordinate: int, target: Name) -> Array:
     if not (0 <= row < values.shape[1] and 0 <= coordinate < values.shape[2]):
         raise ValueError(
             f"target {target!r} has {values.shape[1]} rows and {values.shape[2]} coordinates, but "
-            f"row {row} and coordinate {coordinate} were asked for"
+            f"row {row} and coordinate {coordinate} were requested"
         )
     found: Array = values[:, row, coordinate].double().numpy()
     return found

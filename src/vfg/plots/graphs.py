@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vfg.graph import Edge, Graph, Node
+from vfg.graph import Graph, Node
 from vfg.graph.checks import suggestion
 from vfg.plots.style import (
     FILLED,
@@ -229,17 +229,15 @@ def _edges(ax: Axes, graph: Graph, places: dict[str, tuple[float, float]]) -> No
     from matplotlib.collections import LineCollection
 
     for kind, dashes in (("flow", "solid"), ("identity", "dashed")):
-        ends = [_ends(edge, places) for edge in graph.edges if edge.kind == kind]
+        ends = [
+            [places[edge.child], places[edge.parent]] for edge in graph.edges if edge.kind == kind
+        ]
         if ends:
             lines = LineCollection(
                 ends, colors=INK, linewidths=HAIRLINE, linestyles=dashes, alpha=0.7,
                 label=kind, gid=kind, zorder=1,
             )  # fmt: skip
             ax.add_collection(lines)
-
-
-def _ends(edge: Edge, places: dict[str, tuple[float, float]]) -> list[tuple[float, float]]:
-    return [places[edge.child], places[edge.parent]]
 
 
 def _nodes(

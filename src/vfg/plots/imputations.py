@@ -175,7 +175,7 @@ def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None)
     Numbers and dates are histograms of equal area, categories are bars that sum to 1.
 
     Args:
-        table: with gaps.
+        table: with missing values.
         filled: the same table without.
         column: its name, or its position in an array.
         ax: where; None makes a new figure.
@@ -211,15 +211,15 @@ def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = Non
     """Draw `distribution` for several columns side by side.
 
     Args:
-        table: with gaps.
+        table: with missing values.
         filled: the same table without.
-        columns: which; None takes those that have gaps and observed cells.
+        columns: which; None takes those with missing and observed cells.
 
     Returns:
         The figure, one axes per column.
 
     Raises:
-        ValueError: if no column has gaps.
+        ValueError: if no column has missing values.
 
     Example:
         >>> figure = distributions([[1.0, None], [2.0, 3.0]], [[1.0, 2.5], [2.0, 3.0]])
@@ -228,7 +228,9 @@ def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = Non
     """
     chosen = _partly_missing(open_any(table)) if columns is None else list(columns)
     if not chosen:
-        raise ValueError("no column has both gaps and observed cells, so there is nothing to draw")
+        raise ValueError(
+            "no column has both missing and observed cells, so there is nothing to draw"
+        )
     across = min(4, len(chosen))
     down = math.ceil(len(chosen) / across)
     figure = new_figure(0.6 + 2.5 * across, 0.3 + 2.0 * down, rows=down, columns=across)

@@ -1,4 +1,4 @@
-"""What happened in training, and how far a model is from the method's rules."""
+"""Training histories, log-likelihoods, and the consistency of a model."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def likelihoods(history: LikelihoodHistory, ax: Axes | None = None) -> Axes:
 def consistency(distances: Mapping[str, Tensor], ax: Axes | None = None) -> Axes:
     """Draw how far forward and backward states are apart, node by node.
 
-    A dot is the mean over rows, a line leads from the 5th to the 95th hundredth of them.
+    A dot is the mean over rows, a line the range between their 5 % and 95 % quantiles.
 
     Args:
         distances: what `VFG.consistency` returned: `(rows,)` by node.

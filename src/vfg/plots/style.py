@@ -1,4 +1,4 @@
-"""What all pictures share: colours that everyone can tell apart, sizes, and quiet axes."""
+"""What all pictures share: a colour-blind-safe palette, sizes, and plain axes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def blank(ax: Axes) -> Axes:
 
 
 def legend(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
-    """A legend in a line above the axes, where it hides nothing, if there are things to tell apart.
+    """A legend in a line above the axes, where it hides nothing, if it has several entries.
 
     Args:
         ax: to write above.

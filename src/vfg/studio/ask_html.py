@@ -71,7 +71,7 @@ def density(draws: Array, low: float, high: float, points: int = POINTS) -> Arra
 
 
 def card(posterior: Marginal, prior: Marginal, *, selected: bool = False) -> Markup:
-    """What is known of one variable, against what is known without evidence.
+    """The posterior of one variable, beside its marginal distribution.
 
     Args:
         posterior: given the evidence.
@@ -362,7 +362,7 @@ def evidence_list(answered: Answered) -> Markup:
     """What is given, each with how far it moved the answers, the strongest marked."""
     if not answered.evidence:
         return element(
-            "p", "Nothing is given yet: the cards show what the model knows beforehand.",
+            "p", "No evidence yet: the cards show the marginal distributions.",
             class_="note",
         )  # fmt: skip
     ranked = answered.ranked()
@@ -407,7 +407,7 @@ def editor(
     """Controls that set the value of one variable.
 
     Args:
-        model: what is asked.
+        model: the model.
         evidence: what is given already.
         selected: the variable.
         rows: of the table at hand, from which a leaf's values can be taken.
@@ -420,7 +420,7 @@ def editor(
     siblings = model.variables_of(variable.leaf)
     pick = _picker(siblings, selected) if len(siblings) > 1 else None
     control = (
-        element("p", "This column never varied, so that it tells nothing.", class_="note")
+        element("p", "This column never varied, so it carries no information.", class_="note")
         if variable.idle
         else _control(model, variable, evidence)
     )
@@ -548,7 +548,7 @@ def export_page(answered: Answered) -> str:
         code(answered.python(), answered.command()),
         class_="vfg-cards export",
     )
-    # The buttons of the page have nobody to talk to in a file.
+    # Buttons have no effect in a file.
     quiet = Markup(
         ".export button{pointer-events:none}.export [data-copy],.export [data-remove]{display:none}"
     )

@@ -1,4 +1,4 @@
-"""The Ask and Graph pages: what stands on them, and their callbacks."""
+"""The Ask and Graph pages: content and callbacks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def build_ask(session: Session) -> list[Any]:
         [
             html.Div(
                 [
-                    html.H2("What the model knows"),
+                    html.H2("Posterior"),
                     html.Span(
                         [html.I(className="key posterior"), "given the evidence"], className="note"
                     ),

@@ -36,7 +36,7 @@ from vfg.utils.files import write_atomically
 Evidence: TypeAlias = Mapping[str, Value]
 """Values by the names of variables; the order is that in which they were given."""
 MOST_PIECES = 24
-"""Beyond this much evidence, its influence is told leaf by leaf."""
+"""Beyond this much evidence, influence is computed by leaf: each piece costs a row of inference."""
 DRAWS = 192
 """About how many draws are behind a density."""
 MANY_COLUMNS = 64
@@ -44,7 +44,7 @@ MANY_COLUMNS = 64
 
 
 class OpenModel:
-    """A model of any kind that a page shows and asks.
+    """A model of any kind, open on a page.
 
     Args:
         model: a `vfg.Model`.
@@ -80,7 +80,7 @@ class OpenModel:
 
     @cached_property
     def marginal(self) -> Answered:
-        """What is known without evidence."""
+        """The answer without evidence."""
         return self.ask({})
 
     def variable(self, name: str) -> Variable:
@@ -98,7 +98,7 @@ class OpenModel:
         return [variable for variable in self.variables.values() if variable.leaf == leaf]
 
     def ask(self, evidence: Evidence) -> Answered:
-        """What is known given evidence, and which evidence moved it.
+        """Infer all variables given evidence, and the influence of each piece of evidence.
 
         All questions are answered at once: the first row has all evidence, every other row lacks
         one piece of it.
@@ -110,13 +110,13 @@ class OpenModel:
         pieces = self._pieces(given)
         rows = [given, *({k: v for k, v in given.items() if k not in p} for p in pieces.values())]
         answer = self.model.infer(rows, targets=self._targets, padded=False)
-        found = answer.marginals(row=0, level=LEVEL, draws=self._draws)
+        marginals = answer.marginals(row=0, level=LEVEL, draws=self._draws)
         variables = {
-            name: given_marginal(variable, given[name]) if name in given else found[name]
+            name: given_marginal(variable, given[name]) if name in given else marginals[name]
             for name, variable in self.variables.items()
         }
         influence = dict(zip(pieces, self._influences(answer, given), strict=True))
-        return Answered(self, given, variables, self._latent(found), influence)
+        return Answered(self, given, variables, self._latent(marginals), influence)
 
     @property
     def _draws(self) -> int:
@@ -131,7 +131,7 @@ class OpenModel:
         return [*columns, *(node for node in self.latents if node not in self.variables)]
 
     def _pieces(self, evidence: Evidence) -> dict[str, list[str]]:
-        """Evidence whose influence is told apart: single variables, or whole leaves."""
+        """Pieces of evidence with an influence each: single variables, or whole leaves."""
         whole = len(evidence) > MOST_PIECES or _needs_whole_sections(self.model)
         found: dict[str, list[str]] = {}
         for name in evidence:
@@ -156,9 +156,9 @@ class OpenModel:
         spread = self.marginal.variables[variable.name].std
         return distance / spread if spread > 0.0 else 0.0
 
-    def _latent(self, found: Mapping[str, Marginal]) -> dict[str, LatentMarginal]:
+    def _latent(self, marginals: Mapping[str, Marginal]) -> dict[str, LatentMarginal]:
         coordinates: dict[str, list[Marginal]] = {}
-        for name, one in found.items():
+        for name, one in marginals.items():
             if name not in self.variables:
                 coordinates.setdefault(one.variable.leaf, []).append(one)
         return {
@@ -170,7 +170,7 @@ class OpenModel:
 
 
 def _needs_whole_sections(model: Model) -> bool:
-    """Whether a model knows nothing of sections that are observed in part."""
+    """Whether a model refuses sections that are observed in part."""
     return isinstance(model, vfg.GaussianVFG) and not model.leaves.is_elementwise
 
 
@@ -211,10 +211,10 @@ class Answered:
     In a notebook it shows itself as the cards of the page.
 
     Args:
-        model: what was asked.
+        model: that answered.
         evidence: what was given.
-        variables: what is known of every column.
-        latent: what is known of the latent nodes.
+        variables: the posterior of every column.
+        latent: the posteriors of the latent nodes.
         influence: by the name of evidence, how far the answer about each other variable moves when
             that evidence is taken away: in its standard deviations without evidence, or the share
             of probability.
@@ -227,13 +227,13 @@ class Answered:
     influence: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Marginal:
-        """What is known of one variable."""
+        """The posterior of one variable."""
         self.model.variable(name)
         return self.variables[name]
 
     @property
     def marginal(self) -> Answered:
-        """What is known without evidence."""
+        """The answer without evidence."""
         return self.model.marginal
 
     def ranked(self) -> list[tuple[str, float, str]]:
@@ -284,19 +284,19 @@ class Answered:
 
 
 def ask(model: Any, evidence: Evidence | None = None) -> Answered:
-    """Ask a model what it knows given evidence.
+    """Infer all variables of a model given evidence.
 
     Args:
         model: a path, a fitted `VFGImputer`, or any `vfg.Model`.
         evidence: values by the names of columns; dates as ISO texts.
 
     Returns:
-        What is known by name (`answer["age"].mean`, `.low`, `.high`, `.probabilities`), which
+        Posteriors by name (`answer["age"].mean`, `.low`, `.high`, `.probabilities`), which
         evidence moved it, and pages: a notebook shows the answer as cards, `save` writes them to a
         file.
 
     Raises:
-        ValueError: for a name or a value that the model does not know.
+        ValueError: for a name or a value that is not in the model.
 
     Example:
         >>> import vfg
@@ -381,7 +381,7 @@ def _pairs(listed: Any) -> Pairs:
 
 @dataclass(frozen=True)
 class State:
-    """How the page stands.
+    """The state of the page.
 
     Args:
         question: the evidence.
@@ -408,11 +408,11 @@ class State:
 
 
 def update(model: OpenModel, state: State, action: Action, row_of: RowOf | None = None) -> State:
-    """How things stand after an action; an impossible one changes nothing but the message.
+    """The state after an action; an impossible one changes nothing but the message.
 
     Args:
-        model: what is asked.
-        state: how things stood.
+        model: the model.
+        state: before the action.
         action: its `kind` is one of `set`, `remove`, `clear`, `undo`, `select`, `leaf`, `find`,
             `row`.
         row_of: where a row of evidence comes from.
@@ -428,7 +428,9 @@ def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None)
     if kind == "set":
         variable = model.variable(action["name"])
         if variable.idle:
-            raise ValueError(f"{variable.name!r} never varied in training, so it tells nothing")
+            raise ValueError(
+                f"{variable.name!r} never varied in training, so it carries no information"
+            )
         text = action["value"]
         value = variable.categories[int(text)] if action.get("choice") else variable.parse(text)
         return replace(state, question=question.give(variable.name, value), selected=variable.name)
@@ -477,8 +479,8 @@ def render(model: OpenModel, state: State, rows: int = 0) -> dict[str, Any]:
     """What the page shows, as HTML by the place where it belongs.
 
     Args:
-        model: what is asked.
-        state: how things stand.
+        model: the model.
+        state: of the page.
         rows: of the table at hand.
     """
     given = state.question.given
@@ -490,7 +492,7 @@ def render(model: OpenModel, state: State, rows: int = 0) -> dict[str, Any]:
         "answers": answers(answered, selected, state.search),
         "evidence": evidence_list(answered),
         "editor": editor(model, given, selected, rows),
-        # Controls stay as they are while somebody holds them.
+        # Controls are not replaced while in use.
         "editor_key": f"{selected} {state.revision} {rows}",
         "code": code(answered.python(target), answered.command(target)),
         "error": state.error,

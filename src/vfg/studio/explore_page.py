@@ -48,7 +48,7 @@ def build(model: OpenModel) -> list[Any]:
         ),
         box(
             [
-                html.H2("Moving one latent coordinate"),
+                html.H2("Latent traversal"),
                 html.Div(
                     [
                         choice("node", "Node", latent, latent[0] if latent else None),
@@ -81,13 +81,13 @@ def build(model: OpenModel) -> list[Any]:
                 html.Div(
                     [
                         html.H2("Calibration"),
-                        html.Button("Hide cells and look", id="calibrate"),
+                        html.Button("Hold out cells", id="calibrate"),
                     ],
                     className="box-head",
                 ),
                 html.P(
-                    "Known numbers of the open table are hidden and inferred; intervals of a level "
-                    "should hold that share of them.",
+                    "Observed numbers of the open table are held out and inferred; intervals of a "
+                    "level should cover that share of them.",
                     className="note",
                 ),
                 plot("calibration-plot", 280),
@@ -141,7 +141,7 @@ def _register_table(app: Dash, session: Session) -> None:
 
     def calibrate(clicks: int | None, table: Any) -> Any:
         if ctx.triggered_id != "calibrate":
-            return figures.empty("Not looked at yet." if table else NO_TABLE), None
+            return figures.empty("Not computed yet." if table else NO_TABLE), None
         found = calibration(model, session.table(table))
         return figures.calibration_curve(found), calibration_table(found)
 

@@ -1,4 +1,4 @@
-"""Looking around in a model: embeddings, traversals, samples, history and calibration."""
+"""Exploration of a model: embeddings, traversals, samples, history and calibration."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def principal_coordinates(states: Array) -> Array:
     centred = np.nan_to_num(states - states.mean(0))
     padded = np.pad(centred, ((0, 0), (0, max(0, 2 - centred.shape[1]))))
     left, sizes, right = np.linalg.svd(padded, full_matrices=False)
-    found = left[:, :2] * sizes[:2]
-    if found.shape[1] < 2:
-        found = np.pad(found, ((0, 0), (0, 2 - found.shape[1])))
+    coordinates = left[:, :2] * sizes[:2]
+    if coordinates.shape[1] < 2:
+        coordinates = np.pad(coordinates, ((0, 0), (0, 2 - coordinates.shape[1])))
     directions = right[:2]
     signs = np.sign(directions[np.arange(len(directions)), np.abs(directions).argmax(1)])
-    found[:, : len(signs)] *= np.where(signs == 0, 1.0, signs)
-    return np.asarray(found + 0.0)
+    coordinates[:, : len(signs)] *= np.where(signs == 0, 1.0, signs)
+    return np.asarray(coordinates + 0.0)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _table_traversal(
 ) -> dict[str, Array]:
     """By the first member, or by the linear model where there is none."""
     if model.linear is None:
-        raise ValueError("no column of this table tells anything, so there is nothing to move")
+        raise ValueError("no column of this table varies, so there is nothing to move")
     row = read_evidence(model, given)
     if model.member_models:
         first = model.member_models[0]
@@ -186,7 +186,7 @@ def samples(model: OpenModel, count: int, seed: int = 0) -> tuple[Any, Array | N
 
 @dataclass(frozen=True)
 class Calibration:
-    """How often intervals cover cells that were hidden, and how far means are off.
+    """Coverage of intervals for held-out cells, and errors of means.
 
     Args:
         levels: how often they should, `(levels,)`.
@@ -201,7 +201,7 @@ class Calibration:
 
 
 def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int = 0) -> Calibration:
-    """Hide known numbers of a table, and see how often their intervals hold them."""
+    """Hold out numbers of a table, and measure the coverage of their intervals."""
     rows = even_rows(table.rows, MOST_CALIBRATED)
     part = replace(table, whole=table.whole.take(rows))
     numbers = [k for k, v in enumerate(part.variables.values()) if not _is_choice(v)]

@@ -1,4 +1,4 @@
-"""The Fill page: what stands on it, and its callbacks."""
+"""The Fill page: content and callbacks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build(model: OpenModel) -> list[Any]:
                     html.P(id="table-summary", className="note", role="status"),
                     html.Div(
                         [
-                            html.Button("Fill the gaps", id="fill", className="primary"),
+                            html.Button("Fill missing values", id="fill", className="primary"),
                             html.Button("Download", id="download", disabled=True),
                         ],
                         className="row",
@@ -71,7 +71,7 @@ def build(model: OpenModel) -> list[Any]:
     )
     main = html.Div(
         [
-            box([html.H2("Where the gaps are"), plot("missing-plot", 340)]),
+            box([html.H2("Missing values"), plot("missing-plot", 340)]),
             box(
                 [
                     html.Div(
@@ -128,7 +128,7 @@ def _register_opening(app: Dash, session: Session) -> None:
         begun = time.monotonic()
         session.fill(table)
         cells = int(session.table(table).missing.sum())
-        words = f"{cells} gaps filled in {time.monotonic() - begun:.1f} s"
+        words = f"{cells} missing values filled in {time.monotonic() - begun:.1f} s"
         return {"token": table["token"]}, words, False
 
     app.callback(
@@ -158,10 +158,12 @@ def _register_looking(app: Dash, session: Session) -> None:
     def compare(done: Any, column: str, table: Any) -> Any:
         if not table:
             return figures.empty(NO_TABLE)
-        variable, found = session.model.variable(column), session.table(table)
+        variable, opened = session.model.variable(column), session.table(table)
         is_filled = done and done["token"] == table["token"]
-        cells = comparison(found, session.fill(table) if is_filled else found, column)
-        return figures.distributions(variable, cells if is_filled else _observed(cells))
+        cells = comparison(opened, session.fill(table) if is_filled else opened, column)
+        return figures.distributions(
+            variable, cells if is_filled else {"observed": cells["observed"]}
+        )
 
     app.callback(
         Output("compare-plot", "figure"),
@@ -201,10 +203,6 @@ def _register_looking(app: Dash, session: Session) -> None:
     )(look)
 
 
-def _observed(cells: dict[str, Any]) -> dict[str, Any]:
-    return {"observed": cells["observed"]}
-
-
 def content_bytes(contents: str) -> bytes:
     """The bytes of an upload, which come as the address of data."""
     try:
@@ -216,12 +214,12 @@ def content_bytes(contents: str) -> bytes:
 def cell_text(found: Cell, row: int) -> Any:
     """A cell in words."""
     expected, variable = found.expected, found.expected.variable
-    stands = "a gap" if found.actual is None else variable.show(found.actual)
+    actual = "missing" if found.actual is None else variable.show(found.actual)
     moved = ", ".join(name for name, by in found.influence[:3] if by > 0.0)
     return html.Dl(
         [
-            html.Dt("stands there"),
-            html.Dd(stands),
+            html.Dt("actual value"),
+            html.Dd(actual),
             html.Dt("expected from the row"),
             html.Dd([html.Strong(expected.text), f", {spread_text(expected)}"]),
             html.Dt("moved most by"),

@@ -29,13 +29,17 @@ def element(tag: str, *children: Any, **attributes: Any) -> Markup:
         tag: its name.
         children: markup as it is, anything else as escaped text; None is left out.
         attributes: with `_` for `-`, and `_` at the end of Python's own words; None and False are
-            left out, True stands without a value.
+            left out, True has no value.
 
     Example:
         >>> element("p", "1 < 2", class_="note", aria_hidden="true", hidden=False)
         '<p class="note" aria-hidden="true">1 &lt; 2</p>'
     """
-    words = [f" {_attribute(key, value)}" for key, value in attributes.items() if _is_set(value)]
+    words = [
+        f" {_attribute(key, value)}"
+        for key, value in attributes.items()
+        if value not in (None, False)
+    ]
     opening = f"<{tag}{''.join(words)}"
     if tag in ("path", "line", "rect", "circle", "input", "img", "br"):
         return Markup(f"{opening}/>")
@@ -46,10 +50,6 @@ def concat(*children: Any) -> Markup:
     """Pieces of markup and texts, one after the other."""
     parts = (child for child in children if child is not None)
     return Markup("".join(c if isinstance(c, Markup) else escape(str(c)) for c in parts))
-
-
-def _is_set(value: Any) -> bool:
-    return value is not None and value is not False
 
 
 def _attribute(key: str, value: Any) -> str:
@@ -77,7 +77,7 @@ def picture_shape(graph: Graph) -> tuple[int, int] | None:
     pixels = [int(k) for k in leaves[0].columns or ()]
     total = sum(leaf.width for leaf in leaves)
     jump = next(((k, b - a) for k, (a, b) in enumerate(pairwise(pixels)) if b - a > 1), None)
-    # Of a block that is as wide as the image nothing tells where a row of pixels ends.
+    # A block as wide as the image does not show where a row of pixels ends.
     width = jump[0] + jump[1] if jump else math.isqrt(total)
     return (total // width, width) if width and total % width == 0 else None
 

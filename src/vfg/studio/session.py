@@ -32,7 +32,7 @@ class Session:
     def __init__(self, model: OpenModel, table: Any = None) -> None:
         self.model = model
         self.lock = RLock()
-        """Questions take turns: a fast one would only slow down the other."""
+        """Queries run one after the other: two at once would only slow each other down."""
         self.tables: OrderedDict[str, Table] = OrderedDict()
         self.filled: dict[str, Table] = {}
         self.distances: dict[str, dict[str, float]] = {}
@@ -48,7 +48,7 @@ class Session:
         return self._store(open_table(self.model, table))
 
     def read(self, name: str, data: bytes) -> dict[str, Any]:
-        """Open a file; what the page needs to know of it."""
+        """Open a file; the description of its table for the page."""
         return self._store(read_bytes(self.model, name, data))
 
     def _store(self, table: Table) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Session:
         return self.tables[described["token"]]
 
     def fill(self, described: Any) -> Table:
-        """The table with its gaps filled, computed once."""
+        """The filled table, computed once."""
         table = self.table(described)
         token = described["token"]
         if token not in self.filled:

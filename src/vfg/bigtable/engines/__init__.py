@@ -30,7 +30,7 @@ class FillTask:
 
     Args:
         model: the fitted model.
-        filling: what to write in the gaps.
+        filling: what to write in place of missing values.
     """
 
     model: TableModel

@@ -81,7 +81,7 @@ _work: FillTask | None = None
 def _start_worker(model: bytes, filling: dict[str, Any]) -> None:
     """Make a worker process ready."""
     global _work
-    # An interrupt goes to all processes of a terminal; the first one tells the others to stop.
+    # An interrupt goes to all processes of a terminal; the parent stops the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _work = FillTask.from_bytes(model, filling)

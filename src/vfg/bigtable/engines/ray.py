@@ -203,7 +203,7 @@ class Worker:
             function: to call.
             arguments: of it.
         """
-        # What torchrun sets; nothing else tells code which of a machine's processes it is.
+        # What torchrun sets; code finds its rank among a machine's processes there.
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0")
         meeting = f"tcp://{place[0]}:{place[1]}"
         dist.init_process_group(backends(), init_method=meeting, rank=rank, world_size=size)

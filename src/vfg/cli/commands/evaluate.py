@@ -98,8 +98,8 @@ def evaluate_baselines(
             warnings.simplefilter("ignore")  # about convergence of chained regressions
             filled = BASELINES[name](seed).fit_transform(masked)
         seconds = time.monotonic() - begun
-        found = compared(model, held.values, held.hidden, filled, level)
-        entries.append(MethodScore(name, found, seconds))
+        evaluation = compared(model, held.values, held.hidden, filled, level)
+        entries.append(MethodScore(name, evaluation, seconds))
     return entries
 
 
@@ -194,8 +194,8 @@ def evaluate(
     if fitted is None:
         fitted = vfg.TableModel(options.settings(chosen))
         fitted.fit(hide_cells(whole, hidden))
-    found = evaluate_model(fitted, whole, hidden, level=level, seed=options.seed)
-    entries = [MethodScore("vfg", found, time.monotonic() - begun)]
+    evaluation = evaluate_model(fitted, whole, hidden, level=level, seed=options.seed)
+    entries = [MethodScore("vfg", evaluation, time.monotonic() - begun)]
     if names:
         held = HeldOut.of(fitted, whole, hidden)
         entries += evaluate_baselines(names, fitted, held, level, options.seed)
@@ -208,19 +208,22 @@ def evaluate(
         print_methods(entries)
 
 
-def print_scores(found: Evaluation) -> None:
+def print_scores(evaluation: Evaluation) -> None:
     """Errors of all columns, for people."""
     heads = ("column", "hidden", "error", "of the mean", "covered", "right")
     rows: list[tuple[object, ...]] = [
-        (str(s.column), s.hidden, s.rmse, s.baseline, s.coverage, s.accuracy) for s in found.columns
+        (str(s.column), s.hidden, s.rmse, s.baseline, s.coverage, s.accuracy)
+        for s in evaluation.columns
     ]
-    total = sum(score.hidden for score in found.columns)
-    rows.append(("all", total, found.rmse, found.baseline, found.coverage, float("nan")))
+    total = sum(score.hidden for score in evaluation.columns)
+    rows.append(
+        ("all", total, evaluation.rmse, evaluation.baseline, evaluation.coverage, float("nan"))
+    )
     print_table(heads, rows)
     console().print(
         "\nerror: root mean square, in standard deviations of the column; of the mean: the same "
-        f"if means are filled in; covered: within its {100 * found.level:g} % interval; right: "
-        "categories recovered",
+        f"of mean imputation; covered: inside the {100 * evaluation.level:g} % interval; right: "
+        "share of categories imputed correctly",
         markup=False,
     )
 

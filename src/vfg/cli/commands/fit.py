@@ -62,7 +62,7 @@ def fit(
     seconds = time.monotonic() - begun
     vfg.save(model, output)
     write_history(output, model.history)
-    found = {
+    summary = {
         "output": str(output),
         "rows": source.rows,
         "columns": len(chosen),
@@ -73,7 +73,7 @@ def fit(
         "seed": options.seed,
     }
     if as_json:
-        print_json(found)
+        print_json(summary)
     elif not options.quiet:
         console().print(
             f"{output}: {describe_parts(model)}, fitted to {source.rows:,} rows in {seconds:.1f} s",
@@ -84,13 +84,13 @@ def fit(
 def describe_parts(model: TableModel) -> str:
     """The parts of a model as a phrase."""
     parts = [
-        f"{len(found)} {noun}{'s' if len(found) > 1 else ''}"
-        for found, noun in (
+        f"{len(summary)} {noun}{'s' if len(summary) > 1 else ''}"
+        for summary, noun in (
             (model.members, "nonlinear member"),
             (model.mixtures, "mixture"),
             (model.neighbours, "row mixture"),
         )
-        if len(found)
+        if len(summary)
     ]
     others = f" and {', '.join(parts)}" if parts else ""
     return f"the linear model{others} of {len(model.encoding.schema)} columns"

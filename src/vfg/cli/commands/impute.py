@@ -138,11 +138,11 @@ def fill_table(
 
 
 MOST_ROWS = 20_000
-"""How many rows of a long table are looked at."""
+"""Rows of a long table in the report; more hardly change its shares, and take longer to fill."""
 SHARE = 0.1
-"""Of the known cells that are hidden."""
+"""Share of the observed cells that are held out."""
 LEAST_SECONDS = 5.0
-"""Of learning without them."""
+"""Least budget of the second fit, as half the time of a very short fit would be too little."""
 SECOND_MODEL = (
     "The model that filled the table was fitted to these cells. So a second model was fitted with "
     "them held out, to {rows:,} rows{limit}, and these are its errors: those of the first, which "
@@ -161,9 +161,9 @@ class ReportSubject:
     Args:
         source: the table with missing values.
         model: that filled it.
-        file: of the model; None if it learned from this table.
-        options: how it learned, or another would.
-        seconds: that learning took.
+        file: of the model; None if it was fitted to this table.
+        options: of the fit.
+        seconds: that the fit took.
         filling: what was imputed.
     """
 
@@ -227,7 +227,7 @@ def evaluate_held_out(subject: ReportSubject, table: Any) -> tuple[Evaluation | 
 
     Args:
         subject: table and model.
-        table: the rows to look at, with the columns of the model.
+        table: the rows of the report, with the columns of the model.
     """
     import vfg
     from vfg.imputation.evaluation import evaluate, hold_out

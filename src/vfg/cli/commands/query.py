@@ -37,7 +37,7 @@ class Query(TyperCommand):
 
 
 def repeat_options(arguments: Sequence[str]) -> Iterator[str]:
-    """Arguments in which `--given` and `--infer` stand before each of their values.
+    """Arguments with `--given` and `--infer` repeated before each of their values.
 
     Example:
         >>> list(repeat_options(["m.vfg", "--given", "A=1", "B=2", "--infer", "C", "--json"]))
@@ -67,19 +67,19 @@ def split_pairs(given: Sequence[str]) -> dict[str, str]:
         >>> split_pairs(["age=3", "a=b=4"])
         {'age': '3', 'a=b': '4'}
     """
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in given:
         name, equals, value = text.rpartition("=")
         if not (equals and name and value):
             raise typer.BadParameter(f"--given takes NAME=VALUE, but got {text!r}")
-        if name in found:
+        if name in pairs:
             raise typer.BadParameter(f"--given names {name!r} twice; give it once")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
 def find_variables(model: Model, name: str) -> list[Variable]:
-    """The variables that a name stands for: a column, the columns of a leaf, or a latent node.
+    """The variables under a name: a column, the columns of a leaf, or a latent node.
 
     Args:
         model: of any kind.
@@ -147,12 +147,12 @@ def choose_targets(model: Model, names: Sequence[str], evidence: Mapping[str, An
     """
     if not names:
         return [name for name in model.variables if name not in evidence] or list(model.variables)
-    found: list[str] = []
+    targets: list[str] = []
     for name in names:
         variables = find_variables(model, name)
         is_latent = variables[0].name not in model.variables
-        found += [name] if is_latent else [variable.name for variable in variables]
-    return found
+        targets += [name] if is_latent else [variable.name for variable in variables]
+    return targets
 
 
 GivenPairs = Annotated[
@@ -227,15 +227,15 @@ def describe(marginal: Marginal) -> dict[str, Any]:
     is_date = variable.kind == "date"
     if math.isfinite(marginal.mean):
         value = variable.value_of(marginal.mean) if is_date else marginal.mean  # not rounded
-    found: dict[str, Any] = {"name": variable.name, "value": value}
+    description: dict[str, Any] = {"name": variable.name, "value": value}
     if math.isfinite(marginal.std) and not is_date:
-        found["deviation"] = marginal.std
+        description["deviation"] = marginal.std
     if math.isfinite(marginal.low):
         ends = marginal.low, marginal.high
-        found["interval"] = [variable.value_of(end) if is_date else end for end in ends]
+        description["interval"] = [variable.value_of(end) if is_date else end for end in ends]
     if marginal.shares:
-        found["probabilities"] = marginal.shares
-    return found
+        description["probabilities"] = marginal.shares
+    return description
 
 
 def format_marginal(marginal: Marginal, level: float, *, pictures: bool) -> list[str]:
@@ -253,14 +253,14 @@ def format_marginal(marginal: Marginal, level: float, *, pictures: bool) -> list
         >>> format_marginal(known, 0.9, pictures=True)
         ['age  41.25 ± 2, 90 % within 38 and 44.5']
     """
-    found = describe(marginal)
-    words = f"{found['name']}  {format_value(found['value'])}"
-    if found["value"] is None:
+    description = describe(marginal)
+    words = f"{description['name']}  {format_value(description['value'])}"
+    if description["value"] is None:
         words += "(never observed)"
-    if "deviation" in found:
-        words += f" ± {format_value(found['deviation'])}"
-    if "interval" in found:
-        low, high = map(format_value, found["interval"])
+    if "deviation" in description:
+        words += f" ± {format_value(description['deviation'])}"
+    if "interval" in description:
+        low, high = map(format_value, description["interval"])
         words += f", {format_value(100 * level)} % within {low} and {high}"
     lines = [words]
     if pictures and marginal.draws.size and math.isfinite(marginal.draws.sum()):

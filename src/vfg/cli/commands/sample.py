@@ -51,8 +51,8 @@ def _batches(
     with progress_bar(rows if show else None, "rows") as advance:
         for first in range(0, rows, ROWS):
             number = min(ROWS, rows - first)
-            found = draw_rows(model, number, evidence, seed=seed, first=first)
-            yield pa.RecordBatch.from_pydict({k: to_arrow(cells) for k, cells in found.items()})
+            columns = draw_rows(model, number, evidence, seed=seed, first=first)
+            yield pa.RecordBatch.from_pydict({k: to_arrow(cells) for k, cells in columns.items()})
             advance(number)
 
 

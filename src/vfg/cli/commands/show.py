@@ -38,21 +38,21 @@ def show(
 
     if file.suffix.lower() in READERS:
         graph = read_graph(file)
-        found: dict[str, Any] = {"kind": "Graph", "graph": graph.to_dict()}
+        description: dict[str, Any] = {"kind": "Graph", "graph": graph.to_dict()}
     else:
         model: Model = vfg.load(file)
-        graph, found = model.graph, describe_model(model)
-        found["history"] = read_history(file)
+        graph, description = model.graph, describe_model(model)
+        description["history"] = read_history(file)
     if graph_to is not None:
         write_graph(graph, graph_to)
     if as_json:
-        print_json(found)
+        print_json(description)
         return
-    _print_model(found)
+    _print_model(description)
     console().print(repr(graph), markup=False)
-    if found.get("history") is not None:
+    if description.get("history") is not None:
         console().print()
-        for line in draw_history(found["history"]):
+        for line in draw_history(description["history"]):
             console().print(line, markup=False)
 
 
@@ -78,10 +78,10 @@ def _describe_column(model: Any, name: str) -> dict[str, Any]:
         kind = model.likelihood_specs[variable.leaf].name
         return {"name": name, "kind": kind, "idle": variable.idle}
     spec = model.encoding.schema[model.labels[name]]
-    found: dict[str, Any] = {"name": name, "kind": spec.name}
+    description: dict[str, Any] = {"name": name, "kind": spec.name}
     if spec.name in ("categorical", "ordinal"):
-        found["categories"] = list(variable.categories)
-    return {**found, "idle": variable.idle}
+        description["categories"] = list(variable.categories)
+    return {**description, "idle": variable.idle}
 
 
 def _sizes(model: Any) -> dict[str, Any]:
@@ -90,24 +90,26 @@ def _sizes(model: Any) -> dict[str, Any]:
 
     if isinstance(model, vfg.TableModel):
         parts = ("members", "mixtures", "neighbours")
-        found: dict[str, Any] = {name: len(getattr(model, name)) for name in parts}
-        found["weights"] = model.part_weights
+        description: dict[str, Any] = {name: len(getattr(model, name)) for name in parts}
+        description["weights"] = model.part_weights
     else:
         kinds = str | int | float | bool
-        found = {key: value for key, value in model.to_dict().items() if isinstance(value, kinds)}
-    return {**found, "parameters": sum(part.numel() for part in model.parameters())}
+        description = {
+            key: value for key, value in model.to_dict().items() if isinstance(value, kinds)
+        }
+    return {**description, "parameters": sum(part.numel() for part in model.parameters())}
 
 
-def _print_model(found: dict[str, Any]) -> None:
+def _print_model(description: dict[str, Any]) -> None:
     facts = [
         f"{key} {_fact(value)}"
-        for key, value in found.items()
+        for key, value in description.items()
         if key not in ("kind", "columns", "graph", "history")
     ]
-    if found["kind"] != "Graph":
-        console().print(f"{found['kind']}: {', '.join(facts)}\n", markup=False)
-    if "columns" in found:
-        rows = [(column["name"], _kind(column)) for column in found["columns"]]
+    if description["kind"] != "Graph":
+        console().print(f"{description['kind']}: {', '.join(facts)}\n", markup=False)
+    if "columns" in description:
+        rows = [(column["name"], _kind(column)) for column in description["columns"]]
         print_table(("column", "kind"), rows)
         console().print()
 
