@@ -21,7 +21,7 @@ from vfg.bigtable.engines import (
 )
 from vfg.bigtable.engines.local import Local
 
-JOB = Path(__file__).parent.parent / "faults" / "job.py"
+JOB = Path(__file__).parents[2] / "faults" / "job.py"
 
 
 @pytest.fixture(scope="module")
