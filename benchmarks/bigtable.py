@@ -126,9 +126,9 @@ class Generated(Source):
         return f"generated {self.number}"
 
     def batches(self, rows: int = ROWS_MADE) -> Iterator[Any]:
-        from vfg.bigtable.source import resized
+        from vfg.bigtable.source import resize_batches
 
-        return resized(self._made(), self.schema, rows)
+        return resize_batches(self._made(), self.schema, rows)
 
     def _made(self) -> Iterator[Any]:
         for first in range(0, self.number, ROWS_MADE):

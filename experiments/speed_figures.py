@@ -17,7 +17,7 @@ from vfg.plots.style import (
     REFERENCE,
     SMALL,
     new_figure,
-    tidied,
+    tidy,
 )
 
 Found = dict[str, Any]
@@ -121,7 +121,7 @@ def growth(found: Found) -> Any:
             _line(axis, _points(found, curve), *looks[curve[2]])
         axis.set(xscale="log", yscale="log")
         _scaled(axis, [found[series]["sizes"] for series, _, _ in drawn])
-        tidied(axis, x=panel.x, y=panel.y)
+        tidy(axis, x=panel.x, y=panel.y)
         _proportional(axis)
         _named(axis, [_end(found, curve, looks[curve[2]][0]) for curve in drawn])
     return figure

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 from bigtable.tables_on_disk import model_of_mixed
 
-from vfg.bigtable import csv as csvfiles
+from vfg.bigtable import text_files
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +16,7 @@ def model():
 def csv_work(monkeypatch):
     """How often CSV files are opened, and parsed to their end, from now on."""
     work = SimpleNamespace(opens=0, parses=0)
-    open_bytes, reader = csvfiles.open_bytes, csvfiles._reader
+    open_bytes, reader = text_files.open_bytes, text_files._reader
 
     class CountingReader:
         def __init__(self, *arguments):
@@ -37,6 +37,6 @@ def csv_work(monkeypatch):
         work.opens += 1
         return open_bytes(*arguments)
 
-    monkeypatch.setattr(csvfiles, "_reader", CountingReader)
-    monkeypatch.setattr(csvfiles, "open_bytes", counting_open)
+    monkeypatch.setattr(text_files, "_reader", CountingReader)
+    monkeypatch.setattr(text_files, "open_bytes", counting_open)
     return work

@@ -1,6 +1,8 @@
 """Learning from a stream: the sample is fair, ranges and categories come from all rows."""
 
 import csv
+import datetime
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,13 +14,12 @@ from bigtable.tables_on_disk import mixed, numbers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfg.bigtable import csv as csvfiles
-from vfg.bigtable import fit, open_table, write_table
-from vfg.bigtable.fit import Sample, Survey
-from vfg.bigtable.type_inference import GAPS
+from vfg.bigtable import fit, open_table, text_files, write_table
+from vfg.bigtable.fit import Sample, Statistics, Survey
+from vfg.bigtable.type_inference import MISSING_TEXTS
 from vfg.modelfile import dumps
 from vfg.sklearn import VFGImputer
-from vfg.tables import Categorical, Continuous
+from vfg.tables import Categorical, Continuous, Date, Integer
 
 
 def linear(**settings):
@@ -87,7 +88,7 @@ def test_marked_gaps_are_no_part_of_a_range(tmp_path):
 
 
 def test_a_table_without_rows_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no rows to learn from"):
+    with pytest.raises(ValueError, match="no rows to fit to"):
         fit(stored(tmp_path, numbers(5).slice(0, 0), "table.csv"))
 
 
@@ -132,7 +133,7 @@ def test_rows_of_nothing_but_gaps_come_last():
 # One pass for types, sample and statistics, against a table that is read as a whole.
 
 WRITTEN = {
-    "gap": st.sampled_from(GAPS),
+    "gap": st.sampled_from(MISSING_TEXTS),
     "whole": st.one_of(st.integers(-99, 99).map(str), st.sampled_from([" 7", "8\t", str(2**60)])),
     "real": st.one_of(
         st.floats(-99, 99).map(repr),
@@ -197,7 +198,7 @@ def check_survey(sample, statistics, table, size, seed):
     assert repr(sample.table.to_pylist()) == repr([rows[row] for row in kept])
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         cells = [row[name] for row in rows if not is_gap(row[name])]
-        assert statistics.gaps[name] == len(rows) - len(cells)
+        assert statistics.missing[name] == len(rows) - len(cells)
         has_range = bool(cells) and kind not in (pa.string(), pa.bool_())
         ends = (min(cells), max(cells)) if has_range else None
         assert statistics.ranges.get(name) == ends
@@ -209,7 +210,7 @@ def check_survey(sample, statistics, table, size, seed):
 @given(texts_of_tables(), st.integers(1, 40), st.integers(0, 3))
 def test_one_pass_finds_what_a_whole_table_says(parts, size, seed):
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(csvfiles, "LONGEST_LINE", 256)
+        patch.setattr(text_files, "LONGEST_LINE", 256)
         paths = written_parts(Path(folder), parts)
         names = list(parts[0])
         survey = Survey(names, size, seed)
@@ -246,7 +247,7 @@ def lines(*runs):
 def test_only_a_column_that_turns_to_text_takes_a_second_pass(
     tmp_path, monkeypatch, csv_work, text, parses
 ):
-    monkeypatch.setattr(csvfiles, "LONGEST_LINE", 256)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 256)
     (tmp_path / "table.csv").write_text(text)
     source = open_table(tmp_path / "table.csv")
     sample, statistics = Survey(["a", "b"], 50, 0).run(source)
@@ -284,3 +285,64 @@ def test_a_csv_file_gives_the_model_of_a_parquet_file(tmp_path):
     assert dumps(fit(one, linear(), rows=500).model_) == dumps(
         fit(other, linear(), rows=500).model_
     )
+
+
+def over(table, rows, **settings):
+    found = Statistics(**settings)
+    for batch in table.combine_chunks().to_batches(max_chunksize=rows):
+        found.add(batch)
+    return found
+
+
+def test_they_are_those_of_the_whole_table_however_it_is_cut():
+    table = mixed(200)
+    for rows in (1, 7, 200):
+        found = over(table, rows)
+        assert found.rows == 200
+        assert found.missing == {name: table[name].null_count for name in table.column_names}
+        frame = table.to_pandas()
+        assert found.ranges["c0"] == (frame["c0"].min(), frame["c0"].max())
+        assert found.ranges["day"] == (frame["day"].min(), frame["day"].max())
+        assert found.categories("word") == ("high", "low", "mid, dle")
+
+
+def test_nan_is_a_gap_and_no_end_of_a_range():
+    table = pa.table({"a": [float("nan"), 2.0, None, 1.0], "b": [float("nan")] * 4})
+    for rows in (1, 4):
+        found = over(table, rows)
+        assert found.missing == {"a": 2, "b": 4}
+        assert found.ranges == {"a": (1.0, 2.0)}
+
+
+def test_columns_of_names_are_not_listed(monkeypatch):
+    monkeypatch.setattr(sys.modules["vfg.bigtable.fit"], "MOST_CATEGORIES", 50)
+    table = pa.table({"name": [str(k) for k in range(60)], "word": ["x", "y"] * 30})
+    found = over(table, 20)
+    assert found.categories("name") is None
+    assert found.categories("word") == ("x", "y")
+    assert found.categories("nothing") is None
+
+
+def test_columns_of_categories_count_as_their_cells():
+    table = pa.table({"a": pa.array(["x", "y", None]).dictionary_encode()})
+    assert over(table, 2).categories("a") == ("x", "y")
+
+
+def test_markers_are_gaps():
+    table = pa.table({"a": [-9, 1, 2], "b": [-9.0, 3.0, 4.0], "c": ["x", "y", "x"]})
+    found = over(table, 3, marker=-9)
+    assert found.ranges == {"a": (1, 2), "b": (3.0, 4.0)}
+    assert found.categories("c") == ("x", "y")
+    assert over(table, 3, marker="x").categories("c") == ("y",)
+    assert over(table, 3, marker=np.nan).ranges["a"] == (-9, 2)
+
+
+def test_bounds_are_written_as_an_imputer_takes_them():
+    moment = datetime.datetime(2020, 5, 1, 10, tzinfo=datetime.UTC)
+    table = pa.table({"a": [1, 5], "b": [0.5, None], "c": ["x", "y"], "d": [moment, moment]})
+    kinds = {"a": Integer(), "b": Continuous(), "c": Categorical(), "d": Date()}
+    assert over(table, 1).bounds(kinds) == {
+        "a": (1.0, 5.0),
+        "b": (0.5, 0.5),
+        "d": ("2020-05-01T10:00:00", "2020-05-01T10:00:00"),
+    }

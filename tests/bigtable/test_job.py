@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from vfg.bigtable.job import LOCK, MANIFEST, Manifest, job_folder, locked
+from vfg.bigtable.job import LOCK, MANIFEST, Manifest, job_folder, lock_folder
 
 JOB = {"input": "1", "model": "2", "filling": {"draws": None}, "versions": ["a", "b"]}
 
@@ -62,7 +62,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 def test_two_jobs_cannot_have_one_folder(tmp_path):
     refused = pytest.raises(BlockingIOError, match="another job is writing")
-    with locked(tmp_path), refused, locked(tmp_path):
+    with lock_folder(tmp_path), refused, lock_folder(tmp_path):
         pass
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         pass

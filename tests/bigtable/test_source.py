@@ -11,9 +11,8 @@ import pytest
 from bigtable.tables_on_disk import mixed, numbers
 
 from vfg.bigtable import columnar as readers
-from vfg.bigtable import csv as csvfiles
-from vfg.bigtable import open_table, write_table
-from vfg.bigtable.source import resized
+from vfg.bigtable import open_table, text_files, write_table
+from vfg.bigtable.source import resize_batches
 
 SUFFIXES = ["csv", "tsv", "parquet", "feather", "arrow", "jsonl"]
 COMPRESSIONS = ["", ".gz", ".zst", ".bz2", ".lz4"]
@@ -57,7 +56,7 @@ def test_batches_have_exactly_the_rows_that_were_asked_for(tmp_path, rows):
 
 def test_batches_of_no_rows_are_refused():
     with pytest.raises(ValueError, match="at least 1 row"):
-        next(resized(iter([]), pa.schema([]), 0))
+        next(resize_batches(iter([]), pa.schema([]), 0))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_cells_of_text_get_the_narrowest_type(tmp_path, written, kind, expected)
 
 
 def test_a_type_that_changes_far_down_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(csvfiles, "LONGEST_LINE", 256)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 256)
     path = text_file(tmp_path, "a\n" + "1\n" * 5000 + "1.5\n" + "2\n" * 500)
     source = open_table(path)
     assert source.schema.field("a").type == pa.float64()
@@ -145,7 +144,7 @@ def test_a_file_is_looked_through_once_whatever_columns_are_left_alone(tmp_path,
 
 
 def test_a_look_that_was_given_up_is_not_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(csvfiles, "LONGEST_LINE", 64)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 64)
     source = open_table(text_file(tmp_path, "a\n" + "1\n" * 500 + "x\n"))
     assert next(source.scan()).schema.types == [pa.int64()]
     assert (source.rows, source.schema.types) == (501, [pa.string()])
@@ -177,7 +176,7 @@ def test_a_file_without_a_separator_has_one_column(tmp_path):
 
 
 def test_only_the_first_block_is_read_for_the_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(csvfiles, "LONGEST_LINE", 64)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 64)
     for rows in (5, 14, 15, 16, 17, 29, 30, 31, 32, 33, 100):  # also cut within a line
         path = text_file(tmp_path, "a,b\n" + "1,23\n" * rows)
         assert open_table(path).names == ["a", "b"]
@@ -190,7 +189,7 @@ def test_a_file_of_names_alone_has_no_rows(tmp_path):
 
 
 def test_json_lines_may_lack_keys_and_widen_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr("vfg.bigtable.json.LONGEST_LINE", 64)
+    monkeypatch.setattr("vfg.bigtable.text_files.LONGEST_LINE", 64)
     lines = '{"a": 1}\n' * 30 + '{"a": 2.5, "b": "x"}\n' + '{"b": null}\n' * 30
     found = open_table(text_file(tmp_path, lines, "table.jsonl")).read()
     assert found["a"].to_pylist() == [1.0] * 30 + [2.5] + [None] * 30
@@ -277,7 +276,7 @@ def test_damaged_files_are_refused_in_one_sentence(tmp_path, name, content, word
 
 
 def test_a_line_that_never_ends_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(csvfiles, "LONGEST_LINE", 4096)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 4096)
     for text in ("x" * 20_000, "a,b\n1,2\n" + "x" * 20_000, 'a,b\n1,"2\n' + "3,4\n" * 20_000):
         with pytest.raises(ValueError, match="a line of more than"):
             open_table(text_file(tmp_path, text)).read()

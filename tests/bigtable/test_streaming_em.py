@@ -47,12 +47,12 @@ def test_any_number_of_processes_takes_every_piece_once_and_in_order(rows, monke
     values = rows.model.linear.linear.values()
     monkeypatch.setattr(every_row, "PIECE", 70)
     with torch.no_grad():
-        single = torch.stack(list(rows._turns(values, size_of(rows, values))))
+        single = torch.stack(list(rows._own_sums(values, size_of(rows, values))))
         for size in (2, 3, 5):
             shares = [
                 torch.stack(
                     list(
-                        Rows(rows.source, rows.names, rows.model, World(rank, size))._turns(
+                        Rows(rows.source, rows.names, rows.model, World(rank, size))._own_sums(
                             values, size_of(rows, values)
                         )
                     )

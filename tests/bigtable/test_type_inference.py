@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vfg.bigtable.type_inference import (
-    GAPS,
+    MISSING_TEXTS,
     cast_text,
     common_schema,
-    joined,
+    common_type,
+    mark_missing,
     text_type,
     widen,
-    without_gaps,
 )
 
 WRITTEN = {
@@ -53,17 +53,17 @@ def test_whole_numbers_of_64_bits_are_whole_numbers(numbers):
 
 
 def test_gaps_say_nothing_about_a_type():
-    cells = without_gaps(pa.array([*GAPS, "5"]))
-    assert cells.to_pylist() == [None] * len(GAPS) + ["5"]
+    cells = mark_missing(pa.array([*MISSING_TEXTS, "5"]))
+    assert cells.to_pylist() == [None] * len(MISSING_TEXTS) + ["5"]
     assert text_type(cells, pa.null()) == pa.int64()
     assert text_type(cells.slice(0, 3), pa.bool_()) == pa.bool_()
 
 
 def test_types_are_joined_or_not():
-    assert joined(pa.int32(), pa.int64()) == pa.int64()
-    assert joined(pa.null(), pa.date32()) == pa.date32()
-    assert joined(pa.string(), pa.int64()) is None
-    assert joined(pa.bool_(), pa.int64()) is None
+    assert common_type(pa.int32(), pa.int64()) == pa.int64()
+    assert common_type(pa.null(), pa.date32()) == pa.date32()
+    assert common_type(pa.string(), pa.int64()) is None
+    assert common_type(pa.bool_(), pa.int64()) is None
 
 
 PADDED = [

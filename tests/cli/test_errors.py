@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from vfg.cli import app
-from vfg.cli.errors import Commands, explained
+from vfg.cli.errors import Commands, explain
 
 
 def boom(error):
@@ -47,7 +47,7 @@ def test_defects_are_called_so():
 
 
 def test_dots_that_say_and_so_on_stay():
-    assert explained(ValueError("choose one of 'a', ...")) == "choose one of 'a', ..."
+    assert explain(ValueError("choose one of 'a', ...")) == "choose one of 'a', ..."
 
 
 def test_tracebacks_come_with_debug_only(store, commands):
@@ -67,7 +67,10 @@ def test_tracebacks_come_with_debug_only(store, commands):
         (["impute", "a.csv", "--drws", "3"], "--drws (see: vfg impute --help)"),
         (["sample", "m.vfg", "-n", "0"], "'--rows' / '-n'"),
         (["fit", "a.csv"], "Missing option '--output' / '-o'"),
-        (["evaluate", "a.csv", "--rivals", "best"], "--rivals takes mean, knn, iterative or all"),
+        (
+            ["evaluate", "a.csv", "--rivals", "best"],
+            "--baselines takes mean, knn, iterative or all",
+        ),
         (["data", "nothing"], "there is no table 'nothing'"),
         (["reproduce", "nothing"], "there is no experiment 'nothing'"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 import vfg
 from vfg.bigtable import open_table as read
-from vfg.cli.baselines import chosen_rivals
+from vfg.cli.commands.evaluate import parse_baselines
 from vfg.imputation.evaluation import evaluate, hold_out
 from vfg.modelfile import dumps
 from vfg.tables.frames import hide_cells, open_table
@@ -69,7 +69,7 @@ def test_nothing_of_hidden_cells_is_learned(store):
 def test_a_table_too_small_to_hide_anything_is_refused(here, commands):
     (here / "t.csv").write_text("a\n1.0\n2.0\n")
     words = commands.fail("evaluate", "t.csv", "--share", 0.5, "--linear")
-    assert "no cell can be hidden; use more rows, or a larger --share" in words
+    assert "no cell can be held out; use more rows, or a larger --share" in words
 
 
 def test_errors_are_those_of_the_filled_cells(numbers):
@@ -89,9 +89,9 @@ def test_errors_are_those_of_the_filled_cells(numbers):
         assert score.hidden == rows.sum()
 
 
-def test_rivals_fill_the_same_cells(numbers, here, commands):
+def test_baselines_fill_the_same_cells(numbers, here, commands):
     numbers.to_pandas().to_csv("t.csv", index=False)
-    options = ["--linear", "--share", "0.2", "--rivals", "all", "--json"]
+    options = ["--linear", "--share", "0.2", "--baselines", "all", "--json"]
     said = json.loads(commands.succeed("evaluate", "t.csv", *options))
     methods = {entry["method"]: entry for entry in said["methods"]}
     assert list(methods) == ["vfg", "mean", "knn", "iterative"]
@@ -103,7 +103,7 @@ def test_rivals_fill_the_same_cells(numbers, here, commands):
     assert methods["knn"]["coverage"] is None
 
 
-def test_a_given_model_is_not_learned_again(store, commands):
+def test_a_given_model_is_not_fitted_again(store, commands):
     words = commands.succeed("evaluate", store.gaps, "--model", store.model, "--rivals", "mean")
     lines = words.splitlines()
     assert lines[0].split() == [
@@ -127,8 +127,8 @@ def test_shares_lie_between_0_and_1(share, store, commands):
     assert "--share" in commands.fail("evaluate", store.gaps, "--share", share, code=2)
 
 
-def test_rivals_by_name():
-    assert chosen_rivals(" knn , mean") == ["knn", "mean"]
+def test_baselines_by_name():
+    assert parse_baselines(" knn , mean") == ["knn", "mean"]
 
 
 def test_tables_come_with_gaps_on_request(here, commands):

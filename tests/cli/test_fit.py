@@ -6,9 +6,8 @@ import stat
 import pytest
 
 import vfg
-from vfg.cli.graphs import sections_graph
-from vfg.cli.learning import Learning, bounds_of, kinds_of
-from vfg.cli.tables import chosen_columns
+from vfg.cli.fitting import FitOptions, parse_bounds, parse_kinds, sections_graph
+from vfg.cli.tables import choose_columns
 from vfg.imputation.settings import ImputerSettings
 from vfg.sklearn import VFGImputer
 
@@ -16,7 +15,7 @@ FIT = ["--linear", "--exclude", "id", "-o", "m.vfg"]
 
 
 def test_it_says_what_it_learned(store):
-    assert "the linear model of 5 columns, learned from 120 rows" in store.said
+    assert "the linear model of 5 columns, fitted to 120 rows" in store.said
 
 
 def test_json_says_the_same(store, here, commands):
@@ -84,7 +83,7 @@ def test_columns_that_no_section_names_are_sections_of_their_own():
     ("options", "words", "code"),
     [
         (["--columns", "heigt"], "--columns names 'heigt', which is no column of the table", 1),
-        (["--columns", "height", "--exclude", "height"], "no column is left to learn", 1),
+        (["--columns", "height", "--exclude", "height"], "no column is left to fit", 1),
         (["--sections", "height,nix"], "--sections names 'nix'", 1),
         (["--sections", "height:height"], "--sections names 'height' twice", 1),
         (["--sections", "height", "--graph", "g.txt"], "choose one", 2),
@@ -107,7 +106,7 @@ def test_wrong_settings_are_told_in_one_sentence(options, words, code, store, he
 
 TABLES = {
     "empty.csv": ("", "Empty CSV file"),
-    "header.csv": ("a,b\n", "no rows to learn from"),
+    "header.csv": ("a,b\n", "no rows to fit to"),
     "infinite.csv": ("a,b\n1,2\ninf,3\n", "infinity in column 'a'"),
     "ragged.csv": ("a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
     "twice.csv": ("a,a\n1,2\n", "repeats the column 'a'"),
@@ -138,32 +137,32 @@ def test_targets_that_cannot_be_written(store, here, commands, monkeypatch):
 
 
 def test_columns_in_the_order_of_the_table():
-    assert chosen_columns("c, a", None, ["a", "b", "c"]) == ["a", "c"]
-    assert chosen_columns(None, None, ["a", "b"]) == ["a", "b"]
+    assert choose_columns("c, a", None, ["a", "b", "c"]) == ["a", "c"]
+    assert choose_columns(None, None, ["a", "b"]) == ["a", "b"]
 
 
 def test_ends_of_bounds_may_be_dates_or_nothing():
-    assert bounds_of(["t=2020-01-01:", "x==1:2"], ["t", "x="]) == {
+    assert parse_bounds(["t=2020-01-01:", "x==1:2"], ["t", "x="]) == {
         "t": ("2020-01-01", None),
         "x=": (1.0, 2.0),
     }
-    assert kinds_of([], ["a"]) is None
-    assert bounds_of([], ["a"]) is None
+    assert parse_kinds([], ["a"]) is None
+    assert parse_bounds([], ["a"]) is None
 
 
 def test_choices_are_those_that_were_made():
-    assert Learning().choices() == {"seed": 0}
-    made = Learning(kinds=["a=integer", "b=date"], bend=False, seed=4).choices()
+    assert FitOptions().describe() == {"seed": 0}
+    made = FitOptions(kinds=["a=integer", "b=date"], bend=False, seed=4).describe()
     assert made == {"kinds": "a=integer, b=date", "bend": False, "seed": 4}
 
 
 def test_options_become_the_settings_of_a_fit():
-    options = Learning(bend=False, members=2, neighbours=0, width=5, steps=7, budget=3.0, seed=4)
+    options = FitOptions(bend=False, members=2, neighbours=0, width=5, steps=7, budget=3.0, seed=4)
     settings = options.settings(["a", "b"])
     assert settings == ImputerSettings(
         bend=False, members=2, neighbours=0, width=5, steps=7, budget=3.0, seed=4
     )
-    typed = Learning(kinds=["a=integer"], bounds=["b=0:"], sections="a,b", device="cpu")
+    typed = FitOptions(kinds=["a=integer"], bounds=["b=0:"], sections="a,b", device="cpu")
     settings = typed.settings(["a", "b"])
     assert (settings.schema, settings.bounds) == ({"a": "integer"}, {"b": (0.0, None)})
     assert (settings.graph.sections, settings.device) == ({"a+b": 2}, "cpu")

@@ -12,9 +12,8 @@ import pytest
 
 import vfg
 from vfg.bigtable import Filling, open_table
-from vfg.cli.filling import gaps_in
-from vfg.cli.learning import Learning
-from vfg.cli.reporting import Subject, recovered
+from vfg.cli.commands.impute import ReportSubject, count_missing, evaluate_held_out
+from vfg.cli.fitting import FitOptions
 from vfg.imputation.evaluation import hold_out
 from vfg.tables.frames import open_table as opened
 
@@ -119,7 +118,10 @@ def test_columns_without_a_single_cell_keep_their_gaps(here, commands):
     (here / "t.csv").write_text("a,b,c\n1,2,\n2,,\n3,6,\n")
     found = commands.invoke("impute", "t.csv", "--linear")
     assert found.exit_code == 0
-    assert found.stderr == "vfg: 3 gaps are left, since nothing is known of c\n"
+    assert (
+        found.stderr
+        == "vfg: 3 missing values are left, since these columns have no observed cell: c\n"
+    )
     assert found.stdout.splitlines()[2] == "2,4,"
 
 
@@ -134,7 +136,7 @@ def test_a_column_with_one_value_is_filled_with_it(here, commands):
         (["--draws", "2", "--intervals", "0.9"], "draws and level exclude each other", 1),
         (["--intervals", "90"], "must lie between 0 and 1", 2),
         (["--engine", "spark"], "engine must be one of local, ray", 1),
-        (["--exclude", "id"], "--model brings a model", 2),
+        (["--exclude", "id"], "are options of fitting and exclude --model", 2),
         (["-o", "no/where.csv"], "the folder 'no' does not exist", 1),
         (["-o", "f.xls/f.csv"], "does not exist", 1),
         (["--report", "no/r.html"], "the folder 'no' does not exist", 1),
@@ -170,8 +172,8 @@ def test_a_known_model_is_asked_for_a_device_that_is_there(command, here, comman
 
 def test_nan_counts_as_a_gap():
     batch = pa.record_batch({"a": [1.0, float("nan"), None], "b": ["x", None, "y"]})
-    assert gaps_in(batch, ["a", "b"]) == 3
-    assert gaps_in(batch, []) == 0
+    assert count_missing(batch, ["a", "b"]) == 3
+    assert count_missing(batch, []) == 0
 
 
 @pytest.mark.slow
@@ -183,12 +185,12 @@ def test_the_report_is_one_page_that_needs_nothing_else(store, here, commands):
     assert page.startswith("<!doctype html>")
     assert "http" not in page.replace("http://www.w3.org", "")
     assert page.count("<img ") == 3
-    for heading in ("What was missing where", "How well hidden cells were recovered", "The graph"):
+    for heading in ("What was missing where", "Errors on held-out cells", "The graph"):
         assert f"<h2>{heading}</h2>" in page
     for column in COLUMNS[1:]:
         assert f"<td>{column}</td>" in page
     assert '<tr><td>seed</td><td class="text">0</td></tr>' in page
-    assert "a second one was learned with them hidden" in page
+    assert "a second model was fitted with them held out" in page
     commands.succeed("impute", store.gaps, *options)
     assert (here / "r.html").read_text() == page
 
@@ -199,7 +201,7 @@ def test_reported_scores_are_of_cells_that_were_not_learned(monkeypatch, bend, b
     cause = generator.normal(size=(60, 1))
     values = cause + 0.3 * generator.normal(size=(60, 3))
     table = pa.table({name: values[:, k] for k, name in enumerate("abc")})
-    options = Learning(bend=bend, members=1, mixtures=0, steps=1)
+    options = FitOptions(bend=bend, members=1, mixtures=0, steps=1)
     fitted, fit = [], vfg.TableModel.fit
 
     def watched(model, table):
@@ -207,26 +209,26 @@ def test_reported_scores_are_of_cells_that_were_not_learned(monkeypatch, bend, b
         return fit(model, table)
 
     monkeypatch.setattr(vfg.TableModel, "fit", watched)
-    subject = Subject(None, None, None, options, 2.0, Filling())
-    found, words = recovered(subject, table)
+    subject = ReportSubject(None, None, None, options, 2.0, Filling())
+    found, words = evaluate_held_out(subject, table)
     hidden = hold_out(opened(table), 0.1, 0, keep=2)
     ((missing, settings),) = fitted
     np.testing.assert_array_equal(missing, hidden)
     assert sum(score.hidden for score in found.columns) == hidden.sum()
     assert found.rmse < 0.8 * found.baseline
     assert settings.budget == budget
-    assert "second one was learned with them hidden, from 60 rows" in words
+    assert "second model was fitted with them held out, to 60 rows" in words
 
 
 def test_a_model_from_a_file_is_asked_itself_and_said_to_be(store):
     model = vfg.load(store.model)
     table = open_table(store.gaps).read().select([str(name) for name in model.encoding.schema])
-    subject = Subject(None, model, Path("m.vfg"), Learning(), 0.0, Filling())
-    found, words = recovered(subject, table)
+    subject = ReportSubject(None, model, Path("m.vfg"), FitOptions(), 0.0, Filling())
+    found, words = evaluate_held_out(subject, table)
     assert sum(score.hidden for score in found.columns) > 0
-    assert words.startswith("The model came from a file. If it learned from these very cells")
+    assert words.startswith("The model came from a file. If it was fitted to these very cells")
 
 
 def test_a_table_with_nothing_to_hide_has_no_scores():
-    subject = Subject(None, None, None, Learning(), 0.0, Filling())
-    assert recovered(subject, pa.table({"a": [1.0, None]})) == (None, "")
+    subject = ReportSubject(None, None, None, FitOptions(), 0.0, Filling())
+    assert evaluate_held_out(subject, pa.table({"a": [1.0, None]})) == (None, "")

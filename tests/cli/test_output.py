@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vfg.cli.output import bar, drawable, finite, histogram, print_table, shown
+from vfg.cli.output import bar, format_value, histogram, print_table, replace_nonfinite, to_drawable
 
 
 def test_the_area_of_a_histogram_follows_the_counts():
@@ -14,7 +14,7 @@ def test_the_area_of_a_histogram_follows_the_counts():
     counts, _ = np.histogram(draws, bins=20)
     assert np.corrcoef(heights, counts)[0, 1] > 0.999
     assert max(heights) == 64
-    assert axis.split() == [shown(float(draws.min())), shown(float(draws.max()))]
+    assert axis.split() == [format_value(float(draws.min())), format_value(float(draws.max()))]
     assert all(len(line) == 20 for line in [*lines, axis])
 
 
@@ -42,11 +42,11 @@ def test_terminals_without_blocks_get_signs_they_know(monkeypatch):
         encoding = "ascii"
 
     monkeypatch.setattr("sys.stdout", Ascii())
-    assert drawable(" ▁▄█") == "  ##"
+    assert to_drawable(" ▁▄█") == "  ##"
 
 
 def test_numbers_that_json_lacks_become_null():
-    assert finite({1: (float("inf"), float("nan"), 2.0, None, "a")}) == {
+    assert replace_nonfinite({1: (float("inf"), float("nan"), 2.0, None, "a")}) == {
         "1": [None, None, 2.0, None, "a"]
     }
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import vfg
-from vfg.cli.commands.query import chosen_targets, describe, parse_evidence, repeated
+from vfg.cli.commands.query import choose_targets, describe, parse_evidence, repeat_options
 from vfg.cli.commands.sample import draw_rows
 from vfg.data import gaussian_network
 
@@ -32,11 +32,11 @@ def exact(tmp_path_factory):
 def test_several_values_may_follow_one_option():
     typed = ["m", "--given", "A=-1", "B=2", "--infer", "C", "D", "--seed", "3"]
     expected = ["m", "--given", "A=-1", "--given", "B=2", "--infer", "C", "--infer", "D"]
-    assert list(repeated(typed)) == [*expected, "--seed", "3"]
+    assert list(repeat_options(typed)) == [*expected, "--seed", "3"]
 
 
 def test_a_model_may_follow_the_evidence():
-    assert list(repeated(["--given", "A=1", "m.vfg"])) == ["--given", "A=1", "m.vfg"]
+    assert list(repeat_options(["--given", "A=1", "m.vfg"])) == ["--given", "A=1", "m.vfg"]
 
 
 def test_answers_of_the_exact_model_are_those_of_infer(exact, commands):
@@ -174,7 +174,7 @@ def test_what_is_typed_becomes_a_value_of_its_column(store):
         "since": "2021-06-01",
         "visits": 3,
     }
-    assert chosen_targets(model, [], {"height": 1.0, "since": ""}) == ["visits", "shirt", "member"]
+    assert choose_targets(model, [], {"height": 1.0, "since": ""}) == ["visits", "shirt", "member"]
 
 
 def test_categories_that_look_like_numbers_stay_text(here, commands):
@@ -194,7 +194,7 @@ def test_values_of_a_leaf_are_given_in_its_order():
     graph = vfg.Graph([*nodes, vfg.Node("r", 2)], [vfg.Edge("ba", "r"), vfg.Edge("c", "r")])
     model = vfg.GaussianVFG(graph)
     assert parse_evidence(model, {"ba": "1,2", "r": "3,4"}) == {"b": 1.0, "a": 2.0, "r": [[3, 4]]}
-    assert chosen_targets(model, ["r", "ba"], {}) == ["r", "b", "a"]
+    assert choose_targets(model, ["r", "ba"], {}) == ["r", "b", "a"]
 
 
 def test_values_of_a_section_are_given_in_its_order(store, here, commands):

@@ -10,7 +10,7 @@ import torch
 
 import vfg
 from vfg.cli.commands.sample import draw_rows
-from vfg.cli.completion import names_in
+from vfg.cli.model_files import read_names
 
 KINDS = ["table", "exact", "deep", "sampled"]
 
@@ -153,12 +153,12 @@ def test_a_model_of_nothing_has_no_latent_space(here, commands):
     assert commands.succeed("sample", "m.vfg", "-n", 1) == "a,b\n1,\n"
     words = commands.succeed("query", "m.vfg", "--draws", 10)
     assert "always 1" in words
-    assert "b  (nothing was seen of it)" in words
+    assert "b  (never observed)" in words
 
 
 def test_a_table_without_the_model_s_columns_is_refused(store, models, commands):
     words = commands.fail("score", store.model, models[1])
-    assert "the table lacks the column 'height', which the model knows" in words
+    assert "the table lacks the column 'height', which the model needs" in words
 
 
 def test_text_in_place_of_numbers_is_refused(store, here, commands):
@@ -171,11 +171,11 @@ def test_text_in_place_of_numbers_is_refused(store, here, commands):
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_for_completion_come_from_the_header(kind, models):
     expected = ["height", "visits", "shirt", "member", "since"]
-    assert names_in(models[0][kind]) == (
+    assert read_names(models[0][kind]) == (
         expected if kind == "table" else ["a", "b", "c", "bc", "r"]
     )
 
 
 def test_completion_of_files_that_are_no_models_is_empty(here):
     (here / "x.vfg").write_bytes(b"\xff" * 100)
-    assert names_in("x.vfg") == names_in("none.vfg") == []
+    assert read_names("x.vfg") == read_names("none.vfg") == []

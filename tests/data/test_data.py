@@ -244,10 +244,10 @@ def test_a_download_is_checked_and_kept(network):
     address, content = "https://example.org/file.bin.gz", b"some content"
     network.files[address] = gzip.compress(content)
     for _ in range(2):
-        assert archives.downloaded("it", address, sha256(content), instead="it.npz") == content
+        assert archives.download("it", address, sha256(content), instead="it.npz") == content
     assert network.requests == [address]
     (archives.cache() / "file.bin").write_bytes(b"some other content")
-    assert archives.downloaded("it", address, sha256(content), instead="it.npz") == content
+    assert archives.download("it", address, sha256(content), instead="it.npz") == content
     assert len(network.requests) == 2
 
 
@@ -258,7 +258,7 @@ def test_what_has_not_the_checksum_is_refused_and_not_kept(network, sent):
     with pytest.raises(
         FileNotFoundError, match=r"VFG_DATA to a folder that holds it\.npz, because"
     ):
-        archives.downloaded("it", address, sha256(b"some content"), instead="it.npz")
+        archives.download("it", address, sha256(b"some content"), instead="it.npz")
     assert not (archives.cache() / "file").exists()
 
 

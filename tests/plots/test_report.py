@@ -37,8 +37,8 @@ def test_the_page_holds_every_part_and_no_markup_of_the_data(tmp_path):
     write_report(report(), tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     for heading in (
-        "What was missing where",
-        "How well hidden cells were recovered",
+        "Missing values",
+        "Errors on held-out cells",
         "Distributions before and after",
         "The graph",
         "Settings",
@@ -56,7 +56,7 @@ def test_the_page_holds_every_part_and_no_markup_of_the_data(tmp_path):
 def test_parts_that_are_not_there_are_left_out():
     whole = report().filled
     text = page(report(table=whole, filled=whole, evaluation=None, graph=None, rows=100))
-    assert "hidden cells" not in text
+    assert "held-out cells" not in text
     assert "Distributions" not in text
     assert "The graph" not in text
     assert "Pictures and shares are of 30 of the rows" in text

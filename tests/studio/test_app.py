@@ -14,7 +14,7 @@ pytest.importorskip("dash_cytoscape", reason="the studio needs the extra studio"
 
 from vfg.studio import make_app
 from vfg.studio.app import start_server
-from vfg.studio.callbacks_fill import content_bytes
+from vfg.studio.fill_page import content_bytes
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from vfg.studio import ask
-from vfg.studio.ask_state import Question, State, render, update
+from vfg.studio.asking import Question, State, render, update
 
 
 def test_undo_goes_back_step_by_step():

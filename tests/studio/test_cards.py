@@ -10,8 +10,7 @@ import pytest
 
 import vfg
 from vfg.inference.variables import Marginal, Variable, given_marginal
-from vfg.studio.asking import open_model
-from vfg.studio.cards import (
+from vfg.studio.ask_html import (
     LatentMarginal,
     axis,
     card,
@@ -20,11 +19,11 @@ from vfg.studio.cards import (
     density_drawing,
     latent_card,
 )
+from vfg.studio.asking import open_model
 from vfg.studio.exploring import consistency
 from vfg.studio.filling import open_table
-from vfg.studio.graph_layout import elements, group_name, sibling_groups, spots, stylesheet
-from vfg.studio.markup import Markup, element, joined
-from vfg.studio.pictures import levelled, picture_shape, png
+from vfg.studio.graph_layout import elements, group_name, place_nodes, sibling_groups, stylesheet
+from vfg.studio.markup import Markup, concat, element, picture_shape, png, stretch
 
 SIZE = Variable("size", "number", "size", -4.0, 4.0)
 CITY = Variable("city", "choice", "city", categories=("a", "b", "c"))
@@ -84,7 +83,7 @@ def test_latent_nodes_without_a_spread_have_dots_alone():
 
 def test_markup_escapes_what_is_not_markup():
     assert element("p", "<b>", Markup("<i>"), title='"') == '<p title="&quot;">&lt;b&gt;<i></p>'
-    assert joined("&", None) == "&amp;"
+    assert concat("&", None) == "&amp;"
 
 
 def test_pictures_are_the_pixels():
@@ -108,15 +107,15 @@ def test_shapes_of_images_are_found(height, width, rows, columns):
 
 def test_levels_are_stretched_only_where_needed():
     inside = np.array([0.2, 0.4])
-    assert levelled(inside) is inside
-    stretched = levelled(np.linspace(-1.0, 3.0, 1001))
+    assert stretch(inside) is inside
+    stretched = stretch(np.linspace(-1.0, 3.0, 1001))
     assert stretched.min() == pytest.approx(-0.02, abs=0.01)
     assert stretched.max() == pytest.approx(1.02, abs=0.01)
 
 
 def test_layers_are_drawn_one_above_the_other():
     graph = vfg.Graph.tree({f"x{k}": 1 for k in range(9)}, arity=3, width=2)
-    placed = {spot.name: spot for spot in spots(graph)}
+    placed = {spot.name: spot for spot in place_nodes(graph)}
     assert list(placed) == [node for layer in graph.layers for node in layer]
     for edge in graph.edges:
         assert placed[edge.parent].y < placed[edge.child].y
@@ -127,7 +126,7 @@ def test_layers_are_drawn_one_above_the_other():
 def test_nothing_overlaps():
     graph = vfg.Graph.from_bayesian_network([("a", "c"), ("b", "c"), ("c", "d"), ("a", "d")])
     for per_row in (2, 4, 10):
-        placed = spots(graph, per_row)
+        placed = place_nodes(graph, per_row)
         for k, one in enumerate(placed):
             for other in placed[k + 1 :]:
                 assert abs(one.x - other.x) >= 64 or abs(one.y - other.y) >= 34
@@ -135,10 +134,10 @@ def test_nothing_overlaps():
 
 def test_hundreds_of_leaves_are_grouped_until_opened():
     graph = vfg.Graph.star({f"x{k}": 1 for k in range(300)}, width=4)
-    closed = spots(graph)
+    closed = place_nodes(graph)
     assert [spot.name for spot in closed] == ["x0 … x299", "root"]
     assert len(closed[0].members) == 300
-    opened = spots(graph, expanded=[group_name(sibling_groups(graph)[("root",)])])
+    opened = place_nodes(graph, expanded=[group_name(sibling_groups(graph)[("root",)])])
     assert len(opened) == 301
     assert len({spot.y for spot in opened}) > 20
 

@@ -14,7 +14,7 @@ from vfg.studio.exploring import (
     embedding,
     even_rows,
     history_beside,
-    principal,
+    principal_coordinates,
     read_history,
     samples,
     traversal,
@@ -40,20 +40,22 @@ def test_principal_coordinates_keep_distances_of_a_plane():
     plane = np.random.default_rng(0).normal(size=(20, 2)) @ np.random.default_rng(1).normal(
         size=(2, 7)
     )
-    found = principal(plane)
+    found = principal_coordinates(plane)
 
     def distances(points):
         return np.linalg.norm(points[:, None] - points, axis=-1)
 
     np.testing.assert_allclose(distances(found), distances(plane), atol=1e-9)
     assert found[:, 0].var() >= found[:, 1].var()
-    np.testing.assert_allclose(principal(plane), found)
+    np.testing.assert_allclose(principal_coordinates(plane), found)
 
 
 def test_embeddings_are_of_the_roots_states(mixed_imputer, mixed_opened, table):
     rows, places = embedding(mixed_opened, table, "PCA")
     np.testing.assert_array_equal(rows, np.arange(60))
-    np.testing.assert_allclose(places, principal(mixed_imputer.embed(mixed())), atol=1e-9)
+    np.testing.assert_allclose(
+        places, principal_coordinates(mixed_imputer.embed(mixed())), atol=1e-9
+    )
 
 
 def test_tsne_is_reproducible(network_opened):

@@ -11,12 +11,12 @@ from imputation.mixed_tables import linear, mixed
 from vfg.studio.asking import open_model
 from vfg.studio.filling import (
     cell,
-    column_cells,
     comparison,
-    filled,
+    fill_table,
     missing_map,
     open_table,
     read_bytes,
+    read_cells,
     row_evidence,
     to_csv,
 )
@@ -76,7 +76,7 @@ def test_parquet_is_read(places):
     frame = pd.DataFrame({"zip": ["00701", None], "size": [1.0, None], "count": [1, 2]})
     frame.to_parquet(buffer)
     found = read_bytes(places, "t.parquet", buffer.getvalue())
-    np.testing.assert_array_equal(found.gaps, frame.isna().to_numpy())
+    np.testing.assert_array_equal(found.missing, frame.isna().to_numpy())
 
 
 def test_cells_stay_as_they_are_written(places):
@@ -84,7 +84,7 @@ def test_cells_stay_as_they_are_written(places):
     text = "id,zip,size,count,note\n0000000,00701,-1.5,,NA\n0000001,,0.25,3,x\n7,10001,,12,\n"
     found = read_bytes(places, "t.csv", text.encode())
     assert row_evidence(found, 1) == {"zip": "00701", "size": -1.5}
-    done = to_csv(filled(places, found)).splitlines()
+    done = to_csv(fill_table(places, found)).splitlines()
     assert done[0] == "id,zip,size,count,note"
     cells = [line.split(",") for line in done[1:]]
     assert [row[0] for row in cells] == ["0000000", "0000001", "7"]
@@ -99,12 +99,12 @@ def test_text_categories_are_compared_as_they_are_written(places):
     """In a file of 10001 alone the column looks like numbers."""
     found = read_bytes(places, "t.csv", b"zip,size,count\n10001,,\nNA,1.0,2\n")
     assert row_evidence(found, 1) == {"zip": "10001"}
-    assert found.gaps.tolist() == [[False, True, True], [True, False, False]]
+    assert found.missing.tolist() == [[False, True, True], [True, False, False]]
 
 
 def test_columns_without_any_cell_are_filled(places):
-    found = filled(places, read_bytes(places, "t.csv", b"zip,size,count\n,1.0,\n,-1.0,\n"))
-    assert not found.gaps.any()
+    found = fill_table(places, read_bytes(places, "t.csv", b"zip,size,count\n,1.0,\n,-1.0,\n"))
+    assert not found.missing.any()
     assert found.whole.schema.types == [pa.string(), pa.float64(), pa.int64()]
 
 
@@ -112,7 +112,7 @@ def test_labels_that_are_no_text_are_found():
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=[2020, 2021])
     opened = open_model(linear().fit(frame))
     gaps = frame.mask(np.eye(30, 2, dtype=bool))
-    done = filled(opened, open_table(opened, gaps.assign(more="x")))
+    done = fill_table(opened, open_table(opened, gaps.assign(more="x")))
     wanted = opened.model.fill(gaps)
     np.testing.assert_allclose(done.frame.to_pandas().to_numpy(), wanted.to_numpy())
 
@@ -129,8 +129,8 @@ def test_a_table_must_have_the_columns_of_the_model(mixed_opened):
 def test_text_files_are_brought_to_the_kinds_of_the_model(mixed_imputer, mixed_opened):
     text = mixed().assign(more=1).to_csv(index=False)
     table = read_bytes(mixed_opened, "t.csv", text.encode())
-    np.testing.assert_array_equal(table.gaps, mixed().isna().to_numpy())
-    done = filled(mixed_opened, table).whole.to_pandas()
+    np.testing.assert_array_equal(table.missing, mixed().isna().to_numpy())
+    done = fill_table(mixed_opened, table).whole.to_pandas()
     assert list(done.columns) == [*mixed().columns, "more"]
     assert not done.isna().any().any()
     wanted = mixed_imputer.transform(mixed())
@@ -141,7 +141,7 @@ def test_text_files_are_brought_to_the_kinds_of_the_model(mixed_imputer, mixed_o
 def test_filling_keeps_known_cells_and_does_what_the_imputer_does(
     mixed_imputer, mixed_opened, table
 ):
-    done = filled(mixed_opened, table).whole.to_pandas()
+    done = fill_table(mixed_opened, table).whole.to_pandas()
     wanted = mixed_imputer.transform(mixed())
     for name in wanted:
         assert done[name].tolist() == wanted[name].tolist()
@@ -152,7 +152,7 @@ def test_models_of_numbers_fill_with_means(network, network_opened):
     frame["B"] = np.round(frame["B"])  # whole numbers, as some columns of files are
     gaps = frame.mask(np.random.default_rng(1).random(frame.shape) < 0.4)
     table = read_bytes(network_opened, "t.csv", gaps.astype({"B": "Int64"}).to_csv().encode())
-    done = filled(network_opened, table).frame.to_pandas()
+    done = fill_table(network_opened, table).frame.to_pandas()
     answer = network.infer(gaps, targets=["A", "B", "D"])
     for name in ("A", "B", "D"):
         np.testing.assert_allclose(done[name], answer.mean[name].numpy().ravel())
@@ -163,13 +163,13 @@ def test_models_of_numbers_fill_with_means(network, network_opened):
 def test_long_tables_are_sent_to_the_command_line(monkeypatch, mixed_opened, table):
     monkeypatch.setattr("vfg.studio.filling.MOST_ROWS", 10)
     with pytest.raises(ValueError, match="at most 10; fill it with: vfg impute"):
-        filled(mixed_opened, table)
+        fill_table(mixed_opened, table)
 
 
 def test_a_cell_is_what_filling_puts_there(mixed_opened, table):
-    done = filled(mixed_opened, table)
+    done = fill_table(mixed_opened, table)
     place = table.columns.index("height")
-    row = int(np.flatnonzero(table.gaps[:, place])[0]) + 1
+    row = int(np.flatnonzero(table.missing[:, place])[0]) + 1
     found = cell(mixed_opened, table, row, "height")
     assert found.actual is None
     wanted = done.column("height").values[row - 1]
@@ -181,7 +181,7 @@ def test_a_cell_is_what_filling_puts_there(mixed_opened, table):
 
 def test_a_known_cell_is_looked_at_without_itself(mixed_opened, table):
     place = table.columns.index("age")
-    row = int(np.flatnonzero(~table.gaps[:, place])[0]) + 1
+    row = int(np.flatnonzero(~table.missing[:, place])[0]) + 1
     found = cell(mixed_opened, table, row, "age")
     assert found.actual == mixed()["age"].iloc[row - 1]
     assert not found.expected.given
@@ -190,7 +190,7 @@ def test_a_known_cell_is_looked_at_without_itself(mixed_opened, table):
 
 def test_rows_give_dates_as_people_write_them(mixed_opened, table):
     place = table.columns.index("since")
-    row = int(np.flatnonzero(~table.gaps[:, place])[0]) + 1
+    row = int(np.flatnonzero(~table.missing[:, place])[0]) + 1
     wanted = mixed()["since"].iloc[row - 1].date().isoformat()
     assert row_evidence(table, row)["since"] == wanted
 
@@ -200,7 +200,7 @@ def test_unknown_categories_are_no_evidence(mixed_opened):
     frame["city"] = "Paris"
     table = open_table(mixed_opened, frame)
     assert "city" not in row_evidence(table, 1)
-    assert column_cells(table, "city", np.arange(2)) == [None, None]
+    assert read_cells(table, "city", np.arange(2)) == [None, None]
 
 
 def test_rows_outside_the_table_are_refused(table):
@@ -216,21 +216,21 @@ def test_maps_of_gaps_keep_their_share():
 
 
 def test_comparisons_split_a_column(mixed_opened, table):
-    parts = comparison(table, filled(mixed_opened, table), "city")
-    assert len(parts["filled"]) == table.gaps[:, table.columns.index("city")].sum()
+    parts = comparison(table, fill_table(mixed_opened, table), "city")
+    assert len(parts["filled"]) == table.missing[:, table.columns.index("city")].sum()
     assert len(parts["filled"]) + len(parts["observed"]) == table.rows
 
 
 def test_arrays_without_names_fit_by_position(linear_opened):
     table = open_table(linear_opened, np.full((3, 4), np.nan))
-    done = filled(linear_opened, table)
-    assert not done.gaps.any()
+    done = fill_table(linear_opened, table)
+    assert not done.missing.any()
     assert done.whole.num_columns == 4
 
 
 def test_the_session_forgets_the_oldest_table(mixed_opened):
     session = Session(mixed_opened)
-    described = [session._kept(open_table(mixed_opened, mixed())) for _ in range(5)]
+    described = [session._store(open_table(mixed_opened, mixed())) for _ in range(5)]
     with pytest.raises(ValueError, match="not open any more"):
         session.table(described[0])
     assert session.table(described[-1]).rows == 60
@@ -250,5 +250,5 @@ def test_images_fill_too(picture_model):
     opened = open_model(picture_model)
     pixels = np.zeros((2, 24))
     pixels[0, :5] = np.nan
-    done = filled(opened, open_table(opened, pixels))
+    done = fill_table(opened, open_table(opened, pixels))
     assert np.isfinite(done.frame.to_pandas().to_numpy(dtype=float)).all()

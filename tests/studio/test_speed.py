@@ -8,8 +8,7 @@ import pytest
 from imputation.mixed_tables import light, numbers
 
 import vfg
-from vfg.studio.ask_state import State, render, update
-from vfg.studio.asking import open_model
+from vfg.studio.asking import State, open_model, render, update
 
 
 @pytest.mark.slow

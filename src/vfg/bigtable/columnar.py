@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vfg.bigtable.formats import Kind, open_bytes, reading, spooled
+from vfg.bigtable.formats import Kind, open_bytes, reading_errors, spool
 from vfg.utils.extras import needs
 
 with needs("table"):
@@ -48,12 +48,12 @@ class TableFile(ABC):
     @property
     @abstractmethod
     def schema(self) -> Any:
-        """Names and types of the columns; text files are looked through for it."""
+        """Names and types of the columns; text files are scanned for it."""
 
     @property
     @abstractmethod
     def rows(self) -> int:
-        """How many rows there are; text files are looked through for it."""
+        """How many rows there are; text files are scanned for it."""
 
     @abstractmethod
     def batches(self, schema: Any) -> Iterator[Any]:
@@ -81,7 +81,7 @@ class TableFile(ABC):
         """The same file with some columns left as they are written, if it is one of text."""
         return self
 
-    def checked(self, schema: Any) -> Any:
+    def check_schema(self, schema: Any) -> Any:
         """A schema that tables can have, else a ValueError.
 
         Raises:
@@ -108,7 +108,7 @@ def check_number_of_columns(number: int, name: str) -> None:
 
 
 class ColumnarFile(TableFile):
-    """A file that knows its schema, and that can be read at any place."""
+    """A file with a stored schema and random access."""
 
     @cached_property
     def place(self) -> str:
@@ -116,21 +116,21 @@ class ColumnarFile(TableFile):
         if self.kind.compression is None:
             return str(self.path)
         with (
-            reading(self.name, self.kind.format),
+            reading_errors(self.name, self.kind.format),
             open_bytes(self.path, self.kind.compression) as stream,
         ):
-            self._decompressed = spooled(stream)
+            self._decompressed = spool(stream)
         return str(self._decompressed.name)
 
     def batches(self, schema: Any) -> Iterator[Any]:
-        with reading(self.name, self.kind.format):
-            for batch in self._stored():
-                # Offsets and texts of a damaged file may lead anywhere, so they are looked at.
+        with reading_errors(self.name, self.kind.format):
+            for batch in self._read_batches():
+                # Offsets and texts of a damaged file may point anywhere, so they are validated.
                 batch.validate(full=True)
-                yield conformed(batch, schema)
+                yield conform(batch, schema)
 
     @abstractmethod
-    def _stored(self) -> Iterator[Any]:
+    def _read_batches(self) -> Iterator[Any]:
         """Record batches as they are stored."""
 
 
@@ -139,17 +139,17 @@ class ParquetFile(ColumnarFile):
 
     @cached_property
     def schema(self) -> Any:
-        with reading(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
-            return self.checked(file.schema_arrow)
+        with reading_errors(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
+            return self.check_schema(file.schema_arrow)
 
     @cached_property
     def rows(self) -> int:
-        with reading(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
+        with reading_errors(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
             return int(file.metadata.num_rows)
 
-    def _stored(self) -> Iterator[Any]:
+    def _read_batches(self) -> Iterator[Any]:
         # Without buffering ahead, a file that is one large row group is no whole copy in memory.
-        # Checksums, where there are some, tell damaged pages that would decode to other numbers.
+        # Checksums, where there are some, reveal damaged pages that would decode to other numbers.
         with pq.ParquetFile(
             self.place, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
         ) as file:
@@ -161,15 +161,15 @@ class ArrowFile(ColumnarFile):
 
     @cached_property
     def schema(self) -> Any:
-        with reading(self.name, "Arrow"), pa.memory_map(self.place) as mapped:
-            return self.checked(self._open(mapped).schema)
+        with reading_errors(self.name, "Arrow"), pa.memory_map(self.place) as mapped:
+            return self.check_schema(self._open(mapped).schema)
 
     @cached_property
     def rows(self) -> int:
-        with reading(self.name, "Arrow"):
-            return sum(batch.num_rows for batch in self._stored())
+        with reading_errors(self.name, "Arrow"):
+            return sum(batch.num_rows for batch in self._read_batches())
 
-    def _stored(self) -> Iterator[Any]:
+    def _read_batches(self) -> Iterator[Any]:
         with pa.memory_map(self.place) as mapped:
             reader = self._open(mapped)
             if hasattr(reader, "num_record_batches"):
@@ -189,7 +189,7 @@ class ArrowFile(ColumnarFile):
         return pa.ipc.open_stream(mapped)
 
 
-def conformed(batch: Any, schema: Any) -> Any:
+def conform(batch: Any, schema: Any) -> Any:
     """A record batch with the columns of a schema, in its order and types.
 
     Args:

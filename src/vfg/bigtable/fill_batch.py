@@ -1,4 +1,4 @@
-"""One pure function from a record batch with gaps to a filled one, whatever engine calls it."""
+"""A pure function that fills the missing values of a record batch, for every engine."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from vfg.utils.extras import needs
 with needs("table"):
     import pyarrow as pa
 
-DRAW = "draw"
+DRAW_COLUMN = "draw"
 """The column that counts the draws of a row."""
 
 
 @dataclass(frozen=True)
 class Filling:
-    """What to write in the gaps of a table, and what to say about it.
+    """What to write in place of missing values, and which columns to add.
 
     Args:
-        draws: how many times every row is written, each time with other joint draws of its gaps,
-            and with a column `draw` that counts from 1; None writes the row once with what is
-            expected.
+        draws: how many times every row is written, each with other joint draws of its missing
+            values, and with a column `draw` that counts from 1; None writes the row once with
+            expected values.
         level: of central intervals whose ends are added as columns `<name>_low` and `<name>_high`
-            for every column of numbers or dates that the model knows; None for no intervals.
+            for every column of numbers or dates in the model; None for no intervals.
         flag: whether to add a column `<name>_filled` of truth values for every column that the
             model knows.
         seed: of the draws.
@@ -70,13 +70,13 @@ class Filling:
 def filled_batch(
     model: TableModel, batch: Any, first_row: int = 0, filling: Filling | None = None
 ) -> Any:
-    """Fill the gaps of a part of a table.
+    """Fill the missing values of a part of a table.
 
     Rows do not influence each other, and a row's result follows from its cells, its position in the
     whole table, the model and the settings alone: the same bits come out however a table is cut (on
     one kind of machine, with one number of threads). Observed cells, columns that the model does
     not know, order and types stay as they are. Columns without any observed cell in fitting keep
-    their gaps.
+    their missing values.
 
     Args:
         model: a fitted one: `VFGImputer.model_`, or what `vfg.load` returns.
@@ -85,7 +85,7 @@ def filled_batch(
         filling: what to write; None for what is expected.
 
     Returns:
-        A record batch with the schema that `filled_schema` tells.
+        A record batch with the schema of `filled_schema`.
 
     Raises:
         ValueError: for a column that is missing, or that holds what it did not in fitting.
@@ -103,7 +103,7 @@ def filled_batch(
     if not batch.num_rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
     part = _Part(model, batch, first_row, schema)
-    columns = part.drawn(chosen) if chosen.draws is not None else part.expected(chosen)
+    columns = part.draws(chosen) if chosen.draws is not None else part.expected(chosen)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -112,7 +112,7 @@ def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None
 
     Args:
         model: the fitted model.
-        schema: of the table with gaps.
+        schema: of the table with missing values.
         filling: what to write; None for what is expected.
 
     Raises:
@@ -120,27 +120,27 @@ def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None
             name one of the added columns would have.
     """
     chosen = Filling() if filling is None else filling
-    names = known_names(model, schema.names)
+    names = model_columns(model, schema.names)
     specs = dict(zip(names, model.encoding.schema.values(), strict=True))
     _check_kinds(model, schema, names)
-    fields = [_typed(field, specs) for field in schema]
+    fields = [_fill_type(field, specs) for field in schema]
     added = []
     if chosen.level is not None:
         kinds = {field.name: field.type for field in fields}
-        for name in _measured(model, names):
+        for name in _interval_columns(model, names):
             added += [pa.field(f"{name}_{end}", kinds[name]) for end in ("low", "high")]
     if chosen.flag:
         added += [pa.field(f"{name}_filled", pa.bool_()) for name in names]
     if chosen.draws is not None:
-        added.append(pa.field(DRAW, pa.int32()))
+        added.append(pa.field(DRAW_COLUMN, pa.int32()))
     taken = [field.name for field in added if field.name in schema.names]
     if taken:
         raise ValueError(f"the table has a column {listed(taken)} already; rename it")
     return pa.schema([*fields, *added], metadata=None)
 
 
-def known_names(model: TableModel, names: Sequence[str]) -> list[str]:
-    """The columns of a table that a model knows, in the model's order.
+def model_columns(model: TableModel, names: Sequence[str]) -> list[str]:
+    """The columns of a table that are in a model, in the order of the model.
 
     Args:
         model: the fitted model; if it was fitted to a table without names, columns go by position.
@@ -157,9 +157,9 @@ class _Part:
 
     def __init__(self, model: TableModel, batch: Any, first_row: int, schema: Any) -> None:
         self.model, self.batch = model, batch
-        self.names = known_names(model, batch.schema.names)
+        self.names = model_columns(model, batch.schema.names)
         self.types = {name: schema.field(name).type for name in self.names}
-        arrays = [_typed_column(batch.column(name), self.types[name]) for name in self.names]
+        arrays = [_cast(batch.column(name), self.types[name]) for name in self.names]
         table = opened(pa.table(arrays, names=self.names), model.encoding.missing_values)
         self.cells = MissingCells(model, table, first_row)
 
@@ -169,11 +169,11 @@ class _Part:
         if filling.level is not None:
             ends = self.cells.quantiles(central_levels(filling.level), filling.seed)
             low, high = (self._filled(end) for end in ends)
-            for name in _measured(self.model, self.names):
+            for name in _interval_columns(self.model, self.names):
                 columns += [low[name], high[name]]
         return columns + (self._flags() if filling.flag else [])
 
-    def drawn(self, filling: Filling) -> list[Any]:
+    def draws(self, filling: Filling) -> list[Any]:
         """All columns, every row as often as there are draws, one after the other."""
         number = filling.draws or 1
         draws = self.cells.draws(number, filling.seed)
@@ -189,10 +189,10 @@ class _Part:
         return [*found, pa.array(order // rows + 1, pa.int32())]
 
     def _filled(self, matrix: Tensor) -> dict[str, Any]:
-        """The columns that the model knows, by name, filled from a matrix."""
+        """The columns of the model, by name, filled from a matrix."""
         table = self.cells.filled(matrix)
         return {
-            name: _one_piece(_typed_column(table.column(place), self.types[name]))
+            name: _combine(_cast(table.column(place), self.types[name]))
             for place, name in enumerate(self.names)
         }
 
@@ -209,24 +209,24 @@ class _Part:
         return list(self.batch.schema.names)
 
 
-def _typed_column(column: Any, kind: Any) -> Any:
+def _cast(column: Any, kind: Any) -> Any:
     return column if column.type == kind else column.cast(kind)
 
 
-def _one_piece(column: Any) -> Any:
+def _combine(column: Any) -> Any:
     merged = column.combine_chunks()
     # Columns in many pieces keep several only if their texts are too long for one.
     return merged.chunk(0) if isinstance(merged, pa.ChunkedArray) else merged
 
 
-def _measured(model: TableModel, names: Sequence[str]) -> list[str]:
+def _interval_columns(model: TableModel, names: Sequence[str]) -> list[str]:
     """Columns of numbers and dates, for which intervals mean something."""
     specs = model.encoding.schema.values()
     kinds = Continuous | Integer | Date
     return [name for name, spec in zip(names, specs, strict=True) if isinstance(spec, kinds)]
 
 
-def _typed(field: Any, specs: dict[str, ColumnSpec]) -> Any:
+def _fill_type(field: Any, specs: dict[str, ColumnSpec]) -> Any:
     """A field, with the type that its column needs once a cell of it is filled."""
     if field.name not in specs or not pa.types.is_null(field.type):
         return field
@@ -239,7 +239,7 @@ def _typed(field: Any, specs: dict[str, ColumnSpec]) -> Any:
 
 
 def _check_kinds(model: TableModel, schema: Any, names: Sequence[str]) -> None:
-    """Refuse columns whose type cannot hold what the model learned of them."""
+    """Refuse columns whose type differs from that in fitting."""
     empty = pa.schema([schema.field(name) for name in names]).empty_table()
     columns = opened(empty, model.encoding.missing_values)
     for place, (name, spec) in enumerate(zip(names, model.encoding.schema.values(), strict=True)):
@@ -247,5 +247,5 @@ def _check_kinds(model: TableModel, schema: Any, names: Sequence[str]) -> None:
         if not isinstance(spec, FITTING[storage]):
             raise ValueError(
                 f"the column {name!r} was {spec.name} in fitting, but now holds "
-                f"{schema.field(name).type}; convert it, or mark the cells that do not fit as gaps"
+                f"{schema.field(name).type}; convert it, or remove the cells that do not fit"
             )

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from vfg.bigtable.engines import Engine, FillTask, engine_named
-from vfg.bigtable.fill_batch import Filling, filled_schema, known_names
-from vfg.bigtable.formats import SUFFIXES, kind_of, known_format
+from vfg.bigtable.fill_batch import Filling, filled_schema, model_columns
+from vfg.bigtable.formats import SUFFIXES, kind_from_name, normalise_format
 from vfg.bigtable.job import JobFolder, job_folder, pieces_of
 from vfg.bigtable.source import Place, Source, open_table
 from vfg.bigtable.writing import Sink, write_table
@@ -30,13 +30,13 @@ with needs("table"):
     import pyarrow as pa
 
 SHARD_ROWS = 65_536
-"""How many rows are filled and written together, unless told otherwise."""
+"""How many rows are filled and written together, by default."""
 
 _T = TypeVar("_T")
 Model: TypeAlias = TableModel | VFGImputer | str | os.PathLike[str]
 """A fitted model, a fitted imputer, or the file of one."""
 Progress: TypeAlias = Callable[[int, int], None]
-"""Is told how many rows are done, and how many there are."""
+"""Called with the number of rows done, and of all rows."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def impute(
     processes: int = 1,
     progress: Progress | None = None,
 ) -> Imputed:
-    """Fill the gaps of a table of any size, in memory that does not grow with it.
+    """Fill the missing values of a table of any size, in memory that does not grow with it.
 
     A target whose name has a suffix of a table file, and `"-"`, is one file, which appears as a
     whole or not at all. Any other target is a folder of shards `part-00000.parquet`, …, with a
@@ -84,7 +84,7 @@ def impute(
         format: of the target; None reads it off its suffix, shards being Parquet.
         engine: `"local"`, `"ray"`, or one that was set up.
         processes: how many work at once, each with one thread.
-        progress: is told how many rows are done, and how many there are.
+        progress: called with the number of rows done, and of all rows.
 
     Returns:
         Numbers of rows, and the time it took.
@@ -97,7 +97,9 @@ def impute(
     """
     check_count("shard_rows", shard_rows)
     known = as_model(model)
-    table = _without_others(source if isinstance(source, Source) else open_table(source), known)
+    table = _leave_other_columns(
+        source if isinstance(source, Source) else open_table(source), known
+    )
     job = _Job(
         table,
         FillTask(known, Filling() if filling is None else filling),
@@ -107,10 +109,10 @@ def impute(
     )
     begun = time.monotonic()
     if is_one_file(target):
-        found = job.into_file(target, format)
+        resumed = job.into_file(target, format)
     else:
-        found = job.into_folder(Path(target), known_format(format or "parquet"))
-    return Imputed(table.rows, found, time.monotonic() - begun)
+        resumed = job.into_folder(Path(target), normalise_format(format or "parquet"))
+    return Imputed(table.rows, resumed, time.monotonic() - begun)
 
 
 def is_one_file(target: str | os.PathLike[str]) -> bool:
@@ -123,27 +125,27 @@ def is_one_file(target: str | os.PathLike[str]) -> bool:
     if str(target) == "-":
         return True
     try:
-        kind_of(target)
+        kind_from_name(target)
     except ValueError:
         return False
     return not Path(target).is_dir()
 
 
 def as_model(model: Model) -> TableModel:
-    """The fitted model that something stands for.
+    """The fitted model from a model, an imputer or a file.
 
     Raises:
         TypeError: for what is no model of a table.
     """
-    found: Any = load(model) if isinstance(model, str | os.PathLike) else model
-    if isinstance(found, VFGImputer):
-        found = getattr(found, "model_", found)
-    if not isinstance(found, TableModel):
+    loaded: Any = load(model) if isinstance(model, str | os.PathLike) else model
+    if isinstance(loaded, VFGImputer):
+        loaded = getattr(loaded, "model_", loaded)
+    if not isinstance(loaded, TableModel):
         raise TypeError(
             f"tables are filled by a fitted VFGImputer or its file, but this is a "
-            f"{type(found).__name__} that is neither"
+            f"{type(loaded).__name__} that is neither"
         )
-    return found
+    return loaded
 
 
 @dataclass(frozen=True)
@@ -160,15 +162,19 @@ class _Job:
             with _closing(self._all()) as batches:
                 write_table(batches, self._schema, target, format=format)
             return 0
-        with pieces_of(Path(target), self._described(kind_of(target, format).format)) as place:
+        with pieces_of(
+            Path(target), self._describe(kind_from_name(target, format).format)
+        ) as place:
             names = [f"piece-{shard:05d}" for shard in range(len(self._sizes))]
-            found = self._finished(place, names, lambda name, batch: place.keep_piece(name, batch))
+            resumed = self._fill_shards(
+                place, names, lambda name, batch: place.keep_piece(name, batch)
+            )
             write_table(place.pieces(names), self._schema, target, format=format)
-        return found
+        return resumed
 
     def _all(self) -> Iterator[Any]:
         done = 0
-        with _closing(self.filled(())) as results:
+        with _closing(self.fill_parts(())) as results:
             for shard, batch in results:
                 yield batch
                 done += self._sizes[shard]
@@ -182,28 +188,28 @@ class _Job:
             with Sink(folder / name, schema) as sink:
                 sink.write(batch)
 
-        with job_folder(folder, self._described(format)) as place:
+        with job_folder(folder, self._describe(format)) as place:
             names = [self._name(shard, format) for shard in range(len(self._sizes))]
-            found = self._finished(place, names, write)
+            resumed = self._fill_shards(place, names, write)
             place.finish(self.source.rows)
-        return found
+        return resumed
 
-    def _finished(
+    def _fill_shards(
         self, place: JobFolder, names: list[str], write: Callable[[str, Any], None]
     ) -> int:
         """Fill and write all shards that are not done yet; the number of rows of the others."""
         known = {shard: None for shard, name in enumerate(names) if place.has(name)}
-        done = found = sum(self._sizes[shard] for shard in known)
+        done = resumed = sum(self._sizes[shard] for shard in known)
         self.progress(done, self.source.rows)
-        with _closing(self.filled(known)) as results:
+        with _closing(self.fill_parts(known)) as results:
             for shard, batch in results:
                 write(names[shard], batch)
                 place.finish_shard(names[shard], batch.num_rows)
                 done += self._sizes[shard]
                 self.progress(done, self.source.rows)
-        return found
+        return resumed
 
-    def filled(self, known: Container[int]) -> Iterator[tuple[int, Any]]:
+    def fill_parts(self, known: Container[int]) -> Iterator[tuple[int, Any]]:
         """The filled batches of the shards that are not known yet, with their numbers."""
         shards: list[int] = []
 
@@ -232,7 +238,7 @@ class _Job:
         suffix = next(suffix for suffix, known in SUFFIXES.items() if known == format)
         return f"part-{shard:05d}{suffix}"
 
-    def _described(self, format: str) -> dict[str, Any]:
+    def _describe(self, format: str) -> dict[str, Any]:
         from vfg import __version__
 
         model = self.work.model
@@ -248,7 +254,7 @@ class _Job:
 
 @contextmanager
 def _closing(results: Iterator[_T]) -> Iterator[Iterator[_T]]:
-    """Whoever works on the results stops when the block ends, not when somebody cleans up."""
+    """Close a generator when the block ends, so that its workers stop at once."""
     try:
         yield results
     finally:
@@ -257,7 +263,7 @@ def _closing(results: Iterator[_T]) -> Iterator[Iterator[_T]]:
             close()
 
 
-def _without_others(source: Source, model: TableModel) -> Source:
-    """The source, with the columns that the model does not know left as the text that they are."""
-    known = dict.fromkeys(known_names(model, source.names))
+def _leave_other_columns(source: Source, model: TableModel) -> Source:
+    """The source, with the columns that are not in the model left as the text that they are."""
+    known = dict.fromkeys(model_columns(model, source.names))
     return source.with_text_columns([name for name in source.names if name not in known])

@@ -1,4 +1,4 @@
-"""Learning from tables larger than memory: one pass for ranges, categories and a fair sample."""
+"""Fit to tables larger than memory: one pass for ranges, categories and a random sample."""
 
 from __future__ import annotations
 
@@ -9,27 +9,136 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from vfg.bigtable.engines.process_group import process_group
-from vfg.bigtable.fill_batch import known_names
+from vfg.bigtable.engines import process_group
+from vfg.bigtable.fill_batch import model_columns
 from vfg.bigtable.source import Place, Source, open_table
-from vfg.bigtable.statistics import Statistics
 from vfg.bigtable.streaming_em import Rows, fit_linear_to_all
-from vfg.bigtable.type_inference import common_schema, widen_table
+from vfg.bigtable.type_inference import common_schema, widen, widen_table
 from vfg.imputation.checks import as_seed, check_count
 from vfg.imputation.imputer import VFGImputer
 from vfg.imputation.plan import MOST_ROWS
 from vfg.modelfile import dumps
-from vfg.tables.cells import Array
+from vfg.tables.cells import Array, is_absent
 from vfg.tables.frames import listed
-from vfg.tables.schema import Categorical, ColumnSpec, Schema
+from vfg.tables.schema import Categorical, ColumnSpec, Continuous, Date, Integer, Schema
 from vfg.utils.extras import needs
 
 with needs("table"):
     import pyarrow as pa
     import pyarrow.compute as pc
 
+
+MOST_CATEGORIES = 10_000
+"""Columns of text with more different cells are not listed: they are names, not categories."""
+
+
+class Statistics:
+    """Missing values, ranges and categories of all columns, from batches of a table.
+
+    A column may have a wider type in a later batch; see `widen`.
+
+    Args:
+        marker: of missing values besides null and NaN, as `missing_values` of `VFGImputer`.
+
+    Example:
+        >>> statistics = Statistics()
+        >>> statistics.add(pa.record_batch({"a": [1, None], "b": ["x", "y"]}))
+        >>> statistics.add(pa.record_batch({"a": [5, 3], "b": ["z", "x"]}))
+        >>> statistics.rows, statistics.missing, statistics.ranges["a"], statistics.categories("b")
+        (4, {'a': 1, 'b': 0}, (1, 5), ('x', 'y', 'z'))
+    """
+
+    def __init__(self, marker: Any = None) -> None:
+        self.marker = None if is_absent(marker) else marker
+        self.rows = 0
+        self.missing: dict[str, int] = {}
+        self._ends: dict[str, Any] = {}
+        self._texts: dict[str, dict[str, None] | None] = {}
+
+    def add(self, batch: Any) -> None:
+        """Take the next rows into account."""
+        self.rows += batch.num_rows
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            column = self._without_marker(column)
+            missing = pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
+            self.missing[field.name] = self.missing.get(field.name, 0) + missing
+            kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+                self._add_texts(field.name, column)
+            elif _has_range(kind):
+                self._add_range(field.name, column)
+
+    @property
+    def ranges(self) -> dict[str, tuple[Any, Any]]:
+        """The minimum and maximum of columns of numbers, dates and timestamps, by name."""
+        return {name: (ends[0].as_py(), ends[1].as_py()) for name, ends in self._ends.items()}
+
+    def categories(self, name: str) -> tuple[str, ...] | None:
+        """The different cells of a column of text, in order; None if it has none, or too many."""
+        found = self._texts.get(name)
+        return tuple(sorted(found)) if found else None
+
+    def bounds(self, kinds: Mapping[Any, ColumnSpec]) -> dict[str, tuple[Any, Any]]:
+        """The ranges of columns that are kept within them, as an imputer takes them.
+
+        Args:
+            kinds: of the columns, by name.
+        """
+        found: dict[str, tuple[Any, Any]] = {}
+        ranges = self.ranges
+        for name, spec in kinds.items():
+            if name not in ranges:
+                continue
+            low, high = ranges[name]
+            if isinstance(spec, Date) and hasattr(low, "isoformat"):
+                found[name] = (_local_time(low), _local_time(high))
+            elif isinstance(spec, Continuous | Integer):
+                found[name] = (float(low), float(high))
+        return found
+
+    def _without_marker(self, column: Any) -> Any:
+        if self.marker is None:
+            return column
+        try:
+            marked = pc.equal(column, pa.scalar(self.marker))
+        except pa.ArrowException:  # a number is never a text
+            return column
+        return pc.if_else(marked, pa.scalar(None, column.type), column)
+
+    def _add_texts(self, name: str, column: Any) -> None:
+        known = self._texts.setdefault(name, {})
+        if known is not None:
+            known.update(dict.fromkeys(pc.unique(column).drop_null().to_pylist()))
+            if len(known) > MOST_CATEGORIES:
+                self._texts[name] = None
+
+    def _add_range(self, name: str, column: Any) -> None:
+        found = _ends(column)
+        if name in self._ends:
+            found = _ends(pa.concat_arrays([widen(self._ends[name], column.type), found]))
+        if not pc.is_null(found, nan_is_null=True)[0].as_py():
+            self._ends[name] = found
+
+
+def _ends(column: Any) -> Any:
+    """An array of minimum and maximum; of null or NaN if all cells are missing."""
+    found = pc.min_max(column)
+    return pa.array([found["min"], found["max"]], column.type)
+
+
+def _has_range(kind: Any) -> bool:
+    tests = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_integer, pa.types.is_floating)
+    return any(test(kind) for test in tests)
+
+
+def _local_time(moment: Any) -> str:
+    """A moment as the clocks of its own time zone show it."""
+    plain = moment.replace(tzinfo=None) if getattr(moment, "tzinfo", None) else moment
+    return str(plain.isoformat())
+
+
 MOST_CELLS = 50_000_000
-"""How many cells are kept in memory to learn from, at most; wide tables keep fewer rows."""
+"""How many cells are kept in memory for fitting, at most; wide tables keep fewer rows."""
 ROWS_AT_ONCE = 65_536
 
 
@@ -45,7 +154,7 @@ def fit(
     r"""Fit an imputer to a table of any size, in memory that does not grow with it.
 
     A table of at most `rows` rows is read as a whole, and the result is that of `VFGImputer.fit`.
-    Of a larger one the imputer would learn from so many rows drawn at random anyway; here they are
+    An imputer uses so many random rows of a larger table anyway; here they are
     drawn in one pass over the table, each row with the same chance, those without any observed cell
     left out. From all rows come the ranges that filled numbers and dates keep to, and the
     categories of text (of columns with at most 10,000); from the drawn rows alone come means,
@@ -57,11 +166,11 @@ def fit(
     Args:
         source: a table, or what `open_table` takes.
         imputer: the settings; it stays unfitted. None for the usual ones.
-        columns: what to learn, by name; None for all columns.
+        columns: names of the columns to fit; None for all columns.
         rows: how many rows to keep, at most; fewer are kept of tables with very many columns.
-        every_row: whether the linear model then learns from all rows of the table, in further
+        every_row: whether the linear model is then fitted to all rows of the table, in further
             passes over it.
-        progress: is told how many rows were read.
+        progress: called with the number of rows read.
 
     Returns:
         A fitted imputer.
@@ -80,8 +189,8 @@ def fit(
     """
     check_count("rows", rows)
     table = source if isinstance(source, Source) else open_table(source)
-    names = chosen_columns(table.names, columns)
-    # Columns that are not learned from may hold anything.
+    names = select_columns(table.names, columns)
+    # Columns that are left out may hold anything.
     table = table.with_text_columns(
         [name for name in table.names if name not in dict.fromkeys(names)]
     )
@@ -96,13 +205,13 @@ def fit(
     )
     sample, statistics = survey.run(table)
     if not sample.seen:
-        raise ValueError("the table has no rows to learn from")
+        raise ValueError("the table has no rows to fit to")
     if sample.seen > sample.size:
         learner.set_params(**_settings(learner, sample.table, statistics))
     learner.fit(sample.table)
     if every_row:
         with process_group() as world:
-            known = known_names(learner.model_, names)
+            known = model_columns(learner.model_, names)
             fit_linear_to_all(Rows(table, known, learner.model_, world))
     learner.set_params(**settings)
     return learner
@@ -119,7 +228,7 @@ def fit_files(
     Args:
         files: their paths and formats.
         imputer: the settings.
-        columns: what to learn, by name; None for all columns.
+        columns: names of the columns to fit; None for all columns.
         every_row: as in `fit`.
     """
     parts = [open_table(path, format=format) for path, format in files]
@@ -129,14 +238,14 @@ def fit_files(
     return dumps(model), history
 
 
-def chosen_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
-    """The columns to learn, in the order of the table.
+def select_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+    """The columns to fit, in the order of the table.
 
     Raises:
         ValueError: for columns that the table lacks, or none at all.
 
     Example:
-        >>> chosen_columns(["a", "b", "c"], ["c", "a"])
+        >>> select_columns(["a", "b", "c"], ["c", "a"])
         ['a', 'c']
     """
     if wanted is None:
@@ -144,7 +253,7 @@ def chosen_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[s
     unknown = [name for name in wanted if name not in names]
     if unknown or not wanted:
         raise ValueError(
-            f"there is no column {listed(unknown) or 'to learn'}; there are {listed(list(names))}"
+            f"there is no column {listed(unknown) or 'to fit'}; there are {listed(list(names))}"
         )
     return [name for name in names if name in dict.fromkeys(wanted)]
 
@@ -158,7 +267,7 @@ class Survey:
         size: how many rows are sampled, at most.
         seed: of the sample.
         marker: of missing values besides null and NaN, as `missing_values` of `VFGImputer`.
-        progress: is told how many rows were read.
+        progress: called with the number of rows read.
 
     Example:
         >>> import tempfile
@@ -215,7 +324,7 @@ class Sample:
 
     Every row draws a number, and those with the least numbers are kept, in their order; rows
     without any observed cell only if there are too few others. Which rows are kept does not depend
-    on how the stream is cut. A column may have a wider type in a later batch; see `types.widen`.
+    on how the stream is cut. A column may have a wider type in a later batch; see `widen`.
 
     Args:
         size: how many rows are kept, at most.
@@ -238,7 +347,7 @@ class Sample:
     def add(self, batch: Any) -> None:
         """Take the next rows of the stream into account."""
         self.seen += batch.num_rows
-        draws = self._numbers.random(batch.num_rows) + ~_knows_something(batch)
+        draws = self._numbers.random(batch.num_rows) + ~_has_observed(batch)
         chosen = np.flatnonzero(draws < self._limit)
         part = pa.Table.from_batches([batch]).take(chosen)
         kept = [] if self._kept is None else [widen_table(self._kept, part.schema)]
@@ -267,7 +376,7 @@ class Sample:
         self._kept = self._kept.unify_dictionaries().combine_chunks()
 
 
-def _knows_something(batch: Any) -> Array:
+def _has_observed(batch: Any) -> Array:
     known = np.zeros(batch.num_rows, dtype=bool)
     for column in batch.columns:
         known |= ~pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
@@ -275,28 +384,28 @@ def _knows_something(batch: Any) -> Array:
 
 
 def _settings(learner: VFGImputer, sample: Any, statistics: Statistics) -> dict[str, Any]:
-    """Kinds and bounds of the columns, with what all rows say about them."""
+    """Kinds and bounds of the columns, from the statistics of all rows."""
     given: Mapping[Any, Any] = {} if learner.schema is None else learner.schema
     inferred = Schema.infer(sample, dict(given), missing_values=learner.missing_values)
     kinds = {
-        str(name): _with_all(spec, statistics.categories(str(name)))
+        str(name): _add_categories(spec, statistics.categories(str(name)))
         for name, spec in inferred.items()
     }
     wanted = learner.bounds or {}
     bounds = {
-        name: _narrowed(wanted.get(name) or getattr(kinds[name], "bounds", None), found)
+        name: _narrow(wanted.get(name) or getattr(kinds[name], "bounds", None), found)
         for name, found in statistics.bounds(kinds).items()
     }
     return {"schema": kinds, "bounds": {**wanted, **bounds}}
 
 
-def _narrowed(wanted: Any, found: tuple[Any, Any]) -> tuple[Any, Any]:
+def _narrow(wanted: Any, found: tuple[Any, Any]) -> tuple[Any, Any]:
     """The bounds that a user wants, with the ends of the range where they are open."""
     low, high = wanted or (None, None)
     return (found[0] if low is None else low, found[1] if high is None else high)
 
 
-def _with_all(spec: ColumnSpec, categories: tuple[str, ...] | None) -> ColumnSpec:
+def _add_categories(spec: ColumnSpec, categories: tuple[str, ...] | None) -> ColumnSpec:
     """A kind with the categories of all rows, after those that it has."""
     if not isinstance(spec, Categorical) or categories is None:
         return spec

@@ -1,8 +1,7 @@
-"""Kinds of table files, told by their names or their first bytes, and their streams of bytes."""
+"""Formats of table files, from their names or first bytes, and their byte streams."""
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
@@ -58,18 +57,18 @@ class Kind:
     compression: str | None = None
 
 
-def kind_of(name: str | os.PathLike[str], format: str | None = None) -> Kind:
+def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> Kind:
     """The kind of a file by the suffixes of its name.
 
     Args:
         name: of the file.
-        format: what it holds, if the name does not say.
+        format: what it holds, if the name does not tell.
 
     Raises:
-        ValueError: for a name that does not say, or an unknown format.
+        ValueError: for a name without a known suffix, or an unknown format.
 
     Example:
-        >>> kind_of("table.csv.gz")
+        >>> kind_from_name("table.csv.gz")
         Kind(format='csv', compression='gzip')
     """
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
@@ -77,7 +76,7 @@ def kind_of(name: str | os.PathLike[str], format: str | None = None) -> Kind:
     inner = suffixes[:-1] if compression else suffixes
     found = SUFFIXES.get(inner[-1]) if inner else None
     if format is not None:
-        return Kind(known_format(format), compression)
+        return Kind(normalise_format(format), compression)
     if found is None:
         raise ValueError(
             f"the format of {str(name)!r} is not known from its name; use one of "
@@ -86,11 +85,11 @@ def kind_of(name: str | os.PathLike[str], format: str | None = None) -> Kind:
     return Kind(found, compression)
 
 
-def known_format(format: str) -> str:
+def normalise_format(format: str) -> str:
     """A format under its own name.
 
     Example:
-        >>> known_format("feather")
+        >>> normalise_format("feather")
         'arrow'
     """
     found = ALIASES.get(format.lower(), format.lower())
@@ -98,20 +97,20 @@ def known_format(format: str) -> str:
     return found
 
 
-def kind_of_bytes(start: bytes, format: str | None = None) -> Kind:
-    """The kind of something without a name, by its first bytes; comma-separated if nothing tells.
+def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:
+    """The kind of something without a name, by its first bytes; CSV if nothing else fits.
 
     Args:
         start: the first bytes.
         format: what it holds, if known.
 
     Example:
-        >>> kind_of_bytes(b"PAR1"), kind_of_bytes(b'{"a": 1}').format
+        >>> kind_from_bytes(b"PAR1"), kind_from_bytes(b'{"a": 1}').format
         (Kind(format='parquet', compression=None), 'jsonl')
     """
     compression = next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
     if format is not None:
-        return Kind(known_format(format), compression)
+        return Kind(normalise_format(format), compression)
     if start.startswith(b"PAR1"):
         return Kind("parquet")
     if start.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
@@ -120,7 +119,7 @@ def kind_of_bytes(start: bytes, format: str | None = None) -> Kind:
 
 
 @contextmanager
-def reading(name: str, format: str) -> Iterator[None]:
+def reading_errors(name: str, format: str) -> Iterator[None]:
     """Around whatever reads a file: what the file does wrong becomes one sentence.
 
     Args:
@@ -139,7 +138,7 @@ def reading(name: str, format: str) -> Iterator[None]:
 
 
 def one_line(error: Any) -> str:
-    r"""What an error says, on one line of bounded length.
+    r"""The message of an error, on one line of bounded length.
 
     Example:
         >>> one_line(ValueError("first\nsecond"))
@@ -152,35 +151,6 @@ def one_line(error: Any) -> str:
 COPY = 1 << 20
 """How many bytes are copied at once."""
 NUL = re.compile(b"\0")
-
-
-class TextStream(io.RawIOBase):
-    """The bytes of a text file, refused as soon as they hold what no text does.
-
-    Args:
-        inner: the stream of bytes.
-        name: of the file, for errors.
-
-    Raises:
-        ValueError: while reading, for NUL bytes.
-    """
-
-    def __init__(self, inner: Any, name: str) -> None:
-        super().__init__()
-        self.inner = inner
-        self.name = name
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        block: bytes = self.inner.read(size if size >= 0 else None)
-        check_text(block, self.name)
-        return block
-
-    def close(self) -> None:
-        self.inner.close()
-        super().close()
 
 
 def check_text(data: Any, name: str) -> None:
@@ -205,15 +175,10 @@ def open_bytes(path: Path, compression: str | None) -> Any:
     return pa.input_stream(str(path), compression=compression)
 
 
-def open_text(path: Path, compression: str | None, name: str) -> TextStream:
-    """A text file's bytes as a stream, decompressed and checked."""
-    return TextStream(open_bytes(path, compression), name)
-
-
-def spooled(stream: BinaryIO | Any) -> Any:
+def spool(stream: BinaryIO | Any) -> Any:
     """A temporary file with everything that a stream has to give.
 
-    What comes through a pipe can be read only once, but tables are looked through before they are
+    What comes through a pipe can be read only once, but tables are scanned before they are
     used; a file on disk keeps memory flat. It vanishes when it is closed.
     """
     file = tempfile.NamedTemporaryFile(prefix="vfg-")  # noqa: SIM115

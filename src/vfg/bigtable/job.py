@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vfg.bigtable.engines.base import batch_from_bytes, batch_to_bytes
+from vfg.bigtable.engines import batch_from_bytes, batch_to_bytes
 from vfg.bigtable.writing import UNFINISHED
 from vfg.utils.files import write_atomically
 
@@ -128,7 +128,7 @@ def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
         raise FileExistsError(f"{folder} is a file; name a folder, or remove it")
     folder.mkdir(parents=True, exist_ok=True)
     _check_contents(folder)
-    with locked(folder):
+    with lock_folder(folder):
         for rest in folder.glob(f"{UNFINISHED}*"):
             rest.unlink(missing_ok=True)
         opened = JobFolder(folder, _manifest(folder, job))
@@ -176,7 +176,7 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """A lock that only one process has, and that ends with it, however it ends.
 
     Args:
@@ -187,7 +187,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     Example:
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as name, locked(Path(name)):
+        >>> with tempfile.TemporaryDirectory() as name, lock_folder(Path(name)):
         ...     os.listdir(name)
         ['.lock']
     """

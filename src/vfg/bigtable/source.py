@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from vfg.bigtable.columnar import ArrowFile, ParquetFile, TableFile
-from vfg.bigtable.csv import CsvFile
-from vfg.bigtable.formats import COPY, Kind, kind_of, kind_of_bytes, spooled
-from vfg.bigtable.json import JsonLinesFile
-from vfg.bigtable.type_inference import joined
+from vfg.bigtable.formats import COPY, Kind, kind_from_bytes, kind_from_name, spool
+from vfg.bigtable.text_files import CsvFile, JsonLinesFile
+from vfg.bigtable.type_inference import common_type
 from vfg.utils.extras import needs
 
 with needs("table"):
@@ -46,7 +45,7 @@ class Source:
 
     @cached_property
     def schema(self) -> Any:
-        """Names and types of the columns as a `pyarrow.Schema`; text files are looked through.
+        """Names and types of the columns as a `pyarrow.Schema`; text files are scanned.
 
         Raises:
             ValueError: for files that do not have the same columns, or columns of types that do
@@ -58,12 +57,12 @@ class Source:
             _check_names(self.files[0], file)
             found = file.schema
             for name in kinds:
-                kinds[name] = _joined(file, found.field(name), kinds[name])
+                kinds[name] = _common_column_type(file, found.field(name), kinds[name])
         return pa.schema([first.field(name).with_type(kind) for name, kind in kinds.items()])
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns, in order; nothing is looked through for them."""
+        """The names of the columns, in order; nothing is scanned for them."""
         return self.files[0].names
 
     @property
@@ -77,13 +76,13 @@ class Source:
         Both tables share what is known of the files, so types are inferred once.
 
         Args:
-            names: of the columns; their gaps count as text too, and are written as they were read.
+            names: of the columns; their missing values stay text too, as they were read.
         """
         return Source([file.with_text_columns(names) for file in self.files])
 
     @cached_property
     def rows(self) -> int:
-        """How many rows there are; text files are looked through for it."""
+        """How many rows there are; text files are scanned for it."""
         return sum(file.rows for file in self.files)
 
     def batches(self, rows: int = 65_536) -> Iterator[Any]:
@@ -100,7 +99,7 @@ class Source:
         """
         schema = self.schema
         stored = (batch for file in self.files for batch in file.batches(schema))
-        return resized(stored, schema, rows)
+        return resize_batches(stored, schema, rows)
 
     def scan(self) -> Iterator[Any]:
         """The table in pieces of any size, in one pass that also infers the types of CSV files.
@@ -140,16 +139,16 @@ class Source:
 def open_table(source: Place | Sequence[Place], *, format: str | None = None) -> Source:
     """A table in one file or several, ready to be read in pieces.
 
-    In text files, empty cells and `NA`, `NaN`, `null` and their like are gaps. Their columns have
-    the narrowest type that holds all cells: whole numbers stay whole numbers where there are gaps,
+    In text files, empty cells and `NA`, `NaN`, `null` and the like are missing values. Columns have
+    the narrowest type that holds all cells: integers with missing values stay integers,
     numbers with leading zeros stay text.
 
     Args:
         source: a file, a folder of Parquet files, a pattern such as `part-*.csv`, `"-"` for
             standard input (which is copied to a temporary file), or a sequence of these.
         format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"` (Feather) or `"jsonl"`; None reads it off
-            the suffix, or off the first bytes of standard input. Files may be compressed, as
-            `.gz`, `.zst`, `.bz2` and `.lz4` say.
+            the suffix, or off the first bytes of standard input. Files may be compressed:
+            `.gz`, `.zst`, `.bz2` or `.lz4`.
 
     Returns:
         The source.
@@ -164,7 +163,7 @@ def open_table(source: Place | Sequence[Place], *, format: str | None = None) ->
     return Source([file for place in places for file in _files(place, format)])
 
 
-def resized(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
+def resize_batches(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
     """Record batches of a fixed number of rows from those of any; the last one may have fewer.
 
     Args:
@@ -174,11 +173,11 @@ def resized(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
 
     Example:
         >>> batches = [pa.record_batch({"a": [1, 2, 3]}), pa.record_batch({"a": [4, 5]})]
-        >>> [b["a"].to_pylist() for b in resized(iter(batches), batches[0].schema, 2)]
+        >>> [b["a"].to_pylist() for b in resize_batches(iter(batches), batches[0].schema, 2)]
         [[1, 2], [3, 4], [5]]
     """
     if rows < 1:
-        raise ValueError(f"a batch needs at least 1 row, but {rows} were asked for")
+        raise ValueError(f"a batch needs at least 1 row, but {rows} were requested")
     waiting: list[Any] = []
     known = 0
     for batch in batches:
@@ -186,16 +185,16 @@ def resized(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
         while known + batch.num_rows - start >= rows:
             waiting.append(batch.slice(start, rows - known))
             start += rows - known
-            yield _merged(waiting, schema)
+            yield _merge(waiting, schema)
             waiting, known = [], 0
         if start < batch.num_rows:
             waiting.append(batch.slice(start))
             known += batch.num_rows - start
     if waiting:
-        yield _merged(waiting, schema)
+        yield _merge(waiting, schema)
 
 
-def _merged(batches: list[Any], schema: Any) -> Any:
+def _merge(batches: list[Any], schema: Any) -> Any:
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches, schema=schema).unify_dictionaries()
@@ -215,7 +214,7 @@ def _files(place: Place, format: str | None) -> Iterator[TableFile]:
             yield _from_pipe(pipe, format)
         return
     for part in _paths(path):
-        yield _file(part, kind_of(part, format), str(part))
+        yield _file(part, kind_from_name(part, format), str(part))
 
 
 def _paths(path: Path) -> list[Path]:
@@ -233,9 +232,9 @@ def _paths(path: Path) -> list[Path]:
 
 
 def _from_pipe(pipe: BinaryIO, format: str | None) -> TableFile:
-    copy = spooled(pipe)
+    copy = spool(pipe)
     with open(copy.name, "rb") as stream:
-        kind = kind_of_bytes(stream.read(1024), format)
+        kind = kind_from_bytes(stream.read(1024), format)
     file = _file(Path(copy.name), kind, "the piped table")
     file.keep(copy)
     return file
@@ -267,8 +266,8 @@ def _check_names(first: TableFile, other: TableFile) -> None:
             )
 
 
-def _joined(file: TableFile, field: Any, known: Any) -> Any:
-    wider = joined(known, field.type)
+def _common_column_type(file: TableFile, field: Any, known: Any) -> Any:
+    wider = common_type(known, field.type)
     if wider is None and file.kind.format in ("csv", "tsv", "jsonl"):
         return pa.string()
     if wider is None:

@@ -1,7 +1,7 @@
 """The linear model of all rows of a table, by one process or by many, with the same bits.
 
 Every iteration of EM passes over the table once. Pieces of a fixed size are summed up one by one,
-by whichever process has its turn, and the sums are added in the order of the pieces. So the number
+by the processes in rotation, and the sums are added in the order of the pieces. So the number
 of processes changes nothing but the time, and memory stays flat.
 """
 
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vfg.bigtable.engines.base import one_thread
+from vfg.bigtable.engines import one_thread
 from vfg.bigtable.source import Source
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.em.general import Expected, Moments, chunks_of, e_step
@@ -42,7 +42,7 @@ class Rows:
 
     Args:
         source: the table.
-        names: the columns that the model knows, in its order.
+        names: the columns of the model, in its order.
         model: whose encoding and linear model are used.
         world: the processes that share the pieces.
     """
@@ -53,20 +53,20 @@ class Rows:
     world: World
 
     def sums(self, values: Values) -> tuple[Expected, int]:
-        """What the E-step gathers from all rows that know something, and how many these are."""
+        """The sums of the E-step over all rows with an observed cell, and their number."""
         shapes = _shapes(self._linear, values)
         total = torch.zeros(1 + sum(part.numel() for part in shapes), dtype=torch.float64)
-        for own in self._turns(values, len(total)):
-            for part in _gathered(own, self.world):
+        for own in self._own_sums(values, len(total)):
+            for part in _gather(own, self.world):
                 total += part
-        return _unpacked(total[1:], self._linear, values), int(total[0])
+        return _unpack(total[1:], self._linear, values), int(total[0])
 
     @property
     def _linear(self) -> GaussianVFG:
         assert self.model.linear is not None
         return self.model.linear
 
-    def _turns(self, values: Values, size: int) -> Iterator[Tensor]:
+    def _own_sums(self, values: Values, size: int) -> Iterator[Tensor]:
         """What this process sums up of every round of pieces; zeros where the table has ended."""
         world, own = self.world, torch.zeros(size, dtype=torch.float64)
         number = 0
@@ -91,7 +91,7 @@ class Rows:
             leaves, known, _ = linear.encode(*scaled(linear, cells[rows], seen[rows]))
             chunks = chunks_of(linear.structure, linear.components, leaves, known)
             found = e_step(linear.structure, values, chunks)
-        return torch.cat([count, _packed(found)])
+        return torch.cat([count, _pack(found)])
 
 
 def fit_linear_to_all(rows: Rows) -> list[float]:
@@ -108,19 +108,19 @@ def fit_linear_to_all(rows: Rows) -> list[float]:
         return []
     trace: list[float] = []
     with one_thread(), torch.no_grad():
-        values = _agreed(linear.linear.values(), rows.world)
+        values = _broadcast(linear.linear.values(), rows.world)
         for _ in range(ITERATIONS):
             expected, number = rows.sums(values)
             trace.append(float(expected.log_likelihood) / max(number, 1))
             if len(trace) > 1 and abs(trace[-1] - trace[-2]) < TOLERANCE:
                 break
-            values = _agreed(m_step(linear.linear, values, expected, SHRINKAGE), rows.world)
+            values = _broadcast(m_step(linear.linear, values, expected, SHRINKAGE), rows.world)
         linear.linear.assign(values)
     rows.model.load_state_dict(rows.model.state_dict())  # what followed from the state is forgotten
     return trace
 
 
-def _gathered(own: Tensor, world: World) -> list[Tensor]:
+def _gather(own: Tensor, world: World) -> list[Tensor]:
     """The sums of all processes, in the order of their pieces."""
     if world.size == 1:
         return [own]
@@ -129,7 +129,7 @@ def _gathered(own: Tensor, world: World) -> list[Tensor]:
     return parts
 
 
-def _agreed(values: Values, world: World) -> Values:
+def _broadcast(values: Values, world: World) -> Values:
     """The first process's values: other machines may round differently."""
     found = Values(*(part.detach().clone() for part in values))
     if world.size > 1:
@@ -138,7 +138,7 @@ def _agreed(values: Values, world: World) -> Values:
     return found
 
 
-def _packed(expected: Expected) -> Tensor:
+def _pack(expected: Expected) -> Tensor:
     return torch.cat([part.reshape(-1) for part in _parts(expected)])
 
 
@@ -151,10 +151,10 @@ def _parts(expected: Expected) -> list[Tensor]:
 
 def _shapes(linear: GaussianVFG, values: Values) -> list[Tensor]:
     """Tensors shaped like those that an E-step gathers."""
-    return _parts(_of_one_row(linear, values))
+    return _parts(_one_row_sums(linear, values))
 
 
-def _of_one_row(linear: GaussianVFG, values: Values) -> Expected:
+def _one_row_sums(linear: GaussianVFG, values: Values) -> Expected:
     columns = linear.structure.columns
     leaves = torch.zeros(1, columns, dtype=torch.float64)
     seen = torch.arange(columns)[None] == 0
@@ -163,8 +163,8 @@ def _of_one_row(linear: GaussianVFG, values: Values) -> Expected:
         return e_step(linear.structure, values, chunks)
 
 
-def _unpacked(numbers: Tensor, linear: GaussianVFG, values: Values) -> Expected:
-    like = _of_one_row(linear, values)
+def _unpack(numbers: Tensor, linear: GaussianVFG, values: Values) -> Expected:
+    like = _one_row_sums(linear, values)
     shapes = [part.shape for part in _parts(like)]
     parts = iter(numbers.split([shape.numel() for shape in shapes]))
     found = iter([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])

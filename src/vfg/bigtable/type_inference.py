@@ -11,8 +11,21 @@ with needs("table"):
     import pyarrow as pa
     import pyarrow.compute as pc
 
-GAPS = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "Null")
-"""Cells of text files that stand for nothing."""
+MISSING_TEXTS = (
+    "",
+    "NA",
+    "N/A",
+    "n/a",
+    "#N/A",
+    "NaN",
+    "nan",
+    "-NaN",
+    "-nan",
+    "null",
+    "NULL",
+    "Null",
+)
+"""Cells of text files that mean a missing value."""
 IDENTIFIER = r"^[+-]?(0[0-9]|[0-9]{16,}$)"
 """Digits that are names rather than numbers: with leading zeros, or too many to be kept."""
 MOMENTS = (
@@ -29,10 +42,10 @@ PLAIN = (pa.bool_(), pa.int64(), pa.float64(), *MOMENTS)
 """The types of cells that are written as plain text."""
 
 
-def without_gaps(cells: Any) -> Any:
-    """Cells of text, with nulls in place of those that stand for nothing."""
+def mark_missing(cells: Any) -> Any:
+    """Cells of text, with nulls for missing values."""
     return pc.if_else(
-        pc.is_in(cells, pa.array(GAPS, cells.type)), pa.scalar(None, cells.type), cells
+        pc.is_in(cells, pa.array(MISSING_TEXTS, cells.type)), pa.scalar(None, cells.type), cells
     )
 
 
@@ -85,7 +98,7 @@ def cast_text(cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN) -> A
     kinds = candidates if pa.types.is_null(known) else (known, *candidates)
     casts = (_try_cast(cells, kind) for kind in kinds)
     values = next((values for values in casts if values is not None), cells)
-    wider = joined(known, values.type)
+    wider = common_type(known, values.type)
     try:
         return cells if wider is None else widen(values, wider)
     except pa.ArrowInvalid:
@@ -146,7 +159,7 @@ def common_schema(one: Any, other: Any) -> Any:
 
 def _common_field(field: Any, other: Any) -> Any:
     found = other.field(field.name).type
-    wider = joined(field.type, found)
+    wider = common_type(field.type, found)
     if wider is None or not (_keeps_values(field.type, wider) and _keeps_values(found, wider)):
         raise pa.ArrowInvalid(f"the column {field.name!r} holds {field.type} and {found}")
     return field.with_type(wider)
@@ -161,11 +174,11 @@ def _keeps_values(kind: Any, wider: Any) -> bool:
     return bool(pa.types.is_temporal(kind) and pa.types.is_timestamp(wider))
 
 
-def joined(one: Any, other: Any) -> Any:
+def common_type(one: Any, other: Any) -> Any:
     """The narrowest type that holds the cells of two types; None if there is none.
 
     Example:
-        >>> joined(pa.int64(), pa.float64()), joined(pa.int64(), pa.string())
+        >>> common_type(pa.int64(), pa.float64()), common_type(pa.int64(), pa.string())
         (DataType(double), None)
     """
     if one == other or pa.types.is_null(other):
@@ -188,12 +201,12 @@ def _try_cast(cells: Any, kind: Any) -> Any:
     """Cast cells of text to a type; None if one of them does not have it."""
     try:
         # A few first: where most cells fail, trying all of them takes long.
-        pc.cast(_without_padding(_first_known(cells), kind), kind)
+        pc.cast(_without_padding(_first_observed(cells), kind), kind)
         plain = _without_padding(cells, kind)
         values = pc.cast(plain, kind)
     except pa.ArrowException:
         return None
-    return values if _is_written_so(plain, values) else None
+    return values if _is_canonical(plain, values) else None
 
 
 def _without_padding(cells: Any, kind: Any) -> Any:
@@ -202,7 +215,7 @@ def _without_padding(cells: Any, kind: Any) -> Any:
     return pc.ascii_trim(cells, PADDING) if is_padded else cells
 
 
-def _is_written_so(cells: Any, values: Any) -> bool:
+def _is_canonical(cells: Any, values: Any) -> bool:
     """Whether cells of text are the usual ways to write their values."""
     if pa.types.is_boolean(values.type):
         return bool(pc.all(pc.is_in(cells, pa.array(TRUTHS, cells.type))).as_py())
@@ -217,7 +230,7 @@ def _is_float(kind: Any) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def _first_known(cells: Any) -> Any:
+def _first_observed(cells: Any) -> Any:
     """A few of the first cells that are not null."""
     few = cells.slice(0, 256).drop_null()
     return (few if len(few) else cells.drop_null()).slice(0, 16)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from vfg.bigtable.formats import Kind, kind_of, known_format
+from vfg.bigtable.formats import Kind, kind_from_name, normalise_format
 from vfg.utils.extras import needs
 from vfg.utils.files import sync_folder
 
@@ -32,12 +32,12 @@ def header_line(names: Sequence[str], separator: str) -> bytes:
         >>> header_line(["a", "b,c"], ",")
         b'a,"b,c"\n'
     """
-    cells = _quoted(pa.array(names, pa.large_string()), separator).to_pylist()
+    cells = _quote(pa.array(names, pa.large_string()), separator).to_pylist()
     return (separator.join(cells) + "\n").encode()
 
 
 def csv_lines(batch: Any, separator: str) -> bytes:
-    r"""The rows of a record batch as lines of separated text; gaps are empty cells.
+    r"""The rows of a record batch as lines of separated text; missing values are empty cells.
 
     Args:
         batch: a record batch.
@@ -55,13 +55,13 @@ def csv_lines(batch: Any, separator: str) -> bytes:
     cells = [_cells(batch.column(k), field, separator) for k, field in enumerate(batch.schema)]
     if len(cells) == 1:  # an empty line would be no row
         cells[0] = pc.if_else(pc.equal(cells[0], ""), '""', cells[0])
-    lines = _joined([_joined(cells, separator), _text("\n")], "")
+    lines = _concat([_concat(cells, separator), _text("\n")], "")
     # The cells of an array of texts lie one after the other: together they are the file.
     return bytes(lines.buffers()[2])
 
 
 def json_lines(batch: Any) -> bytes:
-    r"""The rows of a record batch as one JSON object per line; gaps are `null`.
+    r"""The rows of a record batch as one JSON object per line; missing values are `null`.
 
     Example:
         >>> json_lines(pa.record_batch({"a": [1.5, None]}))
@@ -72,12 +72,11 @@ def json_lines(batch: Any) -> bytes:
 
 
 def _object(row: dict[str, Any]) -> str:
-    cells = {key: None if _is_nan(cell) else cell for key, cell in row.items()}
+    cells = {
+        key: None if isinstance(cell, float) and math.isnan(cell) else cell
+        for key, cell in row.items()
+    }
     return json.dumps(cells, separators=(",", ":"), ensure_ascii=False, default=_as_text)
-
-
-def _is_nan(cell: Any) -> bool:
-    return isinstance(cell, float) and math.isnan(cell)
 
 
 def _as_text(cell: Any) -> Any:
@@ -97,33 +96,33 @@ def _cells(column: Any, field: Any, separator: str) -> Any:
     if pa.types.is_floating(kind):
         text = _decimals(column)
     else:
-        text = _quoted(column.cast(pa.large_string()), separator)
+        text = _quote(column.cast(pa.large_string()), separator)
     return pc.fill_null(text, "")
 
 
 def _decimals(column: Any) -> Any:
-    """Numbers as text, with a decimal point also where they are whole; gaps for NaN."""
+    """Numbers as text, with a decimal point also where they are whole; null for NaN."""
     observed = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     text = observed.cast(pa.large_string())
     whole = pc.match_substring_regex(text, "^-?[0-9]+$")
-    return pc.if_else(whole, _joined([text, _text(".0")], ""), text)
+    return pc.if_else(whole, _concat([text, _text(".0")], ""), text)
 
 
-def _quoted(column: Any, separator: str) -> Any:
+def _quote(column: Any, separator: str) -> Any:
     """Texts in quotation marks where they need them."""
     needy = pc.match_substring_regex(column, f'["\\r\\n{separator}]')
     if not pc.any(needy).as_py():
         return column
     doubled = pc.replace_substring(column, '"', '""')
-    return pc.if_else(needy, _joined([_text('"'), doubled, _text('"')], ""), column)
+    return pc.if_else(needy, _concat([_text('"'), doubled, _text('"')], ""), column)
 
 
 def _text(words: str) -> Any:
     return pa.scalar(words, pa.large_string())
 
 
-def _joined(parts: list[Any], separator: str) -> Any:
-    """Texts put together row by row; a gap among them gives a gap."""
+def _concat(parts: list[Any], separator: str) -> Any:
+    """Texts concatenated row by row; a null among them gives a null."""
     return pc.binary_join_element_wise(*parts, _text(separator))
 
 
@@ -138,7 +137,7 @@ class Sink:
     and renamed; if the block fails it is removed, and whatever had the target's name is untouched.
 
     Args:
-        target: a path, whose suffix tells format and compression, or `"-"` for standard output.
+        target: a path, whose suffix gives format and compression, or `"-"` for standard output.
         schema: names and types of the columns.
         format: as in `open_table`; None reads it off the suffix, standard output getting `"csv"`.
 
@@ -162,9 +161,11 @@ class Sink:
         self.target = target
         self.schema = schema
         self.kind = (
-            Kind(known_format(format or "csv")) if target == "-" else kind_of(target, format)
+            Kind(normalise_format(format or "csv"))
+            if target == "-"
+            else kind_from_name(target, format)
         )
-        self._files = _standard_output() if target == "-" else replacing(Path(target))
+        self._files = _standard_output() if target == "-" else replace_file(Path(target))
 
     def write(self, batch: Any) -> None:
         """Append the rows of a record batch."""
@@ -173,7 +174,7 @@ class Sink:
     def __enter__(self) -> Self:
         file = self._files.__enter__()
         try:
-            self._stream = _compressed(file, self.kind.compression)
+            self._stream = _compress(file, self.kind.compression)
             self._writer = _writer(self._stream, self.schema, self.kind.format)
         except BaseException:
             self._files.__exit__(*sys.exc_info())
@@ -224,7 +225,7 @@ def write_table(
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[BinaryIO]:
+def replace_file(target: Path) -> Iterator[BinaryIO]:
     """A file that takes the target's name when the block ends well, synced, and else vanishes.
 
     Args:
@@ -257,7 +258,7 @@ def _standard_output() -> Iterator[BinaryIO]:
     sys.stdout.buffer.flush()
 
 
-def _compressed(file: BinaryIO, compression: str | None) -> Any:
+def _compress(file: BinaryIO, compression: str | None) -> Any:
     return file if compression is None else pa.CompressedOutputStream(file, compression)
 
 
@@ -285,7 +286,7 @@ class _ArrowWriter:
 
     def __init__(self, stream: Any, schema: Any) -> None:
         # Batches may have different categories, which this format cannot hold in one column.
-        self.schema = pa.schema([_plain(field) for field in schema], schema.metadata)
+        self.schema = pa.schema([_decoded_field(field) for field in schema], schema.metadata)
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         self.writer = pa.ipc.new_file(stream, self.schema, options=options)
 
@@ -320,6 +321,6 @@ def _writer(stream: Any, schema: Any, format: str) -> Any:
     return _TextWriter(stream, schema, {"csv": ",", "tsv": "\t", "jsonl": None}[format])
 
 
-def _plain(field: Any) -> Any:
+def _decoded_field(field: Any) -> Any:
     is_dictionary = pa.types.is_dictionary(field.type)
     return field.with_type(field.type.value_type) if is_dictionary else field

@@ -1,4 +1,4 @@
-"""The commands put together."""
+"""The application: all commands in one parser."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from vfg.cli.errors import Commands
 app = typer.Typer(
     name="vfg",
     cls=Commands,
-    help="Variational flow graphical models: fill tables with gaps, ask a model anything.",
+    help="Variational flow graphical models: impute tables and query any variable.",
     epilog=(
-        "Begin with: vfg impute gaps.csv -o filled.csv. "
-        "Exit codes: 0 done, 1 it could not be done, 2 wrong use, 3 a defect in vfg, "
-        "130 interrupted."
+        "Start with: vfg impute table.csv -o filled.csv. "
+        "Exit codes: 0 success, 1 failure, 2 usage error, 3 a defect in vfg, 130 interrupted."
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -49,30 +48,30 @@ def settings(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and leave."
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
-    """What holds for all commands."""
+    """Options of all commands."""
 
 
-FILLING, ASKING, MORE = "Tables with gaps", "Questions to a model", "More"
+TABLES, MODELS, MORE = "Missing values", "Models", "More"
 for command, panel in (
-    (fit.fit, FILLING),
-    (impute.impute, FILLING),
-    (evaluate.evaluate, FILLING),
-    (show.show, ASKING),
-    (score.score, ASKING),
-    (embed.embed, ASKING),
+    (fit.fit, TABLES),
+    (impute.impute, TABLES),
+    (evaluate.evaluate, TABLES),
+    (show.show, MODELS),
+    (score.score, MODELS),
+    (embed.embed, MODELS),
     (data.data, MORE),
     (reproduce.reproduce, MORE),
     (studio.studio, MORE),
 ):
     app.command(rich_help_panel=panel)(command)
-for asking in (query.query, sample.sample):
-    app.command(rich_help_panel=ASKING, cls=query.Query)(asking)
+for command in (query.query, sample.sample):
+    app.command(rich_help_panel=MODELS, cls=query.Query)(command)
 
 
 def main() -> None:
-    """Run the command that the arguments of the process name, and leave with its exit code."""
+    """Run the command in the arguments of the process, and exit with its code."""
     app(prog_name="vfg")

@@ -1,4 +1,4 @@
-"""What happens when a command fails: one sentence on standard error, and an exit code."""
+"""Errors of commands: one sentence on standard error, and an exit code."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from typing import Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-FAILED, MISUSED, DEFECT, INTERRUPTED, UNHEARD = 1, 2, 3, 130, 141
+FAILED, USAGE_ERROR, DEFECT, INTERRUPTED, CLOSED_PIPE = 1, 2, 3, 130, 141
 """Exit codes. The last two are what shells expect after Ctrl-C and after a closed pipe."""
 
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, RuntimeError)
-"""What input can bring about; anything else is a defect."""
+"""Errors that input can cause; any other is a defect."""
 
 
 class Commands(TyperGroup):
     """The commands, with errors and exit codes that they share."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run a command and leave the process; as in `typer`, save for how errors are told."""
+        """Run a command and leave the process; as in `typer`, except for the report of errors."""
         try:
             code = super().main(*args, **{**settings, "standalone_mode": False})
         except typer.Abort:
             code = INTERRUPTED
         except Exception as error:
-            if not _is_misuse(error):
+            if not _is_usage_error(error):
                 raise
-            tell(_sentence(_misuse(error)) + _help_hint(error))
-            code = getattr(error, "exit_code", MISUSED)
+            print_line(_sentence(_usage_message(error)) + _help_hint(error))
+            code = getattr(error, "exit_code", USAGE_ERROR)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
@@ -45,31 +45,31 @@ class Commands(TyperGroup):
                 sys.stdout.flush()
                 return result
         except KeyboardInterrupt as error:
-            tell("interrupted")
+            print_line("interrupted")
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:
-            _forget_stdout()
-            raise typer.Exit(UNHEARD) from error
+            _discard_stdout()
+            raise typer.Exit(CLOSED_PIPE) from error
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
-            if _is_misuse(error):
+            if _is_usage_error(error):
                 raise
             if ctx.meta.get("vfg.debug"):
                 traceback.print_exception(error)
-            tell(explained(error))
+            print_line(explain(error))
             code = FAILED if isinstance(error, EXPECTED) else DEFECT
             raise typer.Exit(code) from error
 
 
-def explained(error: Exception) -> str:
-    r"""What an error says, in one line.
+def explain(error: Exception) -> str:
+    r"""The message of an error, in one line.
 
     Example:
-        >>> explained(ValueError("the table\n  is empty"))
+        >>> explain(ValueError("the table\n  is empty"))
         'the table is empty'
-        >>> explained(KeyError("a"))
-        "this is a defect in vfg (KeyError: 'a'); run it again with --debug and report what it says"
+        >>> explain(KeyError("a"))
+        "this is a defect in vfg (KeyError: 'a'); run it again with --debug and report the output"
     """
     if isinstance(error, OSError) and error.strerror:
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
@@ -79,17 +79,17 @@ def explained(error: Exception) -> str:
     if isinstance(error, EXPECTED):
         return _sentence(str(error)) or type(error).__name__
     name = f"{type(error).__name__}: {_sentence(str(error))}"
-    return f"this is a defect in vfg ({name}); run it again with --debug and report what it says"
+    return f"this is a defect in vfg ({name}); run it again with --debug and report the output"
 
 
-def suggested(name: str, known: Iterable[str]) -> str:
-    """Which of the known names was probably meant; imports graphs only now."""
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant; imports graphs lazily."""
     from vfg.graph.checks import suggestion
 
     return suggestion(name, known)
 
 
-def tell(words: str) -> None:
+def print_line(words: str) -> None:
     """Print one line to standard error, under the name of the program."""
     print(f"vfg: {words}", file=sys.stderr, flush=True)
 
@@ -99,12 +99,12 @@ def _sentence(words: str) -> str:
     return line if line.endswith("...") else line.removesuffix(".")
 
 
-def _is_misuse(error: Exception) -> bool:
+def _is_usage_error(error: Exception) -> bool:
     """Whether an error is about the arguments; typer has its own click in some versions only."""
     return callable(getattr(error, "format_message", None))
 
 
-def _misuse(error: Any) -> str:
+def _usage_message(error: Any) -> str:
     """What is wrong with the arguments, without a preface if it names the option itself."""
     named = getattr(error, "param", None) or getattr(error, "param_hint", None)
     return str(error.format_message() if named else error.message)
@@ -123,10 +123,10 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    tell(f"warning: {_sentence(str(message))}")
+    print_line(f"warning: {_sentence(str(message))}")
 
 
-def _forget_stdout() -> None:
-    """Nobody reads on: let Python flush what is left into nothing when it leaves."""
+def _discard_stdout() -> None:
+    """Discard the rest of standard output, whose reader has closed it."""
     with suppress(OSError, ValueError):  # standard output that is no file needs nothing
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

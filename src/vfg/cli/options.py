@@ -9,6 +9,7 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,13 +17,13 @@ import typer
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameters that are dataclasses stand for the options in them.
+    """Expand parameters of a command that are dataclasses into the options in them.
 
     Args:
         command: a function; each of its dataclasses has fields annotated as options are.
 
     Returns:
-        The same function to those who read its signature option by option.
+        The function, with a signature of single options.
 
     Example:
         >>> @dataclasses.dataclass
@@ -44,21 +45,21 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     }
 
     @functools.wraps(command)
-    def called(**given: Any) -> None:
+    def call(**given: Any) -> None:
         made = {
             name: kind(**{key: given.pop(key) for key in _options(kind) if key in given})
             for name, kind in groups.items()
         }
         command(**given, **made)
 
-    parameters = [option for one in known.parameters.values() for option in _expanded(one)]
-    called.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {one.name: one.annotation for one in parameters}
-    return called
+    parameters = [option for one in known.parameters.values() for option in _expand(one)]
+    call.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    return call
 
 
-def _expanded(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """The options of a group, or a parameter that is none, as keywords: any may have a default."""
+def _expand(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """The options of a group, or a single parameter, as keywords: any may have a default."""
     if not dataclasses.is_dataclass(parameter.annotation):
         yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         return
@@ -80,17 +81,12 @@ def _options(group: Any) -> dict[str, tuple[Any, Any]]:
     }
 
 
-COMMON, LEARNING, READING, GRAPHS = "Common", "Learning", "Reading and writing", "Graph"
-SPREADING = "Large tables"
-"""Panels that help is divided into."""
-
-
 def _set_debug(context: typer.Context, wanted: bool) -> None:
     context.meta["vfg.debug"] = wanted
 
 
 def _set_threads(number: int | None) -> int | None:
-    """Limit the threads of everything that computes, imported already or not."""
+    """Limit the threads of all numerical libraries, imported already or not."""
     if number is not None:
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ[variable] = str(number)
@@ -99,248 +95,175 @@ def _set_threads(number: int | None) -> int | None:
     return number
 
 
-def share(value: float | None) -> float | None:
-    """Refuse what does not lie between 0 and 1, both excluded."""
+def check_share(value: float | None) -> float | None:
+    """Refuse a value that does not lie between 0 and 1, both excluded."""
     if value is not None and not 0.0 < value < 1.0:
         raise typer.BadParameter(f"it must lie between 0 and 1, but is {value:g}")
     return value
 
 
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="Answer in JSON, for scripts.", rich_help_panel=COMMON),
-]
+# The panels that the help is divided into.
+_common = partial(typer.Option, rich_help_panel="Common")
+_files = partial(typer.Option, rich_help_panel="Reading and writing")
+_graph = partial(typer.Option, rich_help_panel="Graph")
+_fitting = partial(typer.Option, rich_help_panel="Fitting")
+_large = partial(typer.Option, rich_help_panel="Large tables")
+
+AsJson = Annotated[bool, _common("--json", help="Print JSON, for scripts.")]
 Debug = Annotated[
     bool,
-    typer.Option(
-        "--debug",
-        callback=_set_debug,
-        is_eager=True,
-        help="Show where in the program an error arose.",
-        rich_help_panel=COMMON,
-    ),
+    _common("--debug", callback=_set_debug, is_eager=True, help="Print the traceback of an error."),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        callback=_set_threads,
-        help="How many threads compute; by default as many as there are cores.",
-        rich_help_panel=COMMON,
-    ),
+    _common(min=1, callback=_set_threads, help="Number of threads; by default one per core."),
 ]
 Device = Annotated[
     str | None,
-    typer.Option(
+    _common(
         metavar="NAME",
-        help="Where to compute: cpu, cuda, cuda:1, mps; by default a GPU if there is one.",
-        rich_help_panel=COMMON,
+        help="Device to compute on: cpu, cuda, cuda:1, mps; by default a GPU if any.",
     ),
 ]
-Seed = Annotated[
-    int, typer.Option(min=0, help="Of everything that is drawn.", rich_help_panel=COMMON)
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show no progress.", rich_help_panel=COMMON)
-]
+Seed = Annotated[int, _common(min=0, help="Seed of all random numbers.")]
+Quiet = Annotated[bool, _common("--quiet", "-q", help="Show no progress.")]
 
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model file, as `vfg fit` writes it.")
+    Path, typer.Argument(metavar="MODEL", help="A model file, as written by `vfg fit`.")
 ]
 TableFiles = Annotated[
     list[str],
     typer.Argument(
         metavar="TABLE",
-        help="CSV, TSV, Parquet, Feather or JSON lines, also compressed; several files, patterns, "
-        "folders of Parquet, or - for standard input.",
+        help="CSV, TSV, Parquet, Feather or JSON lines, also compressed: files, patterns, "
+        "folders of Parquet files, or - for standard input.",
     ),
 ]
 Output = Annotated[
-    str,
-    typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is standard output."),
+    str, typer.Option("--output", "-o", metavar="FILE", help="Output file; - is standard output.")
 ]
 InputFormat = Annotated[
     str | None,
-    typer.Option(
+    _files(
         "--from",
         metavar="FORMAT",
-        help="csv, tsv, parquet, feather or jsonl, where the name of the table does not say.",
-        rich_help_panel=READING,
+        help="Format of the table if its name does not tell: csv, tsv, parquet, feather or jsonl.",
     ),
 ]
 OutputFormat = Annotated[
     str | None,
-    typer.Option(
-        "--to",
-        metavar="FORMAT",
-        help="The same for the output; standard output is csv if nothing else is said.",
-        rich_help_panel=READING,
-    ),
+    _files("--to", metavar="FORMAT", help="Format of the output; csv on standard output."),
 ]
 
 Columns = Annotated[
     str | None,
-    typer.Option(
-        metavar="A,B,...",
-        help="Learn and fill these columns only; the others pass through.",
-        rich_help_panel=READING,
-    ),
+    _files(metavar="A,B,...", help="Fit and fill only these columns; the others stay unchanged."),
 ]
 Exclude = Annotated[
     str | None,
-    typer.Option(
-        metavar="A,B,...",
-        help="Leave these columns alone, such as identifiers; they pass through.",
-        rich_help_panel=READING,
+    _files(
+        metavar="A,B,...", help="Columns to leave out, such as identifiers; they stay unchanged."
     ),
 ]
 Kinds = Annotated[
     list[str] | None,
-    typer.Option(
+    _files(
         "--kind",
         metavar="COLUMN=KIND",
-        help="What a column holds, if the table does not say: continuous, integer, boolean, "
+        help="Kind of a column if it is not inferred well: continuous, integer, boolean, "
         "categorical, ordinal or date. May be repeated.",
-        rich_help_panel=READING,
     ),
 ]
 Bounds = Annotated[
     list[str] | None,
-    typer.Option(
+    _files(
         "--bounds",
         metavar="COLUMN=LOW:HIGH",
-        help="The range that filled numbers of a column may have; either end may be left out. "
+        help="Range of the imputed values of a column; either end may be left out. "
         "May be repeated.",
-        rich_help_panel=READING,
     ),
 ]
 
 GraphFile = Annotated[
     Path | None,
-    typer.Option(
+    _graph(
         "--graph",
         metavar="FILE",
         help="A graph over the columns: .json, .graphml, .bif (structure only), or an edge list "
         "in .txt, .edges, .csv, .tsv.",
-        rich_help_panel=GRAPHS,
     ),
 ]
 SectionList = Annotated[
     str | None,
-    typer.Option(
-        "--sections",
-        metavar="A,B:C,D",
-        help="Columns that belong together, as sections under one root.",
-        rich_help_panel=GRAPHS,
-    ),
+    _graph("--sections", metavar="A,B:C,D", help="Groups of columns, each a leaf under one root."),
 ]
 Width = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        help="Of the latent nodes; by default chosen by the number of columns.",
-        rich_help_panel=GRAPHS,
-    ),
+    _graph(min=1, help="Width of the latent nodes; by default from the number of columns."),
 ]
 
 Bend = Annotated[
     bool,
-    typer.Option(
+    _fitting(
         "--bend/--linear",
-        help="Bend the exact linear model, or keep it as it is, which takes seconds.",
-        rich_help_panel=LEARNING,
+        help="Fit nonlinear members as well, or stop at the exact linear model, which takes "
+        "seconds.",
     ),
 ]
 Budget = Annotated[
     float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="How long learning may take; by default as long as its steps take.",
-        rich_help_panel=LEARNING,
-    ),
+    _fitting(metavar="SECONDS", help="Time limit of fitting; by default none."),
 ]
 Members = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        help="How many models are averaged; by default chosen by the table's shape.",
-        rich_help_panel=LEARNING,
-    ),
+    _fitting(min=1, help="Number of nonlinear members; by default from the size of the table."),
 ]
 Mixtures = Annotated[
     int | None,
-    typer.Option(
-        min=0,
-        help="How many exact mixtures are averaged with them; by default chosen by the table's "
-        "shape.",
-        rich_help_panel=LEARNING,
-    ),
+    _fitting(min=0, help="Number of exact mixtures; by default from the size of the table."),
 ]
 Neighbours = Annotated[
     int | None,
-    typer.Option(
+    _fitting(
         min=0,
-        help="How many mixtures with a component at every row are averaged with them; by default "
-        "chosen by the table's shape. They keep rows in the model; 0 keeps none.",
-        rich_help_panel=LEARNING,
+        help="Number of mixtures with a component at every row; by default from the size of the "
+        "table. They store rows of the table in the model; 0 stores none.",
     ),
 ]
 Steps = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        help="Of learning; by default chosen by the table's shape.",
-        rich_help_panel=LEARNING,
-    ),
+    _fitting(min=1, help="Number of training steps; by default from the size of the table."),
 ]
 Level = Annotated[
     float,
-    typer.Option(
-        metavar="SHARE", callback=share, help="How often an interval should hold the truth."
-    ),
+    typer.Option(metavar="SHARE", callback=check_share, help="Nominal coverage of the intervals."),
 ]
 
 EngineName = Annotated[
     str,
-    typer.Option(
+    _large(
         "--engine",
         metavar="NAME",
-        help="Who works: local, or ray (processes of this machine, or of the cluster that "
-        "RAY_ADDRESS names).",
-        rich_help_panel=SPREADING,
+        help="local, or ray (processes of this machine, or of the cluster in RAY_ADDRESS).",
     ),
 ]
 Processes = Annotated[
     int,
-    typer.Option(
-        "--processes",
-        "--workers",
-        min=1,
-        help="How many work at once, with one thread each.",
-        rich_help_panel=SPREADING,
-    ),
+    _large("--processes", "--workers", min=1, help="Number of processes, with one thread each."),
 ]
 ShardRows = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        help="How many rows are filled at once, and written to one shard if the output is a "
-        "folder.",
-        rich_help_panel=SPREADING,
-    ),
+    int, _large(min=1, help="Rows per batch, and per file if the output is a folder.")
 ]
 EveryRow = Annotated[
     bool,
-    typer.Option(
+    _large(
         "--every-row",
-        help="Let the linear model learn from all rows, however many; by default from a sample of "
-        "at most 200,000.",
-        rich_help_panel=SPREADING,
+        help="Fit the linear model to all rows; by default to a sample of at most 200,000.",
     ),
 ]
 KnownModel = Annotated[
     Path | None,
     typer.Option(
-        "--model", "-m", metavar="MODEL", help="By default one is learned from the table."
+        "--model", "-m", metavar="MODEL", help="A model file; by default a model is fitted."
     ),
 ]

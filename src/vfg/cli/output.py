@@ -24,29 +24,22 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def notes() -> Console:
-    """Where people read everything else: standard error."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, soft_wrap=True)
-
-
 def print_json(value: Any) -> None:
     """Print JSON; numbers that are not finite, which JSON lacks, become null."""
-    print(json.dumps(finite(value), indent=2, ensure_ascii=False))
+    print(json.dumps(replace_nonfinite(value), indent=2, ensure_ascii=False))
 
 
-def finite(value: Any) -> Any:
+def replace_nonfinite(value: Any) -> Any:
     """A nested value with None in place of numbers that are not finite.
 
     Example:
-        >>> finite({"a": [1.0, float("nan")]})
+        >>> replace_nonfinite({"a": [1.0, float("nan")]})
         {'a': [1.0, None]}
     """
     if isinstance(value, Mapping):
-        return {str(key): finite(part) for key, part in value.items()}
+        return {str(key): replace_nonfinite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
+        return [replace_nonfinite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -65,7 +58,7 @@ def print_table(
 
     Args:
         heads: of the columns.
-        rows: of cells, which are shown by `shown`.
+        rows: of cells, which are shown by `format_value`.
         title: above.
     """
     from rich.table import Table
@@ -75,15 +68,21 @@ def print_table(
     for head, is_number in zip(heads, numeric, strict=True):
         table.add_column(head, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_escaped(shown(cell)) for cell in row))
+        table.add_row(*(_escape(format_value(cell)) for cell in row))
     console().print(table)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as people read it: four digits of a number, nothing for one that is not known.
 
     Example:
-        >>> shown(3.14159), shown(1234567.0), shown(float("nan")), shown("text"), shown(12)
+        >>> (
+        ...     format_value(3.14159),
+        ...     format_value(1234567.0),
+        ...     format_value(float("nan")),
+        ...     format_value("text"),
+        ...     format_value(12),
+        ... )
         ('3.142', '1.235e+06', '', 'text', '12')
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -115,7 +114,7 @@ def histogram(
 
     numbers = np.asarray(values, dtype=float)
     low, high = float(numbers.min()), float(numbers.max())
-    left, right = (shown(low), shown(high)) if ends is None else ends
+    left, right = (format_value(low), format_value(high)) if ends is None else ends
     if not low < high:
         return [f"always {left}"]
     kinds = int(high - low) + 1
@@ -128,7 +127,7 @@ def histogram(
     lines = [
         "".join(_mark(int(tall) - 8 * line) for tall in heights) for line in reversed(range(height))
     ]
-    return [*map(drawable, lines), left + right.rjust(len(heights) - len(left))]
+    return [*map(to_drawable, lines), left + right.rjust(len(heights) - len(left))]
 
 
 def bars(values: Sequence[float]) -> str:
@@ -145,7 +144,7 @@ def bars(values: Sequence[float]) -> str:
         _mark(1 + round(7 * (value - low) / span)) if math.isfinite(value) else " "
         for value in values
     ]
-    return drawable("".join(marks))
+    return to_drawable("".join(marks))
 
 
 def bar(share: float, width: int = 24) -> str:
@@ -156,10 +155,10 @@ def bar(share: float, width: int = 24) -> str:
         ('██', '█▎')
     """
     eighths = max(0, min(8 * width, round(8 * width * share)))
-    return drawable("█" * (eighths // 8) + BARS[eighths % 8])
+    return to_drawable("█" * (eighths // 8) + BARS[eighths % 8])
 
 
-def drawable(text: str) -> str:
+def to_drawable(text: str) -> str:
     """Blocks as the terminal can show them: as they are, or in ASCII."""
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
@@ -172,8 +171,8 @@ def _mark(eighths: int) -> str:
     return BLOCKS[max(0, min(8, eighths))]
 
 
-def _escaped(text: str) -> str:
-    """Text that stands for itself: names of columns may look like markup."""
+def _escape(text: str) -> str:
+    """Escape names of columns that look like markup."""
     from rich.markup import escape
 
     return escape(text)

@@ -9,13 +9,13 @@ from typing import Any
 
 
 def is_watched(quiet: bool = False) -> bool:
-    """Whether someone looks at standard error, and wants to."""
+    """Whether progress is shown: standard error is a terminal, and not quiet."""
     return not quiet and sys.stderr.isatty()
 
 
 @contextmanager
-def advancing(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
-    """A bar with rate and time left; silent if the total is None or nobody looks.
+def progress_bar(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
+    """A bar with rate and time left; silent if the total is None or standard error is no terminal.
 
     Args:
         total: how much there is to do.

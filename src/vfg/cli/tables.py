@@ -1,22 +1,36 @@
-"""Tables between files and models: which columns a model knows, rows in batches, results out."""
+"""Tables between files and models: columns of a model, rows in batches, results per row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from vfg.cli.errors import suggested
-from vfg.cli.progress import advancing
+from vfg.cli.errors import suggest
+from vfg.cli.options import (
+    AsJson,
+    Debug,
+    InputFormat,
+    Output,
+    OutputFormat,
+    Quiet,
+    TableFiles,
+    Threads,
+)
+from vfg.cli.output import print_json
+from vfg.cli.progress import is_watched, progress_bar
 
 if TYPE_CHECKING:
     from vfg import Model
     from vfg.bigtable import Source
 
+
 ROWS = 16_384
 """How many rows are worked on at once."""
 
 
-def opened(files: Sequence[str], format: str | None = None) -> Source:
+def open_files(files: Sequence[str], format: str | None = None) -> Source:
     """A table of one file or several.
 
     Raises:
@@ -29,7 +43,7 @@ def opened(files: Sequence[str], format: str | None = None) -> Source:
 
 
 def columns_of(model: Model) -> list[str] | None:
-    """The columns of the tables that a model knows; None if it takes them by position.
+    """The names of a model's columns; None if it takes columns by position.
 
     Args:
         model: of any kind.
@@ -48,8 +62,8 @@ def columns_of(model: Model) -> list[str] | None:
     return list(model.variables) if named else None
 
 
-def known_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    """The columns of a table that a model knows, in the order of the model.
+def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+    """The columns of a table that are in a model, in the order of the model.
 
     Args:
         names: of the table's columns.
@@ -59,22 +73,22 @@ def known_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[s
         ValueError: if the table lacks one.
 
     Example:
-        >>> known_columns(["a", "b"], ["b", "aa"])
+        >>> select_model_columns(["a", "b"], ["b", "aa"])
         Traceback (most recent call last):
-        ValueError: the table lacks the column 'aa', which the model knows; did you mean 'a'?
+        ValueError: the table lacks the column 'aa', which the model needs; did you mean 'a'?
     """
     if columns is None:
         return list(names)
     for column in columns:
         if column not in names:
             raise ValueError(
-                f"the table lacks the column {column!r}, which the model knows; "
-                f"{suggested(column, names)}"
+                f"the table lacks the column {column!r}, which the model needs; "
+                f"{suggest(column, names)}"
             )
     return list(columns)
 
 
-def listed_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
+def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
     """Columns that were typed with commas between them; none for nothing.
 
     Args:
@@ -86,45 +100,37 @@ def listed_columns(text: str | None, names: Sequence[str], option: str) -> list[
         ValueError: for a name that the table lacks.
 
     Example:
-        >>> listed_columns("a, b", ["a", "b", "c"], "--columns")
+        >>> parse_columns("a, b", ["a", "b", "c"], "--columns")
         ['a', 'b']
     """
     chosen = [] if text is None else [part.strip() for part in text.split(",") if part.strip()]
     for name in chosen:
         if name not in names:
             raise ValueError(
-                f"{option} names {name!r}, which is no column of the table; "
-                f"{suggested(name, names)}"
+                f"{option} names {name!r}, which is no column of the table; {suggest(name, names)}"
             )
     return list(dict.fromkeys(chosen))
 
 
-def chosen_columns(columns: str | None, exclude: str | None, names: Sequence[str]) -> list[str]:
-    """The columns to learn: those named, or all but those excluded, in the table's order.
+def choose_columns(columns: str | None, exclude: str | None, names: Sequence[str]) -> list[str]:
+    """The columns to fit: those named, or all but those excluded, in the table's order.
 
     Raises:
         ValueError: for unknown names, or if none is left.
 
     Example:
-        >>> chosen_columns(None, "id", ["id", "a", "b"])
+        >>> choose_columns(None, "id", ["id", "a", "b"])
         ['a', 'b']
     """
-    wanted = listed_columns(columns, names, "--columns") or list(names)
-    left_out = listed_columns(exclude, names, "--exclude")
+    wanted = parse_columns(columns, names, "--columns") or list(names)
+    left_out = parse_columns(exclude, names, "--exclude")
     found = [name for name in names if name in wanted and name not in left_out]
     if not found:
-        raise ValueError("no column is left to learn; name others in --columns or --exclude")
+        raise ValueError("no column is left to fit; name others in --columns or --exclude")
     return found
 
 
-def frame_of(batch: Any, columns: Sequence[str]) -> Any:
-    """Some columns of a record batch as a `pyarrow.Table`."""
-    import pyarrow as pa
-
-    return pa.Table.from_batches([batch.select(list(columns))])
-
-
-def row_results(
+def map_rows(
     source: Source, columns: Sequence[str], work: Callable[[Any], Mapping[str, Any]], *, show: bool
 ) -> Iterator[Any]:
     """What some work finds for the rows of a table, batch after batch.
@@ -137,15 +143,15 @@ def row_results(
     """
     import pyarrow as pa
 
-    with advancing(source.rows if show else None, "rows") as advance:
+    with progress_bar(source.rows if show else None, "rows") as advance:
         for batch in source.batches(ROWS):
-            found = work(frame_of(batch, columns))
+            found = work(pa.Table.from_batches([batch.select(list(columns))]))
             yield pa.RecordBatch.from_pydict({name: pa.array(a) for name, a in found.items()})
             advance(batch.num_rows)
 
 
 def write_batches(batches: Iterator[Any], output: str, format: str | None) -> int:
-    """Write record batches whose first one tells the columns; the number of rows.
+    """Write record batches with the schema of the first; return the number of rows.
 
     Raises:
         ValueError: if there are none.
@@ -155,14 +161,47 @@ def write_batches(batches: Iterator[Any], output: str, format: str | None) -> in
     first = next(batches, None)
     if first is None:
         raise ValueError("the table has no rows")
-    return write_table(_with(first, batches), first.schema, output, format=format)
-
-
-def _with(first: Any, others: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from others
+    return write_table(chain([first], batches), first.schema, output, format=format)
 
 
 def output_format(output: str, to: str | None, as_json: bool) -> str | None:
     """The format to write in: on standard output, `--json` means JSON lines."""
     return "jsonl" if as_json and output == "-" and to is None else to
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """A table, and where to write what is found for its rows."""
+
+    table: TableFiles
+    output: Output = "-"
+    from_: InputFormat = None
+    to: OutputFormat = None
+    threads: Threads = None
+    quiet: Quiet = False
+    as_json: AsJson = False
+    debug: Debug = False
+
+    def write(self, model: Model, work: Callable[[Any], Mapping[str, Any]]) -> int:
+        """Write what some work finds; the number of rows.
+
+        Args:
+            model: of any kind.
+            work: arrays by name from a `pyarrow.Table` with the columns of the model.
+        """
+        import vfg
+        from vfg.bigtable.fill_batch import filled_schema
+
+        source = open_files(self.table, self.from_)
+        columns = select_model_columns(source.names, columns_of(model))
+        if isinstance(model, vfg.TableModel):
+            filled_schema(model, source.schema)  # refuses columns that hold what they did not
+        batches = map_rows(source, columns, work, show=is_watched(self.quiet))
+        return write_batches(
+            batches, self.output, output_format(self.output, self.to, self.as_json)
+        )
+
+    def print_summary(self, found: Mapping[str, Any]) -> None:
+        """Print a summary, if it is wanted and nothing else goes to standard output."""
+        if self.as_json and self.output != "-":
+            print_json({**found, "output": self.output})

@@ -7,8 +7,15 @@ or else downloaded once, checked against its published checksum, and kept in the
 
 from vfg.data.images import Images, binarized_mnist, caltech, digits, mnist, omniglot
 from vfg.data.masks import mar, mcar, mnar_self
-from vfg.data.simulated import NETWORK, gaussian_network, synthetic
-from vfg.data.tables import BUNDLED, california, uci, uci_names
+from vfg.data.tables import (
+    BUNDLED,
+    NETWORK,
+    california,
+    gaussian_network,
+    synthetic,
+    uci,
+    uci_names,
+)
 
 __all__ = [
     "synthetic",

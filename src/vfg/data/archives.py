@@ -39,7 +39,7 @@ def archive(file: str) -> dict[str, NDArray[Any]] | None:
         return dict(found)
 
 
-def downloaded(what: str, url: str, digest: str, *, instead: str) -> bytes:
+def download(what: str, url: str, digest: str, *, instead: str) -> bytes:
     """The content of a public file, uncompressed, from the cache or else from the network.
 
     Args:
@@ -58,11 +58,13 @@ def downloaded(what: str, url: str, digest: str, *, instead: str) -> bytes:
     if kept.is_file() and is_intact(kept.read_bytes(), digest):
         return kept.read_bytes()
     try:
-        content = _fetched(url)
+        content = _fetch(url)
     except (OSError, EOFError, http.client.HTTPException) as error:
-        raise missing(what, instead, f"{url} cannot be downloaded ({error})") from error
+        raise missing_data_error(what, instead, f"{url} cannot be downloaded ({error})") from error
     if not is_intact(content, digest):
-        raise missing(what, instead, f"the content of {url} has not the checksum {digest}")
+        raise missing_data_error(
+            what, instead, f"the content of {url} does not have the checksum {digest}"
+        )
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(kept, content)
     return content
@@ -84,15 +86,15 @@ def is_intact(content: bytes, digest: str) -> bool:
     return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest() == expected
 
 
-def missing(what: str, file: str, reason: str) -> FileNotFoundError:
-    """The error for data that are neither in the user's folder nor to be had from the network."""
+def missing_data_error(what: str, file: str, reason: str) -> FileNotFoundError:
+    """The error for data that are neither in the user's folder nor downloadable."""
     return FileNotFoundError(
         f"{what} cannot be loaded: set the environment variable VFG_DATA to a folder that holds "
         f"{file}, because {reason}"
     )
 
 
-def _fetched(url: str) -> bytes:
+def _fetch(url: str) -> bytes:
     request = urllib.request.Request(url, headers={"User-Agent": "vfg"})
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         content: bytes = answer.read()

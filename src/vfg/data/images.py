@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vfg.data.archives import archive, downloaded
+from vfg.data.archives import archive, download
 
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -56,16 +56,16 @@ def digits() -> Images:
     """
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    order = np.random.default_rng(0).permutation(len(found.data))
+    bundle = load_digits()
+    order = np.random.default_rng(0).permutation(len(bundle.data))
     places = np.split(order, [1197, 1497])
-    train, validation, test = (found.data[place].astype(np.uint8) for place in places)
+    train, validation, test = (bundle.data[place].astype(np.uint8) for place in places)
     return Images(
         train,
         validation,
         test,
         labels={
-            part: _classes(found.target[place]) for part, place in zip(PARTS, places, strict=True)
+            part: _classes(bundle.target[place]) for part, place in zip(PARTS, places, strict=True)
         },
         shape=(8, 8),
         peak=16,
@@ -92,19 +92,19 @@ def mnist() -> Images:
         FileNotFoundError: if `VFG_DATA` names no folder that holds `mnist.npz` and the original
             files cannot be downloaded.
     """
-    found = archive("mnist.npz")
-    if found is None:
-        found = {
-            part: _idx(downloaded("MNIST", f"{MNIST}{file}.gz", digest, instead="mnist.npz"))
+    arrays = archive("mnist.npz")
+    if arrays is None:
+        arrays = {
+            part: _idx(download("MNIST", f"{MNIST}{file}.gz", digest, instead="mnist.npz"))
             for part, (file, digest) in MNIST_FILES.items()
         }
-    pixels = found["train"].reshape(len(found["train"]), -1)
-    classes = np.split(_classes(found["train_labels"]), [50_000])
+    pixels = arrays["train"].reshape(len(arrays["train"]), -1)
+    classes = np.split(_classes(arrays["train_labels"]), [50_000])
     return Images(
         pixels[:50_000],
         pixels[50_000:],
-        found["test"].reshape(len(found["test"]), -1),
-        labels=dict(zip(PARTS, [*classes, _classes(found["test_labels"])], strict=True)),
+        arrays["test"].reshape(len(arrays["test"]), -1),
+        labels=dict(zip(PARTS, [*classes, _classes(arrays["test_labels"])], strict=True)),
         shape=(28, 28),
         peak=255,
         source="MNIST",
@@ -130,12 +130,12 @@ def binarized_mnist() -> Images:
             and the original files cannot be downloaded.
     """
     file = "mnist_static_binarized.npz"
-    found = archive(file)
-    if found is not None:
-        parts = [_unpacked(found[part]) for part in BINARIZED_FILES]
+    arrays = archive(file)
+    if arrays is not None:
+        parts = [_unpack_bits(arrays[part]) for part in BINARIZED_FILES]
     else:
         contents = (
-            downloaded("binarized MNIST", f"{BINARIZED}{part}.amat", digest, instead=file)
+            download("binarized MNIST", f"{BINARIZED}{part}.amat", digest, instead=file)
             for part, digest in BINARIZED_FILES.items()
         )
         parts = [_digits_of_text(content) for content in contents]
@@ -158,14 +158,14 @@ def caltech() -> Images:
             `caltech101_silhouettes_28_split1.npz` and the original file cannot be downloaded.
     """
     name, file = "Caltech 101 silhouettes", "caltech101_silhouettes_28_split1.npz"
-    found = archive(file)
-    if found is not None:
-        parts = [_unpacked(found[part]) for part in ("train", "valid", "test")]
-        labels = [found[f"{part}_labels"] for part in ("train", "valid", "test")]
+    arrays = archive(file)
+    if arrays is not None:
+        parts = [_unpack_bits(arrays[part]) for part in ("train", "valid", "test")]
+        labels = [arrays[f"{part}_labels"] for part in ("train", "valid", "test")]
     else:
-        found = _matlab(downloaded(name, CALTECH, CALTECH_DIGEST, instead=file))
-        parts = [1 - _upright(found[f"{part}_data"]) for part in ("train", "val", "test")]
-        labels = [found[f"{part}_labels"] for part in ("train", "val", "test")]
+        arrays = _matlab(download(name, CALTECH, CALTECH_DIGEST, instead=file))
+        parts = [1 - _transpose_pixels(arrays[f"{part}_data"]) for part in ("train", "val", "test")]
+        labels = [arrays[f"{part}_labels"] for part in ("train", "val", "test")]
     train, validation, test = parts
     classes = dict(zip(PARTS, map(_classes, labels), strict=True))
     return Images(train, validation, test, classes, (28, 28), 1, name)
@@ -179,7 +179,7 @@ def omniglot() -> Images:
     """Omniglot at 28 x 28 pixels, grey, to be binarized at random.
 
     Likelihoods in the literature are of `chardata.mat`, which is what is downloaded. A file in
-    `VFG_DATA` may be another reduction with another split; `Images.source` says which one it is,
+    `VFG_DATA` may be another reduction with another split; `Images.source` names it,
     and numbers of the two are not to be compared.
 
     Returns:
@@ -190,22 +190,22 @@ def omniglot() -> Images:
             original file cannot be downloaded.
     """
     file = "omniglot_28_gray.npz"
-    found = archive(file)
-    if found is not None:
-        train, test = (found[part].reshape(len(found[part]), -1) for part in ("train", "test"))
+    arrays = archive(file)
+    if arrays is not None:
+        train, test = (arrays[part].reshape(len(arrays[part]), -1) for part in ("train", "test"))
         kept = np.zeros(len(train), dtype=bool)
-        kept[found["valid_index"]] = True
+        kept[arrays["valid_index"]] = True
         train, validation = train[~kept], train[kept]
         source = "Omniglot, a reduction and split of its own, not chardata.mat"
     else:
-        found = _matlab(downloaded("Omniglot", OMNIGLOT, OMNIGLOT_DIGEST, instead=file))
-        train, test = (_upright(_bytes(found[part].T)) for part in ("data", "testdata"))
+        arrays = _matlab(download("Omniglot", OMNIGLOT, OMNIGLOT_DIGEST, instead=file))
+        train, test = (_transpose_pixels(_bytes(arrays[part].T)) for part in ("data", "testdata"))
         train, validation = train[:-1345], train[-1345:]
         source = "Omniglot, chardata.mat"
     return Images(train, validation, test, None, (28, 28), 255, source)
 
 
-def _unpacked(bits: NDArray[np.uint8]) -> Pixels:
+def _unpack_bits(bits: NDArray[np.uint8]) -> Pixels:
     """Pixels of 28 x 28 binary images that are kept as bits."""
     pixels: Pixels = np.unpackbits(bits, axis=1)[:, :784]
     return pixels
@@ -233,7 +233,7 @@ def _matlab(content: bytes) -> dict[str, Any]:
     return dict(loadmat(io.BytesIO(content)))
 
 
-def _upright(pixels: NDArray[Any]) -> Pixels:
+def _transpose_pixels(pixels: NDArray[Any]) -> Pixels:
     """Rows of pixels that were written column by column."""
     images = pixels.astype(np.uint8).reshape(-1, 28, 28).transpose(0, 2, 1)
     return np.ascontiguousarray(images).reshape(len(images), -1)

@@ -58,9 +58,9 @@ def mar(table: Array, rate: float, seed: int) -> Mask:
     shown = np.sort(generator.permutation(columns)[: max(1, columns // 3)])
     hidden = np.setdiff1d(np.arange(columns), shown)
     weights = generator.normal(size=(len(shown), len(hidden)))
-    logits = _standardised(_standardised(table[:, shown]) @ weights)
+    logits = _standardise(_standardise(table[:, shown]) @ weights)
     mask = np.zeros((rows, columns), dtype=bool)
-    mask[:, hidden] = generator.random(logits.shape) < _calibrated(logits, rate)
+    mask[:, hidden] = generator.random(logits.shape) < _calibrate(logits, rate)
     return mask
 
 
@@ -85,8 +85,8 @@ def mnar_self(table: Array, rate: float, seed: int) -> Mask:
         True
     """
     _check_rate(rate)
-    logits = _standardised(table)
-    return np.random.default_rng(seed).random(table.shape) < _calibrated(logits, rate)
+    logits = _standardise(table)
+    return np.random.default_rng(seed).random(table.shape) < _calibrate(logits, rate)
 
 
 def _check_rate(rate: float) -> None:
@@ -94,14 +94,14 @@ def _check_rate(rate: float) -> None:
         raise ValueError(f"the rate of missing cells must lie strictly between 0 and 1, not {rate}")
 
 
-def _standardised(table: Array) -> Array:
+def _standardise(table: Array) -> Array:
     """Columns with mean 0 and standard deviation 1; constant columns become 0."""
     spread = table.std(axis=0)
     centred: Array = table - table.mean(axis=0)
     return centred / np.where(spread > 0, spread, 1.0)
 
 
-def _calibrated(logits: Array, rate: float) -> Array:
+def _calibrate(logits: Array, rate: float) -> Array:
     """Probabilities by a logistic whose intercept per column makes their mean the rate."""
     from scipy.optimize import brentq
     from scipy.special import expit

@@ -58,7 +58,7 @@ def reproduce(
         ValueError: for a name or a number of seeds that cannot be.
         FileNotFoundError: if the scripts are neither in the package nor beside it.
         ImportError: if a package for figures or frames is missing; it names the extra.
-        RuntimeError: if the script fails; what went wrong stands in its own output.
+        RuntimeError: if the script fails; its output has the reason.
     """
     script = _script(name)
     if seeds is not None and seeds < 1:
@@ -68,7 +68,7 @@ def reproduce(
     options = ["--quick"] * quick
     options += [] if seeds is None else ["--seeds", str(seeds)]
     options += [] if output is None else ["--output", str(folder)]
-    # The script runs in a process of its own, which knows no folder that only this one was told.
+    # The script runs in a process of its own, which does not inherit changes of `sys.path`.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run([sys.executable, str(script), *options], check=False, env=environment)
     if ended.returncode != 0:

@@ -1,13 +1,76 @@
-"""Real tables: those of the UCI repository, and California housing."""
+"""Tables: simulated, of the UCI repository, and California housing."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from vfg.data.archives import archive, missing
+from vfg.data.archives import archive, missing_data_error
+
+
+def synthetic(rows: int = 1300, *, seed: int = 0) -> Tensor:
+    r"""The eight columns of the paper's first experiment.
+
+    With $z_1 \sim N(0, 1)$ and $z_2 \sim N(1, 2^2)$: $x_1 = x_2 = z_1$, $x_3 = x_4 = 2 \sin z_1$,
+    $x_5 = x_6 = z_2$ and $x_7 = x_8 = z_2^2$.
+
+    Args:
+        rows: how many.
+        seed: of the draws.
+
+    Returns:
+        A table `(rows, 8)`.
+
+    Example:
+        >>> synthetic(5).shape
+        torch.Size([5, 8])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    first = torch.randn(rows, generator=generator)
+    second = 1.0 + 2.0 * torch.randn(rows, generator=generator)
+    columns = [first, 2.0 * first.sin(), second, second.square()]
+    return torch.stack([column for column in columns for _ in range(2)], dim=1)
+
+
+NETWORK = (("A", "C"), ("B", "C"), ("B", "D"), ("A", "F"), ("D", "F"), ("E", "F"), ("G", "F"))
+"""The edges (parent, child) of the Gaussian network of `gaussian_network`."""
+
+
+def gaussian_network(rows: int = 5000, *, seed: int = 0) -> tuple[Tensor, tuple[str, ...]]:
+    """The linear-Gaussian Bayesian network of the paper's comparison with graphical models.
+
+    With the environment variable `VFG_DATA` set to a folder that holds `gaussian_test.npz`, its
+    rows as published with bnlearn; else rows simulated from the network's equations.
+
+    Args:
+        rows: how many, 5000 at most if they come from the file.
+        seed: of the simulation.
+
+    Returns:
+        A table `(rows, 7)` in float64, and the names of its columns.
+
+    Example:
+        >>> table, names = gaussian_network(10)
+        >>> table.shape, "".join(names)
+        (torch.Size([10, 7]), 'ABCDEFG')
+    """
+    names = tuple("ABCDEFG")
+    arrays = archive("gaussian_test.npz")
+    if arrays is not None:
+        return torch.from_numpy(arrays["data"][:rows]), names
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(rows, 7, generator=generator, dtype=torch.float64).unbind(1)
+    a, b = 1.0 + noise[0], 2.0 + 3.0 * noise[1]
+    c = 2.0 + 2.0 * a + 2.0 * b + 0.5 * noise[2]
+    d = 6.0 + 1.5 * b + 0.33 * noise[3]
+    e, g = 3.5 + 2.0 * noise[4], 5.0 + 2.0 * noise[6]
+    f = 2.0 * a + d + e + 1.5 * g + noise[5]
+    return torch.stack([a, b, c, d, e, f, g], dim=1), names
+
 
 Array = NDArray[np.float64]
 
@@ -31,8 +94,8 @@ def uci_names() -> tuple[str, ...]:
         >>> "breast_wdbc" in uci_names()
         True
     """
-    found = archive("uci_tabular.npz")
-    stored = [] if found is None else [key for key in found if key.endswith("__X")]
+    arrays = archive("uci_tabular.npz")
+    stored = [] if arrays is None else [key for key in arrays if key.endswith("__X")]
     return tuple(sorted({key.removesuffix("__X") for key in stored} | set(BUNDLED)))
 
 
@@ -54,9 +117,9 @@ def uci(name: str) -> tuple[Array, tuple[str, ...]]:
         >>> table.shape, len(columns)
         ((569, 30), 30)
     """
-    found = archive("uci_tabular.npz")
-    if found is not None and f"{name}__X" in found:
-        return found[f"{name}__X"], _names(found[f"{name}__columns"])
+    arrays = archive("uci_tabular.npz")
+    if arrays is not None and f"{name}__X" in arrays:
+        return arrays[f"{name}__X"], _names(arrays[f"{name}__columns"])
     if name in BUNDLED:
         import sklearn.datasets
 
@@ -79,16 +142,16 @@ def california() -> tuple[Array, tuple[str, ...]]:
             scikit-learn cannot download its own copy.
     """
     file = "california_housing.npz"
-    found = archive(file)
-    if found is not None:
-        return found["data"], _names(found["columns"])
+    arrays = archive(file)
+    if arrays is not None:
+        return arrays["data"], _names(arrays["columns"])
     from sklearn.datasets import fetch_california_housing
 
     try:  # it checks a checksum of its own
         fetched = fetch_california_housing(n_retries=1)
     except OSError as error:
         reason = f"scikit-learn cannot download its copy ({error})"
-        raise missing("California housing", file, reason) from error
+        raise missing_data_error("California housing", file, reason) from error
     return fetched.data.astype(np.float64), _names(fetched.feature_names)
 
 

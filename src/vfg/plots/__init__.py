@@ -5,11 +5,9 @@ several return the Figure. They need matplotlib: `pip install 'vfg[plot]'`.
 """
 
 from vfg.plots.answers import answer
-from vfg.plots.graphs import graph
-from vfg.plots.imputations import coverage, distribution, distributions, hidden_cells
+from vfg.plots.graphs import graph, positions
+from vfg.plots.imputations import coverage, distribution, distributions, hidden_cells, missingness
 from vfg.plots.latents import embedding, reconstructions, traversal, traversal_curves
-from vfg.plots.layout import positions
-from vfg.plots.missing import missingness
 from vfg.plots.runs import consistency, history, likelihoods
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What a model says about one target, given evidence."""
+"""The posterior of one target, given evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vfg.inference import Answer
 from vfg.inputs import Name
-from vfg.plots.style import BAND, FILLED, LINE, REFERENCE, axes_or_new, legend, tidied
+from vfg.plots.style import BAND, FILLED, LINE, REFERENCE, axes_or_new, legend, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +60,7 @@ def answer(
     ends = answer.quantile([0.5 - level / 2, 0.5 + level / 2])[target]
     low, high = _entry(ends, row, coordinate, target)
     mean = float(_entry(answer.mean[target][None], row, coordinate, target)[0])
-    ax = tidied(axes_or_new(ax, height=3.0), x=str(target), y="density")
+    ax = tidy(axes_or_new(ax, height=3.0), x=str(target), y="density")
     others = np.empty(0) if marginal is None else _numbers(marginal)
     edges = np.histogram_bin_edges(np.concatenate([draws, others]), bins=50)
     if len(others):
@@ -82,7 +82,7 @@ def _entry(values: Tensor, row: int, coordinate: int, target: Name) -> Array:
     if not (0 <= row < values.shape[1] and 0 <= coordinate < values.shape[2]):
         raise ValueError(
             f"target {target!r} has {values.shape[1]} rows and {values.shape[2]} coordinates, but "
-            f"row {row} and coordinate {coordinate} were asked for"
+            f"row {row} and coordinate {coordinate} were requested"
         )
     found: Array = values[:, row, coordinate].double().numpy()
     return found

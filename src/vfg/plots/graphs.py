@@ -1,29 +1,164 @@
-"""Graphs as pictures: squares are leaves, circles latent nodes, a plus where children join."""
+"""Drawings of graphs: squares are leaves, circles latent nodes, a plus marks an aggregation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from vfg.graph import Edge, Graph, Node
+import numpy as np
+
+from vfg.graph import Graph, Node
 from vfg.graph.checks import suggestion
-from vfg.plots.layout import positions
 from vfg.plots.style import (
     FILLED,
     HAIRLINE,
     INK,
     OBSERVED,
     SMALL,
-    blanked,
+    blank,
     inches,
     new_figure,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+SWEEPS = 8
+"""How often leaves are ordered anew by their parents; more hardly ever helps."""
+
+
+def positions(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Coordinates of all nodes, neighbours of a layer at least 1 apart.
+
+    Leaves stand at height 0 and roots at the highest layer. A node stands above the middle of its
+    children. On trees no edges cross; on other graphs several orders of the leaves are tried, and
+    the one with the fewest crossings is kept.
+
+    Args:
+        graph: to lay out.
+
+    Returns:
+        (x, y) by node, in the order of the graph.
+
+    Example:
+        >>> positions(Graph.star({"a": 1, "b": 1}))
+        {'a': (0.0, 0.0), 'b': (1.0, 0.0), 'root': (0.5, 1.0)}
+    """
+    order = _leaves_in_depth(graph)
+    best = _across(graph, order)
+    if not graph.is_tree:
+        tried = [*_sweep(graph, order), *_sweep(graph, _leaves_by_nearness(graph))]
+        best = min(tried, key=lambda across: _crossings(graph, across))
+    return {node.name: (best[node.name], height_of(graph, node.name)) for node in graph.nodes}
+
+
+def _sweep(graph: Graph, order: Sequence[str]) -> list[dict[str, float]]:
+    """Horizontal places with leaves in the given order, then ordered by their parents in turns."""
+    found = [_across(graph, order)]
+    for _ in range(SWEEPS):
+        last = found[-1]
+        order = sorted(order, key=lambda leaf: fmean(last[up] for up in graph.parents(leaf)))
+        found.append(_across(graph, order))
+    return found
+
+
+def _leaves_by_nearness(graph: Graph) -> list[str]:
+    """The leaves along the slowest vibration of the graph, which keeps linked nodes together."""
+    names = [node.name for node in graph.nodes]
+    place = {name: k for k, name in enumerate(names)}
+    linked = np.zeros((len(names), len(names)))
+    for edge in graph.edges:
+        linked[place[edge.child], place[edge.parent]] = -1.0
+        linked[place[edge.parent], place[edge.child]] = -1.0
+    np.fill_diagonal(linked, -linked.sum(axis=1))
+    slowest = np.linalg.eigh(linked)[1][:, 1].round(9)
+    return sorted(graph.leaves, key=lambda leaf: float(slowest[place[leaf]]))
+
+
+def _leaves_in_depth(graph: Graph) -> list[str]:
+    """The leaves as a walk down from the roots meets them, siblings side by side."""
+    met: dict[str, None] = {}
+    stack = list(reversed(graph.roots))
+    while stack:
+        name = stack.pop()
+        if name in met:
+            continue
+        met[name] = None
+        # Deep branches first, so that leaves which skip layers end up at the side.
+        children = sorted(graph.children(name), key=graph.layer_of, reverse=True)
+        stack += reversed(children)
+    leaves = dict.fromkeys(graph.leaves)
+    return [name for name in met if name in leaves]
+
+
+def height_of(graph: Graph, name: str) -> float:
+    """The layer of a node; roots are lifted to the top."""
+    return float(graph.layer_of(name) if graph.parents(name) else len(graph.layers) - 1)
+
+
+def _across(graph: Graph, leaves: Sequence[str]) -> dict[str, float]:
+    """Horizontal positions of all nodes given the order of the leaves."""
+    return place_latent(graph, {leaf: float(place) for place, leaf in enumerate(leaves)})
+
+
+def place_latent(graph: Graph, leaves: Mapping[str, float], gap: float = 1.0) -> dict[str, float]:
+    """Horizontal positions of all nodes: latent nodes stand above the middle of their children.
+
+    Args:
+        graph: to lay out.
+        leaves: positions of the leaves.
+        gap: the least distance between latent nodes of one height.
+    """
+    across = dict(leaves)
+    levels: dict[float, list[str]] = {}
+    for layer in graph.layers[1:]:
+        for name in layer:
+            levels.setdefault(height_of(graph, name), []).append(name)
+    for height in sorted(levels):
+        middles = {
+            name: fmean(across[child] for child in graph.children(name)) for name in levels[height]
+        }
+        across |= _separate(middles, gap)
+    return across
+
+
+def _separate(wanted: Mapping[str, float], gap: float) -> dict[str, float]:
+    """Positions near the wanted ones, in the same order, at least a gap apart."""
+    names = sorted(wanted, key=lambda name: wanted[name])
+    rightward = _push([wanted[name] for name in names], gap)
+    leftward = _push([-wanted[name] for name in reversed(names)], gap)[::-1]
+    middle = [(right - left) / 2 for right, left in zip(rightward, leftward, strict=True)]
+    return dict(zip(names, middle, strict=True))
+
+
+def _push(places: Sequence[float], gap: float) -> list[float]:
+    """Sorted positions, each moved up until it is a gap away from its predecessor."""
+    moved: list[float] = []
+    for place in places:
+        moved.append(max(place, moved[-1] + gap) if moved else place)
+    return moved
+
+
+def _crossings(graph: Graph, across: Mapping[str, float]) -> int:
+    """How many pairs of edges between the same two heights cross."""
+    between: dict[tuple[float, float], list[tuple[float, float]]] = {}
+    for edge in graph.edges:
+        heights = height_of(graph, edge.child), height_of(graph, edge.parent)
+        between.setdefault(heights, []).append((across[edge.child], across[edge.parent]))
+    found = 0
+    for pairs in between.values():
+        ends = np.array(pairs)
+        found += sum(
+            int((np.prod(ends[:place] - ends[place], axis=1) < 0).sum())
+            for place in range(1, len(ends))
+        )
+    return found
+
 
 LETTER = 0.075
 """Width of a letter of a label, in inches."""
@@ -71,7 +206,7 @@ def graph(graph: Graph, ax: Axes | None = None, *, observed: Collection[str] | N
     _nodes(ax, graph, places, observed)
     _labels(ax, graph, places)
     _legend(ax, _columns(words, inches(ax)[0]))
-    return blanked(ax)
+    return blank(ax)
 
 
 def _whole_figure(width: float, height: float) -> Axes:
@@ -94,17 +229,15 @@ def _edges(ax: Axes, graph: Graph, places: dict[str, tuple[float, float]]) -> No
     from matplotlib.collections import LineCollection
 
     for kind, dashes in (("flow", "solid"), ("identity", "dashed")):
-        ends = [_ends(edge, places) for edge in graph.edges if edge.kind == kind]
+        ends = [
+            [places[edge.child], places[edge.parent]] for edge in graph.edges if edge.kind == kind
+        ]
         if ends:
             lines = LineCollection(
                 ends, colors=INK, linewidths=HAIRLINE, linestyles=dashes, alpha=0.7,
                 label=kind, gid=kind, zorder=1,
             )  # fmt: skip
             ax.add_collection(lines)
-
-
-def _ends(edge: Edge, places: dict[str, tuple[float, float]]) -> list[tuple[float, float]]:
-    return [places[edge.child], places[edge.parent]]
 
 
 def _nodes(

@@ -1,4 +1,4 @@
-"""How well a table was filled: distributions, hidden cells, coverage."""
+"""Drawings of tables: missing cells, filled cells, held-out cells, coverage."""
 
 from __future__ import annotations
 
@@ -7,37 +7,160 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from vfg.plots.missing import (
-    Array,
-    Mask,
-    is_category,
-    mask_of,
-    numbers,
-    opened,
-    position,
-    same_shape,
-)
 from vfg.plots.style import (
     BAND,
     FILLED,
     HAIRLINE,
+    INK,
     LINE,
     OBSERVED,
+    PAPER,
     REFERENCE,
     SMALL,
     axes_or_new,
     legend,
     new_figure,
-    tidied,
+    tidy,
 )
 from vfg.tables.cells import Column, Label
-from vfg.tables.frames import Table
+from vfg.tables.frames import Table, listed, open_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+
+
+Array = NDArray[Any]
+Mask = NDArray[np.bool_]
+DAY = np.timedelta64(1, "D")
+
+
+def open_any(table: Any) -> Table:
+    """A frame, array, tensor or nested sequences as a table with columns."""
+    return open_table(table.detach().cpu().numpy() if isinstance(table, Tensor) else table)
+
+
+def column_index(table: Table, column: Label) -> int:
+    """The place of a column.
+
+    Raises:
+        ValueError: if there is none of that name.
+    """
+    if column not in table.labels:
+        raise ValueError(f"there is no column {column!r}; there are {listed(table.labels)}")
+    return table.labels.index(column)
+
+
+def is_category(column: Column) -> bool:
+    """Whether a column holds names or truth values, which have no place on a line."""
+    return column.categories is not None or column.storage not in (
+        "float", "integer", "date", "duration",
+    )  # fmt: skip
+
+
+def as_floats(column: Column) -> Array:
+    """The cells as floats, NaN where missing; dates and durations in days."""
+    values = column.values
+    if column.storage == "date":
+        values = (values - np.datetime64("1970-01-01")) / DAY
+    elif column.storage == "duration":
+        values = values / DAY
+    return np.where(column.missing, np.nan, np.asarray(values, dtype=np.float64))
+
+
+def check_mask(hidden: Any, shape: tuple[int, int]) -> Mask:
+    """A boolean mask of that shape.
+
+    Raises:
+        ValueError: for another shape.
+    """
+    mask = np.asarray(hidden.cpu() if isinstance(hidden, Tensor) else hidden, dtype=bool)
+    if mask.shape != shape:
+        raise ValueError(
+            f"the mask of hidden cells must have the shape {shape} of the table, but has "
+            f"{mask.shape}"
+        )
+    return mask
+
+
+def check_same_shape(table: Table, other: Table, what: str) -> None:
+    """Refuse two tables that cannot be compared cell by cell."""
+    shape, found = (table.rows, len(table.labels)), (other.rows, len(other.labels))
+    if shape != found:
+        raise ValueError(f"{what} must have the shape {shape} of the table, but has {found}")
+
+
+BANDS = 400
+"""Longer tables are drawn as this many bands of rows, each in the shade of its missing share."""
+COLUMNS_NAMED = 60
+"""Tables with more columns have them numbered."""
+
+
+def missingness(table: Any, ax: Axes | None = None) -> Axes:
+    """Draw which cells of a table are missing: rows from top to bottom, columns side by side.
+
+    The names of the columns come with the share of their missing cells. A table of more than 400
+    rows is drawn in bands of rows, in shades.
+
+    Args:
+        table: frame, array, tensor or nested sequences; what counts as missing is what
+            `VFGImputer` fills.
+        ax: where; None makes a new figure.
+
+    Returns:
+        The axes; its image holds the share of missing cells by band and column.
+
+    Raises:
+        ValueError: if the table has no rows or columns.
+
+    Example:
+        >>> ax = missingness([[1.0, None], [2.0, 3.0]])
+        >>> ax.images[0].get_array().tolist()
+        [[0.0, 1.0], [0.0, 0.0]]
+    """
+    source = open_any(table)
+    if not source.rows or not source.labels:
+        raise ValueError("the table has no cells to draw; pass one with rows and columns")
+    gaps = np.stack([column.missing for column in source.columns()], axis=1)
+    rows, columns = gaps.shape
+    ax = axes_or_new(ax, width=min(11.0, max(3.4, 1.2 + 0.32 * columns)), height=3.6)
+    ax.imshow(
+        _bands(gaps), aspect="auto", interpolation="nearest", vmin=0.0, vmax=1.0, cmap=_shades(),
+        extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
+    )  # fmt: skip
+    tidy(ax, y="row", title=f"{gaps.mean():.1%} of {rows:,} × {columns:,} cells missing")
+    _name_columns(ax, [str(label) for label in source.labels], gaps.mean(axis=0))
+    return ax
+
+
+def _shades() -> Colormap:
+    """From present to missing."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("missing", [PAPER, FILLED])
+
+
+def _bands(gaps: Mask) -> Array:
+    """Shares of missing cells in bands of neighbouring rows."""
+    if len(gaps) <= BANDS:
+        return gaps.astype(np.float64)
+    return np.stack([band.mean(axis=0) for band in np.array_split(gaps, BANDS)])
+
+
+def _name_columns(ax: Axes, labels: list[str], shares: Array) -> None:
+    if len(labels) > COLUMNS_NAMED:
+        ax.set_xlabel("column", fontsize=SMALL + 1)
+        return
+    texts = [f"{label}  {share:.0%}" for label, share in zip(labels, shares, strict=True)]
+    ax.set_xticks(range(len(labels)), labels=texts, rotation=90, color=INK, fontsize=SMALL)
+    ax.tick_params(axis="x", length=0)
+    for edge in range(1, len(labels)):
+        ax.axvline(edge - 0.5, color="white", linewidth=1.0)
+
 
 LEVELS = tuple(k / 10 for k in range(1, 10))
 """Levels of the intervals whose coverage is drawn."""
@@ -52,7 +175,7 @@ def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None)
     Numbers and dates are histograms of equal area, categories are bars that sum to 1.
 
     Args:
-        table: with gaps.
+        table: with missing values.
         filled: the same table without.
         column: its name, or its position in an array.
         ax: where; None makes a new figure.
@@ -69,13 +192,13 @@ def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None)
         >>> ax.get_legend_handles_labels()[1]
         ['observed (2)', 'filled (1)']
     """
-    before, after = opened(table), opened(filled)
-    same_shape(before, after, "the filled table")
-    place = position(before, column)
+    before, after = open_any(table), open_any(filled)
+    check_same_shape(before, after, "the filled table")
+    place = column_index(before, column)
     gaps, found = before.column(place), after.column(place)
     if gaps.missing.all():
         raise ValueError(f"nothing of column {column!r} is observed, so there is nothing to draw")
-    ax = tidied(axes_or_new(ax), x=str(column), y="share")
+    ax = tidy(axes_or_new(ax), x=str(column), y="share")
     if is_category(gaps):
         _bars(ax, gaps, found)
     else:
@@ -88,24 +211,26 @@ def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = Non
     """Draw `distribution` for several columns side by side.
 
     Args:
-        table: with gaps.
+        table: with missing values.
         filled: the same table without.
-        columns: which; None takes those that have gaps and observed cells.
+        columns: which; None takes those with missing and observed cells.
 
     Returns:
         The figure, one axes per column.
 
     Raises:
-        ValueError: if no column has gaps.
+        ValueError: if no column has missing values.
 
     Example:
         >>> figure = distributions([[1.0, None], [2.0, 3.0]], [[1.0, 2.5], [2.0, 3.0]])
         >>> [ax.get_xlabel() for ax in figure.axes]
         ['1']
     """
-    chosen = _with_gaps(opened(table)) if columns is None else list(columns)
+    chosen = _partly_missing(open_any(table)) if columns is None else list(columns)
     if not chosen:
-        raise ValueError("no column has both gaps and observed cells, so there is nothing to draw")
+        raise ValueError(
+            "no column has both missing and observed cells, so there is nothing to draw"
+        )
     across = min(4, len(chosen))
     down = math.ceil(len(chosen) / across)
     figure = new_figure(0.6 + 2.5 * across, 0.3 + 2.0 * down, rows=down, columns=across)
@@ -117,7 +242,7 @@ def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = Non
     return figure
 
 
-def _with_gaps(table: Table) -> list[Label]:
+def _partly_missing(table: Table) -> list[Label]:
     return [
         column.label
         for column in table.columns()
@@ -127,7 +252,7 @@ def _with_gaps(table: Table) -> list[Label]:
 
 def _histograms(ax: Axes, gaps: Column, found: Column) -> None:
     """Two histograms over the same bins; the filled one has no body, so that both show."""
-    seen, put = numbers(gaps)[~gaps.missing], numbers(found)[gaps.missing]
+    seen, put = as_floats(gaps)[~gaps.missing], as_floats(found)[gaps.missing]
     every = np.concatenate([seen, put[np.isfinite(put)]])
     edges = np.histogram_bin_edges(every, bins=min(30, max(5, round(math.sqrt(len(every))))))
     for values, colour, word, solid in (
@@ -200,18 +325,18 @@ def hidden_cells(
         >>> ax.collections[0].get_offsets().tolist()
         [[3.0, 2.5]]
     """
-    whole = opened(truth)
-    mask = mask_of(hidden, (whole.rows, len(whole.labels)))
-    places = _numeric(whole) if column is None else [position(whole, column)]
-    tables = [whole, opened(filled), *(opened(end) for end in intervals or ())]
+    whole = open_any(truth)
+    mask = check_mask(hidden, (whole.rows, len(whole.labels)))
+    places = _numeric(whole) if column is None else [column_index(whole, column)]
+    tables = [whole, open_any(filled), *(open_any(end) for end in intervals or ())]
     for other in tables[1:]:
-        same_shape(whole, other, "every other table")
+        check_same_shape(whole, other, "every other table")
     scales = [_scale(whole, place) if column is None else (0.0, 1.0) for place in places]
-    x, y, *ends = (_chosen(table, mask, places, scales) for table in tables)
+    x, y, *ends = (_select_cells(table, mask, places, scales) for table in tables)
     if not len(x):
         raise ValueError("no number was hidden, so there is nothing to draw")
     unit = "standard deviations" if column is None else str(column)
-    ax = tidied(axes_or_new(ax, 3.9, 3.6), x=f"hidden truth, {unit}", y="filled")
+    ax = tidy(axes_or_new(ax, 3.9, 3.6), x=f"hidden truth, {unit}", y="filled")
     ax.scatter(x, y, s=9, color=FILLED, alpha=0.7, linewidths=0, zorder=3, label="filled")
     if len(ends) == 2:
         faint = min(0.5, max(0.08, 40.0 / len(x)))
@@ -230,16 +355,16 @@ def _numeric(table: Table) -> list[int]:
 
 def _scale(table: Table, place: int) -> tuple[float, float]:
     """Mean and standard deviation of a column; 1 for a constant one."""
-    values = numbers(table.column(place))
+    values = as_floats(table.column(place))
     return float(np.nanmean(values)), float(np.nanstd(values)) or 1.0
 
 
-def _chosen(
+def _select_cells(
     table: Table, mask: Mask, places: list[int], scales: list[tuple[float, float]]
 ) -> Array:
     """The masked cells of some columns, one column after the other, scaled."""
     parts = [
-        (numbers(table.column(place))[mask[:, place]] - mean) / deviation
+        (as_floats(table.column(place))[mask[:, place]] - mean) / deviation
         for place, (mean, deviation) in zip(places, scales, strict=True)
     ]
     return np.concatenate(parts) if parts else np.empty(0)
@@ -277,25 +402,25 @@ def coverage(
         >>> ax.lines[0].get_ydata().tolist()
         [1.0]
     """
-    whole = opened(truth)
-    mask = mask_of(hidden, (whole.rows, len(whole.labels)))
-    tables = [opened(draw) for draw in draws]
+    whole = open_any(truth)
+    mask = check_mask(hidden, (whole.rows, len(whole.labels)))
+    tables = [open_any(draw) for draw in draws]
     if len(tables) < 2:
         raise ValueError(f"coverage needs at least 2 draws, but got {len(tables)}")
     for table in tables:
-        same_shape(whole, table, "every draw")
+        check_same_shape(whole, table, "every draw")
     places = _numeric(whole)
     plain = [(0.0, 1.0)] * len(places)
-    target = _chosen(whole, mask, places, plain)
+    target = _select_cells(whole, mask, places, plain)
     if not len(target):
         raise ValueError("no number was hidden, so there is nothing to draw")
-    drawn = np.stack([_chosen(table, mask, places, plain) for table in tables])
+    drawn = np.stack([_select_cells(table, mask, places, plain) for table in tables])
     finest = (len(tables) - 1) / (len(tables) + 1)
     known = np.array([level for level in levels if level <= finest])
-    return _coverage(ax, known, _covered(target, drawn, known), len(target))
+    return _coverage(ax, known, _covered_shares(target, drawn, known), len(target))
 
 
-def _covered(truth: Array, drawn: Array, levels: Array) -> Array:
+def _covered_shares(truth: Array, drawn: Array, levels: Array) -> Array:
     """Share of cells within the central interval of their draws, by level."""
     low = np.quantile(drawn, 0.5 - levels / 2, axis=0, method="weibull")
     high = np.quantile(drawn, 0.5 + levels / 2, axis=0, method="weibull")
@@ -303,7 +428,7 @@ def _covered(truth: Array, drawn: Array, levels: Array) -> Array:
 
 
 def _coverage(ax: Axes | None, levels: Array, shares: Array, cells: int) -> Axes:
-    ax = tidied(axes_or_new(ax, 3.9, 3.6), x="level of the interval", y="hidden cells inside")
+    ax = tidy(axes_or_new(ax, 3.9, 3.6), x="level of the interval", y="hidden cells inside")
     ax.plot(levels, shares, "o-", color=FILLED, linewidth=LINE, markersize=4, label="found")
     ideal = np.linspace(0.0, 1.0, 101)
     reach = 2.0 * np.sqrt(ideal * (1.0 - ideal) / cells)

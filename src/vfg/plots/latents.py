@@ -1,4 +1,4 @@
-"""Latent spaces: where rows lie, and what moving does to the data."""
+"""Latent spaces: embeddings of rows, traversals and reconstructions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vfg.plots.style import (
     SHADES,
     SMALL,
     axes_or_new,
-    blanked,
+    blank,
     legend,
     new_figure,
-    tidied,
+    tidy,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def embedding(
     if values.ndim != 2 or values.shape[1] < 1:
         raise ValueError(f"points must be (rows, coordinates), but have shape {values.shape}")
     plane, labels = _plane(values)
-    ax = tidied(axes_or_new(ax, 4.4, 3.6), x=labels[0], y=labels[1])
+    ax = tidy(axes_or_new(ax, 4.4, 3.6), x=labels[0], y=labels[1])
     shades = None if colour is None else _array(colour)
     if shades is not None and len(shades) != len(plane):
         raise ValueError(f"there are {len(plane)} points, but {len(shades)} colours")
@@ -177,16 +177,16 @@ def reconstructions(
         >>> len(figure.axes), figure.axes[0].get_ylabel()
         (10, 'data')
     """
-    data, found = _array(table).astype(np.float64), _array(rebuilt).astype(np.float64)
-    if data.ndim != 2 or data.shape != found.shape:
+    data, rebuilt_images = _array(table).astype(np.float64), _array(rebuilt).astype(np.float64)
+    if data.ndim != 2 or data.shape != rebuilt_images.shape:
         raise ValueError(
             f"data and reconstructions must be (rows, pixels), but have the shapes {data.shape} "
-            f"and {found.shape}"
+            f"and {rebuilt_images.shape}"
         )
     if observed is None:
-        return _grid(np.stack([data, found]), shape, ["data", "rebuilt"])
+        return _grid(np.stack([data, rebuilt_images]), shape, ["data", "rebuilt"])
     seen = np.where(_array(observed).astype(bool), data, np.nan)
-    return _grid(np.stack([data, seen, found]), shape, ["data", "seen", "rebuilt"])
+    return _grid(np.stack([data, seen, rebuilt_images]), shape, ["data", "seen", "rebuilt"])
 
 
 def _grid(pictures: Array, shape: tuple[int, int], names: Sequence[str] | None) -> Figure:
@@ -205,7 +205,7 @@ def _grid(pictures: Array, shape: tuple[int, int], names: Sequence[str] | None) 
     low, high = np.nanquantile(pictures, [0.01, 0.99])
     flat = pictures.reshape(rows * columns, *shape)
     for ax, picture in zip(figure.axes, flat, strict=True):
-        blanked(ax).imshow(picture, cmap=shades, vmin=low, vmax=high, interpolation="nearest")
+        blank(ax).imshow(picture, cmap=shades, vmin=low, vmax=high, interpolation="nearest")
     for place, name in enumerate(names or ()):
         figure.axes[place * columns].set_ylabel(name, fontsize=SMALL)
     return figure
@@ -244,16 +244,16 @@ def traversal_curves(
         >>> [line.get_ydata().tolist() for line in ax.lines]
         [[0.0, 2.0], [1.0, 1.0]]
     """
-    found = _array(moved).astype(np.float64)
-    if found.ndim != 2 or len(found) != len(values):
-        raise ValueError(f"moved must be ({len(values)} values, columns), but is {found.shape}")
-    names = [str(k) for k in range(found.shape[1])] if columns is None else list(columns)
-    if len(names) != found.shape[1]:
-        raise ValueError(f"there are {found.shape[1]} columns, but {len(names)} names")
-    ax = tidied(axes_or_new(ax), x="added to the latent coordinate", y="expected value")
+    curves = _array(moved).astype(np.float64)
+    if curves.ndim != 2 or len(curves) != len(values):
+        raise ValueError(f"moved must be ({len(values)} values, columns), but is {curves.shape}")
+    names = [str(k) for k in range(curves.shape[1])] if columns is None else list(columns)
+    if len(names) != curves.shape[1]:
+        raise ValueError(f"there are {curves.shape[1]} columns, but {len(names)} names")
+    ax = tidy(axes_or_new(ax), x="added to the latent coordinate", y="expected value")
     steps = [float(value) for value in values]
     styles = ("-", "--", "-.", ":")
-    for place, (name, curve) in enumerate(zip(names, found.T, strict=True)):
+    for place, (name, curve) in enumerate(zip(names, curves.T, strict=True)):
         ax.plot(
             steps, curve, color=CATEGORIES[place % len(CATEGORIES)], linewidth=LINE, label=name,
             linestyle=styles[place // len(CATEGORIES) % len(styles)],

@@ -49,13 +49,13 @@ class Report:
 
     Args:
         source: what the table is called.
-        table: with gaps, as a frame or array; of a long one some rows.
+        table: with missing values, as a frame or array; of a long one some rows.
         filled: the same rows without.
-        evaluation: how well hidden cells were recovered; None leaves it out.
+        evaluation: errors on held-out cells; None leaves it out.
         graph: of the model; None leaves it out.
         rows: of the whole table.
         settings: names and values of everything that was chosen, the seed among them.
-        hiding: who filled the hidden cells, and what it knew of them, in a sentence.
+        hiding: which model filled the held-out cells, and what it was fitted to, in a sentence.
     """
 
     source: str
@@ -116,12 +116,12 @@ def _head(report: Report, gaps: Any) -> str:
         (f"{report.rows:,}", "rows"),
         (f"{gaps.shape[1]:,}", "columns"),
         (f"{gaps.mean():.1%}", "of the cells were missing"),
-        (f"{gaps.any(1).mean():.1%}", "of the rows had a gap"),
+        (f"{gaps.any(1).mean():.1%}", "of the rows had a missing value"),
     ]
     if report.evaluation is not None and not np.isnan(report.evaluation.rmse):
         facts.append((f"{report.evaluation.rmse:.2f}", "error, in standard deviations"))
         if not np.isnan(report.evaluation.coverage):
-            words = f"of the truth inside {report.evaluation.level:.0%} intervals"
+            words = f"of the true values inside {report.evaluation.level:.0%} intervals"
             facts.append((f"{report.evaluation.coverage:.1%}", words))
     found = "".join(f"<div><b>{value}</b>{escape(words)}</div>" for value, words in facts)
     part = ""
@@ -143,7 +143,7 @@ def _missing(report: Report, names: Sequence[str], gaps: Any) -> str:
     )
     table = f"<table><tr><th>column</th><th>missing</th><th>share</th></tr>{rows}</table>"
     listed = f"<details><summary>Numbers by column</summary>{table}</details>" if rows else ""
-    return f"<h2>What was missing where</h2>{picture}{listed}"
+    return f"<h2>Missing values</h2>{picture}{listed}"
 
 
 def _recovered(report: Report) -> str:
@@ -160,10 +160,10 @@ def _recovered(report: Report) -> str:
     )
     caution = f" {escape(report.hiding)}" if report.hiding else ""
     return (
-        "<h2>How well hidden cells were recovered</h2>"
-        f"<p>{hidden:,} cells that are known were hidden, filled and compared. Errors are root "
+        "<h2>Errors on held-out cells</h2>"
+        f"<p>{hidden:,} observed cells were held out and imputed. Errors are root "
         "mean squares in standard deviations of a column; beside them the error of filling in the "
-        f"mean. Intervals should hold {found.level:.0%} of the truth.{caution}</p>"
+        f"mean. Intervals should cover {found.level:.0%} of the true values.{caution}</p>"
         '<div class="scroll"><table><tr><th>column</th><th>hidden</th><th>error</th>'
         "<th>of the mean</th><th></th><th>inside interval</th><th>right category</th></tr>"
         f"{rows}{overall}</table></div>"
@@ -195,7 +195,7 @@ def _distributions(report: Report, gaps: Any) -> str:
     shown = [label for label in chosen if label in most]
     figure = distributions(report.table, report.filled, shown)
     left_out = len(chosen) - len(shown)
-    note = f' <span class="quiet">{left_out} columns with fewer gaps are left out.</span>'
+    note = f' <span class="quiet">{left_out} columns with fewer missing values are left out.</span>'
     return (
         "<h2>Distributions before and after</h2><p>Observed cells and those that were filled in. "
         "They need not agree: cells are seldom missing by chance alone, and expected values vary "

@@ -1,4 +1,4 @@
-"""What happened in training, and how far a model is from the method's rules."""
+"""Training histories, log-likelihoods, and the consistency of a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vfg.plots.style import (
     SMALL,
     axes_or_new,
     legend,
-    tidied,
+    tidy,
 )
 from vfg.training import History
 
@@ -49,7 +49,7 @@ def history(history: History, ax: Axes | None = None) -> Axes:
     """
     if not len(history):
         raise ValueError("the history has no epochs; train a model with vfg.fit first")
-    ax = tidied(axes_or_new(ax), x="epoch", y="minus objective")
+    ax = tidy(axes_or_new(ax), x="epoch", y="minus objective")
     numbers = [epoch.number for epoch in history]
     lines = ax.plot(
         numbers, [-epoch.objective for epoch in history], color=OBSERVED, linewidth=LINE,
@@ -57,16 +57,16 @@ def history(history: History, ax: Axes | None = None) -> Axes:
     )  # fmt: skip
     scores = [epoch.validation for epoch in history if epoch.validation is not None]
     if len(scores) == len(numbers):
-        other = _beside(ax, "held-out loss of a cell")
+        other = _second_axis(ax, "held-out loss of a cell")
         lines += other.plot(
             numbers, scores, color=FILLED, linewidth=LINE, linestyle="--", label="held out"
         )
-        lines.append(_kept(other, history.best or 0, scores))
+        lines.append(_mark_best(other, history.best or 0, scores))
     legend(ax, lines)
     return ax
 
 
-def _beside(ax: Axes, label: str) -> Axes:
+def _second_axis(ax: Axes, label: str) -> Axes:
     """A second vertical axis."""
     other = ax.twinx()
     other.spines["top"].set_visible(False)
@@ -75,7 +75,7 @@ def _beside(ax: Axes, label: str) -> Axes:
     return other
 
 
-def _kept(ax: Axes, best: int, scores: list[float]) -> Line2D:
+def _mark_best(ax: Axes, best: int, scores: list[float]) -> Line2D:
     """Mark the epoch whose state the model has."""
     return ax.plot(
         [best], [scores[best]], marker="o", linestyle="none", color=FILLED, label="kept"
@@ -97,7 +97,7 @@ def likelihoods(history: LikelihoodHistory, ax: Axes | None = None) -> Axes:
         >>> ax.lines[0].get_ydata().tolist()
         [-3.0, -2.0]
     """
-    ax = tidied(axes_or_new(ax), x="iteration", y="log-likelihood of a row")
+    ax = tidy(axes_or_new(ax), x="iteration", y="log-likelihood of a row")
     found = history.log_likelihoods
     ax.plot(range(1, len(found) + 1), found, color=OBSERVED, linewidth=LINE, label="EM")
     if history.steps:
@@ -112,7 +112,7 @@ def likelihoods(history: LikelihoodHistory, ax: Axes | None = None) -> Axes:
 def consistency(distances: Mapping[str, Tensor], ax: Axes | None = None) -> Axes:
     """Draw how far forward and backward states are apart, node by node.
 
-    A dot is the mean over rows, a line leads from the 5th to the 95th hundredth of them.
+    A dot is the mean over rows, a line the range between their 5 % and 95 % quantiles.
 
     Args:
         distances: what `VFG.consistency` returned: `(rows,)` by node.
@@ -134,7 +134,7 @@ def consistency(distances: Mapping[str, Tensor], ax: Axes | None = None) -> Axes
         raise ValueError("there are no nodes to draw; pass what model.consistency(X) returned")
     values = [value.detach().cpu().double().numpy() for value in distances.values()]
     places = np.arange(len(values))
-    ax = tidied(
+    ax = tidy(
         axes_or_new(ax, height=min(9.0, 0.9 + 0.22 * len(values))),
         x="distance of forward and backward states",
     )

@@ -1,4 +1,4 @@
-"""What all pictures share: colours that everyone can tell apart, sizes, and quiet axes."""
+"""What all pictures share: a colour-blind-safe palette, sizes, and plain axes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def axes_or_new(ax: Axes | None, width: float = 4.6, height: float = 3.4) -> Axe
     return new_figure(width, height).axes[0] if ax is None else ax
 
 
-def tidied(ax: Axes, *, x: str = "", y: str = "", title: str = "") -> Axes:
+def tidy(ax: Axes, *, x: str = "", y: str = "", title: str = "") -> Axes:
     """The axes with their labels, without the lines that carry nothing.
 
     Args:
@@ -81,7 +81,7 @@ def tidied(ax: Axes, *, x: str = "", y: str = "", title: str = "") -> Axes:
     return ax
 
 
-def blanked(ax: Axes) -> Axes:
+def blank(ax: Axes) -> Axes:
     """The axes without ticks and borders, as pictures want them."""
     ax.set_xticks([])
     ax.set_yticks([])
@@ -91,7 +91,7 @@ def blanked(ax: Axes) -> Axes:
 
 
 def legend(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
-    """A legend in a line above the axes, where it hides nothing, if there are things to tell apart.
+    """A legend in a line above the axes, where it hides nothing, if it has several entries.
 
     Args:
         ax: to write above.

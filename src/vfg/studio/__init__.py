@@ -1,10 +1,9 @@
 """The studio: ask a model on a web page.
 
 Everything is written against `vfg.Model`, so that models of every kind are shown. The pure part
-needs nothing but the library: `asking` (a model that is asked, and its answers), `cards`,
-`ask_html`, `graph_layout` and `figures` (what they look like), `filling` and `exploring` (what is
-done with tables), `ask_state` (the Ask page as a pure function). `session`, `layout`, `app` and the
-callbacks put it on a page and need the extra `studio`.
+needs nothing but the library: `asking` (queries and the state of the Ask page), `ask_html`,
+`graph_layout` and `figures` (what they look like), `filling` and `exploring` (tables). `app`,
+`ask_page`, `fill_page`, `explore_page`, `layout` and `session` need the extra `studio`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def serve(model: Any, table: Any = None, *, port: int = 8050, open_browser: bool
 
     Args:
         model: a path to a model file, a fitted `VFGImputer`, or any `vfg.Model`.
-        table: a path to a CSV or Parquet file, a frame or an array to look at with it.
+        table: a path to a CSV or Parquet file, a frame or an array to open with it.
         port: to serve on; 0 takes any that is free.
         open_browser: whether to open a browser.
 

@@ -10,12 +10,12 @@ from threading import Timer
 from typing import Any
 
 import flask
-from dash import ClientsideFunction, Dash, Input, Output, State, set_props
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, set_props
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from vfg.studio import callbacks_ask, callbacks_explore, callbacks_fill
-from vfg.studio.asking import open_model
-from vfg.studio.layout import page
+from vfg.studio import ask_page, explore_page, fill_page
+from vfg.studio.asking import OpenModel, open_model
+from vfg.studio.graph_layout import COLOURS, stylesheet
 from vfg.studio.session import Session
 
 HOST = "127.0.0.1"
@@ -26,6 +26,7 @@ POLICY = (
     "worker-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'"
 )
 """Nothing is loaded from anywhere else, and no other page may show this one."""
+TABS = {"ask": "Ask", "graph": "Graph", "fill": "Fill", "explore": "Explore"}
 MOST_REQUEST = 128 * 2**20
 
 
@@ -38,18 +39,18 @@ def build_app(model: Any, table: Any = None) -> Dash:
         title="vfg studio",
         update_title="",
         serve_locally=True,
-        on_error=_told,
+        on_error=_show_error,
     )
     app.layout = lambda: page(session)
     guard(app.server)
     register_client(app)
-    callbacks_ask.register(app, session)
-    callbacks_fill.register(app, session)
-    callbacks_explore.register(app, session)
+    ask_page.register(app, session)
+    fill_page.register(app, session)
+    explore_page.register(app, session)
     return app
 
 
-def _told(error: Exception) -> None:
+def _show_error(error: Exception) -> None:
     """Say on the page what went wrong; every callback's output stays as it was."""
     expected = isinstance(error, ValueError | TypeError | ImportError)
     words = str(error) if expected else f"Something went wrong: {type(error).__name__}: {error}"
@@ -114,6 +115,99 @@ def register_client(app: Dash) -> None:
         Input("node-by-name", "value"),
         State("graph", "elements"),
         prevent_initial_call=True,
+    )
+
+
+def page(session: Session) -> Any:
+    """Everything on the page."""
+    model = session.model
+    return html.Div(
+        [
+            *_stores(session),
+            html.A("Skip to the page", href="#main", className="skip"),
+            _header(model),
+            html.Div(id="notice", role="alert", className="notice"),
+            html.Div(
+                "The studio has stopped. Start it again, and this page goes on by itself.",
+                id="offline", role="alert", className="notice", hidden=True,
+            ),
+            html.Div(id="status", role="status", className="unseen"),
+            html.Main(
+                [
+                    _panel("ask", ask_page.build_ask(session)),
+                    _panel("graph", ask_page.build_graph(session)),
+                    _panel("fill", fill_page.build(model)),
+                    _panel("explore", explore_page.build(model)),
+                ],
+                id="main", tabIndex="-1",
+            ),
+        ],
+        className="vfg-cards studio",
+    )  # fmt: skip
+
+
+def _stores(session: Session) -> list[Any]:
+    themes = {
+        theme: {
+            "base": stylesheet(theme),
+            "given": {"background-color": ink["accent"], "border-color": ink["accent"],
+                      "color": ink["on"]},
+            "chosen": {"border-color": ink["accent"], "border-width": 3},
+        }
+        for theme, ink in COLOURS.items()
+    }  # fmt: skip
+    kept: dict[str, Any] = {
+        "themes": themes,
+        "theme": "light",
+        "table": session.first,
+        "expanded": [],
+        "tab": "ask",
+    }
+    names = ("action", "state", "view", "shown", "sent", "filled", "hovered")
+    return [
+        *(dcc.Store(id=name, data=data) for name, data in kept.items()),
+        *(dcc.Store(id=name) for name in names),
+        *(dcc.Download(id=name) for name in ("download-table", "download-answer")),
+    ]
+
+
+def _header(model: OpenModel) -> Any:
+    tabs = [
+        html.Button(
+            words,
+            id=f"tab-{name}",
+            role="tab",
+            className="tab",
+            tabIndex="0" if name == "ask" else "-1",
+            **{"aria-selected": "true" if name == "ask" else "false",
+               "aria-controls": f"panel-{name}", "data-tab": name},
+        )
+        for name, words in TABS.items()
+    ]  # fmt: skip
+    return html.Header(
+        [
+            html.Div(
+                [html.Span("vfg", className="brand"), html.Span("studio", className="brand-2")],
+                className="brands",
+            ),
+            html.Nav(tabs, role="tablist", className="tabs", **{"aria-label": "Pages"}),
+            html.Div(
+                [html.Strong(model.file.rsplit("/", 1)[-1]), html.Span(model.summary)],
+                className="model",
+            ),
+        ],
+        className="topbar",
+    )
+
+
+def _panel(name: str, children: list[Any]) -> Any:
+    return html.Section(
+        children,
+        id=f"panel-{name}",
+        role="tabpanel",
+        className=f"panel panel-{name}",
+        hidden=name != "ask",
+        **{"aria-labelledby": f"tab-{name}"},
     )
 
 

@@ -1,4 +1,4 @@
-"""Looking around in a model: embeddings, traversals, samples, history and calibration."""
+"""Exploration of a model: embeddings, traversals, samples, history and calibration."""
 
 from __future__ import annotations
 
@@ -58,31 +58,31 @@ def embedding(model: OpenModel, table: Table, method: str) -> tuple[Array, Array
     if method == "t-SNE" and len(rows) > 5:
         from sklearn.manifold import TSNE
 
-        start = principal(states)[:, :2]
+        start = principal_coordinates(states)[:, :2]
         start = start / (start.std() or 1.0) * 1e-4
         perplexity = min(30.0, (len(rows) - 1) / 3.0)
         return rows, TSNE(init=start, perplexity=perplexity, random_state=0).fit_transform(states)
-    return rows, principal(states)
+    return rows, principal_coordinates(states)
 
 
-def principal(states: Array) -> Array:
+def principal_coordinates(states: Array) -> Array:
     """The two principal coordinates of rows, each with its largest entry positive.
 
     Example:
-        >>> principal(np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]])).round(6)
+        >>> principal_coordinates(np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]])).round(6)
         array([[-1.,  0.],
                [ 1.,  0.]])
     """
     centred = np.nan_to_num(states - states.mean(0))
     padded = np.pad(centred, ((0, 0), (0, max(0, 2 - centred.shape[1]))))
     left, sizes, right = np.linalg.svd(padded, full_matrices=False)
-    found = left[:, :2] * sizes[:2]
-    if found.shape[1] < 2:
-        found = np.pad(found, ((0, 0), (0, 2 - found.shape[1])))
+    coordinates = left[:, :2] * sizes[:2]
+    if coordinates.shape[1] < 2:
+        coordinates = np.pad(coordinates, ((0, 0), (0, 2 - coordinates.shape[1])))
     directions = right[:2]
     signs = np.sign(directions[np.arange(len(directions)), np.abs(directions).argmax(1)])
-    found[:, : len(signs)] *= np.where(signs == 0, 1.0, signs)
-    return np.asarray(found + 0.0)
+    coordinates[:, : len(signs)] *= np.where(signs == 0, 1.0, signs)
+    return np.asarray(coordinates + 0.0)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def traversal(
     else:
         assert isinstance(own, vfg.GaussianVFG)
         expected = _moved_state(own, given, node, coordinate, moved).expectations()
-        values = {name: _last_chance(expected[name]) for name in model.variables}
+        values = {name: _last_probability(expected[name]) for name in model.variables}
     pixels = np.stack(list(values.values()), axis=1)
     shape = model.picture
     return Traversal(moved, values, None if shape is None else pixels.reshape(len(moved), *shape))
@@ -139,7 +139,7 @@ def _moved_state(
     return model.infer({node: state})
 
 
-def _last_chance(expected: Array) -> Array:
+def _last_probability(expected: Array) -> Array:
     """Expected numbers as they are; of categories the probability of the last one."""
     return expected if expected.ndim == 1 else expected[:, -1]
 
@@ -149,7 +149,7 @@ def _table_traversal(
 ) -> dict[str, Array]:
     """By the first member, or by the linear model where there is none."""
     if model.linear is None:
-        raise ValueError("no column of this table tells anything, so there is nothing to move")
+        raise ValueError("no column of this table varies, so there is nothing to move")
     row = read_evidence(model, given)
     if model.member_models:
         first = model.member_models[0]
@@ -186,7 +186,7 @@ def samples(model: OpenModel, count: int, seed: int = 0) -> tuple[Any, Array | N
 
 @dataclass(frozen=True)
 class Calibration:
-    """How often intervals cover cells that were hidden, and how far means are off.
+    """Coverage of intervals for held-out cells, and errors of means.
 
     Args:
         levels: how often they should, `(levels,)`.
@@ -201,16 +201,18 @@ class Calibration:
 
 
 def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int = 0) -> Calibration:
-    """Hide known numbers of a table, and see how often their intervals hold them."""
+    """Hold out numbers of a table, and measure the coverage of their intervals."""
     rows = even_rows(table.rows, MOST_CALIBRATED)
     part = replace(table, whole=table.whole.take(rows))
     numbers = [k for k, v in enumerate(part.variables.values()) if not _is_choice(v)]
-    hidden = np.zeros_like(part.gaps)
+    hidden = np.zeros_like(part.missing)
     hidden[:, numbers] = hold_out(part.cells, share, seed)[:, numbers]
     if not hidden.any():
         raise ValueError("the table has too few known numbers to hide some of them")
     names: list[Name] = [part.columns[k] for k in numbers if hidden[:, k].any()]
-    answer = model.model.infer(part.frame, targets=names, observed=~(part.gaps | hidden), seed=seed)
+    answer = model.model.infer(
+        part.frame, targets=names, observed=~(part.missing | hidden), seed=seed
+    )
     ends = answer.quantile([*(0.5 - LEVELS / 2).tolist(), *(0.5 + LEVELS / 2).tolist()])
     expected, inside, columns = answer.expectations(), [], []
     for name in map(str, names):

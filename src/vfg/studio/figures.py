@@ -15,11 +15,11 @@ from vfg.training.history import History
 Figure: TypeAlias = dict[str, Any]
 
 ACCENT = "#4f6bdc"
-"""One that stands out in the light and in the dark."""
+"""Visible on the light and on the dark background."""
 GREY = "#9aa1ac"
 SCALE = [[0.0, "rgba(79,107,220,0)"], [1.0, "rgba(79,107,220,1)"]]
 COLOURS = ("#4f6bdc", "#d9822b", "#2f9e77", "#b7547f", "#8a6fd1", "#a08a1f", "#3d93b8", "#9aa1ac")
-"""For categories, told apart by people of all kinds of sight as well as eight can be."""
+"""For categories, chosen for colour-blind readers."""
 MOST_CATEGORIES = 8
 
 
@@ -44,15 +44,15 @@ def axis(title: str = "", **options: Any) -> Figure:
 
 
 def empty(message: str) -> Figure:
-    """A figure that says why there is none."""
+    """An empty figure with a message."""
     note = {"text": message, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5}
     hidden = {"visible": False}
     return figure([], xaxis=hidden, yaxis=hidden, annotations=[note | {"y": 0.5}])
 
 
 def missingness(table: Table) -> Figure:
-    """Where the gaps of a table are: columns across, rows downwards."""
-    shares = missing_map(table.gaps)
+    """The missing cells of a table: columns across, rows downwards."""
+    shares = missing_map(table.missing)
     edges = np.linspace(0, table.rows, len(shares) + 1).round().astype(int)
     rows = (edges[:-1] + 1).tolist()
     trace = {
@@ -111,7 +111,7 @@ def scatter(
         places: `(rows, 2)`.
         rows: their numbers from 0 on.
         variable: what they are coloured by; None for nothing.
-        cells: its cells, None for a gap.
+        cells: its cells, None if missing.
         names: of the two directions.
     """
     texts = [f"row {row + 1}" for row in rows]
@@ -195,7 +195,7 @@ def traversal_lines(found: Traversal, variables: Mapping[str, Variable], most: i
 
 
 def calibration_curve(found: Calibration) -> Figure:
-    """How often intervals cover, against how often they should."""
+    """Coverage of intervals against their nominal level."""
     ideal = {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip",
              "line": {"color": GREY, "width": 1.5, "dash": "dot"}, "name": "ideal"}  # fmt: skip
     own = {
@@ -206,13 +206,13 @@ def calibration_curve(found: Calibration) -> Figure:
         "line": {"color": ACCENT, "width": 2},
         "marker": {"size": 7},
         "name": "this model",
-        "hovertemplate": "%{x:.0%} intervals hold %{y:.1%}<extra></extra>",
+        "hovertemplate": "%{x:.0%} intervals cover %{y:.1%}<extra></extra>",
     }
     share = {"range": [0, 1], "tickformat": ".0%"}
     return figure(
         [ideal, own],
         xaxis=axis("intervals of", **share),
-        yaxis=axis("hold hidden cells", **share),
+        yaxis=axis("cover held-out cells", **share),
     )
 
 
@@ -244,7 +244,7 @@ def history_lines(history: History) -> Figure:
 def cell_draws(
     variable: Variable, draws: Array, actual: float | None, ends: Sequence[float]
 ) -> Figure:
-    """The draws behind one cell, its interval, and what stands there."""
+    """The draws of one cell, its interval, and its actual value."""
     numbers = moments_of(draws).astype("M8[D]").astype(str) if variable.kind == "date" else draws
     trace = {"type": "histogram", "x": numbers.tolist(), "nbinsx": 30, "marker": {"color": ACCENT},
              "opacity": 0.75, "hovertemplate": "%{x}: %{y} draws<extra></extra>"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tables on the page: opening them, where they have gaps, filling them, and single cells."""
+"""Tables on the page: reading, missing cells, filling, and single cells."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Table:
         return open_cells(self.frame, self.missing_values)
 
     @property
-    def gaps(self) -> Array:
+    def missing(self) -> Array:
         """Which cells of the model's columns are missing, `(rows, columns)`."""
         return self.cells.missing
 
@@ -79,9 +79,9 @@ class Table:
     @property
     def summary(self) -> str:
         """The table in half a line."""
-        missing = int(self.gaps.sum())
-        share = missing / max(self.gaps.size, 1)
-        return f"{self.rows} rows · {len(self.columns)} columns · {missing} gaps ({share:.1%})"
+        missing = int(self.missing.sum())
+        share = missing / max(self.missing.size, 1)
+        return f"{self.rows} rows · {len(self.columns)} columns · {missing} missing ({share:.1%})"
 
 
 def read_bytes(model: OpenModel, name: str, data: bytes) -> Table:
@@ -95,7 +95,7 @@ def read_bytes(model: OpenModel, name: str, data: bytes) -> Table:
 def read_file(model: OpenModel, path: Path, name: str) -> Table:
     """A file as a table of a model.
 
-    Kinds of columns are those of the command line. Columns that the model does not know, and those
+    Kinds of columns are those of the command line. Columns that are not in the model, and those
     whose categories are text, are left as the text that they are.
 
     Args:
@@ -109,7 +109,7 @@ def read_file(model: OpenModel, path: Path, name: str) -> Table:
     """
     with needs("table"):
         from vfg.bigtable import open_table as open_source
-        from vfg.bigtable.type_inference import without_gaps
+        from vfg.bigtable.type_inference import mark_missing
     ending, size = _ending(name), path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(
@@ -133,8 +133,8 @@ def read_file(model: OpenModel, path: Path, name: str) -> Table:
         raise ValueError(f"{name!r} has no rows; choose a table with a header and rows")
     for column in texts if ending in (".csv", ".tsv", ".txt") else ():
         place = names.index(column)
-        whole = whole.set_column(place, column, without_gaps(whole.column(place)))
-    return _fitting(model, whole, places, name)
+        whole = whole.set_column(place, column, mark_missing(whole.column(place)))
+    return _check_columns(model, whole, places, name)
 
 
 def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
@@ -157,7 +157,7 @@ def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
     else:
         labels = frame_labels(table)
         whole = _as_arrow(table)
-    return _fitting(model, whole, _places(model, labels, name), name)
+    return _check_columns(model, whole, _places(model, labels, name), name)
 
 
 def _as_arrow(frame: Any) -> Any:
@@ -198,8 +198,8 @@ def _places(model: OpenModel, labels: Sequence[Any], name: str) -> tuple[int, ..
     )
 
 
-def _fitting(model: OpenModel, whole: Any, places: Sequence[int], name: str) -> Table:
-    """A table whose columns hold what the model knows.
+def _check_columns(model: OpenModel, whole: Any, places: Sequence[int], name: str) -> Table:
+    """Check that columns hold what the model needs, and cast them.
 
     Raises:
         ValueError: for a column that holds something else.
@@ -234,7 +234,7 @@ def _arrow_type(column: Any, variable: Variable, is_table: bool) -> Any:
     return pa.float64() if has_gaps and pa.types.is_integer(column.type) else column.type
 
 
-def missing_map(gaps: Array, most_rows: int = 160) -> Array:
+def missing_map(missing: Array, most_rows: int = 160) -> Array:
     """The share of missing cells in bands of rows, `(bands, columns)`.
 
     Example:
@@ -242,15 +242,15 @@ def missing_map(gaps: Array, most_rows: int = 160) -> Array:
         array([[0.5],
                [1. ]])
     """
-    rows = len(gaps)
+    rows = len(missing)
     bands = min(rows, most_rows)
     edges = np.linspace(0, rows, bands + 1).round().astype(int)
-    sums = np.add.reduceat(gaps.astype(float), edges[:-1], axis=0)
+    sums = np.add.reduceat(missing.astype(float), edges[:-1], axis=0)
     return np.asarray(sums / np.diff(edges)[:, None])
 
 
-def filled(model: OpenModel, table: Table) -> Table:
-    """The table with the gaps of the model's columns filled; other columns stay as they are.
+def fill_table(model: OpenModel, table: Table) -> Table:
+    """Fill the missing values of the model's columns; other columns stay as they are.
 
     Raises:
         ValueError: for a table that is too long for a page.
@@ -282,14 +282,14 @@ def row_evidence(table: Table, row: int, without: str = "") -> dict[str, Value]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def column_cells(table: Table, column: str, rows: Array) -> list[Value | None]:
-    """Some cells of a column as values of its variable; None for gaps and unknown categories."""
+def read_cells(table: Table, column: str, rows: Array) -> list[Value | None]:
+    """Cells of a column as values of its variable; None if missing or an unknown category."""
     variable, cells = table.variables[column], table.column(column)
     return [_value(cells, row, variable) for row in rows.tolist()]
 
 
 def _value(column: Column, row: int, variable: Variable) -> Value | None:
-    """A cell as a value of its variable; None for a gap, or a category that is unknown."""
+    """A cell as a value of its variable; None for a missing cell, or an unknown category."""
     if column.missing[row]:
         return None
     cell = column.values[row]
@@ -310,7 +310,7 @@ class Cell:
 
     Args:
         expected: what is expected there, with the draws behind it.
-        actual: what stands there; None if it is a gap.
+        actual: its value; None if it is missing.
         influence: how far other cells of the row moved it, the strongest first.
     """
 

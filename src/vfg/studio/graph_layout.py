@@ -11,6 +11,7 @@ import vfg
 from vfg.graph import Graph
 from vfg.graph.nodes import Edge
 from vfg.imputation.table_model import TableModel
+from vfg.plots.graphs import height_of, place_latent
 from vfg.studio.asking import OpenModel
 from vfg.studio.markup import Markup, element
 
@@ -43,7 +44,7 @@ def sibling_groups(graph: Graph) -> dict[tuple[str, ...], list[str]]:
     return found
 
 
-def spots(graph: Graph, per_row: int = 10, expanded: Iterable[str] = ()) -> list[Spot]:
+def place_nodes(graph: Graph, per_row: int = 10, expanded: Iterable[str] = ()) -> list[Spot]:
     """Where everything is drawn.
 
     Args:
@@ -55,7 +56,7 @@ def spots(graph: Graph, per_row: int = 10, expanded: Iterable[str] = ()) -> list
         Leaves or groups of leaves, then latent nodes; y grows downwards.
 
     Example:
-        >>> [(spot.name, spot.y) for spot in spots(Graph.star({"a": 1, "b": 1}))]
+        >>> [(spot.name, spot.y) for spot in place_nodes(Graph.star({"a": 1, "b": 1}))]
         [('a', 0.0), ('b', 0.0), ('root', -104.0)]
     """
     opened = dict.fromkeys(expanded)
@@ -94,29 +95,15 @@ def group_name(members: Sequence[str]) -> str:
 
 
 def _latent_spots(graph: Graph, leaves: Sequence[Spot]) -> list[Spot]:
-    """Latent nodes above the middle of their children, pushed apart within each layer."""
-    x = {name: spot.x for spot in leaves for name in (spot.members or (spot.name,))}
-    found = []
-    for number, layer in enumerate(graph.layers[1:], start=1):
-        wanted = {node: _mean([x[e.child] for e in graph.edges_into(node)]) for node in layer}
-        ordered = sorted(layer, key=lambda node: wanted[node])
-        placed = _apart([wanted[node] for node in ordered], NODE)
-        x |= dict(zip(ordered, placed, strict=True))
-        found += [Spot(node, x[node], -LAYER * 1.0 * number) for node in layer]
-    return found
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
-
-
-def _apart(places: Sequence[float], gap: float) -> list[float]:
-    """Rising places at least a gap apart, about where they were."""
-    found: list[float] = []
-    for place in places:
-        found.append(max(place, found[-1] + gap) if found else place)
-    shift = _mean([a - b for a, b in zip(found, places, strict=True)])
-    return [place - shift for place in found]
+    """Latent nodes, placed as in `vfg.plots.graph`."""
+    across = place_latent(
+        graph, {name: spot.x for spot in leaves for name in (spot.members or (spot.name,))}, NODE
+    )
+    return [
+        Spot(node, across[node], -LAYER * height_of(graph, node))
+        for layer in graph.layers[1:]
+        for node in layer
+    ]
 
 
 def elements(
@@ -127,7 +114,7 @@ def elements(
 ) -> list[dict[str, Any]]:
     """Nodes and edges as cytoscape draws them."""
     graph = model.graph
-    placed = spots(graph, per_row, expanded)
+    placed = place_nodes(graph, per_row, expanded)
     shown = {name: spot.name for spot in placed for name in (spot.members or (spot.name,))}
     distances = consistency or {}
     nodes = [_node(model, spot, distances) for spot in placed]

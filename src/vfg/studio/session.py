@@ -11,7 +11,7 @@ from typing import Any
 from vfg.inference.variables import Value
 from vfg.studio.asking import OpenModel
 from vfg.studio.exploring import consistency, history_beside
-from vfg.studio.filling import Table, filled, open_table, read_bytes, read_file, row_evidence
+from vfg.studio.filling import Table, fill_table, open_table, read_bytes, read_file, row_evidence
 from vfg.training.history import History
 
 MOST_TABLES = 4
@@ -32,26 +32,26 @@ class Session:
     def __init__(self, model: OpenModel, table: Any = None) -> None:
         self.model = model
         self.lock = RLock()
-        """Questions take turns: a fast one would only slow down the other."""
+        """Queries run one after the other: two at once would only slow each other down."""
         self.tables: OrderedDict[str, Table] = OrderedDict()
         self.filled: dict[str, Table] = {}
         self.distances: dict[str, dict[str, float]] = {}
         self.history: History | None = history_beside(model.file)
-        self.first = None if table is None else self._opened(table)
+        self.first = None if table is None else self._open(table)
 
-    def _opened(self, table: Any) -> dict[str, Any]:
+    def _open(self, table: Any) -> dict[str, Any]:
         if isinstance(table, str | Path):
             path = Path(table)
             if not path.is_file():
                 raise ValueError(f"there is no table {str(path)!r}; name a CSV or Parquet file")
-            return self._kept(read_file(self.model, path, path.name))
-        return self._kept(open_table(self.model, table))
+            return self._store(read_file(self.model, path, path.name))
+        return self._store(open_table(self.model, table))
 
     def read(self, name: str, data: bytes) -> dict[str, Any]:
-        """Open a file; what the page needs to know of it."""
-        return self._kept(read_bytes(self.model, name, data))
+        """Open a file; the description of its table for the page."""
+        return self._store(read_bytes(self.model, name, data))
 
-    def _kept(self, table: Table) -> dict[str, Any]:
+    def _store(self, table: Table) -> dict[str, Any]:
         token = secrets.token_urlsafe(8)
         self.tables[token] = table
         while len(self.tables) > MOST_TABLES:
@@ -73,11 +73,11 @@ class Session:
         return self.tables[described["token"]]
 
     def fill(self, described: Any) -> Table:
-        """The table with its gaps filled, computed once."""
+        """The filled table, computed once."""
         table = self.table(described)
         token = described["token"]
         if token not in self.filled:
-            self.filled[token] = filled(self.model, table)
+            self.filled[token] = fill_table(self.model, table)
         return self.filled[token]
 
     def consistency(self, described: Any) -> dict[str, float]:

@@ -12,11 +12,16 @@ from bigtable.tables_on_disk import linear_model, mixed, numbers, one_batch
 
 import vfg
 from vfg.bigtable import Filling, filled_batch, write_table
-from vfg.bigtable.engines import FillTask, engine_named
-from vfg.bigtable.engines.base import batch_from_bytes, batch_to_bytes, one_thread
+from vfg.bigtable.engines import (
+    FillTask,
+    batch_from_bytes,
+    batch_to_bytes,
+    engine_named,
+    one_thread,
+)
 from vfg.bigtable.engines.local import Local
 
-JOB = Path(__file__).parent.parent / "faults" / "job.py"
+JOB = Path(__file__).parents[2] / "faults" / "job.py"
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from vfg.bigtable.engines.base import FillTask, Part, batch_from_bytes, batch_to_bytes
+from vfg.bigtable.engines import FillTask, Part, batch_from_bytes, batch_to_bytes
 from vfg.imputation.checks import check_count
 
 AHEAD = 2
@@ -47,14 +47,14 @@ class Local:
         Raises:
             RuntimeError: if a process was killed.
         """
-        return map(work, parts) if self.processes == 1 else self._spread(work, parts)
+        return map(work, parts) if self.processes == 1 else self._run_processes(work, parts)
 
-    def _spread(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
+    def _run_processes(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
         # Processes that are forked would share the locks and files of this one.
         pool = ProcessPoolExecutor(
             self.processes,
             mp_context=multiprocessing.get_context("spawn"),
-            initializer=_begin,
+            initializer=_start_worker,
             initargs=work.to_bytes(),
         )
         waiting: deque[Future[bytes]] = deque()
@@ -78,10 +78,10 @@ _work: FillTask | None = None
 """In a worker process: what to do with every part."""
 
 
-def _begin(model: bytes, filling: dict[str, Any]) -> None:
+def _start_worker(model: bytes, filling: dict[str, Any]) -> None:
     """Make a worker process ready."""
     global _work
-    # An interrupt goes to all processes of a terminal; the first one tells the others to stop.
+    # An interrupt goes to all processes of a terminal; the parent stops the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _work = FillTask.from_bytes(model, filling)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from vfg.bigtable.engines.base import FillTask, Part, batch_from_bytes, batch_to_bytes
+import torch.distributed as dist
+
+from vfg.bigtable.engines import FillTask, Part, backends, batch_from_bytes, batch_to_bytes
 from vfg.imputation.checks import check_count
 from vfg.utils.extras import needs
 
@@ -18,6 +21,8 @@ T = TypeVar("T")
 
 AHEAD = 2
 """How many parts every actor has at once: one to work on, one waiting."""
+PATIENCE = 10.0
+"""Seconds to find out whether a worker failed because another one died."""
 RETRIES = 3
 """How often an actor that died is started again, and its part with it."""
 
@@ -56,9 +61,9 @@ class Ray:
             ImportError: if Ray is not installed.
             RuntimeError: if an actor died again and again.
         """
-        ray = _imported()
-        with _connected(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
-            actors = _actors(self.processes)
+        ray = _import_ray()
+        with _connect(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
+            actors = _start_actors(self.processes)
             held = [ray.put(work.to_bytes())]
             waiting: deque[Any] = deque()
             try:
@@ -94,10 +99,8 @@ class Ray:
             ImportError: if Ray is not installed.
             RuntimeError: if processes died again and again.
         """
-        _imported()
-        from vfg.bigtable.engines.process_group import WorkerDiedError, run_once
-
-        with _connected(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
+        _import_ray()
+        with _connect(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
             for _ in range(RETRIES + 1):
                 with suppress(WorkerDiedError):
                     return run_once(self.processes, function, arguments)
@@ -128,7 +131,7 @@ class Filler:
         return batch_to_bytes(self.work((first_row, batch_from_bytes(batch))))
 
 
-def _imported() -> Any:
+def _import_ray() -> Any:
     """Ray, with more patience than its own for a machine that is busy."""
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
     with needs("ray"):
@@ -136,7 +139,7 @@ def _imported() -> Any:
     return ray
 
 
-def _actors(number: int) -> list[Any]:
+def _start_actors(number: int) -> list[Any]:
     import ray
 
     kind = ray.remote(num_cpus=1, max_restarts=RETRIES, max_task_retries=RETRIES)(Filler)
@@ -144,7 +147,7 @@ def _actors(number: int) -> list[Any]:
 
 
 @contextmanager
-def _connected(address: str | None, processes: int) -> Iterator[None]:
+def _connect(address: str | None, processes: int) -> Iterator[None]:
     """A connection to a cluster: the one there is, or our own for as long as it is needed."""
     import ray
 
@@ -171,3 +174,99 @@ def _connected(address: str | None, processes: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+class Worker:
+    """What an actor does: it joins the group, and calls a function."""
+
+    def place(self) -> tuple[str, int]:
+        """Where the others can meet this one: the address of its machine, and a free port."""
+        address = _import_ray().util.get_node_ip_address()
+        with socket.socket() as found:
+            found.bind(("", 0))
+            return address, int(found.getsockname()[1])
+
+    def run(
+        self,
+        rank: int,
+        size: int,
+        place: tuple[str, int],
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+    ) -> Any:
+        """What the function returns, of the first worker; None of the others.
+
+        Args:
+            rank: of this worker.
+            size: how many there are.
+            place: where they meet.
+            function: to call.
+            arguments: of it.
+        """
+        # What torchrun sets; code finds its rank among a machine's processes there.
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0")
+        meeting = f"tcp://{place[0]}:{place[1]}"
+        dist.init_process_group(backends(), init_method=meeting, rank=rank, world_size=size)
+        result = function(*arguments)
+        # Not if it fails: the others would lose the connection, and seem to fail for that.
+        dist.destroy_process_group()
+        return result if rank == 0 else None
+
+
+class WorkerDiedError(RuntimeError):
+    """A process was killed, or its machine was lost."""
+
+
+def run_once(workers: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+    """What a function returns that new actors call together; a cluster must be connected.
+
+    Args:
+        workers: how many actors, each with one processor.
+        function: to call; the same everywhere, but for its rank.
+        arguments: of it.
+
+    Raises:
+        WorkerDiedError: if an actor died.
+        Exception: whatever the function raised first.
+    """
+    ray = _import_ray()
+    kind = ray.remote(num_cpus=1, max_restarts=0)(Worker)
+    actors = [kind.remote() for _ in range(workers)]
+    try:
+        place = ray.get(actors[0].place.remote())
+        held = ray.put(list(arguments))
+        calls = [
+            actor.run.remote(rank, workers, place, function, held)
+            for rank, actor in enumerate(actors)
+        ]
+        _check_all(calls)
+        found: T = ray.get(calls[0])
+        return found
+    except ray.exceptions.RayActorError as error:
+        raise WorkerDiedError(type(error).__name__) from error
+    finally:
+        # Those that wait for one that failed would wait for half an hour.
+        for actor in actors:
+            ray.kill(actor)
+
+
+def _check_all(calls: list[Any]) -> None:
+    """Wait for all calls; raise what the first that fails raised, or that one of them died."""
+    ray = _import_ray()
+    waiting = list(calls)
+    failed: Exception | None = None
+    while waiting:
+        done, waiting = ray.wait(waiting, timeout=None if failed is None else PATIENCE)
+        if not done:
+            break
+        try:
+            ray.get(done[0])
+        except ray.exceptions.RayTaskError as error:
+            failed = failed or error.cause
+            # One that lost the connection to a dead one may fail before the death is known.
+            if not isinstance(failed, RuntimeError):
+                break
+        except ray.exceptions.RayError as error:
+            raise WorkerDiedError(type(error).__name__) from error
+    if failed is not None:
+        raise failed

@@ -1,4 +1,4 @@
-"""`vfg data`: tables to try things on."""
+"""`vfg data`: example tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vfg.cli.errors import suggested
-from vfg.cli.options import AsJson, Debug, Output, OutputFormat, Seed, share
+from vfg.cli.errors import suggest
+from vfg.cli.options import AsJson, Debug, Output, OutputFormat, Seed, check_share
 from vfg.cli.output import print_json, print_names
 
 MECHANISMS = ("mcar", "mar", "mnar")
@@ -17,20 +17,21 @@ SIMULATED = ("synthetic", "gaussian_network")
 
 def data(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Of the table; none lists them.")
+        str | None, typer.Argument(metavar="[NAME]", help="Name of the table; none lists them.")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option("--rows", "-n", min=1, help="How many; by default all.")
+        int | None, typer.Option("--rows", "-n", min=1, help="Number of rows; by default all.")
     ] = None,
     missing: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", callback=share, help="Share of the cells to leave out."),
+        typer.Option(metavar="SHARE", callback=check_share, help="Share of the cells to remove."),
     ] = None,
     mechanism: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Which cells: mcar (any), mar (by other columns), mnar (by their own values).",
+            help="Which cells: mcar (at random), mar (depends on other columns), mnar (depends on "
+            "their own values).",
         ),
     ] = "mcar",
     output: Output = "-",
@@ -39,9 +40,9 @@ def data(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Write a table to try things on, whole or with gaps; without a name, list them.
+    """Write an example table, complete or with missing values; without a name, list them.
 
-    vfg data iris --missing 0.2 -o gaps.csv
+    vfg data iris --missing 0.2 -o table.csv
     """
     if mechanism not in MECHANISMS:
         raise typer.BadParameter(
@@ -52,15 +53,15 @@ def data(
         print_names(known, as_json=as_json)
         return
     if name not in known:
-        raise typer.BadParameter(f"there is no table {name!r}; {suggested(name, known)}")
+        raise typer.BadParameter(f"there is no table {name!r}; {suggest(name, known)}")
     values, columns = table(name, rows, seed)
     if missing is not None:
-        values = with_gaps(values, missing, mechanism, seed)
+        values = hide_cells(values, missing, mechanism, seed)
     _write(values, columns, output, to, as_json)
 
 
 def names() -> list[str]:
-    """The tables there are."""
+    """The names of all tables."""
     from vfg.data import uci_names
 
     return sorted({*SIMULATED, "california", *uci_names()})
@@ -80,8 +81,8 @@ def table(name: str, rows: int | None, seed: int) -> tuple[Any, Sequence[str]]:
     return values[:rows], columns
 
 
-def with_gaps(values: Any, rate: float, mechanism: str, seed: int) -> Any:
-    """An array with NaN in cells that some mechanism hides."""
+def hide_cells(values: Any, rate: float, mechanism: str, seed: int) -> Any:
+    """An array with NaN in cells drawn by a missingness mechanism."""
     import numpy as np
 
     from vfg.data import mar, mcar, mnar_self
@@ -99,8 +100,8 @@ def _write(values: Any, columns: Sequence[str], output: str, to: str | None, as_
 
     from vfg.cli.tables import output_format, write_batches
 
-    gaps = np.isnan(values)
-    cells = [pa.array(values[:, k], mask=gaps[:, k]) for k in range(len(columns))]
+    missing = np.isnan(values)
+    cells = [pa.array(values[:, k], mask=missing[:, k]) for k in range(len(columns))]
     batch = pa.RecordBatch.from_arrays(cells, names=list(columns))
     rows = write_batches(iter([batch]), output, output_format(output, to, as_json))
     if as_json and output != "-":

@@ -1,23 +1,23 @@
-"""`vfg embed`: where the rows of a table are in the latent space."""
+"""`vfg embed`: latent states of the rows of a table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from vfg.cli.options import ModelFile, with_groups
-from vfg.cli.per_row import RowByRow
+from vfg.cli.tables import RowOptions
 
 if TYPE_CHECKING:
     from vfg import Model
 
 
 @with_groups
-def embed(model: ModelFile, options: RowByRow) -> None:
-    """Embed the rows of a table: the states of the roots, one column per coordinate."""
+def embed(model: ModelFile, options: RowOptions) -> None:
+    """Compute the latent states of the roots for every row, one column per coordinate."""
     import vfg
 
     known: Model = vfg.load(model)
-    options.tell({"rows": options.write(known, lambda table: embed_rows(known, table))})
+    options.print_summary({"rows": options.write(known, lambda table: embed_rows(known, table))})
 
 
 def embed_rows(model: Model, table: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def embed_rows(model: Model, table: Any) -> dict[str, Any]:
 
     states = np.asarray(model.embed(table), dtype=np.float64)
     if not states.shape[1]:
-        raise ValueError("the model has no latent space, since no column tells anything")
+        raise ValueError("the model has no latent space, since no column varies")
     if isinstance(model, vfg.TableModel):
         return {f"h{place}": states[:, place] for place in range(states.shape[1])}
     roots = [model.graph.node(root) for root in model.graph.roots]

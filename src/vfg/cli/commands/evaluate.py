@@ -1,61 +1,180 @@
-"""`vfg evaluate`: how well hidden cells of a table are recovered, next to other imputers."""
+"""`vfg evaluate`: errors on held-out cells of a table, for a model and for baselines."""
 
 from __future__ import annotations
 
 import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vfg.cli.baselines import Entry, chosen_rivals, compete
-from vfg.cli.learning import Learning, load_table_model
-from vfg.cli.options import AsJson, Debug, InputFormat, Level, TableFiles, Threads, with_groups
-from vfg.cli.options import share as between
+from vfg.cli.fitting import FitOptions, load_table_model
+from vfg.cli.options import (
+    AsJson,
+    Debug,
+    InputFormat,
+    Level,
+    TableFiles,
+    Threads,
+    check_share,
+    with_groups,
+)
 from vfg.cli.output import console, print_json, print_table
-from vfg.cli.tables import columns_of, known_columns, opened
+from vfg.cli.tables import columns_of, open_files, select_model_columns
 
 if TYPE_CHECKING:
-    from vfg.imputation.evaluation import Evaluation
+    from vfg.imputation.evaluation import Evaluation, HeldOut
+    from vfg.imputation.table_model import TableModel
 
-KEPT = 2
-"""How many known cells every column keeps at least: with fewer, nothing can be learned of it."""
+
+NEIGHBOURS = 5
+"""The default of scikit-learn's `KNNImputer`."""
+
+
+@dataclass(frozen=True)
+class MethodScore:
+    """The errors of one method.
+
+    Attributes:
+        method: its name.
+        evaluation: its errors.
+        seconds: duration of fitting and filling.
+    """
+
+    method: str
+    evaluation: Evaluation
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {"method": self.method, "seconds": self.seconds, **self.evaluation.to_dict()}
+
+
+def parse_baselines(text: str | None) -> list[str]:
+    """Names with commas between them, or `all`; none for nothing.
+
+    Raises:
+        typer.BadParameter: for an unknown name.
+
+    Example:
+        >>> parse_baselines("knn,mean"), parse_baselines("all"), parse_baselines(None)
+        (['knn', 'mean'], ['mean', 'knn', 'iterative'], [])
+    """
+    if text is None:
+        return []
+    names = list(BASELINES) if text == "all" else [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in BASELINES:
+            raise typer.BadParameter(
+                f"--baselines takes {', '.join(BASELINES)} or all, but got {name!r}"
+            )
+    return names
+
+
+def evaluate_baselines(
+    names: list[str], model: TableModel, held: HeldOut, level: float, seed: int
+) -> list[MethodScore]:
+    """Impute the held-out entries of a standardised matrix by baselines.
+
+    Args:
+        names: of the baselines.
+        model: whose encoding the matrix has.
+        held: the matrix, which entries they see, and which they fill.
+        level: of the intervals, which baselines do not have.
+        seed: of their draws.
+    """
+    import numpy as np
+
+    from vfg.imputation.evaluation import compared
+
+    masked = np.where(held.shown, held.values, np.nan)
+    entries = []
+    for name in names:
+        begun = time.monotonic()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about convergence of chained regressions
+            filled = BASELINES[name](seed).fit_transform(masked)
+        seconds = time.monotonic() - begun
+        evaluation = compared(model, held.values, held.hidden, filled, level)
+        entries.append(MethodScore(name, evaluation, seconds))
+    return entries
+
+
+def _mean(seed: int) -> Any:
+    from sklearn.impute import SimpleImputer
+
+    return SimpleImputer(keep_empty_features=True)
+
+
+def _neighbours(seed: int) -> Any:
+    from sklearn.impute import KNNImputer
+
+    return KNNImputer(n_neighbors=NEIGHBOURS, keep_empty_features=True)
+
+
+def _iterative(seed: int) -> Any:
+    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+    from sklearn.impute import IterativeImputer
+
+    return IterativeImputer(random_state=seed, keep_empty_features=True)
+
+
+BASELINES: dict[str, Callable[[int], Any]] = {
+    "mean": _mean,
+    "knn": _neighbours,
+    "iterative": _iterative,
+}
+"""Imputers of scikit-learn by the names that users give them, made from a seed."""
+
+
+LEAST_OBSERVED = 2
+"""Observed cells that every column keeps at least: a spread needs two."""
 
 
 @with_groups
 def evaluate(
     table: TableFiles,
-    options: Learning,
+    options: FitOptions,
     model: Annotated[
         Path | None,
         typer.Option(
             "--model",
             "-m",
             metavar="MODEL",
-            help="A model that learned from other rows; without it, one is learned from the cells "
-            "that are not hidden.",
+            help="A model fitted to other rows; by default a model is fitted to the cells that are "
+            "not held out.",
         ),
     ] = None,
     share: Annotated[
         float,
-        typer.Option(metavar="SHARE", callback=between, help="Of the known cells that are hidden."),
+        typer.Option(
+            metavar="SHARE", callback=check_share, help="Share of the observed cells to hold out."
+        ),
     ] = 0.1,
     level: Level = 0.9,
-    rivals: Annotated[
+    baselines: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="mean, knn, iterative (with commas between), or all."),
+        typer.Option(
+            "--baselines",
+            "--rivals",  # an older name
+            metavar="NAMES",
+            help="Baselines to compare with: mean, knn, iterative (comma-separated), or all.",
+        ),
     ] = None,
     from_: InputFormat = None,
     threads: Threads = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Hide known cells, fill them, and compare; also with other imputers.
+    """Hold out observed cells, impute them, and report the errors; also of baselines.
 
-    vfg evaluate table.csv --rivals all
+    vfg evaluate table.csv --baselines all
     """
-    names = chosen_rivals(rivals)
-    source = opened(table, from_)
+    names = parse_baselines(baselines)
+    source = open_files(table, from_)
     import vfg
     from vfg.imputation.evaluation import HeldOut, hold_out
     from vfg.imputation.evaluation import evaluate as evaluate_model
@@ -63,50 +182,53 @@ def evaluate(
 
     fitted = None if model is None else load_table_model(model, options.device)
     chosen = (
-        options.chosen(source.names)
+        options.select(source.names)
         if fitted is None
-        else known_columns(source.names, columns_of(fitted))
+        else select_model_columns(source.names, columns_of(fitted))
     )
     whole = open_table(source.read().select(chosen))
-    hidden = hold_out(whole, share, options.seed, keep=KEPT)
+    hidden = hold_out(whole, share, options.seed, keep=LEAST_OBSERVED)
     if not hidden.any():
-        raise ValueError("no cell can be hidden; use more rows, or a larger --share")
+        raise ValueError("no cell can be held out; use more rows, or a larger --share")
     begun = time.monotonic()
     if fitted is None:
         fitted = vfg.TableModel(options.settings(chosen))
         fitted.fit(hide_cells(whole, hidden))
-    found = evaluate_model(fitted, whole, hidden, level=level, seed=options.seed)
-    entries = [Entry("vfg", found, time.monotonic() - begun)]
+    evaluation = evaluate_model(fitted, whole, hidden, level=level, seed=options.seed)
+    entries = [MethodScore("vfg", evaluation, time.monotonic() - begun)]
     if names:
         held = HeldOut.of(fitted, whole, hidden)
-        entries += compete(names, fitted, held, level, options.seed)
+        entries += evaluate_baselines(names, fitted, held, level, options.seed)
     if as_json:
         methods = [entry.to_dict() for entry in entries]
         print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})
         return
     print_scores(entries[0].evaluation)
     if names:
-        print_rivals(entries)
+        print_methods(entries)
 
 
-def print_scores(found: Evaluation) -> None:
+def print_scores(evaluation: Evaluation) -> None:
     """Errors of all columns, for people."""
     heads = ("column", "hidden", "error", "of the mean", "covered", "right")
     rows: list[tuple[object, ...]] = [
-        (str(s.column), s.hidden, s.rmse, s.baseline, s.coverage, s.accuracy) for s in found.columns
+        (str(s.column), s.hidden, s.rmse, s.baseline, s.coverage, s.accuracy)
+        for s in evaluation.columns
     ]
-    total = sum(score.hidden for score in found.columns)
-    rows.append(("all", total, found.rmse, found.baseline, found.coverage, float("nan")))
+    total = sum(score.hidden for score in evaluation.columns)
+    rows.append(
+        ("all", total, evaluation.rmse, evaluation.baseline, evaluation.coverage, float("nan"))
+    )
     print_table(heads, rows)
     console().print(
         "\nerror: root mean square, in standard deviations of the column; of the mean: the same "
-        f"if means are filled in; covered: within its {100 * found.level:g} % interval; right: "
-        "categories recovered",
+        f"of mean imputation; covered: inside the {100 * evaluation.level:g} % interval; right: "
+        "share of categories imputed correctly",
         markup=False,
     )
 
 
-def print_rivals(entries: list[Entry]) -> None:
+def print_methods(entries: list[MethodScore]) -> None:
     """One line per method, for people."""
     console().print()
     rows = [(e.method, e.evaluation.rmse, e.evaluation.mae, e.seconds) for e in entries]

@@ -1,4 +1,4 @@
-"""`vfg fit`: learn a model from a table."""
+"""`vfg fit`: fit a model to a table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vfg.cli.history_files import keep_history
-from vfg.cli.learning import Learning
+from vfg.cli.fitting import FitOptions, fit_by_engine
+from vfg.cli.model_files import write_history
 from vfg.cli.options import (
     AsJson,
     Debug,
@@ -23,8 +23,7 @@ from vfg.cli.options import (
     with_groups,
 )
 from vfg.cli.output import console, print_json
-from vfg.cli.tables import opened
-from vfg.cli.together import fit_by_engine
+from vfg.cli.tables import open_files
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
 def fit(
     table: TableFiles,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the model.")
+        Path, typer.Option("--output", "-o", metavar="MODEL", help="Output file of the model.")
     ],
-    options: Learning,
+    options: FitOptions,
     from_: InputFormat = None,
     engine: EngineName = "local",
     processes: Processes = 1,
@@ -45,7 +44,7 @@ def fit(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Learn a model from a table, gaps and all.
+    """Fit a model to a table with missing values.
 
     vfg fit table.csv -o model.vfg
 
@@ -54,16 +53,16 @@ def fit(
     import vfg
 
     check_target(output)
-    source = opened(table, from_)
-    chosen = options.chosen(source.names)
+    source = open_files(table, from_)
+    chosen = options.select(source.names)
     begun = time.monotonic()
     model = fit_by_engine(source, chosen, options, engine, processes, every_row)
-    if model is None:  # another process of torchrun's writes it
+    if model is None:  # another process of torchrun writes it
         return
     seconds = time.monotonic() - begun
     vfg.save(model, output)
-    keep_history(output, model.history)
-    found = {
+    write_history(output, model.history)
+    summary = {
         "output": str(output),
         "rows": source.rows,
         "columns": len(chosen),
@@ -74,31 +73,31 @@ def fit(
         "seed": options.seed,
     }
     if as_json:
-        print_json(found)
+        print_json(summary)
     elif not options.quiet:
         console().print(
-            f"{output}: {described(model)}, learned from {source.rows:,} rows in {seconds:.1f} s",
+            f"{output}: {describe_parts(model)}, fitted to {source.rows:,} rows in {seconds:.1f} s",
             markup=False,
         )
 
 
-def described(model: TableModel) -> str:
-    """The parts of a model in words."""
+def describe_parts(model: TableModel) -> str:
+    """The parts of a model as a phrase."""
     parts = [
-        f"{len(found)} {noun}{'s' if len(found) > 1 else ''}"
-        for found, noun in (
-            (model.members, "bent member"),
+        f"{len(summary)} {noun}{'s' if len(summary) > 1 else ''}"
+        for summary, noun in (
+            (model.members, "nonlinear member"),
             (model.mixtures, "mixture"),
             (model.neighbours, "row mixture"),
         )
-        if len(found)
+        if len(summary)
     ]
     others = f" and {', '.join(parts)}" if parts else ""
     return f"the linear model{others} of {len(model.encoding.schema)} columns"
 
 
 def check_target(path: Path) -> None:
-    """Refuse a file that cannot be written, before hours are spent on what should be in it.
+    """Refuse a file that cannot be written, before the model is fitted.
 
     Raises:
         FileNotFoundError: if its folder does not exist.
@@ -110,7 +109,7 @@ def check_target(path: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder in which nothing can be written.
+    """Refuse a folder that does not exist or is not writable.
 
     Raises:
         FileNotFoundError: if it does not exist.

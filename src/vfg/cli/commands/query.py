@@ -1,4 +1,4 @@
-"""`vfg query`: anything given anything."""
+"""`vfg query`: infer any variables given any others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from vfg.cli.completion import offered_names, offered_pairs
-from vfg.cli.errors import suggested
+from vfg.cli.errors import suggest
+from vfg.cli.model_files import complete_names, complete_pairs
 from vfg.cli.options import AsJson, Debug, Level, ModelFile, Seed, Threads
-from vfg.cli.output import bar, console, histogram, print_json, shown
+from vfg.cli.output import bar, console, format_value, histogram, print_json
 
 if TYPE_CHECKING:
     from vfg import Model
@@ -29,18 +29,18 @@ class Query(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat `--given` and `--infer` before each of their values, then parse as ever."""
-        typed = list(repeated(args))
+        typed = list(repeat_options(args))
         if ctx.resilient_parsing and typed and typed[-1].startswith("-"):
-            # The shell asks what may follow: an option without a value would hide the model.
+            # During completion, an option without a value would take the model as its value.
             typed.pop()
         return super().parse_args(ctx, typed)
 
 
-def repeated(arguments: Sequence[str]) -> Iterator[str]:
-    """Arguments in which `--given` and `--infer` stand before each of their values.
+def repeat_options(arguments: Sequence[str]) -> Iterator[str]:
+    """Arguments with `--given` and `--infer` repeated before each of their values.
 
     Example:
-        >>> list(repeated(["m.vfg", "--given", "A=1", "B=2", "--infer", "C", "--json"]))
+        >>> list(repeat_options(["m.vfg", "--given", "A=1", "B=2", "--infer", "C", "--json"]))
         ['m.vfg', '--given', 'A=1', '--given', 'B=2', '--infer', 'C', '--json']
     """
     option, values = "", 0
@@ -67,19 +67,19 @@ def split_pairs(given: Sequence[str]) -> dict[str, str]:
         >>> split_pairs(["age=3", "a=b=4"])
         {'age': '3', 'a=b': '4'}
     """
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in given:
         name, equals, value = text.rpartition("=")
         if not (equals and name and value):
             raise typer.BadParameter(f"--given takes NAME=VALUE, but got {text!r}")
-        if name in found:
+        if name in pairs:
             raise typer.BadParameter(f"--given names {name!r} twice; give it once")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
-def variables_of(model: Model, name: str) -> list[Variable]:
-    """The variables that a name stands for: a column, the columns of a leaf, or a latent node.
+def find_variables(model: Model, name: str) -> list[Variable]:
+    """The variables under a name: a column, the columns of a leaf, or a latent node.
 
     Args:
         model: of any kind.
@@ -104,11 +104,11 @@ def variables_of(model: Model, name: str) -> list[Variable]:
     if name in positions:
         return [list(columns.values())[positions.index(name)]]
     known = dict.fromkeys([*columns, *nodes])
-    raise ValueError(f"there is no column or node {name!r}; {suggested(name, known)}")
+    raise ValueError(f"there is no column or node {name!r}; {suggest(name, known)}")
 
 
 def parse_evidence(model: Model, given: Mapping[str, str]) -> dict[str, Any]:
-    """What `Model.infer` takes from values as they are typed.
+    """Evidence for `Model.infer` from values as they are typed.
 
     Args:
         model: of any kind.
@@ -120,7 +120,7 @@ def parse_evidence(model: Model, given: Mapping[str, str]) -> dict[str, Any]:
     """
     evidence: dict[str, Any] = {}
     for name, text in given.items():
-        variables = variables_of(model, name)
+        variables = find_variables(model, name)
         texts = [text] if len(variables) == 1 else text.split(",")
         if variables[0].name not in model.variables:  # a latent node, whose width infer checks
             evidence[name] = [[variables[0].parse(part) for part in texts]]
@@ -134,8 +134,8 @@ def parse_evidence(model: Model, given: Mapping[str, str]) -> dict[str, Any]:
     return evidence
 
 
-def chosen_targets(model: Model, names: Sequence[str], evidence: Mapping[str, Any]) -> list[str]:
-    """What to ask for: columns and latent nodes by name, by default all columns not given.
+def choose_targets(model: Model, names: Sequence[str], evidence: Mapping[str, Any]) -> list[str]:
+    """The targets: columns and latent nodes by name, by default all columns without evidence.
 
     Args:
         model: of any kind.
@@ -147,12 +147,12 @@ def chosen_targets(model: Model, names: Sequence[str], evidence: Mapping[str, An
     """
     if not names:
         return [name for name in model.variables if name not in evidence] or list(model.variables)
-    found: list[str] = []
+    targets: list[str] = []
     for name in names:
-        variables = variables_of(model, name)
+        variables = find_variables(model, name)
         is_latent = variables[0].name not in model.variables
-        found += [name] if is_latent else [variable.name for variable in variables]
-    return found
+        targets += [name] if is_latent else [variable.name for variable in variables]
+    return targets
 
 
 GivenPairs = Annotated[
@@ -160,8 +160,8 @@ GivenPairs = Annotated[
     typer.Option(
         "--given",
         metavar="NAME=VALUE...",
-        autocompletion=offered_pairs,
-        help="What is known, by column or latent node.",
+        autocompletion=complete_pairs,
+        help="Evidence: values of columns or latent nodes.",
     ),
 ]
 
@@ -174,28 +174,28 @@ def query(
         typer.Option(
             "--infer",
             metavar="NAME...",
-            autocompletion=offered_names,
-            help="What to ask for; by default all that is not given.",
+            autocompletion=complete_names,
+            help="Targets: columns or nodes; by default all columns without evidence.",
         ),
     ] = None,
     level: Level = 0.9,
-    draws: Annotated[int, typer.Option(min=10, help="How many draws show a distribution.")] = 1000,
+    draws: Annotated[int, typer.Option(min=10, help="Number of draws behind a histogram.")] = 1000,
     seed: Seed = 0,
     threads: Threads = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Ask a model for anything given anything: mean, interval and histogram.
+    """Infer variables given others: mean, interval and histogram.
 
     vfg query model.vfg --given MedInc=5 HouseAge=20 --infer AveRooms
     """
     import vfg
 
     known = split_pairs(given or [])
-    asked: Model = vfg.load(model)
-    evidence = parse_evidence(asked, known)
-    targets = chosen_targets(asked, infer or [], evidence)
-    answer = asked.infer(evidence, targets, seed=seed, padded=False)
+    loaded: Model = vfg.load(model)
+    evidence = parse_evidence(loaded, known)
+    targets = choose_targets(loaded, infer or [], evidence)
+    answer = loaded.infer(evidence, targets, seed=seed, padded=False)
     marginals = answer.marginals(level=level, draws=draws).values()
     if as_json:
         answers = [describe(marginal) for marginal in marginals]
@@ -206,11 +206,13 @@ def query(
         console().print(f"given {listed}\n", markup=False)
     pictures = len(marginals) <= MOST_PICTURES
     for marginal in marginals:
-        console().print("\n".join(lines_of(marginal, level, pictures=pictures)), markup=False)
+        console().print(
+            "\n".join(format_marginal(marginal, level, pictures=pictures)), markup=False
+        )
 
 
 def describe(marginal: Marginal) -> dict[str, Any]:
-    """What is known of one variable, ready for JSON; dates are ISO text.
+    """The posterior of one variable, ready for JSON; dates are ISO text.
 
     Args:
         marginal: of the answer.
@@ -225,19 +227,19 @@ def describe(marginal: Marginal) -> dict[str, Any]:
     is_date = variable.kind == "date"
     if math.isfinite(marginal.mean):
         value = variable.value_of(marginal.mean) if is_date else marginal.mean  # not rounded
-    found: dict[str, Any] = {"name": variable.name, "value": value}
+    description: dict[str, Any] = {"name": variable.name, "value": value}
     if math.isfinite(marginal.std) and not is_date:
-        found["deviation"] = marginal.std
+        description["deviation"] = marginal.std
     if math.isfinite(marginal.low):
         ends = marginal.low, marginal.high
-        found["interval"] = [variable.value_of(end) if is_date else end for end in ends]
+        description["interval"] = [variable.value_of(end) if is_date else end for end in ends]
     if marginal.shares:
-        found["probabilities"] = marginal.shares
-    return found
+        description["probabilities"] = marginal.shares
+    return description
 
 
-def lines_of(marginal: Marginal, level: float, *, pictures: bool) -> list[str]:
-    """What is known of one variable, in lines of text.
+def format_marginal(marginal: Marginal, level: float, *, pictures: bool) -> list[str]:
+    """The posterior of one variable, in lines of text.
 
     Args:
         marginal: to show.
@@ -248,18 +250,18 @@ def lines_of(marginal: Marginal, level: float, *, pictures: bool) -> list[str]:
         >>> from vfg.inference.variables import Marginal, Variable
         >>> age = Variable("age", "number", "age")
         >>> known = Marginal(age, 41.25, mean=41.25, std=2.0, low=38.0, high=44.5)
-        >>> lines_of(known, 0.9, pictures=True)
+        >>> format_marginal(known, 0.9, pictures=True)
         ['age  41.25 ± 2, 90 % within 38 and 44.5']
     """
-    found = describe(marginal)
-    words = f"{found['name']}  {shown(found['value'])}"
-    if found["value"] is None:
-        words += "(nothing was seen of it)"
-    if "deviation" in found:
-        words += f" ± {shown(found['deviation'])}"
-    if "interval" in found:
-        low, high = map(shown, found["interval"])
-        words += f", {shown(100 * level)} % within {low} and {high}"
+    description = describe(marginal)
+    words = f"{description['name']}  {format_value(description['value'])}"
+    if description["value"] is None:
+        words += "(never observed)"
+    if "deviation" in description:
+        words += f" ± {format_value(description['deviation'])}"
+    if "interval" in description:
+        low, high = map(format_value, description["interval"])
+        words += f", {format_value(100 * level)} % within {low} and {high}"
     lines = [words]
     if pictures and marginal.draws.size and math.isfinite(marginal.draws.sum()):
         lines += ["  " + line for line in histogram(marginal.draws, ends=_ends(marginal))] + [""]

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from vfg.cli.completion import offered_experiments
-from vfg.cli.errors import suggested
+from vfg.cli.errors import suggest
+from vfg.cli.model_files import complete_experiments
 from vfg.cli.options import AsJson, Debug, Threads
 from vfg.cli.output import print_json, print_names
 
@@ -22,24 +22,24 @@ def reproduce(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            autocompletion=offered_experiments,
-            help="Of the experiment; none lists them.",
+            autocompletion=complete_experiments,
+            help="Name of the experiment; none lists them.",
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="At its smallest size, to see that it runs.")
+        bool, typer.Option("--quick", help="Run at the smallest size, as a check.")
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many; by default as the experiment says.")
+        int | None, typer.Option(min=1, help="Number of seeds; by default that of the experiment.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write.")
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Output folder.")
     ] = None,
     threads: Threads = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Run an experiment of the paper and write down what comes out."""
+    """Run an experiment of the paper and write its results."""
     from vfg.data import reproducing
 
     known = list(reproducing.names())
@@ -47,16 +47,16 @@ def reproduce(
         print_names(known, as_json=as_json)
         return
     if name not in known:
-        raise typer.BadParameter(f"there is no experiment {name!r}; {suggested(name, known)}")
-    with words_on_stderr() if as_json else nullcontext():
+        raise typer.BadParameter(f"there is no experiment {name!r}; {suggest(name, known)}")
+    with stdout_to_stderr() if as_json else nullcontext():
         found = reproducing.reproduce(name, quick=quick, seeds=seeds, output=output)
     if as_json:
         print_json(found)
 
 
 @contextmanager
-def words_on_stderr() -> Iterator[None]:
-    """What this process and those that it starts print goes to standard error for a while."""
+def stdout_to_stderr() -> Iterator[None]:
+    """Redirect standard output of this process and its children to standard error."""
     sys.stdout.flush()
     before = os.dup(1)
     os.dup2(2, 1)

@@ -10,7 +10,7 @@ import typer
 from vfg.cli.commands.query import GivenPairs, parse_evidence, split_pairs
 from vfg.cli.options import AsJson, Debug, ModelFile, Output, OutputFormat, Quiet, Seed, Threads
 from vfg.cli.output import print_json
-from vfg.cli.progress import advancing, is_watched
+from vfg.cli.progress import is_watched, progress_bar
 from vfg.cli.tables import ROWS, output_format, write_batches
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def sample(
     model: ModelFile,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows.")] = 10,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Number of rows.")] = 10,
     given: GivenPairs = None,
     output: Output = "-",
     to: OutputFormat = None,
@@ -29,7 +29,7 @@ def sample(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Draw new rows from a model, also given some of their columns.
+    """Draw new rows from a model, optionally given some columns.
 
     vfg sample model.vfg -n 100 -o rows.csv
     """
@@ -48,11 +48,11 @@ def _batches(
 ) -> Iterator[Any]:
     import pyarrow as pa
 
-    with advancing(rows if show else None, "rows") as advance:
+    with progress_bar(rows if show else None, "rows") as advance:
         for first in range(0, rows, ROWS):
             number = min(ROWS, rows - first)
-            found = draw_rows(model, number, evidence, seed=seed, first=first)
-            yield pa.RecordBatch.from_pydict({k: column(cells) for k, cells in found.items()})
+            columns = draw_rows(model, number, evidence, seed=seed, first=first)
+            yield pa.RecordBatch.from_pydict({k: to_arrow(cells) for k, cells in columns.items()})
             advance(number)
 
 
@@ -87,7 +87,7 @@ def draw_rows(
     return {name: np.asarray(drawn[name][0]).reshape(rows) for name in names}
 
 
-def column(cells: Any) -> Any:
+def to_arrow(cells: Any) -> Any:
     """Cells as a column of Arrow; mixed ones, such as categories of numbers and text, as text."""
     import pyarrow as pa
 

@@ -1,25 +1,25 @@
-"""`vfg score`: how likely the rows of a table are."""
+"""`vfg score`: log-likelihoods of the rows of a table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from vfg.cli.options import ModelFile, with_groups
-from vfg.cli.per_row import RowByRow
+from vfg.cli.tables import RowOptions
 
 if TYPE_CHECKING:
     from vfg import Model
 
 IMPORTANCE = 200
-"""Draws per row behind the log-likelihood of sampled states."""
+"""Importance samples per row; more tighten the bound on the log-likelihood, and take longer."""
 
 
 @with_groups
-def score(model: ModelFile, options: RowByRow) -> None:
-    """Score the rows of a table: log p of what is observed, one number per row.
+def score(model: ModelFile, options: RowOptions) -> None:
+    """Compute the log-likelihood of the observed cells of every row.
 
-    Models with deterministic states have no likelihood; they get the surrogate, and the column is
-    called so.
+    Models with deterministic states have no likelihood; the column `surrogate` has their training
+    objective instead.
     """
     import vfg
 
@@ -33,7 +33,7 @@ def score(model: ModelFile, options: RowByRow) -> None:
         return found
 
     rows = options.write(known, work)
-    options.tell({"rows": rows, "mean": total / rows})
+    options.print_summary({"rows": rows, "mean": total / rows})
 
 
 def score_rows(model: Model, table: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`vfg show`: what is in a model file, or in a graph file."""
+"""`vfg show`: describe a model file or a graph file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vfg.cli.history_files import drawn_history, known_history
+from vfg.cli.model_files import draw_history, read_history
 from vfg.cli.options import AsJson, Debug
 from vfg.cli.output import console, print_json, print_table
 
@@ -20,7 +20,8 @@ MOST_CATEGORIES = 6
 
 def show(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A model, or a graph as `vfg fit --graph` takes.")
+        Path,
+        typer.Argument(metavar="FILE", help="A model, or a graph file as for `vfg fit --graph`."),
     ],
     graph_to: Annotated[
         Path | None,
@@ -31,32 +32,32 @@ def show(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a model knows: kind, columns, sizes and graph, and how its training went."""
+    """Describe a model: kind, columns, sizes, graph and training history."""
     import vfg
     from vfg.graph.files import READERS, read_graph, write_graph
 
     if file.suffix.lower() in READERS:
         graph = read_graph(file)
-        found: dict[str, Any] = {"kind": "Graph", "graph": graph.to_dict()}
+        description: dict[str, Any] = {"kind": "Graph", "graph": graph.to_dict()}
     else:
         model: Model = vfg.load(file)
-        graph, found = model.graph, describe_model(model)
-        found["history"] = known_history(file)
+        graph, description = model.graph, describe_model(model)
+        description["history"] = read_history(file)
     if graph_to is not None:
         write_graph(graph, graph_to)
     if as_json:
-        print_json(found)
+        print_json(description)
         return
-    _print_model(found)
+    _print_model(description)
     console().print(repr(graph), markup=False)
-    if found.get("history") is not None:
+    if description.get("history") is not None:
         console().print()
-        for line in drawn_history(found["history"]):
+        for line in draw_history(description["history"]):
             console().print(line, markup=False)
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """What there is to know about a model, ready for JSON.
+    """The description of a model, ready for JSON.
 
     Args:
         model: of any kind.
@@ -77,10 +78,10 @@ def _describe_column(model: Any, name: str) -> dict[str, Any]:
         kind = model.likelihood_specs[variable.leaf].name
         return {"name": name, "kind": kind, "idle": variable.idle}
     spec = model.encoding.schema[model.labels[name]]
-    found: dict[str, Any] = {"name": name, "kind": spec.name}
+    description: dict[str, Any] = {"name": name, "kind": spec.name}
     if spec.name in ("categorical", "ordinal"):
-        found["categories"] = list(variable.categories)
-    return {**found, "idle": variable.idle}
+        description["categories"] = list(variable.categories)
+    return {**description, "idle": variable.idle}
 
 
 def _sizes(model: Any) -> dict[str, Any]:
@@ -89,24 +90,26 @@ def _sizes(model: Any) -> dict[str, Any]:
 
     if isinstance(model, vfg.TableModel):
         parts = ("members", "mixtures", "neighbours")
-        found: dict[str, Any] = {name: len(getattr(model, name)) for name in parts}
-        found["weights"] = model.part_weights
+        description: dict[str, Any] = {name: len(getattr(model, name)) for name in parts}
+        description["weights"] = model.part_weights
     else:
         kinds = str | int | float | bool
-        found = {key: value for key, value in model.to_dict().items() if isinstance(value, kinds)}
-    return {**found, "parameters": sum(part.numel() for part in model.parameters())}
+        description = {
+            key: value for key, value in model.to_dict().items() if isinstance(value, kinds)
+        }
+    return {**description, "parameters": sum(part.numel() for part in model.parameters())}
 
 
-def _print_model(found: dict[str, Any]) -> None:
+def _print_model(description: dict[str, Any]) -> None:
     facts = [
         f"{key} {_fact(value)}"
-        for key, value in found.items()
+        for key, value in description.items()
         if key not in ("kind", "columns", "graph", "history")
     ]
-    if found["kind"] != "Graph":
-        console().print(f"{found['kind']}: {', '.join(facts)}\n", markup=False)
-    if "columns" in found:
-        rows = [(column["name"], _kind(column)) for column in found["columns"]]
+    if description["kind"] != "Graph":
+        console().print(f"{description['kind']}: {', '.join(facts)}\n", markup=False)
+    if "columns" in description:
+        rows = [(column["name"], _kind(column)) for column in description["columns"]]
         print_table(("column", "kind"), rows)
         console().print()
 
@@ -127,4 +130,4 @@ def _kind(column: dict[str, Any]) -> str:
         more = f", and {len(categories) - MOST_CATEGORIES} more"
         listed = ", ".join(map(str, categories[:MOST_CATEGORIES]))
         words += f": {listed}{more if len(categories) > MOST_CATEGORIES else ''}"
-    return words + (" (tells nothing)" if column["idle"] else "")
+    return words + (" (constant)" if column["idle"] else "")

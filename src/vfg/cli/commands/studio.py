@@ -1,4 +1,4 @@
-"""`vfg studio`: look at a model in the browser."""
+"""`vfg studio`: explore a model in the browser."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from vfg.cli.options import Debug, ModelFile, Threads
 def studio(
     model: ModelFile,
     table: Annotated[
-        Path | None, typer.Argument(metavar="[TABLE]", help="A table to look at with the model.")
+        Path | None, typer.Argument(metavar="[TABLE]", help="A table to open with the model.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="To serve on.")] = 8050,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the server.")] = 8050,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Whether to open a browser.")
+        bool, typer.Option("--browser/--no-browser", help="Open a browser, or only serve.")
     ] = True,
     threads: Threads = None,
     debug: Debug = False,
 ) -> None:
-    """Look at a model in the browser: ask it, fill rows, walk through its latent space."""
+    """Explore a model in the browser: query it, fill tables, traverse its latent space."""
     from vfg.studio import serve
 
     serve(model, table, port=port, open_browser=browser)

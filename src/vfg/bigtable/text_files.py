@@ -1,22 +1,35 @@
-"""Files of comma- or tab-separated text."""
+"""Text files: comma- or tab-separated values, and JSON lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as setting
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from vfg.bigtable.columnar import TableFile, check_number_of_columns
-from vfg.bigtable.formats import Kind, check_text, open_bytes, reading
-from vfg.bigtable.type_inference import GAPS, cast_text, without_gaps
+from vfg.bigtable.formats import Kind, check_text, open_bytes, reading_errors
+from vfg.bigtable.type_inference import (
+    MISSING_TEXTS,
+    MOMENTS,
+    cast_text,
+    common_type,
+    mark_missing,
+    text_type,
+)
 from vfg.utils.extras import needs
 
 with needs("table"):
     import pyarrow as pa
     import pyarrow.csv as pcsv
+with needs("table"):
+    import pyarrow as pa
+    import pyarrow.json as pjson
+
 
 LONGEST_LINE = 8 << 20
 """Bytes that are parsed together, and that no line may be longer than."""
@@ -34,7 +47,7 @@ class FileInfo:
     """
 
     header: tuple[str, list[str]] | None = None
-    types: dict[str, Any] = field(default_factory=dict)
+    types: dict[str, Any] = setting(default_factory=dict)
     rows: int | None = None
 
 
@@ -43,7 +56,7 @@ class CsvFile(TableFile):
 
     The type of a column is the narrowest that holds all its cells, so types are inferred in a pass
     over the whole file: before it is read by `batches`, or while it is read by `scan`. A file and
-    the copies that `leaving` returns share the result.
+    the copies that `with_text_columns` returns share the result.
 
     Args:
         path: of the file.
@@ -53,12 +66,12 @@ class CsvFile(TableFile):
 
     def __init__(self, path: Path, kind: Kind, name: str) -> None:
         super().__init__(path, kind, name)
-        self.untouched: dict[str, None] = {}
+        self.text_columns: dict[str, None] = {}
         self._info = FileInfo()
 
     def with_text_columns(self, names: Sequence[str]) -> CsvFile:
         found = copy(self)
-        found.untouched = dict.fromkeys(names)
+        found.text_columns = dict.fromkeys(names)
         return found
 
     @property
@@ -82,7 +95,7 @@ class CsvFile(TableFile):
             separator = "\t" if self.kind.format == "tsv" else _separator(line)
             check_number_of_columns(line.count(separator) + 1, self.name)
             with _reader(pa.BufferReader(start), separator, {}) as reader:
-                return separator, list(self.checked(reader.schema).names)
+                return separator, list(self.check_schema(reader.schema).names)
 
     def _first_line(self, start: Any) -> str:
         check_text(start, self.name)
@@ -96,7 +109,7 @@ class CsvFile(TableFile):
     def schema(self) -> Any:
         if self.needs_inference:
             self._infer_types()
-        types = {**self._info.types, **dict.fromkeys(self.untouched, pa.string())}
+        types = {**self._info.types, **dict.fromkeys(self.text_columns, pa.string())}
         return pa.schema([(name, types[name]) for name in self.names])
 
     @property
@@ -109,7 +122,7 @@ class CsvFile(TableFile):
     @property
     def needs_inference(self) -> bool:
         return self._info.rows is None or any(
-            name not in self._info.types and name not in self.untouched for name in self.names
+            name not in self._info.types and name not in self.text_columns for name in self.names
         )
 
     def batches(self, schema: Any) -> Iterator[Any]:
@@ -124,7 +137,7 @@ class CsvFile(TableFile):
     def _text(self, batch: Any, name: str) -> Any:
         """A column of text, with nulls for missing values unless it is left as it is."""
         column = batch.column(name)
-        return column if name in self.untouched else without_gaps(column)
+        return column if name in self.text_columns else mark_missing(column)
 
     def scan(self) -> Iterator[Any]:
         if not self.needs_inference:
@@ -146,14 +159,14 @@ class CsvFile(TableFile):
 
         The types are kept after the last batch.
         """
-        types = {name: pa.null() for name in self.names if name not in self.untouched}
+        types = {name: pa.null() for name in self.names if name not in self.text_columns}
         rows = 0
         for batch in self._batches(dict.fromkeys(self.names, pa.string())):
             rows += batch.num_rows
             for column in batch.columns:
                 check_text(column.buffers()[2], self.name)
             typed = {
-                name: cast_text(without_gaps(batch.column(name)), kind)
+                name: cast_text(mark_missing(batch.column(name)), kind)
                 for name, kind in types.items()
                 if kind != pa.string()
             }
@@ -173,8 +186,8 @@ class CsvFile(TableFile):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """What pyarrow says about wrong text, in words that help."""
-        with reading(self.name, self.kind.format):
+        """Turn pyarrow's errors about text into sentences that name the remedy."""
+        with reading_errors(self.name, self.kind.format):
             try:
                 yield
             except pa.ArrowInvalid as error:
@@ -205,5 +218,109 @@ def _reader(stream: Any, separator: str, types: dict[str, Any]) -> Any:
         stream,
         pcsv.ReadOptions(block_size=LONGEST_LINE),
         pcsv.ParseOptions(delimiter=separator, newlines_in_values=True),
-        pcsv.ConvertOptions(column_types=types, null_values=list(GAPS), strings_can_be_null=False),
+        pcsv.ConvertOptions(
+            column_types=types, null_values=list(MISSING_TEXTS), strings_can_be_null=False
+        ),
     )
+
+
+MOST_BRACKETS = 500
+"""How many brackets a line may open: the parser would crash on those nested too deeply."""
+
+
+class JsonLinesFile(TableFile):
+    """A file with one JSON object per line, whose keys name the columns.
+
+    A key that a line lacks is a missing value. The file is scanned once before it is read, since a
+    key may come first, or change its type, in any line.
+    """
+
+    @property
+    def schema(self) -> Any:
+        return self._schema_and_rows[0]
+
+    @property
+    def rows(self) -> int:
+        return self._schema_and_rows[1]
+
+    def batches(self, schema: Any) -> Iterator[Any]:
+        parsing = _text_parsing(schema)
+        for block in self._blocks():
+            table = self._parse(block, parsing).select(schema.names)
+            with reading_errors(self.name, "JSON lines"):
+                yield from table.cast(schema).combine_chunks().to_batches()
+
+    @cached_property
+    def _schema_and_rows(self) -> tuple[Any, int]:
+        """Schema and number of rows."""
+        kinds: dict[str, Any] = {}
+        rows = 0
+        for block in self._blocks():
+            table = self._parse(block, pjson.ParseOptions())
+            rows += table.num_rows
+            self.check_schema(table.schema)
+            has_moments = any(map(pa.types.is_temporal, table.schema.types))
+            texts = self._parse(block, _text_parsing(table.schema)) if has_moments else table
+            for field in table.schema:
+                known = kinds.get(field.name, pa.null())
+                kinds[field.name] = self._widen(field, texts.column(field.name), known)
+        return self.check_schema(pa.schema(list(kinds.items()))), rows
+
+    def _widen(self, field: Any, texts: Any, known: Any) -> Any:
+        if texts.type == pa.string():
+            return text_type(texts, known, candidates=MOMENTS)
+        return self._common_type(field, known)
+
+    def _common_type(self, field: Any, known: Any) -> Any:
+        found = common_type(known, field.type)
+        if found is None:
+            raise ValueError(
+                f"{self.name} has both {known} and {field.type} under {field.name!r}; make them "
+                "one type"
+            )
+        return found
+
+    def _parse(self, block: bytes, parsing: Any) -> Any:
+        with reading_errors(self.name, "JSON lines"):
+            options = pjson.ReadOptions(block_size=len(block) + 1, use_threads=False)
+            return pjson.read_json(pa.py_buffer(block), options, parsing)
+
+    def _blocks(self) -> Iterator[bytes]:
+        """The bytes of the file in pieces that end with a line."""
+        rest = b""
+        with (
+            reading_errors(self.name, "JSON lines"),
+            open_bytes(self.path, self.kind.compression) as stream,
+        ):
+            while piece := stream.read(LONGEST_LINE):
+                check_text(piece, self.name)
+                lines, end, left = piece.rpartition(b"\n")
+                if end:
+                    yield from self._check_lines(rest + lines + end)
+                rest = left if end else rest + left
+                if len(rest) > LONGEST_LINE:
+                    raise ValueError(
+                        f"{self.name} has a line of more than {LONGEST_LINE >> 20} MiB; use Parquet"
+                    )
+        yield from self._check_lines(rest)
+
+    def _check_lines(self, block: bytes) -> Iterator[bytes]:
+        """A block that holds something, none of it nested too deeply for the parser."""
+        for line in block.split(b"\n"):
+            if line.count(b"[") + line.count(b"{") > MOST_BRACKETS:
+                raise ValueError(
+                    f"{self.name} has a line with more than {MOST_BRACKETS} brackets; flatten it"
+                )
+            # Every key has a colon; the parser takes very long for very many keys.
+            check_number_of_columns(line.count(b":"), self.name)
+        if block.strip():
+            yield block
+
+
+def _text_parsing(schema: Any) -> Any:
+    """How to parse a schema, with dates and times left as the texts that they are."""
+    fields = [
+        field.with_type(pa.string()) if pa.types.is_temporal(field.type) else field
+        for field in schema
+    ]
+    return pjson.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from vfg.cli.commands.evaluate import evaluate
 from vfg.cli.commands.fit import fit
 from vfg.cli.commands.impute import impute
-from vfg.cli.learning import Learning
+from vfg.cli.fitting import FitOptions
 from vfg.cli.options import with_groups
 
 
@@ -51,6 +51,6 @@ def test_options_of_a_group_are_checked_and_explained():
 
 
 def test_all_commands_that_learn_have_the_same_options():
-    wanted = {field.name for field in dataclasses.fields(Learning)}
+    wanted = {field.name for field in dataclasses.fields(FitOptions)}
     for command in (fit, impute, evaluate):
         assert wanted <= set(inspect.signature(command).parameters)

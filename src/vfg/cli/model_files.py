@@ -1,4 +1,4 @@
-"""The history of training beside a model's file: written by `vfg fit`, drawn by `vfg show`."""
+"""What lies in and beside a model file: names for shell completion, and the training history."""
 
 from __future__ import annotations
 
@@ -6,10 +6,63 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from vfg.cli.output import bars
 
 if TYPE_CHECKING:
     from vfg.training.history import History
+
+
+LONGEST_HEADER = 16 * 2**20
+"""Bytes that are read of a model file, at most."""
+
+
+def read_names(path: str | Path) -> list[str]:
+    """The columns and nodes that a model file names; none if it cannot be read.
+
+    The names are in the header of the file, so that the model need not be loaded.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(size, LONGEST_HEADER)))
+        fields = json.loads(header["__metadata__"]["vfg"])
+        return _names(fields["model"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+
+
+def _names(model: dict[str, Any]) -> list[str]:
+    if "encoding" in model:
+        columns = json.loads(model["encoding"])["schema"]["columns"]
+        return [str(column["label"]) for column in columns]
+    nodes = model["graph"]["nodes"]
+    columns = [column for node in nodes for column in node["columns"] or ()]
+    return list(dict.fromkeys([*map(str, columns), *(str(node["name"]) for node in nodes)]))
+
+
+def complete_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the model on the command line, for `--infer`."""
+    return [name for name in _model_names(context) if name.startswith(incomplete)]
+
+
+def complete_pairs(context: typer.Context, incomplete: str) -> list[str]:
+    """The same with an equals sign, for `--given`."""
+    return [f"{name}=" for name in _model_names(context) if name.startswith(incomplete)]
+
+
+def complete_experiments(incomplete: str) -> list[str]:
+    """Names of experiments."""
+    from vfg.data.reproducing import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+def _model_names(context: typer.Context) -> list[str]:
+    model = context.params.get("model")
+    return [] if model is None else read_names(model)
+
 
 WIDTH = 48
 """Of the picture, in characters."""
@@ -25,7 +78,7 @@ def history_file(model: Path) -> Path:
     return model.with_suffix(".history.json")
 
 
-def keep_history(model: Path, history: History | None) -> None:
+def write_history(model: Path, history: History | None) -> None:
     """Write the history beside a model, or remove that of an earlier one, which had its name."""
     from vfg.utils.files import write_atomically
 
@@ -36,7 +89,7 @@ def keep_history(model: Path, history: History | None) -> None:
         write_atomically(path, (json.dumps(history.to_dict(), indent=1) + "\n").encode())
 
 
-def known_history(model: Path) -> dict[str, Any] | None:
+def read_history(model: Path) -> dict[str, Any] | None:
     """The history beside a model; None if there is none.
 
     Raises:
@@ -53,12 +106,12 @@ def known_history(model: Path) -> dict[str, Any] | None:
         raise ValueError(f"{path} is no history of training; remove it") from error
 
 
-def drawn_history(history: dict[str, Any]) -> list[str]:
+def draw_history(history: dict[str, Any]) -> list[str]:
     r"""A history in lines of text: the held-out loss, or what was minimised, epoch by epoch.
 
     Example:
         >>> epochs = [{"validation": loss, "objective": -loss, "seconds": 1.0} for loss in (3, 1)]
-        >>> print(*drawn_history({"epochs": epochs, "best": 1, "stopped": "epochs"}), sep="\n")
+        >>> print(*draw_history({"epochs": epochs, "best": 1, "stopped": "epochs"}), sep="\n")
         held-out loss 3 to 1 in 2 epochs of 1 s, best in epoch 2 (stopped: epochs)
         █▁
     """
@@ -73,11 +126,11 @@ def drawn_history(history: dict[str, Any]) -> list[str]:
     return [
         f"{what} {losses[0]:.4g} to {losses[best - 1]:.4g} in {len(epochs)} epochs of "
         f"{epochs[-1]['seconds']:.0f} s, best in epoch {best} (stopped: {history['stopped']})",
-        bars(_thinned(losses)),
+        bars(_thin(losses)),
     ]
 
 
-def _thinned(losses: list[float]) -> list[float]:
+def _thin(losses: list[float]) -> list[float]:
     """At most as many as there is room for, evenly spread, the last one among them."""
     number = min(len(losses), WIDTH)
     return [losses[(k + 1) * len(losses) // number - 1] for k in range(number)]

@@ -10,7 +10,7 @@ import pytest
 from bigtable.tables_on_disk import numbers
 
 from vfg.bigtable import write_table
-from vfg.bigtable.engines.process_group import process_group
+from vfg.bigtable.engines import process_group
 from vfg.training.distributed import World
 
 JOB = Path(__file__).parent / "group_job.py"

@@ -1,4 +1,4 @@
-"""The Fill page: tables in, gaps shown, filled and looked at, tables out."""
+"""The Fill page: content and callbacks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,83 @@ from typing import Any
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from vfg.studio import figures
-from vfg.studio.cards import spread_text
-from vfg.studio.filling import Cell, cell, comparison, to_csv
+from vfg.studio.ask_html import spread_text
+from vfg.studio.asking import OpenModel
+from vfg.studio.filling import ENDINGS, MOST_BYTES, Cell, cell, comparison, to_csv
+from vfg.studio.layout import box, choice, number, plot
 from vfg.studio.session import Session
 
 NO_TABLE = "No table is open yet."
+
+
+def build(model: OpenModel) -> list[Any]:
+    """Opening, filling and inspecting a table."""
+    columns = list(model.variables)
+    drop = dcc.Upload(
+        html.Div(
+            [
+                html.Strong("Drop a table here"),
+                html.Span(f"{', '.join(ENDINGS)}, up to {MOST_BYTES // 2**20} MiB"),
+                html.Button("Pick a file", id="pick", type="button"),
+            ],
+            className="drop",
+        ),
+        id="upload",
+        className="upload",
+    )
+    side = html.Div(
+        [
+            box(
+                [
+                    html.H2("Table"),
+                    drop,
+                    html.P(id="table-summary", className="note", role="status"),
+                    html.Div(
+                        [
+                            html.Button("Fill missing values", id="fill", className="primary"),
+                            html.Button("Download", id="download", disabled=True),
+                        ],
+                        className="row",
+                    ),
+                    html.P(id="fill-summary", className="note", role="status"),
+                ]
+            ),
+            box(
+                [
+                    html.H2("One cell"),
+                    html.Div(
+                        [
+                            number("cell-row", "Row", 1, min=1, step=1),
+                            choice("cell-column", "Column", columns, columns[0]),
+                        ],
+                        className="row",
+                    ),
+                    html.Div(id="cell-text", className="cell-text", role="status"),
+                    plot("cell-plot", 200),
+                ]
+            ),
+        ],
+        className="side",
+    )
+    main = html.Div(
+        [
+            box([html.H2("Missing values"), plot("missing-plot", 340)]),
+            box(
+                [
+                    html.Div(
+                        [
+                            html.H2("Observed and filled"),
+                            choice("compare-column", "Column", columns, columns[0]),
+                        ],
+                        className="box-head wide",
+                    ),
+                    plot("compare-plot", 280),
+                ]
+            ),
+        ],
+        className="content",
+    )
+    return [side, main]
 
 
 def register(app: Dash, session: Session) -> None:
@@ -55,8 +127,8 @@ def _register_opening(app: Dash, session: Session) -> None:
             return None, "", True
         begun = time.monotonic()
         session.fill(table)
-        cells = int(session.table(table).gaps.sum())
-        words = f"{cells} gaps filled in {time.monotonic() - begun:.1f} s"
+        cells = int(session.table(table).missing.sum())
+        words = f"{cells} missing values filled in {time.monotonic() - begun:.1f} s"
         return {"token": table["token"]}, words, False
 
     app.callback(
@@ -86,10 +158,12 @@ def _register_looking(app: Dash, session: Session) -> None:
     def compare(done: Any, column: str, table: Any) -> Any:
         if not table:
             return figures.empty(NO_TABLE)
-        variable, found = session.model.variable(column), session.table(table)
+        variable, opened = session.model.variable(column), session.table(table)
         is_filled = done and done["token"] == table["token"]
-        cells = comparison(found, session.fill(table) if is_filled else found, column)
-        return figures.distributions(variable, cells if is_filled else _observed(cells))
+        cells = comparison(opened, session.fill(table) if is_filled else opened, column)
+        return figures.distributions(
+            variable, cells if is_filled else {"observed": cells["observed"]}
+        )
 
     app.callback(
         Output("compare-plot", "figure"),
@@ -129,10 +203,6 @@ def _register_looking(app: Dash, session: Session) -> None:
     )(look)
 
 
-def _observed(cells: dict[str, Any]) -> dict[str, Any]:
-    return {"observed": cells["observed"]}
-
-
 def content_bytes(contents: str) -> bytes:
     """The bytes of an upload, which come as the address of data."""
     try:
@@ -144,12 +214,12 @@ def content_bytes(contents: str) -> bytes:
 def cell_text(found: Cell, row: int) -> Any:
     """A cell in words."""
     expected, variable = found.expected, found.expected.variable
-    stands = "a gap" if found.actual is None else variable.show(found.actual)
+    actual = "missing" if found.actual is None else variable.show(found.actual)
     moved = ", ".join(name for name, by in found.influence[:3] if by > 0.0)
     return html.Dl(
         [
-            html.Dt("stands there"),
-            html.Dd(stands),
+            html.Dt("actual value"),
+            html.Dd(actual),
             html.Dt("expected from the row"),
             html.Dd([html.Strong(expected.text), f", {spread_text(expected)}"]),
             html.Dt("moved most by"),

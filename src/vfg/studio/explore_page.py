@@ -1,16 +1,15 @@
-"""The Explore page; nothing is computed before it is looked at."""
+"""The Explore page; nothing is computed before the page is opened."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from dash import Dash, Input, Output, State, ctx, html
+from dash import Dash, Input, Output, State, ctx, dcc, html
 from dash.exceptions import PreventUpdate
 
-from vfg.inference.variables import spelled
 from vfg.studio import figures
-from vfg.studio.callbacks_fill import NO_TABLE, content_bytes
+from vfg.studio.asking import OpenModel
 from vfg.studio.exploring import (
     Calibration,
     calibration,
@@ -19,12 +18,92 @@ from vfg.studio.exploring import (
     samples,
     traversal,
 )
-from vfg.studio.filling import column_cells
-from vfg.studio.pictures import levelled, png
+from vfg.studio.fill_page import NO_TABLE, content_bytes
+from vfg.studio.filling import read_cells
+from vfg.studio.layout import box, choice, data_table, number, pictures, plot
 from vfg.studio.session import Session
 
 STEPS = np.linspace(-3.0, 3.0, 25)
 PICTURE_STEPS = np.linspace(-3.0, 3.0, 9)
+
+
+def build(model: OpenModel) -> list[Any]:
+    """What lies in the latent space, and how good the model is."""
+    columns = list(model.variables)
+    latent = list(model.latents)
+    methods = dcc.RadioItems(["PCA", "t-SNE"], "PCA", id="method", inline=True, className="radio")
+    return [
+        box(
+            [
+                html.H2("Rows in latent space"),
+                html.Div(
+                    [
+                        html.Div([html.Span("Method"), methods], className="labelled"),
+                        choice("colour", "Coloured by", ["nothing", *columns], columns[0]),
+                    ],
+                    className="row",
+                ),
+                plot("embedding-plot", 360),
+            ]
+        ),
+        box(
+            [
+                html.H2("Latent traversal"),
+                html.Div(
+                    [
+                        choice("node", "Node", latent, latent[0] if latent else None),
+                        number("coordinate", "Coordinate", 1, min=1, step=1),
+                        number("start-row", "From row (0: none)", 0, min=0, step=1),
+                    ],
+                    className="row",
+                ),
+                html.Div(id="traversal-pictures"),
+                plot("traversal-plot", 360),
+            ]
+        ),
+        box(
+            [
+                html.H2("Samples"),
+                html.Div(
+                    [
+                        number("sample-seed", "Seed", 0, min=0, step=1),
+                        number("sample-count", "Rows", 12, min=1, max=200, step=1),
+                    ],
+                    className="row",
+                ),
+                html.Div(
+                    id="samples", className="scroll", tabIndex="0", **{"aria-label": "Samples"}
+                ),
+            ]
+        ),
+        box(
+            [
+                html.Div(
+                    [
+                        html.H2("Calibration"),
+                        html.Button("Hold out cells", id="calibrate"),
+                    ],
+                    className="box-head",
+                ),
+                html.P(
+                    "Observed numbers of the open table are held out and inferred; intervals of a "
+                    "level should cover that share of them.",
+                    className="note",
+                ),
+                plot("calibration-plot", 280),
+                html.Div(id="calibration-table", className="scroll"),
+            ]
+        ),
+        box(
+            [
+                html.H2("Training history"),
+                dcc.Upload(
+                    html.Div([html.Button("Pick a history (JSON)", type="button")]), id="history"
+                ),
+                plot("history-plot", 280),
+            ]
+        ),
+    ]
 
 
 def register(app: Dash, session: Session) -> None:
@@ -48,7 +127,7 @@ def _register_table(app: Dash, session: Session) -> None:
         opened = session.table(table)
         rows, places = kept_embedding(table, method)
         variable = model.variables.get(colour)
-        cells = [] if variable is None else column_cells(opened, colour, rows)
+        cells = [] if variable is None else read_cells(opened, colour, rows)
         names = "component" if method == "PCA" else "t-SNE"
         return figures.scatter(places, rows, variable, cells, names)
 
@@ -62,7 +141,7 @@ def _register_table(app: Dash, session: Session) -> None:
 
     def calibrate(clicks: int | None, table: Any) -> Any:
         if ctx.triggered_id != "calibrate":
-            return figures.empty("Not looked at yet." if table else NO_TABLE), None
+            return figures.empty("Not computed yet." if table else NO_TABLE), None
         found = calibration(model, session.table(table))
         return figures.calibration_curve(found), calibration_table(found)
 
@@ -161,33 +240,3 @@ def _register_model(app: Dash, session: Session) -> None:
         Output("history-plot", "figure"),
         Input("history", "contents"),
     )(show_history)
-
-
-def pictures(pixels: Any, captions: list[str] | None = None) -> Any:
-    """Images side by side."""
-    shown = levelled(pixels)
-    words = captions or [""] * len(shown)
-    return html.Div(
-        [
-            html.Figure([html.Img(src=png(one), alt=f"image {k + 1}"), html.Figcaption(word)])
-            for k, (one, word) in enumerate(zip(shown, words, strict=True))
-        ],
-        className="pictures small",
-    )
-
-
-def data_table(frame: Any) -> Any:
-    """A frame as a table of HTML."""
-    columns = [str(column) for column in frame.columns][:60]
-    rows = [
-        html.Tr([html.Td(_said(cell)) for cell in row[: len(columns)]])
-        for row in frame.itertuples(index=False)
-    ]
-    head = html.Tr([html.Th(column, scope="col") for column in columns])
-    return html.Table([html.Thead(head), html.Tbody(rows)], className="data")
-
-
-def _said(cell: Any) -> str:
-    if isinstance(cell, bool | np.bool_) or not isinstance(cell, float | int | np.number):
-        return str(cell)[:24]
-    return spelled(float(cell), 3)

@@ -1,0 +1,354 @@
+"""A model fitted to a table in files, by one process or several, or loaded from a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from vfg.cli.errors import suggest
+from vfg.cli.options import (
+    Bend,
+    Bounds,
+    Budget,
+    Columns,
+    Device,
+    Exclude,
+    GraphFile,
+    Kinds,
+    Members,
+    Mixtures,
+    Neighbours,
+    Quiet,
+    SectionList,
+    Seed,
+    Steps,
+    Width,
+)
+from vfg.cli.progress import is_watched, watch_training
+from vfg.cli.tables import choose_columns
+
+if TYPE_CHECKING:
+    from vfg.bigtable import Source
+    from vfg.graph import Graph
+    from vfg.imputation.settings import ImputerSettings
+    from vfg.imputation.table_model import TableModel
+
+
+def choose_graph(
+    file: Path | None, sections: str | None, width: int | None, columns: Sequence[str]
+) -> Graph | None:
+    """The graph over some columns; None leaves the choice to the imputer.
+
+    Args:
+        file: with a graph.
+        sections: columns that belong together, as in `a,b:c,d`.
+        width: of the latent nodes; None chooses by the number of columns.
+        columns: of the table that are fitted.
+
+    Raises:
+        typer.BadParameter: for both a file and sections.
+        ValueError: for a file that is no graph, or sections of other columns.
+    """
+    if file is not None and sections is not None:
+        raise typer.BadParameter("--graph and --sections exclude each other; choose one")
+    if file is not None:
+        from vfg.graph.files import read_graph
+
+        return read_graph(file, width=width)
+    return None if sections is None else sections_graph(sections, columns, width)
+
+
+def sections_graph(text: str, columns: Sequence[str], width: int | None = None) -> Graph:
+    """One root over sections of columns; columns that are not named are sections of their own.
+
+    Args:
+        text: columns with commas between them, sections with colons.
+        columns: all columns.
+        width: of the root; None chooses by the number of columns.
+
+    Raises:
+        ValueError: for a name that is no column, or that comes twice.
+
+    Example:
+        >>> sections_graph("a,b", ["a", "b", "c"], width=4)
+        Graph: 2 leaves, 1 latent node, 2 edges
+        root (4)
+        ├── a+b (2), columns a b
+        └── c (1), column c
+    """
+    from vfg.graph import Graph, Node
+
+    parts = [[name.strip() for name in part.split(",")] for part in text.split(":")]
+    named = [name for part in parts for name in part]
+    for place, name in enumerate(named):
+        if name not in columns:
+            raise ValueError(
+                f"--sections names {name!r}, which is no column of the fit; "
+                f"{suggest(name, columns)}"
+            )
+        if name in named[:place]:
+            raise ValueError(f"--sections names {name!r} twice; a column is in one section only")
+    parts += [[name] for name in columns if name not in named]
+    leaves = [Node("+".join(part), len(part), columns=tuple(part)) for part in parts]
+    if width is None:
+        from vfg.imputation.plan import planned
+
+        width = max(planned(1000, len(columns)).width, *(leaf.width for leaf in leaves))
+    root = "root"
+    while root in [leaf.name for leaf in leaves]:
+        root += "_"
+    return Graph.star(leaves, width, root)
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How a model is fitted; None leaves a choice to the table."""
+
+    columns: Columns = None
+    exclude: Exclude = None
+    kinds: Kinds = None
+    bounds: Bounds = None
+    graph: GraphFile = None
+    sections: SectionList = None
+    width: Width = None
+    bend: Bend = True
+    members: Members = None
+    mixtures: Mixtures = None
+    neighbours: Neighbours = None
+    steps: Steps = None
+    budget: Budget = None
+    device: Device = None
+    seed: Seed = 0
+    quiet: Quiet = False
+
+    def select(self, names: Sequence[str]) -> list[str]:
+        """The columns to fit, among those of a table."""
+        return choose_columns(self.columns, self.exclude, names)
+
+    def describe(self) -> dict[str, Any]:
+        """What was chosen rather than left to the table, by name, for people; and the seed."""
+        chosen = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("quiet", "seed") and getattr(self, field.name) != field.default
+        }
+        shown = {
+            name: ", ".join(value) if isinstance(value, list) else value
+            for name, value in chosen.items()
+        }
+        return {**shown, "seed": self.seed}
+
+    def settings(self, columns: Sequence[str]) -> ImputerSettings:
+        """The settings of a fit to some columns.
+
+        Args:
+            columns: to fit.
+
+        Raises:
+            ValueError: for settings that do not fit the columns.
+        """
+        from vfg.imputation.settings import ImputerSettings
+
+        watched = is_watched(self.quiet)
+        if watched:
+            watch_training()
+        known = [field.name for field in fields(ImputerSettings)]
+        plain = {name: value for name, value in vars(self).items() if name in known}
+        parsed = {
+            "graph": choose_graph(self.graph, self.sections, self.width, columns),
+            "schema": parse_kinds(self.kinds or (), columns),
+            "bounds": parse_bounds(self.bounds or (), columns),
+            "device": check_device(self.device),
+            "progress": watched,
+        }
+        return ImputerSettings(**{**plain, **parsed})
+
+
+def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
+    """A model of a table from a file, on the device where it is to answer.
+
+    Args:
+        path: of the file.
+        device: by its name; None takes a GPU if there is one.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not a model of a table, or the device is not there.
+    """
+    import vfg
+    from vfg.imputation.table_model import answering_device
+
+    model = vfg.load(path)
+    if not isinstance(model, vfg.TableModel):
+        raise ValueError(
+            f"this needs a model of a table, as vfg fit writes it, but the file holds a "
+            f"{type(model).__name__}"
+        )
+    return model.to(answering_device(check_device(device)))
+
+
+def check_device(name: str | None) -> str | None:
+    """The name of a device that is there.
+
+    Raises:
+        ValueError: if it is none, or not there.
+    """
+    if name is None:
+        return None
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        found = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+        raise ValueError(
+            f"the device {name!r} is not there; choose one of {', '.join(found)}"
+        ) from error
+    return name
+
+
+def parse_kinds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
+    """Kinds of columns from `COLUMN=KIND`; None for none.
+
+    Raises:
+        typer.BadParameter: for anything else.
+        ValueError: for an unknown column.
+
+    Example:
+        >>> parse_kinds(["age=integer"], ["age", "name"])
+        {'age': 'integer'}
+    """
+    return dict(_split_pair(text, "--kind", "COLUMN=KIND", columns) for text in texts) or None
+
+
+def parse_bounds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tuple[Any, Any]] | None:
+    """Ranges of columns from `COLUMN=LOW:HIGH`; None for none.
+
+    Ends are numbers, or dates in ISO form; an end that is left out is the one that was observed.
+
+    Raises:
+        typer.BadParameter: for anything else.
+        ValueError: for an unknown column.
+
+    Example:
+        >>> parse_bounds(["age=0:"], ["age"])
+        {'age': (0.0, None)}
+    """
+    found = {}
+    for text in texts:
+        name, value = _split_pair(text, "--bounds", "COLUMN=LOW:HIGH", columns)
+        low, colon, high = value.partition(":")
+        if not colon:
+            raise typer.BadParameter(f"--bounds takes COLUMN=LOW:HIGH, but got {text!r}")
+        found[name] = _parse_end(low), _parse_end(high)
+    return found or None
+
+
+def _split_pair(text: str, option: str, form: str, columns: Sequence[str]) -> tuple[str, str]:
+    name, equals, value = text.rpartition("=")
+    if not (equals and name and value):
+        raise typer.BadParameter(f"{option} takes {form}, but got {text!r}")
+    if name not in columns:
+        raise ValueError(
+            f"{option} names {name!r}, which is no column of the fit; {suggest(name, columns)}"
+        )
+    return name, value
+
+
+def _parse_end(text: str) -> float | str | None:
+    if not text.strip():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text.strip()
+
+
+def fit_model(
+    source: Source, columns: list[str], options: FitOptions, every_row: bool = False
+) -> TableModel:
+    """Fit a model to some columns of a table, in this process.
+
+    Args:
+        source: the table.
+        columns: to fit.
+        options: how.
+        every_row: whether the linear model is fitted to all rows.
+    """
+    from vfg.bigtable.fit import fit
+    from vfg.sklearn import VFGImputer
+
+    imputer = VFGImputer.from_settings(options.settings(columns))
+    model: TableModel = fit(source, imputer, columns=columns, every_row=every_row).model_
+    return model
+
+
+def fit_by_engine(
+    source: Source,
+    columns: list[str],
+    options: FitOptions,
+    engine: str,
+    processes: int,
+    every_row: bool,
+) -> TableModel | None:
+    """Fit a model by the processes of an engine or of torchrun.
+
+    Args:
+        source: the table.
+        columns: to fit.
+        options: how.
+        engine: its name.
+        processes: how many.
+        every_row: whether the linear model is fitted to all rows.
+
+    Returns:
+        The model; None in all but the first process of torchrun's.
+
+    Raises:
+        typer.BadParameter: for settings with which processes could not agree.
+        RuntimeError: if processes of the engine died again and again.
+    """
+    from vfg.bigtable.engines import ENGINES, process_group
+    from vfg.utils.specs import check_choice
+
+    check_choice("--engine", engine, ENGINES)
+    size = max(processes, int(os.environ.get("WORLD_SIZE", "1")))
+    if size > 1 and options.budget is not None:
+        raise typer.BadParameter(
+            "--budget is for one process, as several would run out of time at different points; "
+            "limit --steps instead"
+        )
+    if size > 1 and source.is_piped:
+        raise typer.BadParameter("a table from a pipe can be read by one process only; name a file")
+    if engine == "ray":
+        return _fit_by_ray(source, columns, options, processes, every_row)
+    if processes > 1:
+        raise typer.BadParameter(
+            f"--processes {processes} needs --engine ray, or: torchrun --nproc-per-node "
+            f"{processes} -m vfg fit ..."
+        )
+    with process_group() as world:
+        model = fit_model(source, columns, options, every_row)
+    return model if world.is_first else None
+
+
+def _fit_by_ray(
+    source: Source, columns: list[str], options: FitOptions, processes: int, every_row: bool
+) -> TableModel:
+    from vfg.bigtable.engines.ray import Ray
+    from vfg.bigtable.fit import fit_files
+    from vfg.modelfile import loads
+    from vfg.sklearn import VFGImputer
+    from vfg.training.history import History
+
+    imputer = VFGImputer.from_settings(replace(options.settings(columns), progress=False))
+    files = [(os.path.abspath(file.path), file.kind.format) for file in source.files]
+    data, history = Ray(processes).together(fit_files, files, imputer, columns, every_row)
+    model: Any = loads(data)
+    model.history = None if history is None else History.from_dict(history)
+    return model  # type: ignore[no-any-return]
