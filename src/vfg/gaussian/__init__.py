@@ -8,11 +8,9 @@ together), `chains` (discrete columns in turn), `scoring`, `answers`, `model`, `
 `deepening` (the way to a deep model).
 """
 
-from vfg.gaussian.answers import GaussianAnswer
+from vfg.gaussian.answers import GaussianAnswer, Posterior
 from vfg.gaussian.fitting import GaussianSettings, LikelihoodHistory
-from vfg.gaussian.model import GaussianVFG
-from vfg.gaussian.posteriors import Posterior
-from vfg.gaussian.selection import Candidate, Selection, select
+from vfg.gaussian.model import Candidate, GaussianVFG, Selection, select
 
 __all__ = [
     "Candidate",

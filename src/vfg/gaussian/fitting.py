@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vfg.gaussian.em.e_step import expectation
+from vfg.gaussian.em.e_step import active_steps, expectation
 from vfg.gaussian.em.general import Chunk, Expected, chunks_of
 from vfg.gaussian.em.initialisation import start_values
 from vfg.gaussian.em.m_step import m_step
-from vfg.gaussian.em.truncated import active_steps
-from vfg.gaussian.leaf_fitting import Adam, bend, make_normal
+from vfg.gaussian.leaves import Adam, bend, make_normal
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, as_cells, scaled

@@ -11,13 +11,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.em.e_step import expectation, paired_e_step, suits
+from vfg.gaussian.em.e_step import (
+    ActiveSteps,
+    PairedSteps,
+    WideStarSteps,
+    active_steps,
+    expectation,
+    is_wide_star,
+    root_moments,
+)
 from vfg.gaussian.em.general import Expected, chunks_of, e_step
-from vfg.gaussian.em.paired import Cells, Normals, all_scores
-from vfg.gaussian.em.truncated import ActiveSteps, PairedSteps, WideStarSteps, active_steps
-from vfg.gaussian.packed_cholesky import eliminate, invert, packed, triangle, unpacked
+from vfg.gaussian.em.paired import (
+    Cells,
+    Normals,
+    all_scores,
+    eliminate,
+    invert,
+    packed,
+    paired_e_step,
+    suits,
+    triangle,
+    unpacked,
+)
 from vfg.gaussian.parameters import Values, factors_of
-from vfg.gaussian.wide_stars import is_wide_star, root_moments
 from vfg.graph import Graph
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -138,7 +154,6 @@ def test_any_graph_has_the_same_moments(graph: Graph, mixture: str) -> None:
 def without_pairs():
     never = {"suits": lambda parameters: False}
     with (
-        mock.patch.multiple("vfg.gaussian.em.truncated", **never, is_wide_star=never["suits"]),
         mock.patch.multiple("vfg.gaussian.em.e_step", **never, is_wide_star=never["suits"]),
         mock.patch.multiple("vfg.gaussian.log_prob", **never),
     ):

@@ -1,4 +1,4 @@
-r"""Expectations over pairs of a row and a component, solved side by side on a CPU.
+r"""The E-step over pairs of a row and a component, solved side by side on a CPU.
 
 A component is $u \sim N(b, V)$. Of a row with observed columns o and gaps m either $V_{oo}$ is
 solved, or $Q_{mm}$ of the precision matrix $Q = V^{-1}$, whichever is smaller: half of the columns
@@ -11,29 +11,141 @@ with t, C and $G = \mathrm{Cov}[h, u]$ the same for all rows. On the other side 
 $V_{oo}^{-1} = Q - Q M Q$, where y are the residuals with what is expected of the gaps and
 $M = Q_{mm}^{-1}$. So sums over rows are taken of $v v^\top - V_{oo}^{-1}$ and of $y y^\top + M$, as
 they come, and become moments of causes once for all rows.
+
+Systems are solved entry by entry, each operation for many systems at once, because calling LAPACK
+for a matrix of eight rows takes longer than factorising it. A stack of systems is an array
+`(entries, systems)` of their lower triangles, row by row. Each has a border: a last row with its
+right-hand side, and a number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from vfg.gaussian.em.general import Chunk
+from vfg.gaussian.em.general import Chunk, Expected, Moments, needed_cliques
 from vfg.gaussian.factors import LOG_TWO_PI, Factors
-from vfg.gaussian.packed_cholesky import Array, Places, eliminate, invert, packed, triangle
+from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
+from vfg.gaussian.structure import Structure
+from vfg.gaussian.trees import prefers_tree
 
+Array = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
 NUMBERS = 2**17
 """How many entries of systems are worked on at once: what a cache holds."""
 FEWEST = 8
 """Rows that are worked on at once, at least."""
-
 Flags = npt.NDArray[np.bool_]
+WIDEST = 24
+"""Columns above which the systems of causes are smaller, or LAPACK is faster."""
+LEAST_NOISE = 1e-3
+"""Precision matrices lose as many digits as the squares of noises have zeros."""
+
+
+def triangle(size: int) -> int:
+    """How many entries the lower triangle of a matrix has.
+
+    Example:
+        >>> triangle(3)
+        6
+    """
+    return size * (size + 1) // 2
+
+
+def packed(matrices: Array) -> Array:
+    """The lower triangles of matrices `(..., n, n)`, row by row, `(..., entries)`.
+
+    Example:
+        >>> packed(np.array([[1.0, 2.0], [2.0, 3.0]]))
+        array([1., 2., 3.])
+    """
+    found: Array = matrices[(..., *np.tril_indices(matrices.shape[-1]))]
+    return found
+
+
+def unpacked(triangles: Array, size: int) -> Array:
+    """Symmetric matrices `(..., n, n)` from their lower triangles `(..., entries)`.
+
+    Example:
+        >>> unpacked(np.array([1.0, 2.0, 3.0]), 2)
+        array([[1., 2.],
+               [2., 3.]])
+    """
+    rows, columns = np.tril_indices(size)
+    places = np.empty((size, size), dtype=np.intp)
+    places[rows, columns] = places[columns, rows] = np.arange(triangle(size))
+    return np.asarray(triangles[..., places])
+
+
+def eliminate(systems: Array, size: int) -> Array:
+    r"""Eliminate all unknowns of positive systems A with borders (b', s), in place.
+
+    Args:
+        systems: `(triangle(size + 1), systems)`; afterwards the last entries are
+            $s - b^\top A^{-1} b$.
+        size: how many unknowns a system has.
+
+    Returns:
+        The logarithms of their determinants.
+
+    Example:
+        >>> systems = np.array([[2.0], [6.0], [0.0]])
+        >>> eliminate(systems, 1).round(4), systems[-1]
+        (array([0.6931]), array([-18.]))
+    """
+    pivots = np.empty((size, systems.shape[1]))
+    scratch = np.empty((size + 1, systems.shape[1]))
+    for step in range(size):
+        pivots[step] = systems[triangle(step) + step]
+        column = systems[[triangle(row) + step for row in range(step + 1, size + 1)]]
+        for place, factor in enumerate(column / pivots[step]):
+            first = triangle(step + 1 + place) + step + 1
+            part = np.multiply(column[: place + 1], factor, out=scratch[: place + 1])
+            systems[first : first + place + 1] -= part
+    return np.asarray(np.log(pivots, out=pivots).sum(0))
+
+
+def invert(systems: Array, size: int) -> Array:
+    r"""Invert positive matrices A with borders (b', s), in place.
+
+    Args:
+        systems: `(triangle(size + 1), systems)`; afterwards they hold $-A^{-1}$, and in the border
+            $A^{-1} b$ and $s - b^\top A^{-1} b$.
+        size: how many rows a matrix has.
+
+    Returns:
+        The logarithms of their determinants.
+
+    Example:
+        >>> systems = np.array([[2.0], [6.0], [0.0]])
+        >>> invert(systems, 1).round(4), systems[:, 0]
+        (array([0.6931]), array([ -0.5,   3. , -18. ]))
+    """
+    pivots = np.empty((size, systems.shape[1]))
+    scratch = np.empty((size + 1, systems.shape[1]))
+    for step in range(size):
+        pivot = pivots[step]
+        pivot[:] = systems[triangle(step) + step]
+        # The pivot's row up to the diagonal, and its column below.
+        places = [triangle(max(row, step)) + min(row, step) for row in range(size + 1)]
+        column = systems[places]
+        factors = column / pivot
+        for row, factor in enumerate(factors):
+            if row != step:
+                part = np.multiply(column[: row + 1], factor, out=scratch[: row + 1])
+                systems[triangle(row) : triangle(row) + row + 1] -= part
+        systems[places] = factors
+        systems[triangle(step) + step] = -1.0 / pivot
+    return np.asarray(np.log(pivots, out=pivots).sum(0))
 
 
 @dataclass(frozen=True)
@@ -242,3 +354,188 @@ def parts_of(components: Places, count: int) -> list[slice]:
     """Where the pairs of every component are."""
     bounds = np.searchsorted(components, np.arange(count + 1)).tolist()
     return [slice(*pair) for pair in pairwise(bounds)]
+
+
+class Sums(NamedTuple):
+    """Of pairs by component, weighted; vectors are those of `Explained`, the last of which is 1."""
+
+    squares: Array
+    """Of vectors, packed, where a column is observed, and in any case: `(components, entries,
+    columns + 1)`."""
+    products: Array
+    """Of vectors with observed columns, `(components, columns + 1, columns)`."""
+    totals: Array
+    """Of observed columns squared, `(components, columns)`."""
+
+
+class Gathered(NamedTuple):
+    """What an E-step gathers from a chunk."""
+
+    log_likelihood: float
+    observed: Sums
+    """Of pairs whose observed columns were solved."""
+    gaps: Sums
+    """Of those whose gaps were."""
+
+    def plus(self, other: Gathered) -> Gathered:
+        """Both together."""
+        sums = [
+            Sums(*(a + b for a, b in zip(first, second, strict=True)))
+            for first, second in zip(self[1:], other[1:], strict=True)
+        ]
+        return Gathered(self.log_likelihood + other.log_likelihood, *sums)
+
+
+def suits(parameters: Parameters) -> bool:
+    """Whether pairs are the fastest way, and exact enough."""
+    structure, floor = parameters.structure, parameters.noise_floor
+    innovations = structure.root_width + len(structure.noisy_inner)
+    small = structure.columns <= min(WIDEST, 2 * innovations)
+    on_cpu = parameters.offsets.device.type == "cpu"
+    return on_cpu and floor >= LEAST_NOISE and small and not prefers_tree(structure)
+
+
+def paired_e_step(
+    structure: Structure,
+    values: Values,
+    cells: Sequence[Cells],
+    actives: Sequence[Flags | None] | None = None,
+) -> tuple[Expected, list[Array]]:
+    """Expected moments of all families given the observed cells of all rows.
+
+    Args:
+        structure: of the model; see `suits`.
+        values: of its equations.
+        cells: the rows, in parts.
+        actives: which components count, `(rows, components)`, by part; None means all.
+
+    Returns:
+        The moments, those of leaves summed over components where all share their loadings, and
+        by part the logs of weight times density, -inf for what does not count.
+    """
+    normals = Normals.of(factors_of(structure, values))
+    parts, scores = list[Gathered](), list[Array]()
+    for part, active in zip(cells, actives or [None] * len(cells), strict=True):
+        every = np.ones((len(part.values), len(normals.log_weights)), dtype=bool)
+        sums, own = gathered(normals, part, every if active is None else active)
+        parts.append(sums)
+        scores.append(own)
+    return expected_of(structure, values, normals, reduce(Gathered.plus, parts)), scores
+
+
+def gathered(normals: Normals, cells: Cells, active: Flags) -> tuple[Gathered, Array]:
+    """Sums over the active components of every row.
+
+    Args:
+        normals: the components.
+        cells: the rows.
+        active: which components count, `(rows, components)`; of every row one at least.
+
+    Returns:
+        The sums, and the logs of weight times density, -inf for what does not count.
+    """
+    kinds = [explained(normals, cells, active, gaps) for gaps in (False, True)]
+    scores = np.full(active.shape, -np.inf)
+    for kind in kinds:
+        log_weights = normals.log_weights[kind.components]
+        scores[kind.rows, kind.components] = kind.log_probs + log_weights
+    highest = scores.max(1, keepdims=True)
+    totals = highest + np.log(np.exp(scores - highest).sum(1, keepdims=True))
+    shares = np.exp(scores - totals)
+    sums = [_sums(kind, cells, shares) for kind in kinds]
+    return Gathered(float(totals.sum()), *sums), scores
+
+
+def _sums(pairs: Explained, cells: Cells, shares: Array) -> Sums:
+    rows, columns, components = pairs.rows, cells.values.shape[1], shares.shape[1]
+    weights = np.ones((len(rows), columns + 1))
+    weights[:, :-1] = cells.seen[rows]
+    weights *= shares[rows, pairs.components][:, None]
+    weighted = weights[:, :-1] * cells.values[rows]
+    squares = np.empty((components, len(pairs.squares), columns + 1))
+    products = np.empty((components, columns + 1, columns))
+    totals = np.empty((components, columns))
+    for component, part in enumerate(parts_of(pairs.components, components)):
+        np.matmul(pairs.squares[:, part], weights[part], out=squares[component])
+        np.matmul(pairs.vectors[:, part], weighted[part], out=products[component])
+        totals[component] = (weighted[part] * cells.values[rows[part]]).sum(0)
+    return Sums(squares, products, totals)
+
+
+def expected_of(structure: Structure, values: Values, normals: Normals, sums: Gathered) -> Expected:
+    """Moments of the causes; where all components have the same loadings those of leaves summed."""
+    squares, products, totals = _of_observed(normals, sums)
+    ways, counts = _Ways.of(structure, values), squares[:, :, -1, -1]
+    pooled = len(values.loadings) == 1
+    leaves = []
+    for clique in structure.leaf_cliques():
+        own, (across, prior) = list(clique.columns), ways.to(clique.coordinates)
+        found = _moved(across, prior, squares[:, own], counts[:, own], pooled)
+        others = [products[:, own] @ across.mT, totals[:, own], counts[:, own]]
+        if pooled:
+            others = [part.sum(0, keepdim=True) for part in others]
+        leaves.append(Moments(found, *others))
+    latent = [
+        _moved(*ways.to(clique.coordinates), squares[:, -1:], counts[:, -1:], False)[:, 0]
+        for clique in needed_cliques(structure)[len(leaves) :]
+    ]
+    log_likelihood = totals.new_tensor(sums.log_likelihood)
+    nodes = [found.sum(0) for found in latent[:-1]]
+    return Expected(log_likelihood, counts[:, -1], leaves, nodes, latent[-1])
+
+
+class _Ways(NamedTuple):
+    """How causes depend on innovations, and columns on these."""
+
+    maps: Tensor
+    centres: Tensor
+    loadings: Tensor
+
+    @classmethod
+    def of(cls, structure: Structure, values: Values) -> _Ways:
+        maps, centres = innovation_map(structure, values)
+        components = len(values.log_weights)
+        maps, centres = maps.expand(components, -1, -1), centres.expand(components, -1)
+        return cls(maps, centres, factors_of(structure, values).loadings)
+
+    def to(self, coordinates: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """From vectors and 1 to causes and 1, and the covariance of these without evidence."""
+        chosen = self.maps[:, list(coordinates)]
+        across = F.pad(chosen @ self.loadings.mT, (0, 1, 0, 1))
+        across[:, :-1, -1], across[:, -1, -1] = self.centres[:, list(coordinates)], 1.0
+        return across, F.pad(chosen @ chosen.mT, (0, 1, 0, 1))
+
+
+def _of_observed(normals: Normals, sums: Gathered) -> tuple[Tensor, Tensor, Tensor]:
+    """All sums as if observed columns had been solved: squares by column, products, totals."""
+    size = normals.offsets.shape[1] + 1
+    precision = F.pad(torch.from_numpy(normals.precision), (0, 1, 0, 1))
+    turned = precision.clone()
+    turned[:, -1, -1] = 1.0
+    first, second = (
+        torch.from_numpy(unpacked(part.squares.swapaxes(1, 2), size)) for part in sums[1:]
+    )
+    squares = first + _turned(turned, second)
+    squares -= second[..., -1:, -1:] * precision[:, None]
+    by_gaps = turned @ torch.from_numpy(sums.gaps.products)
+    products = torch.from_numpy(sums.observed.products) + by_gaps
+    totals = torch.from_numpy(sums.observed.totals + sums.gaps.totals)
+    return squares, products.mT, totals
+
+
+def _turned(across: Tensor, squares: Tensor, pooled: bool = False) -> Tensor:
+    """A S A' for every matrix S `(components, columns, n, n)`, or the sum over components."""
+    half = (squares.flatten(1, 2) @ across.mT).unflatten(1, squares.shape[1:3])
+    whole: Tensor
+    if pooled:
+        # Components and rows of S are one axis of one product for every column.
+        whole = across.movedim(1, 0).flatten(1) @ half.movedim(1, 0).flatten(1, 2)
+        return whole[None]
+    whole = (across @ half.movedim(2, 1).flatten(2)).unflatten(2, (squares.shape[1], -1))
+    return whole.movedim(2, 1)
+
+
+def _moved(across: Tensor, prior: Tensor, squares: Tensor, counts: Tensor, pooled: bool) -> Tensor:
+    """Squares of causes, `(components, columns, ...)`, or the sum over components."""
+    spread = "cj,ckl->jkl" if pooled else "cj,ckl->cjkl"
+    return _turned(across, squares, pooled) + torch.einsum(spread, counts, prior)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from vfg.gaussian import GaussianVFG
+from vfg.gaussian.em.e_step import ActiveSteps, active_moments, component_of
 from vfg.gaussian.em.general import chunks_of, e_step
-from vfg.gaussian.em.truncated import ActiveSteps, active_moments, component_of
 from vfg.graph import Graph
 
 

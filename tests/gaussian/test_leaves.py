@@ -7,7 +7,7 @@ from gaussian.test_fitting import GRAPHS, factor_table
 
 import vfg
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.leaf_fitting import Adam, bend, make_normal
+from vfg.gaussian.leaves import Adam, bend, make_normal
 
 SIX = {f"x{k}": 1 for k in range(6)}
 
