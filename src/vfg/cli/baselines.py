@@ -69,7 +69,7 @@ def compete(
     """
     import numpy as np
 
-    from vfg.imputation.evaluation import compared
+    from vfg.imputation.evaluation import score_filled
 
     gaps = np.where(held.shown, held.values, np.nan)
     entries = []
@@ -79,7 +79,7 @@ def compete(
             warnings.simplefilter("ignore")  # that chained regressions have not converged yet
             filled = RIVALS[name](seed).fit_transform(gaps)
         seconds = time.monotonic() - begun
-        found = compared(model, held.values, held.hidden, filled, level)
+        found = score_filled(model, held.values, held.hidden, filled, level)
         entries.append(Entry(name, found, seconds))
     return entries
 

@@ -39,22 +39,22 @@ if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
 
 ROWS_AT_ONCE = 1024
-"""How many rows are drawn together where only their spread is wanted."""
+"""Rows that are drawn together for deviations, which bounds memory."""
 LEAST_SCALE = 1e-3
-"""The least deviation behind the probabilities of ordered levels, in standard deviations."""
+"""The smallest scale for probabilities of ordered levels, in standard deviations; avoids 0 / 0."""
 MICROSECONDS_OF_A_DAY = 86_400e6
 Target: TypeAlias = tuple[Label, ...] | str
 """Columns of the table, or a latent node."""
 Method: TypeAlias = Literal["weibull", "hazen"]
-"""At which levels draws, or quantiles at even levels, are taken to lie."""
+"""Plotting positions: of draws, or of quantiles at even levels."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is given of some rows of a table.
+    """The evidence of some rows of a table.
 
     Args:
-        values: the columns of the matrix that the models know, `(rows, columns)`.
+        values: the modelled columns of the matrix, `(rows, columns)`.
         observed: which of these entries are evidence.
         columns: what was given, by label.
         index: the row labels of a pandas frame, or None.
@@ -134,7 +134,7 @@ def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[lis
         if empty.any():
             row, place = np.argwhere(empty)[0].tolist()
             raise ValueError(
-                f"observed says that column {labels[place]!r} of row {row} is observed, but it is "
+                f"observed marks column {labels[place]!r} of row {row} as observed, but it is "
                 "missing; give its value, or mark it as unobserved"
             )
         view = hide_cells(view, ~mask)
@@ -153,7 +153,7 @@ def _columns_by_name(model: TableModel, given: Any) -> tuple[list[Column], int]:
                     cells[label] = np.full(len(records), None, dtype=object)
                 if cells[label][row] is not None:
                     raise ValueError(f"the evidence gives column {label!r} twice; give it once")
-                cells[label][row] = _checked_cell(model, label, cell)
+                cells[label][row] = _check_cell(model, label, cell)
     marker = model.encoding.missing_values
     return [read_cells(label, column, marker) for label, column in cells.items()], len(records)
 
@@ -192,7 +192,7 @@ def _is_listed(model: TableModel, name: Name, value: Any) -> bool:
 
 
 def _cells_of(model: TableModel, name: Name, value: Any) -> Iterator[tuple[Label, Any]]:
-    """The cells of one row that a name and its value stand for."""
+    """The cells of one row that a name and its value denote."""
     columns = model.resolve(name)
     if isinstance(columns, str):
         raise ValueError(
@@ -207,7 +207,7 @@ def _cells_of(model: TableModel, name: Name, value: Any) -> Iterator[tuple[Label
     yield from zip(columns, values, strict=True)
 
 
-def _checked_cell(model: TableModel, label: Label, value: Any) -> Any:
+def _check_cell(model: TableModel, label: Label, value: Any) -> Any:
     """A value as a cell of its column; None if it is missing.
 
     Raises:
@@ -221,13 +221,13 @@ def _checked_cell(model: TableModel, label: Label, value: Any) -> Any:
     if variable.kind == "choice":
         return value if variable.idle else variable.parse(value)
     if isinstance(part, NumericEncoding) and part.clock is not None:
-        return _moment(variable, part, value)
+        return _as_time(variable, part, value)
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise ValueError(f"the value of {variable.name!r} must be a number, but is {value!r}")
     return value
 
 
-def _moment(variable: Variable, part: NumericEncoding, value: Any) -> Any:
+def _as_time(variable: Variable, part: NumericEncoding, value: Any) -> Any:
     """A date from ISO text, or a duration from days; anything else as it is."""
     assert part.clock is not None
     if part.clock.kind == "M" and isinstance(value, str):
@@ -250,11 +250,11 @@ class TableAnswer(Answer):
     Args:
         model: the model.
         given: the evidence.
-        targets: columns or latent nodes, by the names under which they were asked for.
+        targets: columns or latent nodes, by the names that the user gave.
         row_ids: the ids of the rows.
         seed: of the draws.
         padded: whether rows are computed in padded tiles; see `TableModel.infer`.
-        few: what is known of the rows already, without padding; None if nothing is.
+        few: answers about the rows that are computed already, without padding, or None.
     """
 
     def __init__(
@@ -323,7 +323,7 @@ class TableAnswer(Answer):
         matrix = self._model.spread_out(self._means)
         return ByName(
             {
-                name: self._shares(label, matrix)
+                name: self._probabilities(label, matrix)
                 for name, label in self._single_columns()
                 if self._model.variables[str(label)].kind == "choice"
             }
@@ -350,7 +350,7 @@ class TableAnswer(Answer):
             raise ValueError(f"the number of draws must be positive, but is {n}")
         matrices = self._model.spread_out(self._draws(n))
         return self._by_target(
-            lambda label: self._with_given(label, self._decoded(label, matrices)),
+            lambda label: self._with_given(label, self._decode(label, matrices)),
             lambda node: self._latent.samples(n)[node].numpy(),
         )
 
@@ -370,7 +370,7 @@ class TableAnswer(Answer):
         labels: list[Label] = []
         for name in names:
             if name not in self._targets:
-                ByName(self._targets)[name]  # says which targets there are
+                ByName(self._targets)[name]  # raises an error that lists the targets
             found = self._targets[name]
             if isinstance(found, str):
                 raise ValueError(f"{name!r} is a latent node; covariances are of columns")
@@ -391,7 +391,7 @@ class TableAnswer(Answer):
         for label in self._labels():
             name = str(label)
             if self._model.variables[name].kind == "choice":
-                found[name] = self._shares(label, matrix, scale=1.0)
+                found[name] = self._probabilities(label, matrix, scale=1.0)
             else:
                 found[name] = axis_numbers(self._with_given(label, self._centre(label, matrix)))
         return found
@@ -423,7 +423,7 @@ class TableAnswer(Answer):
         if linear is None or not self.rows:
             return torch.zeros_like(self._given.values)
         if not len(self._model.members):
-            answer = self._ask_linear(None)
+            answer = self._infer_linear(None)
             return torch.cat([answer.std[leaf] for leaf in linear.graph.leaves], dim=1)
         parts = [
             self.select(range(first, min(first + ROWS_AT_ONCE, self.rows)))
@@ -431,8 +431,8 @@ class TableAnswer(Answer):
         ]
         return torch.cat([part._draws(DRAWS_FOR_QUANTILES).std(0) for part in parts])
 
-    def _ask_linear(self, targets: list[Name] | None) -> GaussianAnswer:
-        """What the linear model says about the rows."""
+    def _infer_linear(self, targets: list[Name] | None) -> GaussianAnswer:
+        """The answer of the linear model about the rows."""
         linear, given = self._model.linear, self._given
         assert linear is not None
         place = linear.linear.offsets.device
@@ -447,9 +447,9 @@ class TableAnswer(Answer):
 
     @cached_property
     def _latent(self) -> GaussianAnswer:
-        """The latent targets, as the exact linear model has them."""
+        """The latent targets, inferred by the exact linear model."""
         nodes: list[Name] = [node for node in self._targets.values() if isinstance(node, str)]
-        return self._ask_linear(nodes)
+        return self._infer_linear(nodes)
 
     def _quantiles_at(self, levels: Sequence[float]) -> ByName:
         matrices = self._model.spread_out(self._encoded_quantiles(levels))
@@ -458,7 +458,7 @@ class TableAnswer(Answer):
             part = self._model.encoding.parts[label]
             if not isinstance(part, NumericEncoding | OrdinalEncoding):
                 return np.where(self._known(label), np.nan, np.full(matrices.shape[:2], np.nan))
-            return self._with_given(label, self._decoded(label, matrices))
+            return self._with_given(label, self._decode(label, matrices))
 
         return self._by_target(of, lambda node: self._latent.quantile(list(levels))[node].numpy())
 
@@ -487,8 +487,8 @@ class TableAnswer(Answer):
         sizes = np.array([getattr(part, "deviation", math.nan) for part in parts])
         usable = [k for k, place_ in enumerate(chosen) if place_ >= 0 and numbers[k]]
         found = np.full((self.rows, len(labels), len(labels)), np.nan)
-        silent = [k for k, number in enumerate(numbers) if number and k not in usable]
-        found[:, silent, :] = found[:, :, silent] = 0.0
+        unvarying = [k for k, number in enumerate(numbers) if number and k not in usable]
+        found[:, unvarying, :] = found[:, :, unvarying] = 0.0
         if usable:
             inner = self._matrix_covariance([chosen[k] for k in usable])
             scale = sizes[usable]
@@ -500,7 +500,7 @@ class TableAnswer(Answer):
         if linear is not None and not len(self._model.members):
             names: list[Name] = list(linear.variables)
             chosen = [names[column] for column in columns]
-            return self._ask_linear(chosen).covariance(chosen).cpu().numpy()
+            return self._infer_linear(chosen).covariance(chosen).cpu().numpy()
         draws = self._draws(DRAWS_FOR_QUANTILES)[..., columns]
         left = draws - draws.mean(0)
         return (torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)).numpy()
@@ -545,7 +545,7 @@ class TableAnswer(Answer):
         found[..., known] = cells
         return found
 
-    def _decoded(self, label: Label, matrices: Array) -> Array:
+    def _decode(self, label: Label, matrices: Array) -> Array:
         """Cells from matrices `(..., rows, width)`."""
         part, section = self._model.encoding.parts[label], self._model.encoding.sections[label]
         chosen = matrices[..., section]
@@ -557,9 +557,9 @@ class TableAnswer(Answer):
         part = self._model.encoding.parts[label]
         if isinstance(part, NumericEncoding) and part.clock is None:
             return part.numbers(matrix[:, self._model.encoding.sections[label]])
-        return self._decoded(label, matrix)
+        return self._decode(label, matrix)
 
-    def _shares(self, label: Label, matrix: Array, scale: float | None = None) -> Array:
+    def _probabilities(self, label: Label, matrix: Array, scale: float | None = None) -> Array:
         """Probabilities of categories, `(rows, categories)`; certain where one was given."""
         model, categories = self._model, self._model.variables[str(label)].categories
         part = model.encoding.parts[label]
@@ -603,7 +603,7 @@ class TableAnswer(Answer):
                 found[label] = cells if cells.ndim == 1 else cells[:, place]
         return found
 
-    # What front ends show.
+    # Marginals for front ends.
 
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
         matrix = self._model.spread_out(self._means)
@@ -631,7 +631,7 @@ class TableAnswer(Answer):
         """Draws of the whole matrix of the only row, or quantiles at even levels."""
         linear = self._model.linear
         if linear is not None and not len(self._model.members):
-            answer = self._ask_linear(None)
+            answer = self._infer_linear(None)
             levels = answer.quantile(even_levels(draws).tolist())
             joined = torch.cat([levels[leaf] for leaf in linear.graph.leaves], -1)[:, 0]
             return self._model.spread_out(joined.cpu()), "hazen"
@@ -661,7 +661,7 @@ def _choice_shares(part: ColumnEncoding, variable: Variable, centre: Array, draw
     """Probabilities of categories given the mean and draws of a column's section."""
     if variable.idle:
         return np.ones(1)
-    # Of ordered levels a mean has no probabilities without its spread.
+    # Probabilities of ordered levels need the spread of the mean.
     scale = max(float(draws.std()), LEAST_SCALE) if isinstance(part, OrdinalEncoding) else None
     return np.asarray(part.probabilities(centre, scale)[0])
 

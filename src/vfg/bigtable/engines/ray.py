@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vfg.bigtable.engines.base import FillTask, Part, batch_from_bytes, batch_to_bytes
-from vfg.imputation.checks import check_count
+from vfg.imputation.settings import check_count
 from vfg.utils.extras import needs
 
 T = TypeVar("T")
