@@ -21,21 +21,23 @@ if TYPE_CHECKING:
     from vfg.gaussian.model import GaussianVFG
 
 POINTS = 256
-"""Quantiles that stand for a column while its map is made Normal."""
+"""Quantiles that represent a column in the initial fit of its map."""
 NORMAL_STEPS = 60
+"""Gradient steps of the initial fit."""
 RATE = 0.1
-"""How far a coordinate of a map moves in one step at first."""
+"""The initial learning rate."""
 PATIENCE = 10
-"""Steps between two looks at the score; the rate halves if it has hardly grown."""
+"""Steps between two scores; the rate is halved if the score has hardly grown."""
 LEAST_RATE = 0.01
+"""The learning rate below which fitting stops."""
 STIFFNESS = 8.0
-"""Precision of the prior of a map's raw numbers, which keeps sparse tails from turning steep."""
+"""Precision of the prior of a map's raw numbers, which keeps maps from being steep in tails."""
 SLOW = 10
-"""How much less than a step of EM a step may gain for its cost: maps bend on and on."""
+"""Gain below which a step counts as none, in tolerances of EM: maps improve slowly for long."""
 
 
 def leaf_spec(leaf: str | FlowSpec) -> FlowSpec | None:
-    """What users call a map as its spec; None for the identity.
+    """The spec of a map from its name; None for the identity.
 
     Raises:
         ValueError: for a word or a flow that is not among those known.
@@ -128,7 +130,7 @@ class Leaves(nn.Module):
         return cells.reshape(values.shape)
 
     def breaks(self) -> Tensor:
-        """Where the elementwise maps bend, as values of the leaves, `(columns, breaks)`."""
+        """The knots of the elementwise maps, as values of the leaves, `(columns, breaks)`."""
         flow = self._flow("width1")
         spline = next(layer for layer in flow.modules() if isinstance(layer, MonotoneSpline))
         sizes = bounded_bins(spline.raw_widths.double(), 2.0 * spline.tail)
@@ -152,7 +154,7 @@ class Leaves(nn.Module):
         return cut.movedim(1, 0)
 
     def check(self, seen: Tensor) -> None:
-        """Refuse masks that g cannot work with."""
+        """Raise a ValueError for masks that g cannot map."""
         if self.is_elementwise:
             return
         for leaf, columns in self.positions.items():
@@ -221,11 +223,11 @@ def make_normal(model: GaussianVFG, cells: Tensor, seen: Tensor) -> None:
     for step in range(NORMAL_STEPS):
         values, log_slopes = model.leaves(cells, seen)
         loss = (0.5 * values.square() * seen - log_slopes).sum() / len(cells)
-        (loss + _bentness(model) / rows).backward()
+        (loss + _curvature_penalty(model) / rows).backward()
         optimiser.step(RATE * (1.0 - step / NORMAL_STEPS))
 
 
-def bend(
+def fit_maps(
     model: GaussianVFG,
     cells: Tensor,
     seen: Tensor,
@@ -235,10 +237,10 @@ def bend(
     shrinkage: float,
     score: Callable[[], float] | None,
 ) -> list[float]:
-    """Ascend in the maps of the leaves and in all other parameters at once.
+    """Fit the maps of the leaves and all other parameters together.
 
-    The derivative of log p by a leaf's value is what its expected causes leave unexplained over
-    the noise's variance, so one E-step serves both the gradient of the maps and the M-step.
+    The derivative of log p by a leaf's value is the residual of its expected causes over the
+    variance of the noise, so one E-step serves both the gradient of the maps and the M-step.
 
     Args:
         model: fitted by EM with its maps as they are; it ends in the best state seen.
@@ -256,7 +258,7 @@ def bend(
     cells, seen = cells[order], seen[order]
     chunks = chunks_of(model.structure, model.components, cells, seen)
     optimiser, rate = Adam(model.leaves.parameters()), RATE
-    values = _detached(model.linear.values())
+    values = _detach(model.linear.values())
     best, state, trace = -math.inf, copy.deepcopy(model.state_dict()), list[float]()
     for step in range(steps + 1):
         log_likelihood, following = _step(model, values, cells, seen, chunks, shrinkage)
@@ -283,7 +285,7 @@ def _step(
     chunks: list[Chunk],
     shrinkage: float,
 ) -> tuple[float, Values]:
-    """log p per row of what is, gradients for the maps, and the values that should follow."""
+    """log p per row, gradients for the maps, and the values of the next iteration."""
     leaves, log_slopes = model.leaves(cells, seen)
     with torch.no_grad():
         parts = leaves.detach().split([len(chunk.values) for chunk in chunks])
@@ -292,19 +294,19 @@ def _step(
         following = m_step(model.linear, values, expected, shrinkage)
         total = expected.log_likelihood + log_slopes.sum() - model.log_volumes(seen).sum()
     rows = max(len(cells), 1)
-    ((_bentness(model) - (pulls * leaves + log_slopes).sum()) / rows).backward()
+    ((_curvature_penalty(model) - (pulls * leaves + log_slopes).sum()) / rows).backward()
     return float(total) / rows, following
 
 
-def _bentness(model: GaussianVFG) -> Tensor:
-    """Minus the logarithm of a Normal prior around maps that do not bend."""
+def _curvature_penalty(model: GaussianVFG) -> Tensor:
+    """Minus the log-density of a Normal prior around linear maps."""
     squares = [
         layer.square().sum() for name, layer in model.leaves.named_parameters() if "raw_" in name
     ]
     return 0.5 * STIFFNESS * torch.stack(squares).sum() if squares else torch.zeros(())
 
 
-def _detached(values: Values) -> Values:
+def _detach(values: Values) -> Values:
     return Values(*(value.detach() for value in values))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.em.general import Chunk
-from vfg.gaussian.em.paired import Cells, Normals, all_scores, suits
+from vfg.gaussian.em.paired import Cells, Normals, all_scores, supports_pairs
 from vfg.gaussian.factors import (
     LOG_TWO_PI,
     Belief,
@@ -17,7 +17,7 @@ from vfg.gaussian.factors import (
     Masks,
     by_group,
     condition,
-    grouped_masks,
+    group_masks,
     log_mixture,
 )
 from vfg.gaussian.parameters import factors_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vfg.gaussian.model import GaussianVFG
 
 ROWS_AT_ONCE = 4096
+"""Rows that are scored together, which bounds memory."""
 NUMBERS_AT_ONCE = 2**24
 """How many scores of categories are computed together at the most."""
 
@@ -69,12 +70,12 @@ def row_scores(model: GaussianVFG, cells: Tensor, seen: Tensor, given: Tensor | 
 
 
 def _normal_scores(model: GaussianVFG, encoded: Encoded) -> Tensor:
-    values, masks = model.linear.values(), grouped_masks(encoded.seen)
+    values, masks = model.linear.values(), group_masks(encoded.seen)
     if prefers_tree(model.structure):
         log_probs = tree_pass(model.structure, values, encoded.values, masks).log_probs
         return (values.log_weights + log_probs).logsumexp(-1)
     factors = factors_of(model.structure, values)
-    if not torch.is_grad_enabled() and suits(model.linear):
+    if not torch.is_grad_enabled() and supports_pairs(model.linear):
         cells = Cells.of(Chunk(encoded.values, masks))
         return torch.from_numpy(all_scores(Normals.of(factors), cells)).logsumexp(-1)
     return log_mixture(factors, condition(factors, encoded.values, masks))
@@ -90,7 +91,7 @@ def _chained_scores(model: GaussianVFG, cells: Tensor, encoded: Encoded, scored:
     at_first = encoded.seen.index_fill(1, codes.coded_places, False) | given
     width = codes.width
     # Rows share a factorisation if all three masks are equal.
-    whole = grouped_masks(torch.cat([at_first, given, later], dim=1))
+    whole = group_masks(torch.cat([at_first, given, later], dim=1))
     parts = whole.distinct.split([width, width, later.shape[1]], dim=1)
     belief = condition(factors, encoded.values, Masks(parts[0], whole.groups))
     total = log_mixture(factors, belief)
@@ -101,7 +102,7 @@ def _chained_scores(model: GaussianVFG, cells: Tensor, encoded: Encoded, scored:
 
 
 class Predictive(NamedTuple):
-    """What is believed of the coordinates of one unit, component by component."""
+    """The predictive distribution of the coordinates of one unit, component by component."""
 
     mean: Tensor
     """`(rows, components, coordinates)`."""
@@ -122,7 +123,7 @@ def no_evidence(factors: Factors) -> Belief:
 
 
 def predict(factors: Factors, belief: Belief, places: slice) -> Predictive:
-    """Means, covariances and precisions of some coordinates given what is believed."""
+    """Means, covariances and precisions of some coordinates given a belief."""
     loadings, scales = factors.loadings[:, places], factors.scales[:, places]
     crossed = belief.covariance @ loadings.mT
     factor = torch.linalg.cholesky(loadings @ crossed + scales.square().diag_embed())
@@ -145,7 +146,7 @@ def point_densities(found: Predictive, groups: Tensor, points: Tensor) -> Tensor
 def category_scores(
     factors: Factors, belief: Belief, found: Predictive, codes: CategoryPoints, unit: int
 ) -> Tensor:
-    r"""log P(c | what is believed) for every category of a unit, `(rows, categories)`.
+    r"""log P(c | evidence) for every category of a unit, `(rows, categories)`.
 
     $$P(c \mid o) \propto \pi_c \Bigl((1 - \delta_c) \frac{p(e_c \mid o)}{p(e_c)} + \delta_c\Bigr)$$
 
@@ -175,7 +176,7 @@ def category_scores(
 
 
 def observe(belief: Belief, found: Predictive, values: Tensor, seen: Tensor) -> Belief:
-    """What is believed after some coordinates were observed too.
+    """The belief after some coordinates are observed too.
 
     Args:
         belief: about the innovations so far.
@@ -219,7 +220,7 @@ def chain_scores(
         values = cells[:, unit.column]
         found = predict(factors, belief, unit.places)
         scores = category_scores(factors, belief, found, codes, index)
-        own = codes.picked(index, scores, values)
+        own = codes.pick(index, scores, values)
         total = total + torch.where(here[belief.groups], own, 0.0)
         belief = observe(belief, found, codes.point_of(index, values), here.to(total))
     return total

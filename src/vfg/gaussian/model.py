@@ -19,7 +19,7 @@ from vfg.gaussian.leaves import Leaves, leaf_spec
 from vfg.gaussian.log_prob import Encoded, chunk_size, row_scores
 from vfg.gaussian.parameters import Parameters
 from vfg.gaussian.structure import Passing, Structure
-from vfg.gaussian.to_deep import deepened
+from vfg.gaussian.to_deep import make_deep
 from vfg.graph import Graph
 from vfg.inference.answers import as_row_ids, as_targets
 from vfg.inference.evidence import as_given
@@ -308,14 +308,14 @@ class GaussianVFG(nn.Module):
         return torch.cat([found[root] for root in self.graph.roots], dim=1)
 
     def deepen(self, kind: type[VFG], *, flow: Coupling | None = None, seed: int = 0) -> VFG:
-        """The deep model whose first step is this one; see `VFG.from_gaussian`.
+        """The deep model that starts as this one; see `VFG.from_gaussian`.
 
         Args:
             kind: the class of the deep model.
             flow: the couplings; their final scale is replaced by the linear map.
             seed: of the couplings' initial parameters.
         """
-        return deepened(kind, self, flow, seed)
+        return make_deep(kind, self, flow, seed)
 
     # What fitting is built from: tensors in, tensors out, nothing checked.
 

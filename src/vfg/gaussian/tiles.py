@@ -1,4 +1,4 @@
-"""Padded tiles of rows: what is believed of them, their draws, quantiles and quadratures."""
+"""Padded tiles of rows: their posteriors, draws, quantiles and quadratures."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from vfg.gaussian.log_prob import category_scores, observe, predict
 from vfg.utils.random import normal, uniform
 
 SMALLEST = 64
-"""The least rows of a tile."""
+"""The fewest rows of a tile."""
 LARGEST, NUMBERS = {"cpu": 512}, {"cpu": 2**18}
-"""The most rows, and how many numbers describe what is believed of them, about, by device."""
+"""The most rows, and the numbers in their posteriors, about, by device: what a cache holds."""
 OTHER_LARGEST, OTHER_NUMBERS = 4096, 2**26
 DRAWS = 16
-"""How many draws are made together."""
+"""Draws that are made together."""
 NODES = 8
 """Points of the quadrature on every piece of a map."""
 FIXED = (-8.0, -3.0, 0.0, 3.0, 8.0)
-"""Deviations at which quadrature is cut besides the bends of a map."""
+"""Deviations at which quadrature is cut besides the knots of a map."""
 POINTS_AT_ONCE = 2**20
 """How many points of the quadrature are mapped together, about."""
 BISECTIONS = 80
+"""Enough to exhaust the precision of float64."""
 ROOTS_AT_ONCE = 2**14
 """How many matrices get their roots together: GPU libraries fail at some hundred thousand."""
 GATHERED = 1024
@@ -180,12 +181,12 @@ def normal_moments(
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance of a column-wise map of Normal values that is smooth between its breaks.
 
-    Gauss-Legendre quadrature on every piece, so that bends cost no accuracy.
+    Gauss-Legendre quadrature on every piece, so that knots cost no accuracy.
 
     Args:
         mean: `(..., columns)`.
         deviation: shaped like `mean`.
-        breaks: where the map of every column bends, `(columns, breaks)`.
+        breaks: the knots of the map of every column, `(columns, breaks)`.
         change: the map, `(..., columns)` to the same shape.
 
     Example:
@@ -221,7 +222,7 @@ def _legendre(ends: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class CodedTile(Tile):
-    """A tile that knows its evidence, so that discrete columns can be drawn in turn."""
+    """A tile with its evidence, so that discrete columns can be drawn one after another."""
 
     codes: CategoryPoints
     observing: Factors
@@ -250,8 +251,8 @@ class CodedTile(Tile):
         levels = self._levels(numbers, 3, len(self.codes.units))
         for index, unit in enumerate(self.codes.units):
             here = predict(self.readout, belief, unit.places)
-            chances = category_scores(self.readout, belief, here, self.codes, index).exp()
-            drawn = (chances.cumsum(-1)[:, :-1] < levels[:, index, None]).sum(-1)
+            probabilities = category_scores(self.readout, belief, here, self.codes, index).exp()
+            drawn = (probabilities.cumsum(-1)[:, :-1] < levels[:, index, None]).sum(-1)
             categories.append(drawn)
             free = (~self.mask[:, unit.span.start]).to(found)
             belief = observe(belief, here, self.codes.points_at(index)[drawn], free)
@@ -260,7 +261,7 @@ class CodedTile(Tile):
         return found, torch.stack(categories, dim=-1).unflatten(0, (DRAWS, -1)).to(found)
 
     def _given_reals(self, drawn: Tensor) -> Belief:
-        """What is believed of every draw, `(DRAWS * rows, ...)`, given its real columns."""
+        """The posterior of every draw, `(DRAWS * rows, ...)`, given its real columns."""
         places = self.codes.real_places
         mask = self.mask.index_fill(1, places, True)
         filled = torch.where(self.mask, self.values, 0.0).expand(DRAWS, -1, -1)
@@ -273,7 +274,7 @@ class CodedTile(Tile):
         return uniform(self.seed, self.row_ids, numbers, kind, torch.arange(size)).flatten(0, 1)
 
     def _latents(self, belief: Belief, numbers: Tensor) -> Tensor:
-        """Latent coordinates drawn from what is believed, `(DRAWS * rows, coordinates)`."""
+        """Latent coordinates drawn from the posterior, `(DRAWS * rows, coordinates)`."""
         shares = (self.readout.log_weights + belief.log_probs).softmax(-1)
         chosen = (self._levels(numbers, 4, 1) > shares.cumsum(-1)[:, :-1]).sum(-1)
         places = torch.arange(belief.mean.shape[-1])

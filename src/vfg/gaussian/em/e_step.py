@@ -30,8 +30,8 @@ from vfg.gaussian.em.paired import (
     Cells,
     Normals,
     all_scores,
-    paired_e_step,
-    suits,
+    pair_e_step,
+    supports_pairs,
 )
 from vfg.gaussian.factors import LOG_TWO_PI, Masks, condition
 from vfg.gaussian.parameters import Parameters, Values, factors_of
@@ -39,15 +39,15 @@ from vfg.gaussian.structure import Structure
 from vfg.gaussian.trees import prefers_tree, tree_pass
 
 SHARED = 2
-"""Rows per mask above which it is better to factorise every mask once."""
+"""Rows per mask above which it is faster to factorise every mask once."""
 FACTORISED = 5
-"""What factorising a mask takes, in units of what a row takes besides."""
-LOOKS = 5
-"""Iterations between two looks at all components of all rows."""
+"""Time for factorising a mask, in units of the remaining time for a row."""
+REFRESH = 5
+"""Iterations after which all components of all rows are scored again."""
 
 
 def is_wide_star(parameters: Parameters) -> bool:
-    """Whether this is the model, and on a CPU, where sums by position are reproducible."""
+    """Whether the model is a wide star on a CPU, where sums by index are reproducible."""
     structure = parameters.structure
     on_cpu = parameters.offsets.device.type == "cpu"
     star = len(structure.nodes) == 1 and structure.width <= structure.columns
@@ -110,7 +110,7 @@ def root_moments(
             all.
 
     Returns:
-        The moments, and the logs of weight times density, -inf for what does not count.
+        The moments, and the logs of weight times density, -inf for inactive components.
     """
     if active is None:
         active = torch.ones(len(chunk.values), len(values.log_weights), dtype=torch.bool)
@@ -144,13 +144,13 @@ def _log_volume(factors: Tensor) -> Tensor:
 
 
 def expectation(parameters: Parameters, chunks: Sequence[Chunk]) -> Callable[[Values], Expected]:
-    """The E-step over all components of some rows, by the way that is faster."""
+    """The fastest E-step over all components of some rows."""
     structure = parameters.structure
     masks = sum(len(chunk.masks.distinct) for chunk in chunks)
     rows = sum(len(chunk.values) for chunk in chunks)
-    if SHARED * masks >= rows and suits(parameters):
+    if SHARED * masks >= rows and supports_pairs(parameters):
         cells = [Cells.of(chunk) for chunk in chunks]
-        return lambda values: paired_e_step(structure, values, cells)[0]
+        return lambda values: pair_e_step(structure, values, cells)[0]
     if SHARED * masks >= rows and is_wide_star(parameters):
         return lambda values: total(root_moments(values, chunk)[0] for chunk in chunks)
     return lambda values: e_step(structure, values, chunks)
@@ -160,9 +160,9 @@ def expectation(parameters: Parameters, chunks: Sequence[Chunk]) -> Callable[[Va
 class ActiveSteps:
     """E-steps over the components of every row that are not negligible.
 
-    Which these are is found from all components every few iterations; in between they only get
-    fewer. Rows with equal masks share their factorisations if all components are looked at, so a
-    chunk is taken whole where that is less work.
+    They are chosen among all components every few iterations; in between the set only shrinks. Rows
+    with equal masks share their factorisations if all components are used, so a chunk uses all of
+    them where that is less work.
 
     Args:
         structure: of the model.
@@ -174,21 +174,23 @@ class ActiveSteps:
     chunks: Sequence[Chunk]
     negligible: float
     _active: dict[int, Tensor | None] = field(default_factory=dict)
-    """The components of every row by chunk; None where all of them count."""
+    """The active components of every row by chunk; None means all."""
     _count: int = 0
 
     def __call__(self, values: Values) -> Expected:
-        """Expected moments of all families; the log-likelihood lacks what is passed over."""
-        if self._count % LOOKS == 0:
-            self._active = {place: self._look(values, place) for place in range(len(self.chunks))}
+        """Expected moments of all families; the log-likelihood omits negligible components."""
+        if self._count % REFRESH == 0:
+            self._active = {
+                place: self._choose_active(values, place) for place in range(len(self.chunks))
+            }
         self._count += 1
         return self._whole(values)
 
     def _whole(self, values: Values) -> Expected:
         return total(self._step(values, place) for place in range(len(self.chunks)))
 
-    def _look(self, values: Values, place: int) -> Tensor | None:
-        chunk, active = self.chunks[place], self._chosen(self._scores(values, place))
+    def _choose_active(self, values: Values, place: int) -> Tensor | None:
+        chunk, active = self.chunks[place], self._not_negligible(self._scores(values, place))
         own = FACTORISED * len(chunk.masks.distinct) + len(chunk.values)
         alone = (FACTORISED + 1) * int(active.sum()) + len(chunk.values)
         return active if alone < own * active.shape[1] else None
@@ -198,7 +200,7 @@ class ActiveSteps:
         if active is None:
             return e_step(self.structure, values, [chunk])
         expected, scores = active_moments(self.structure, values, chunk, active)
-        self._active[place] = active & self._chosen(scores)
+        self._active[place] = active & self._not_negligible(scores)
         return expected
 
     def _scores(self, values: Values, place: int) -> Tensor:
@@ -211,17 +213,17 @@ class ActiveSteps:
             log_probs = condition(factors, chunk.values, chunk.masks).log_probs
         return log_probs + values.log_weights
 
-    def _chosen(self, scores: Tensor) -> Tensor:
-        """What is not negligible; of every component at least its most probable row."""
+    def _not_negligible(self, scores: Tensor) -> Tensor:
+        """The components that are not negligible, and the most probable row of every component."""
         chosen = scores.softmax(-1) > self.negligible
         chosen[scores.argmax(0), torch.arange(scores.shape[1], device=scores.device)] = True
         return chosen
 
 
 def active_steps(parameters: Parameters, chunks: Sequence[Chunk], negligible: float) -> ActiveSteps:
-    """E-steps by the way that is fastest for a model; see `ActiveSteps`."""
+    """The fastest truncated E-step for a model; see `ActiveSteps`."""
     kind = ActiveSteps
-    if suits(parameters):
+    if supports_pairs(parameters):
         kind = PairedSteps
     elif is_wide_star(parameters):
         kind = WideStarSteps
@@ -230,7 +232,7 @@ def active_steps(parameters: Parameters, chunks: Sequence[Chunk], negligible: fl
 
 @dataclass
 class PairedSteps(ActiveSteps):
-    """The same where `pair_sums.suits`, much faster."""
+    """The same for models that `supports_pairs` accepts, much faster."""
 
     def __post_init__(self) -> None:
         self._cells = [Cells.of(chunk) for chunk in self.chunks]
@@ -242,16 +244,16 @@ class PairedSteps(ActiveSteps):
     def _whole(self, values: Values) -> Expected:
         every = [self._active[place] for place in range(len(self.chunks))]
         actives = [None if active is None else active.numpy() for active in every]
-        expected, scores = paired_e_step(self.structure, values, self._cells, actives)
+        expected, scores = pair_e_step(self.structure, values, self._cells, actives)
         for place, active in enumerate(every):
             if active is not None:
-                self._active[place] = active & self._chosen(torch.from_numpy(scores[place]))
+                self._active[place] = active & self._not_negligible(torch.from_numpy(scores[place]))
         return expected
 
 
 @dataclass
 class WideStarSteps(ActiveSteps):
-    """The same where `wide_stars.is_wide_star`."""
+    """The same for wide stars; see `is_wide_star`."""
 
     def _scores(self, values: Values, place: int) -> Tensor:
         chunk, components = self.chunks[place], len(values.log_weights)
@@ -263,7 +265,7 @@ class WideStarSteps(ActiveSteps):
         chunk, active = self.chunks[place], self._active[place]
         expected, scores = root_moments(values, chunk, active)
         if active is not None:
-            self._active[place] = active & self._chosen(scores)
+            self._active[place] = active & self._not_negligible(scores)
         return expected
 
 
@@ -279,7 +281,7 @@ def active_moments(
         active: which components count, `(rows, components)`; every one in some row.
 
     Returns:
-        The moments, and the logs of weight times density, -inf for what does not count.
+        The moments, and the logs of weight times density, -inf for inactive components.
     """
     cliques = needed_cliques(structure)
     scores = chunk.values.new_full(active.shape, -torch.inf)
@@ -295,7 +297,7 @@ def active_moments(
         expected_moments(structure, here, shares[rows, component, None], moments)
         for component, (rows, here, moments) in enumerate(parts)
     ]
-    return _side_by_side(expected, scores.logsumexp(-1).sum()), scores
+    return _concat_components(expected, scores.logsumexp(-1).sum()), scores
 
 
 def component_of(values: Values, component: int) -> Values:
@@ -313,8 +315,8 @@ def _rows_of(chunk: Chunk, rows: Tensor) -> Chunk:
     return Chunk(chunk.values[rows], Masks(distinct, torch.arange(len(rows), device=rows.device)))
 
 
-def _side_by_side(parts: list[Expected], log_likelihood: Tensor) -> Expected:
-    """Components that were looked at one by one."""
+def _concat_components(parts: list[Expected], log_likelihood: Tensor) -> Expected:
+    """Concatenate the moments of components that were computed one by one."""
     leaves = [
         Moments(*(torch.cat(columns) for columns in zip(*moments, strict=True)))
         for moments in zip(*(part.leaves for part in parts), strict=True)
