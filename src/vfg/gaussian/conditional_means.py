@@ -1,8 +1,8 @@
 r"""Fast conditional means of the missing cells of rows, with bits that do not depend on other rows.
 
 Rows with equally many missing cells are solved together, entry by entry of their small systems, in
-numpy operations that treat every row alike. Products and sums of matrices, whose bits follow from their
-shapes, are not used; so tables may be cut anywhere.
+numpy operations that treat every row alike. Products and sums of matrices, whose bits follow from
+their shapes, are not used; so tables may be cut anywhere.
 
 A component is $u = L e + b + s \varepsilon$. With its precision matrix
 $Q = S^{-2} - \hat L \hat L^\top$ and residuals $r$, 0 at the missing columns $m$, these deviate

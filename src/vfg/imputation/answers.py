@@ -171,12 +171,12 @@ def _as_records(model: TableModel, given: Mapping[Any, Any]) -> list[dict[Any, A
                 f"all evidence must have the same number of rows, but {name!r} has {length} and "
                 f"others have {rows}"
             )
-    found: list[dict[Any, Any]] = [{} for _ in range(rows)]
+    records: list[dict[Any, Any]] = [{} for _ in range(rows)]
     for name, value in given.items():
         each = list(value) if name in lengths else [value]
-        for row, record in enumerate(found):
+        for row, record in enumerate(records):
             record[name] = each[row if len(each) > 1 else 0]
-    return found
+    return records
 
 
 def _is_listed(model: TableModel, name: Name, value: Any) -> bool:
@@ -371,10 +371,10 @@ class TableAnswer(Answer):
         for name in names:
             if name not in self._targets:
                 ByName(self._targets)[name]  # raises an error that lists the targets
-            found = self._targets[name]
-            if isinstance(found, str):
+            columns = self._targets[name]
+            if isinstance(columns, str):
                 raise ValueError(f"{name!r} is a latent node; covariances are of columns")
-            labels += found
+            labels += columns
         known = np.stack([self._known(label) for label in labels], axis=1)
         free = ~known[:, :, None] & ~known[:, None, :]
         return np.where(free, self._free_covariance(labels), 0.0)
@@ -387,14 +387,16 @@ class TableAnswer(Answer):
 
     def expectations(self) -> dict[str, Array]:
         matrix = self._model.spread_out(self._means)
-        found: dict[str, Array] = {}
+        expectations: dict[str, Array] = {}
         for label in self._labels():
             name = str(label)
             if self._model.variables[name].kind == "choice":
-                found[name] = self._probabilities(label, matrix, scale=1.0)
+                expectations[name] = self._probabilities(label, matrix, scale=1.0)
             else:
-                found[name] = axis_numbers(self._with_given(label, self._centre(label, matrix)))
-        return found
+                expectations[name] = axis_numbers(
+                    self._with_given(label, self._centre(label, matrix))
+                )
+        return expectations
 
     # Private.
 
@@ -465,8 +467,8 @@ class TableAnswer(Answer):
     def _encoded_quantiles(self, levels: Sequence[float]) -> Tensor:
         if self._few is not None and self.rows == 1:
             drawn = self._draws(DRAWS_FOR_QUANTILES).numpy()
-            found = np.quantile(drawn, list(levels), axis=0, method="weibull")
-            return torch.from_numpy(found)
+            ends = np.quantile(drawn, list(levels), axis=0, method="weibull")
+            return torch.from_numpy(ends)
         given = self._given
         return self._model.quantiles(
             given.values,
@@ -486,14 +488,14 @@ class TableAnswer(Answer):
         chosen = [place.get(encoding.sections[label].start, -1) for label in labels]
         sizes = np.array([getattr(part, "deviation", math.nan) for part in parts])
         usable = [k for k, place_ in enumerate(chosen) if place_ >= 0 and numbers[k]]
-        found = np.full((self.rows, len(labels), len(labels)), np.nan)
+        covariance = np.full((self.rows, len(labels), len(labels)), np.nan)
         unvarying = [k for k, number in enumerate(numbers) if number and k not in usable]
-        found[:, unvarying, :] = found[:, :, unvarying] = 0.0
+        covariance[:, unvarying, :] = covariance[:, :, unvarying] = 0.0
         if usable:
             inner = self._matrix_covariance([chosen[k] for k in usable])
             scale = sizes[usable]
-            found[np.ix_(range(self.rows), usable, usable)] = inner * np.outer(scale, scale)
-        return found
+            covariance[np.ix_(range(self.rows), usable, usable)] = inner * np.outer(scale, scale)
+        return covariance
 
     def _matrix_covariance(self, columns: list[int]) -> Array:
         linear = self._model.linear
@@ -517,33 +519,33 @@ class TableAnswer(Answer):
                 yield name, target[0]
 
     def _by_target(self, of: Callable[[Label], Array], latent: Callable[[str], Array]) -> ByName:
-        found = ByName()
+        values = ByName()
         for name, target in self._targets.items():
             if isinstance(target, str):
-                found[name] = latent(target)
+                values[name] = latent(target)
             elif len(target) == 1:
-                found[name] = of(target[0])
+                values[name] = of(target[0])
             else:
-                found[name] = np.stack([of(label) for label in target], axis=-1)
-        return found
+                values[name] = np.stack([of(label) for label in target], axis=-1)
+        return values
 
     def _known(self, label: Label) -> Array:
         column = self._given.columns.get(label)
         return np.zeros(self.rows, dtype=bool) if column is None else ~column.missing
 
-    def _with_given(self, label: Label, found: Array) -> Array:
+    def _with_given(self, label: Label, inferred: Array) -> Array:
         """Put what was given in place of what was inferred, `(..., rows)`."""
         known = self._known(label)
         if not known.any():
-            return found
+            return inferred
         cells = self._given.columns[label].values[known]
-        if found.dtype.kind == "O" or (cells.dtype.kind == "O" and found.dtype.kind != "M"):
-            found = found.astype(object)
+        if inferred.dtype.kind == "O" or (cells.dtype.kind == "O" and inferred.dtype.kind != "M"):
+            inferred = inferred.astype(object)
         else:
-            cells = cells.astype(found.dtype)
-            found = found.copy()
-        found[..., known] = cells
-        return found
+            cells = cells.astype(inferred.dtype)
+            inferred = inferred.copy()
+        inferred[..., known] = cells
+        return inferred
 
     def _decode(self, label: Label, matrices: Array) -> Array:
         """Cells from matrices `(..., rows, width)`."""
@@ -565,10 +567,10 @@ class TableAnswer(Answer):
         part = model.encoding.parts[label]
         section = model.encoding.sections[label]
         if model.variables[str(label)].idle or part.empty:
-            found = np.ones((self.rows, len(categories)))
+            shares = np.ones((self.rows, len(categories)))
         elif isinstance(part, OrdinalEncoding):
             spread = model.spread_out(self._spread)[:, section] if scale is None else scale
-            found = (
+            shares = (
                 np.concatenate(
                     [
                         part.probabilities(values[None], max(float(size), LEAST_SCALE))
@@ -583,16 +585,16 @@ class TableAnswer(Answer):
                 else np.zeros((0, len(categories)))
             )
         else:
-            found = part.probabilities(matrix[:, section])
+            shares = part.probabilities(matrix[:, section])
         known = self._known(label)
         if known.any():
             cells = self._given.columns[label].values
             for place, category in enumerate(categories):
-                found[known, place] = [float(cell == category) for cell in cells[known].tolist()]
-        return found
+                shares[known, place] = [float(cell == category) for cell in cells[known].tolist()]
+        return shares
 
     def _labelled(self, values: ByName) -> dict[str, Array]:
-        found: dict[str, Array] = {}
+        by_label: dict[str, Array] = {}
         for name, target in self._targets.items():
             cells = values[name]
             if isinstance(target, str):
@@ -600,8 +602,8 @@ class TableAnswer(Answer):
             else:
                 names = [str(label) for label in target]
             for place, label in enumerate(names):
-                found[label] = cells if cells.ndim == 1 else cells[:, place]
-        return found
+                by_label[label] = cells if cells.ndim == 1 else cells[:, place]
+        return by_label
 
     # Marginals for front ends.
 
@@ -609,23 +611,23 @@ class TableAnswer(Answer):
         matrix = self._model.spread_out(self._means)
         # The ends of an interval need draws, also where nothing else is shown.
         spread, method = self._distribution(draws or DRAWS_FOR_QUANTILES)
-        found = {}
+        marginals = {}
         for label in self._labels():
             variable = self._model.variables[str(label)]
             if self._known(label)[0]:
                 value = _value(self._given.columns[label].values[0], variable)
                 if variable.kind == "choice" and value not in variable.categories:
-                    found[variable.name] = Marginal(variable, value, True)
+                    marginals[variable.name] = Marginal(variable, value, True)
                 else:
-                    found[variable.name] = given_marginal(variable, value)
+                    marginals[variable.name] = given_marginal(variable, value)
             else:
                 one = self._marginal(label, matrix, spread, method, level)
                 if not draws and len(one.draws):
                     one = replace(one, draws=np.array([one.low, one.high]))
-                found[variable.name] = one
+                marginals[variable.name] = one
         if any(isinstance(target, str) for target in self._targets.values()):
-            found.update(self._latent.marginals(level=level, draws=draws))
-        return found
+            marginals.update(self._latent.marginals(level=level, draws=draws))
+        return marginals
 
     def _distribution(self, draws: int) -> tuple[Array, Method]:
         """Draws of the whole matrix of the only row, or quantiles at even levels."""

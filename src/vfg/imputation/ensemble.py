@@ -119,10 +119,10 @@ class Ensemble(CachedModule):
             ids: of the rows.
         """
         if not len(self.members):
-            found = self._linear_means(values, observed, ids)
+            means = self._linear_means(values, observed, ids)
         else:
-            found = self.stacked_means(self._means_by_kind(values, observed, ids))
-        return torch.where(observed, values, found)
+            means = self.stacked_means(self._means_by_kind(values, observed, ids))
+        return torch.where(observed, values, means)
 
     def joint_draws(
         self, values: Tensor, observed: Tensor, ids: Tensor, number: int, seed: int
@@ -139,13 +139,13 @@ class Ensemble(CachedModule):
         assert self.linear is not None
         if not len(self.members):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
-            found = concat_leaves(answer.samples(number))
-            return torch.where(observed, values, found)
+            draws = concat_leaves(answer.samples(number))
+            return torch.where(observed, values, draws)
         expected = self._means_by_kind(values, observed, ids, drawing=True)
-        found = values.new_empty(number, *values.shape, dtype=torch.float64)
+        draws = values.new_empty(number, *values.shape, dtype=torch.float64)
         for part, own in self.draws_by_part(number).items():
-            found[own] = self._sample_part(part, values, observed, len(own), seed, ids)
-        return torch.where(observed, values, self.recentre(found, expected))
+            draws[own] = self._sample_part(part, values, observed, len(own), seed, ids)
+        return torch.where(observed, values, self.recentre(draws, expected))
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
         """The kinds of parts with positive weight in answers, or in draws."""
@@ -229,14 +229,14 @@ class Ensemble(CachedModule):
         """Means of the parts with positive weight, by kind."""
         kinds = self.used_kinds(drawing=drawing)
         guesses = (self._member_means, self._mixture_means, self._linear_means)
-        found = {
+        by_kind = {
             kind: guess(values, observed, ids)
             for kind, guess in zip(KINDS, guesses, strict=False)
             if kind in kinds
         }
         if KINDS[3] in kinds:
-            found.update(zip(KINDS[3:], self.neighbour_means(values, observed, ids), strict=True))
-        return found
+            by_kind.update(zip(KINDS[3:], self.neighbour_means(values, observed, ids), strict=True))
+        return by_kind
 
     def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """The average mean of the members.
@@ -245,18 +245,18 @@ class Ensemble(CachedModule):
         go through the stacked members.
         """
         partial = self.has_partial_sections(observed)
-        whole, found = ~partial, values.new_empty(values.shape, dtype=torch.float64)
+        whole, means = ~partial, values.new_empty(values.shape, dtype=torch.float64)
         if bool(whole.any()):
             rows = values[whole], observed[whole], ids[whole]
-            found[whole] = self.average(list(member_means(self.stack, len(self.members), *rows)))
+            means[whole] = self.average(list(member_means(self.stack, len(self.members), *rows)))
         if bool(partial.any()):
             rows = values[partial], observed[partial], ids[partial]
             answers = [
                 member.infer(rows[0], observed=rows[1], row_ids=rows[2])
                 for member in self.member_models
             ]
-            found[partial] = self.average([concat_leaves(answer.mean) for answer in answers])
-        return found
+            means[partial] = self.average([concat_leaves(answer.mean) for answer in answers])
+        return means
 
     def _mixture_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """The average mean of the mixtures."""
@@ -264,8 +264,8 @@ class Ensemble(CachedModule):
         return self.average(answers)
 
     def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        found = self.linear_means(values, observed, ids)
-        return found.clamp(*self.reach) if len(self.members) else found
+        means = self.linear_means(values, observed, ids)
+        return means.clamp(*self.reach) if len(self.members) else means
 
     def _sample_part(
         self, part: int, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor
@@ -339,18 +339,18 @@ class FewRows:
             seed: of the draws.
             row_id: of the row, on which draws depend.
         """
-        model, found = self.model, self.values.new_empty(number, *self.values.shape)
+        model, draws = self.model, self.values.new_empty(number, *self.values.shape)
         by_part, ids = model.draws_by_part(number), torch.tensor([row_id])
         by_members = {part: own for part, own in by_part.items() if part < len(model.members)}
         if by_members:
             most = max(len(own) for own in by_members.values())
             drawn = self._member_draws(most, seed, ids)
             for part, own in by_members.items():
-                found[own, 0] = drawn[: len(own), part]
+                draws[own, 0] = drawn[: len(own), part]
         for part, own in by_part.items():
             if part not in by_members:
-                found[own] = self._part_draws(part, len(own), seed, ids)
-        return torch.where(self.observed, self.values, model.recentre(found, self.expected))
+                draws[own] = self._part_draws(part, len(own), seed, ids)
+        return torch.where(self.observed, self.values, model.recentre(draws, self.expected))
 
     def _part_draws(self, part: int, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of a linear model, a mixture or a row mixture."""
@@ -413,21 +413,21 @@ def _means_of_few_rows(
     model: Ensemble, belief: Belief, values: Tensor, observed: Tensor, ids: Tensor
 ) -> dict[str, Tensor]:
     """Means of the parts with positive weight for a few rows, by kind, `(rows, columns)`."""
-    kinds, found = model.used_kinds(drawing=True), dict[str, Tensor]()
+    kinds, by_kind = model.used_kinds(drawing=True), dict[str, Tensor]()
     if "members" in kinds:
         table = model.stack.scaling.undo(model.stack.sections.join(belief.means)).double()
         each = table.view(len(values), len(model.members), -1)
-        found["members"] = model.average(list(each.unbind(1)))
+        by_kind["members"] = model.average(list(each.unbind(1)))
     if "mixtures" in kinds:
         answers = [one.means(values, observed, ids, padded=False) for one in model.mixture_models]
-        found["mixtures"] = model.average(answers)
+        by_kind["mixtures"] = model.average(answers)
     if "linear" in kinds:
         assert model.linear is not None
         answer = model.linear.infer(_with_nan(values, observed), padded=False)
-        found["linear"] = model.average([concat_leaves(answer.mean)])
+        by_kind["linear"] = model.average([concat_leaves(answer.mean)])
     if KINDS[3] in kinds:
-        found.update(zip(KINDS[3:], model.neighbour_means(values, observed, ids), strict=True))
-    return found
+        by_kind.update(zip(KINDS[3:], model.neighbour_means(values, observed, ids), strict=True))
+    return by_kind
 
 
 def _scaled_roots(normals: list[dict[int, Tensor]], scales: list[Tensor]) -> dict[int, Tensor]:

@@ -293,8 +293,8 @@ class TableModel(Ensemble):
             if isinstance(part, NumericEncoding):
                 volumes[self.encoding.sections[label]] = math.log(part.deviation)
         taken = given.observed.double() @ torch.from_numpy(volumes[self.columns])
-        found = self.linear.log_prob(given.values, observed=given.observed)
-        return (found - taken).numpy()
+        log_probs = self.linear.log_prob(given.values, observed=given.observed)
+        return (log_probs - taken).numpy()
 
     def embed(self, table: Any, *, observed: Any = None) -> Array:
         """The states of the root of the first member, or of the linear model, `(rows, width)`.
@@ -307,8 +307,8 @@ class TableModel(Ensemble):
         if self.linear is None:
             return np.zeros((given.rows, 0))
         chosen: Any = self.members[0] if len(self.members) else self.linear
-        found: Tensor = chosen.embed(given.values, observed=given.observed)
-        return found.double().cpu().numpy()
+        states: Tensor = chosen.embed(given.values, observed=given.observed)
+        return states.double().cpu().numpy()
 
     # Properties.
 
@@ -360,11 +360,11 @@ class TableModel(Ensemble):
             for leaf, labels in self.leaves.items()
             for place, label in enumerate(labels)
         }
-        found = {}
+        variables = {}
         for name, label in self.labels.items():
             leaf, place = holder.get(label, ("", 0))
-            found[name] = replace(_variable(self.encoding, name, label, leaf), place=place)
-        return found
+            variables[name] = replace(_variable(self.encoding, name, label, leaf), place=place)
+        return variables
 
     @property
     def part_weights(self) -> dict[str, float]:
@@ -453,26 +453,26 @@ class TableModel(Ensemble):
             return list(range(len(known)))
         order: dict[Label, int] = {str(label): place for place, label in enumerate(labels)}
         order |= {label: place for place, label in enumerate(labels)}
-        found = {label: order.get(label, order.get(str(label))) for label in known}
-        missing = [label for label, place in found.items() if place is None]
+        positions = {label: order.get(label, order.get(str(label))) for label in known}
+        missing = [label for label, place in positions.items() if place is None]
         if missing:
             raise ValueError(
                 f"the table lacks the column {listed(missing)} that the model knows; there are "
                 f"{listed(list(labels))}"
             )
-        return [place for place in found.values() if place is not None]
+        return [place for place in positions.values() if place is not None]
 
     def rows_of(self, columns: Mapping[Name, Array], draw: int) -> Any:
         """One draw of all columns as a table: a frame if columns have names, else an array."""
-        found = {label: columns[name][draw] for name, label in self.labels.items()}
-        if list(found) == list(range(len(found))):
-            kinds = {cells.dtype for cells in found.values()}
+        rows = {label: columns[name][draw] for name, label in self.labels.items()}
+        if list(rows) == list(range(len(rows))):
+            kinds = {cells.dtype for cells in rows.values()}
             plain = len(kinds) == 1 and next(iter(kinds)).kind in "fiub"
-            cells = [part if plain else as_objects(part) for part in found.values()]
+            cells = [part if plain else as_objects(part) for part in rows.values()]
             return np.stack(cells, axis=1)
         with needs("table"):
             import pandas
-        return pandas.DataFrame(found)
+        return pandas.DataFrame(rows)
 
     # Matrices in, matrices out: entries of idle columns are 0.
 
@@ -552,13 +552,13 @@ class TableModel(Ensemble):
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
             return normal.quantiles(values, observed, levels, self.unordered)
-        found = torch.empty(len(levels), *values.shape, dtype=torch.float64)
+        quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
             drawn = self.draws(*part, draws, seed, ids[rows]).numpy()
             ends = torch.from_numpy(np.quantile(drawn, levels, axis=0, method="weibull"))
-            found[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
-        return found
+            quantiles[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
+        return quantiles
 
     @cached_property
     def unordered(self) -> Tensor:

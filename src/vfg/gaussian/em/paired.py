@@ -2,8 +2,8 @@ r"""The E-step over pairs of a row and a component, solved side by side on a CPU
 
 A component is $u \sim N(b, V)$. Of a row with observed columns o and missing columns m either
 $V_{oo}$ is solved, or $Q_{mm}$ of the precision matrix $Q = V^{-1}$, whichever is smaller: half of
-the columns at the most. With residuals r, 0 at missing columns, the posterior of any cause h follows from
-$v = V_{oo}^{-1} r_o$ and $V_{oo}^{-1}$, 0 at missing columns:
+the columns at the most. With residuals r, 0 at missing columns, the posterior of any cause h
+follows from $v = V_{oo}^{-1} r_o$ and $V_{oo}^{-1}$, 0 at missing columns:
 
 $$E[h] = t + G v, \qquad \mathrm{Cov}[h] = C - G V_{oo}^{-1} G^\top,$$
 
