@@ -52,10 +52,10 @@ def test_a_moved_model_forgets_what_followed_from_its_tensors(imputer):
     model.means(*model.encode(table()))
     mixture = model.mixture_models[0]
     assert {"stack", "linear_means"} <= set(model.__dict__)
-    assert "_ask" in mixture.__dict__
+    assert "_mean_function" in mixture.__dict__
     model.to("cpu")
     assert not {"stack", "linear_means"} & set(model.__dict__)
-    assert "_ask" not in mixture.__dict__
+    assert "_mean_function" not in mixture.__dict__
 
 
 def test_a_loaded_state_is_answered_from(imputer):

@@ -253,6 +253,6 @@ def test_equal_masks_are_factorised_once() -> None:
     table = torch.zeros(64, 8, dtype=torch.float64)
     whole = chunks_of(model.structure, 2, table, torch.ones(64, 8, dtype=torch.bool))
     values = detached(model.linear.values())
-    with mock.patch("vfg.gaussian.em.e_step.paired_e_step") as paired:
+    with mock.patch("vfg.gaussian.em.e_step.pair_e_step") as paired:
         expectation(model.linear, whole)(values)
     assert not paired.called
