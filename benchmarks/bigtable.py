@@ -50,7 +50,7 @@ from results import TRIALS, versions, write
 
 import vfg
 from vfg.bigtable import Source, impute
-from vfg.imputation.plan import planned
+from vfg.imputation.plan import make_plan
 from vfg.sklearn import VFGImputer
 
 COLUMNS, CAUSES, GAPS = 16, 5, 0.2
@@ -256,7 +256,7 @@ def _steps(lines: list[dict[str, Any]]) -> tuple[list[tuple[int, float, int]], f
 def models() -> Iterator[tuple[str, VFGImputer]]:
     """The linear model, and an ensemble of the size that large tables get."""
     sample = pa.Table.from_batches([next(Generated(2000).batches(2000))])
-    plan = planned(200_000, COLUMNS)
+    plan = make_plan(200_000, COLUMNS)
     yield "linear", VFGImputer(bend=False, random_state=0).fit(sample)
     bent = VFGImputer(
         members=plan.members, width=plan.width, flow=plan.flow, steps=1, random_state=0

@@ -13,10 +13,10 @@ import vfg
 from vfg.data import NETWORK, gaussian_network
 from vfg.flows.conditioners import StackedLinear
 from vfg.flows.fast.primitives import PRECISIONS
-from vfg.imputation.linear import fit_linear, star
-from vfg.imputation.members import MASKING
+from vfg.imputation.fitting import MASKING
+from vfg.imputation.mixtures import fit_linear, star
 from vfg.imputation.model_stack import repeat_columns, stack_models
-from vfg.imputation.plan import planned
+from vfg.imputation.plan import make_plan
 from vfg.training.cuda_graphs import Replayed
 from vfg.training.data import Table
 from vfg.training.distributed import World
@@ -57,7 +57,7 @@ def letter(rows: int) -> tuple[vfg.VFG, Tensor]:
 
 def letter_members(table: Tensor, seed: int = 0) -> tuple[vfg.VFG, Tensor]:
     """The members of an imputer of a table of 16 columns, and what they are trained on."""
-    plan = planned(20_000, 16)
+    plan = make_plan(20_000, 16)
     shown = torch.ones(2000, 16, dtype=torch.bool)
     linear = fit_linear(
         star([1] * 16, plan.width), table[:2000].double(), shown, 0, inner_noise=False

@@ -11,8 +11,8 @@ from vfg.gaussian.category_points import (
     CategoryPoints,
     canonical_points,
     code_width,
+    informative_means,
     spread_points,
-    telling_means,
 )
 
 POSITIONS = {"a": (3,), "b": (1, 2), "c": (0,)}
@@ -66,12 +66,12 @@ def category_sums(shift, rows=2000, categories=200, quantities=6):
 
 def test_categories_without_meaning_tell_nothing():
     _, sums = category_sums(0.0)
-    assert telling_means(*sums).shape == (200, 0)
+    assert informative_means(*sums).shape == (200, 0)
 
 
 def test_the_telling_direction_is_found_and_its_means_are_shrunk():
     effect, sums = category_sums(1.0)
-    found = telling_means(*sums)
+    found = informative_means(*sums)
     assert found.shape == (200, 1)
     own = found[:, 0] * found[:, 0].dot(effect).sign()
     plain = sums[1][:, 0] / sums[0]
@@ -80,7 +80,7 @@ def test_the_telling_direction_is_found_and_its_means_are_shrunk():
 
 
 def test_one_row_per_category_tells_nothing():
-    assert telling_means(torch.ones(5), torch.randn(5, 2), torch.eye(2)).shape == (5, 0)
+    assert informative_means(torch.ones(5), torch.randn(5, 2), torch.eye(2)).shape == (5, 0)
 
 
 def test_columns_keep_the_order_of_the_table():

@@ -114,5 +114,5 @@ def test_deviations_are_those_of_the_model(columns: int, width: int, share: floa
 
 def test_mixtures_have_no_deviations_of_that_kind() -> None:
     values, observed = table(4, 0.5)
-    with pytest.raises(ValueError, match="the rows of a mixture"):
+    with pytest.raises(ValueError, match="deviations of a mixture"):
         ExactMeans(exact_model(2, 4, 2)).deviations(values, observed)

@@ -6,7 +6,7 @@ from gaussian.brute import all_masks, conditional, joint_normal, log_density, ta
 import vfg
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.em.general import family_moments
-from vfg.gaussian.factors import Masks, condition, grouped_masks
+from vfg.gaussian.factors import Masks, condition, group_masks
 from vfg.gaussian.parameters import factors_of
 from vfg.gaussian.structure import Clique
 from vfg.gaussian.trees import clique_moments, tree_pass
@@ -144,7 +144,7 @@ def test_both_sides_and_any_grouping_agree(graph, mixture, components):
     table, masks, _ = with_every_mask(model)
     table, seen = torch.nan_to_num(table).repeat(3, 1), torch.from_numpy(masks).repeat(3, 1)
     factors = factors_of(model.structure, model.linear.values())
-    grouped = grouped_masks(seen)
+    grouped = group_masks(seen)
     assert len(grouped.distinct) == len(masks)
     found = [
         condition(factors, table, kind, side)
@@ -172,7 +172,7 @@ def test_message_passing_agrees_with_the_joint_factorisation(
     structure, values = model.structure, model.linear.values()
     table, masks, _ = with_every_mask(model)
     table, seen = torch.nan_to_num(table).repeat(3, 1), torch.from_numpy(masks).repeat(3, 1)
-    grouped = grouped_masks(seen)
+    grouped = group_masks(seen)
     cliques = [Clique(tuple(span), (), (), name) for name, span in structure.spans.items()]
     cliques += structure.node_cliques()
     monkeypatch.setattr("vfg.gaussian.em.general.prefers_tree", lambda structure: False)

@@ -38,12 +38,12 @@ def moved(imputer):
 def test_neighbours_keep_their_dtype_and_forget_what_followed(imputer):
     near = pickle.loads(pickle.dumps(imputer)).model_.row_mixture_models[0]
     values, observed = imputer.model_.encode(table())
-    before = near.expected(values, observed, torch.arange(len(values)))
+    before = near.means(values, observed, torch.arange(len(values)))
     assert "_log_weights" in near.__dict__
     near.double()
     assert near.centres.dtype == torch.float32
     assert "_log_weights" not in near.__dict__
-    after = near.expected(values, observed, torch.arange(len(values)))
+    after = near.means(values, observed, torch.arange(len(values)))
     assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
@@ -51,11 +51,11 @@ def test_a_moved_model_forgets_what_followed_from_its_tensors(imputer):
     model = pickle.loads(pickle.dumps(imputer)).model_
     model.means(*model.encode(table()))
     mixture = model.mixture_models[0]
-    assert {"stack", "ask_linear"} <= set(model.__dict__)
-    assert "_ask" in mixture.__dict__
+    assert {"stack", "linear_means"} <= set(model.__dict__)
+    assert "_mean_function" in mixture.__dict__
     model.to("cpu")
-    assert not {"stack", "ask_linear"} & set(model.__dict__)
-    assert "_ask" not in mixture.__dict__
+    assert not {"stack", "linear_means"} & set(model.__dict__)
+    assert "_mean_function" not in mixture.__dict__
 
 
 def test_a_loaded_state_is_answered_from(imputer):

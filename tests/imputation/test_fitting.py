@@ -29,7 +29,7 @@ def encoded(table):
 def known_columns(table, **settings):
     encoding = encoded(table)
     whole = encoding.evidence(table, range(encoding.width))
-    return learning.known_columns(encoding, whole, vfg.ImputerSettings(**settings))
+    return learning.choose_columns(encoding, whole, vfg.ImputerSettings(**settings))
 
 
 def fitted(table, **settings):

@@ -8,9 +8,15 @@ import torch
 
 from vfg.gaussian.conditional_means import concat_leaves, means_in_data_units
 from vfg.gaussian.parameters import factors_of
-from vfg.imputation.linear import star, with_all_columns
-from vfg.imputation.mixtures import SHARES, Mixture, fit_mixtures, side_by_side
-from vfg.imputation.plan import LOOK_SECONDS, MOST_MIXTURES, MixturePlan, planned_mixtures
+from vfg.imputation.mixtures import (
+    SHARES,
+    Mixture,
+    fit_mixtures,
+    map_in_threads,
+    star,
+    with_all_columns,
+)
+from vfg.imputation.plan import MOST_MIXTURES, PAIR_SECONDS, MixturePlan, plan_mixtures
 from vfg.tables.normal_scores import NormalScores
 
 ORDERED = torch.zeros(4, dtype=torch.bool)
@@ -28,7 +34,7 @@ def table(rows: int = 120, columns: int = 4) -> tuple[torch.Tensor, torch.Tensor
 )
 @pytest.mark.parametrize("known", [0.05, 0.5, 1.0])
 def test_plans_can_be_used(rows, columns, known):
-    plan = planned_mixtures(rows, columns, known=known, width=12, large=rows > 15_000)
+    plan = plan_mixtures(rows, columns, known=known, width=12, large=rows > 15_000)
     assert 1 <= plan.number <= MOST_MIXTURES
     assert 2 <= plan.components <= rows
     assert 1 <= plan.rows <= rows
@@ -36,7 +42,7 @@ def test_plans_can_be_used(rows, columns, known):
 
 def test_less_knowledge_means_fewer_components():
     found = [
-        planned_mixtures(800, 8, known=share, width=10, large=False).components
+        plan_mixtures(800, 8, known=share, width=10, large=False).components
         for share in (0.1, 0.3, 0.9)
     ]
     assert found == sorted(found)
@@ -45,10 +51,10 @@ def test_less_knowledge_means_fewer_components():
 
 def test_hurried_plans_take_about_the_seconds_that_they_have():
     plan = MixturePlan(4, 64, 5_000, 11, 11)
-    hurried = plan.within(1.0)
-    assert hurried.components < plan.components
-    assert hurried.rows < plan.rows
-    assert hurried.work * LOOK_SECONDS < 2.0
+    under_budget = plan.within(1.0)
+    assert under_budget.components < plan.components
+    assert under_budget.rows < plan.rows
+    assert under_budget.work * PAIR_SECONDS < 2.0
     assert plan.within(1e6) == plan
 
 
@@ -73,7 +79,7 @@ def test_mixtures_do_not_depend_on_the_number_of_threads():
         )
     torch.set_num_threads(threads)
     for first, second in zip(*found, strict=True):
-        a, b = (model.expected(values, observed, torch.arange(120)) for model in (first, second))
+        a, b = (model.means(values, observed, torch.arange(120)) for model in (first, second))
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
@@ -129,7 +135,7 @@ def test_means_of_components_are_brought_back():
     """The fast way, the slow one, and numpy with one component at a time."""
     mixture, values, observed = fitted()
     every = torch.arange(len(values))
-    found = mixture.expected(values, observed, every)
+    found = mixture.means(values, observed, every)
     assert torch.equal(found[observed], values[observed])
     scores = mixture.ranks(values)
     slow = means_in_data_units(mixture.exact, mixture.ranks, scores, observed, every)
@@ -185,4 +191,4 @@ def test_a_column_without_known_cells_shows_one():
 
 
 def test_results_come_in_the_order_of_the_items():
-    assert side_by_side(lambda k: k * k, range(20)) == [k * k for k in range(20)]
+    assert map_in_threads(lambda k: k * k, range(20)) == [k * k for k in range(20)]

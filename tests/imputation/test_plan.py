@@ -3,7 +3,7 @@
 import pytest
 
 import vfg
-from vfg.imputation.plan import WORK, Plan, planned
+from vfg.imputation.plan import WORK, Plan, make_plan
 
 SHAPES = [(20, 2), (500, 8), (1_500, 60), (20_000, 10), (1_000_000, 8), (400, 1_000)]
 
@@ -11,13 +11,13 @@ SHAPES = [(20, 2), (500, 8), (1_500, 60), (20_000, 10), (1_000_000, 8), (400, 1_
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
 def test_what_is_given_is_kept(rows, columns):
     flow = vfg.Coupling(blocks=1, hidden=4)
-    plan = planned(rows, columns, members=3, width=5, flow=flow, steps=7)
+    plan = make_plan(rows, columns, members=3, width=5, flow=flow, steps=7)
     assert (plan.members, plan.width, plan.flow, plan.steps) == (3, 5, flow, 7)
 
 
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
 def test_what_is_not_given_can_be_used(rows, columns):
-    plan = planned(rows, columns)
+    plan = make_plan(rows, columns)
     assert isinstance(plan, Plan)
     assert min(plan.members, plan.width, plan.steps, plan.batch) >= 1
     assert plan.batch <= rows
@@ -25,25 +25,25 @@ def test_what_is_not_given_can_be_used(rows, columns):
 
 
 def test_larger_tables_get_fewer_members():
-    members = [planned(rows, 8).members for rows in (500, 10_000, 1_000_000)]
+    members = [make_plan(rows, 8).members for rows in (500, 10_000, 1_000_000)]
     assert members == sorted(members, reverse=True)
     assert members[0] > members[-1]
 
 
 def test_more_columns_get_wider_roots_up_to_a_limit():
-    widths = [planned(1000, columns).width for columns in (2, 20, 200, 2000)]
+    widths = [make_plan(1000, columns).width for columns in (2, 20, 200, 2000)]
     assert widths == sorted(widths)
     assert widths[-1] == widths[-2]
 
 
 def test_the_columns_of_wide_tables_share_their_conditioner_unless_there_are_more_members():
-    assert planned(1000, 1000).flow.shared > 0
-    assert planned(1000, 1000, members=2).flow.shared == 0
-    assert planned(1000, 100).flow.shared == 0
+    assert make_plan(1000, 1000).flow.shared > 0
+    assert make_plan(1000, 1000, members=2).flow.shared == 0
+    assert make_plan(1000, 100).flow.shared == 0
 
 
 def test_wide_small_tables_learn_for_fewer_steps_not_for_longer():
-    narrow, wide = planned(200, 15), planned(200, 30)
+    narrow, wide = make_plan(200, 15), make_plan(200, 30)
     assert wide.members == narrow.members == 2
     assert wide.steps < narrow.steps
     assert wide.members * 30 * wide.batch * wide.steps <= WORK

@@ -7,18 +7,18 @@ from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 
 from vfg.imputation import row_mixture as neighbours
-from vfg.imputation.linear import fit_linear, star
+from vfg.imputation.mixtures import fit_linear, star
 from vfg.imputation.plan import (
     CELLS,
-    KINDS,
     MOST_ROW_MIXTURES,
-    Kind,
+    ROW_MIXTURE_KINDS,
     NeighbourPlan,
-    planned_neighbours,
+    RowMixtureKind,
+    plan_row_mixtures,
 )
 from vfg.imputation.row_mixture import NOISE, RowMixture, _fit_noise, fit_row_mixture
 
-PLAIN = Kind(ranks=False, hears_all=True)
+PLAIN = RowMixtureKind(ranks=False, uses_all_columns=True)
 
 
 def matrix(rows=60, columns=4, seed=0, share=0.75):
@@ -81,11 +81,11 @@ def correction_by_hand(near, left, observed):
     return torch.from_numpy(found * scale)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ROW_MIXTURE_KINDS)
 def test_answers_are_sums_over_all_rows(kind):
     near = fitted(*matrix(), kind)
     values, observed = matrix(rows=25, seed=1, share=0.5)
-    said = near.expected(values, observed, torch.arange(25))
+    said = near.means(values, observed, torch.arange(25))
     scores = near.ranks(values)
     shares = softmax(logs_by_hand(near, scores, observed), axis=1)
     centres = near.centres.double()
@@ -97,25 +97,25 @@ def test_answers_are_sums_over_all_rows(kind):
 
 
 def test_columns_that_are_not_heard_make_no_difference_to_who_is_near():
-    near = fitted(*matrix(columns=6), Kind(ranks=True, hears_all=False))
+    near = fitted(*matrix(columns=6), RowMixtureKind(ranks=True, uses_all_columns=False))
     assert int(near.heard.sum()) == 4
     values, observed = matrix(rows=20, columns=6, seed=1, share=1.0)
     other = torch.where(near.heard, values, values + 1.0)
     ids = torch.arange(20)
-    found, again = (near.expected(cells, observed, ids).plain for cells in (values, other))
+    found, again = (near.means(cells, observed, ids).plain for cells in (values, other))
     assert torch.equal(found, again)
 
 
 def test_a_row_that_must_not_hear_itself_hears_all_others():
     near = random_model(components=12)
     values, observed = matrix(rows=12)
-    found = near.expected(values, observed, torch.arange(12), torch.arange(12)).plain
+    found = near.means(values, observed, torch.arange(12), torch.arange(12)).plain
     for row in range(12):
         fewer = RowMixture(11, near.residual)
         kept = [k for k in range(12) if k != row]
         state = near.state_dict()
         fewer.load_state_dict(state | {name: state[name][kept] for name in ("centres", "doubts")})
-        alone = fewer.expected(values[[row]], observed[[row]], torch.tensor([row])).plain
+        alone = fewer.means(values[[row]], observed[[row]], torch.tensor([row])).plain
         torch.testing.assert_close(found[[row]], alone, rtol=1e-5, atol=1e-5)
 
 
@@ -123,14 +123,14 @@ def test_rows_of_no_component_hear_all():
     near = random_model()
     values, observed = matrix(rows=10)
     ids = torch.arange(10)
-    none = near.expected(values, observed, ids, torch.full((10,), -1))
-    assert torch.equal(none.plain, near.expected(values, observed, ids).plain)
+    none = near.means(values, observed, ids, torch.full((10,), -1))
+    assert torch.equal(none.plain, near.means(values, observed, ids).plain)
 
 
 def test_a_row_without_evidence_has_the_mean_of_all():
     near = random_model()
     nothing = torch.zeros(1, 4, dtype=torch.bool)
-    found = near.expected(torch.zeros(1, 4, dtype=torch.float64), nothing, torch.tensor([3]))
+    found = near.means(torch.zeros(1, 4, dtype=torch.float64), nothing, torch.tensor([3]))
     torch.testing.assert_close(found.plain[0], near.centres.double().mean(0), atol=1e-6, rtol=0)
 
 
@@ -171,7 +171,7 @@ def test_the_noise_of_twins_is_what_they_differ_by():
 
 def test_rows_are_components_and_their_gaps_are_filled():
     values, observed = matrix()
-    near = fitted(values, observed, Kind(ranks=True, hears_all=True))
+    near = fitted(values, observed, RowMixtureKind(ranks=True, uses_all_columns=True))
     back = near.ranks.inverse(near.centres.double())
     torch.testing.assert_close(back[observed], values[observed], rtol=1e-5, atol=1e-5)
     assert bool((near.doubts[observed] == 0).all())
@@ -201,7 +201,9 @@ def test_gaps_of_components_are_what_the_others_expect():
 
 def test_columns_without_order_keep_their_values():
     values, observed = matrix()
-    near = fitted(values, observed, Kind(ranks=True, hears_all=True), unordered=[0])
+    near = fitted(
+        values, observed, RowMixtureKind(ranks=True, uses_all_columns=True), unordered=[0]
+    )
     scores = near.ranks(values)
     torch.testing.assert_close(scores[:, 0], values[:, 0])
     assert float((scores - values)[:, 1:].abs().max()) > 0.05
@@ -221,11 +223,11 @@ def test_rows_that_occur_twice_do_no_harm():
     near = fitted(values.repeat(2, 1), observed.repeat(2, 1))
     least = NOISE[0] ** 2
     assert bool((near.noise >= 0.999 * least).all())
-    said = near.expected(values, observed, torch.arange(30))
+    said = near.means(values, observed, torch.arange(30))
     assert bool(torch.stack(said).isfinite().all())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ROW_MIXTURE_KINDS)
 def test_kept_cells_are_in_no_gap_of_others_and_in_no_residual(kind):
     values, observed = matrix(rows=80, columns=5)
     near = fitted(values, observed, kind)
@@ -260,7 +262,7 @@ def test_the_linear_model_of_residuals_finds_what_neighbours_miss():
     values = torch.from_numpy((values - values.mean(0)) / values.std(0))
     observed = torch.from_numpy(generator.random(values.shape) < 0.8)
     near = fitted(torch.where(observed, values, 0.0)[:200], observed[:200], width=5)
-    said = near.expected(values[200:], observed[200:], torch.arange(100))
+    said = near.means(values[200:], observed[200:], torch.arange(100))
     gap = ~observed[200:]
     plain, corrected = (float((s - values[200:])[gap].square().mean()) for s in said)
     assert corrected < 0.75 * plain
@@ -293,7 +295,7 @@ def test_draws_are_moved_by_the_share_of_the_correction():
     plain, half, whole = (
         near.samples(values, observed, 5, corrected=share, **options) for share in (0.0, 0.5, 1.0)
     )
-    said = near.expected(values, observed, torch.arange(6))
+    said = near.means(values, observed, torch.arange(6))
     shift = torch.where(observed, 0.0, said.corrected - said.plain)
     torch.testing.assert_close(whole - plain, shift.expand(5, -1, -1), rtol=0, atol=1e-5)
     torch.testing.assert_close(half - plain, 0.5 * shift.expand(5, -1, -1), rtol=0, atol=1e-5)
@@ -322,16 +324,16 @@ def test_first_draws_are_the_same_for_every_number():
     assert not torch.equal(near.samples(values, observed, 7, seed=3, ids=torch.arange(9)), many[:7])
 
 
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]])
+@pytest.mark.parametrize("kind", [ROW_MIXTURE_KINDS[0], ROW_MIXTURE_KINDS[3]])
 def test_rows_have_the_same_bits_whatever_else_there_is(kind):
     near = fitted(*matrix(), kind)
     values, observed = matrix(rows=700, seed=1, share=0.5)
     ids = torch.arange(700)
-    said = near.expected(values, observed, ids)
+    said = near.means(values, observed, ids)
     drawn = near.samples(values, observed, 2, seed=1, ids=ids)
     for rows in (torch.tensor([3]), torch.tensor([650, 4, 511]), torch.arange(500, 530)):
         asked = values[rows], observed[rows]
-        for found, whole in zip(near.expected(*asked, rows), said, strict=True):
+        for found, whole in zip(near.means(*asked, rows), said, strict=True):
             assert torch.equal(found, whole[rows])
         some = near.samples(*asked, 2, seed=1, ids=rows)
         assert torch.equal(some, drawn[:, rows])
@@ -341,30 +343,32 @@ def test_rows_have_the_same_bits_whatever_else_there_is(kind):
 
 
 def test_hurried_plans_have_fewer_components():
-    plan = planned_neighbours(50_000, 8, large=True)
+    plan = plan_row_mixtures(50_000, 8, large=True)
     assert plan.components == MOST_ROW_MIXTURES
-    hurried = [plan.within(seconds).components for seconds in (0.01, 1.0, 10.0, 1e6)]
-    assert hurried == sorted(hurried)
-    assert hurried[0] < hurried[1] < hurried[2] <= hurried[3] == MOST_ROW_MIXTURES
+    under_budget = [plan.within(seconds).components for seconds in (0.01, 1.0, 10.0, 1e6)]
+    assert under_budget == sorted(under_budget)
+    assert (
+        under_budget[0] < under_budget[1] < under_budget[2] <= under_budget[3] == MOST_ROW_MIXTURES
+    )
     assert NeighbourPlan(0, 50, 4).within(1.0).number == 0
 
 
 def test_wide_tables_have_fewer_components_and_given_numbers_are_kept():
-    assert planned_neighbours(9_000, 1_000, large=True).components * 1_000 <= CELLS
-    assert planned_neighbours(50, 4, large=False).components == 50
-    assert planned_neighbours(50, 4, large=False, number=0).number == 0
-    assert planned_neighbours(50, 40, large=False, number=3).number == 3
+    assert plan_row_mixtures(9_000, 1_000, large=True).components * 1_000 <= CELLS
+    assert plan_row_mixtures(50, 4, large=False).components == 50
+    assert plan_row_mixtures(50, 4, large=False, number=0).number == 0
+    assert plan_row_mixtures(50, 40, large=False, number=3).number == 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ROW_MIXTURE_KINDS)
 def test_descriptions_and_states_make_equal_models(kind):
     near = fitted(*matrix(), kind)
     again = RowMixture.from_dict(near.to_dict())
     values, observed = matrix(rows=5, seed=1)
-    again.expected(values, observed, torch.arange(5))
+    again.means(values, observed, torch.arange(5))
     again.load_state_dict(near.state_dict())
     for one, other in zip(
-        *(model.expected(values, observed, torch.arange(5)) for model in (near, again)), strict=True
+        *(model.means(values, observed, torch.arange(5)) for model in (near, again)), strict=True
     ):
         assert torch.equal(one, other)
 

@@ -6,10 +6,9 @@ import torch
 
 import vfg
 from vfg.imputation import stacking as combining
-from vfg.imputation.linear import fit_linear, star
-from vfg.imputation.members import _held_out
-from vfg.imputation.mixtures import Mixture, fit_mixture
-from vfg.imputation.plan import Kind
+from vfg.imputation.fitting import _hold_out_sections
+from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixture, star
+from vfg.imputation.plan import RowMixtureKind
 from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.stacking import (
     AVERAGING_PRIOR,
@@ -25,7 +24,7 @@ from vfg.imputation.stacking import (
     _errors,
     _sums,
     _weights,
-    averaging_of,
+    averaging_matrix,
     corrected_share,
     drawing_shares,
     fit_stacking,
@@ -56,7 +55,7 @@ def parts_of(values, observed, *, members=2, neighbours=0):
     """Members without training, what they start from, neighbours, and the cells kept aside."""
     columns = values.shape[1]
     graph = star([1] * columns, 3)
-    held = [_held_out(graph, observed, 0.3, seed) for seed in range(members)]
+    held = [_hold_out_sections(graph, observed, 0.3, seed) for seed in range(members)]
     linears = [fit_linear(graph, values, observed & ~own, 0) for own in held]
     flow = vfg.Coupling(blocks=2, hidden=8, layers=2)
     bent = [vfg.VFG.from_gaussian(linear, flow=flow).float() for linear in linears]
@@ -64,7 +63,7 @@ def parts_of(values, observed, *, members=2, neighbours=0):
         fit_row_mixture(
             values,
             observed,
-            Kind(ranks=bool(place % 2), hears_all=True),
+            RowMixtureKind(ranks=bool(place % 2), uses_all_columns=True),
             unordered=torch.zeros(columns, dtype=torch.bool),
             width=3,
             seed=place,
@@ -126,7 +125,7 @@ def said_by_parts(rows, seed):
 def test_averaging_is_known_from_where_nobody_saw_the_answer():
     """What single parts say elsewhere tells how well means would do there."""
     _, single, mean = said_by_parts(20_000, seed=0)
-    averaging = averaging_of(single @ single.T, mean @ mean.T)
+    averaging = averaging_matrix(single @ single.T, mean @ mean.T)
     truth, single, mean = said_by_parts(20_000, seed=10)
     found = averaging @ (single @ single.T) @ averaging.T
     np.testing.assert_allclose(found, mean @ mean.T, rtol=0.05)
@@ -140,14 +139,16 @@ def test_averaging_is_known_from_where_nobody_saw_the_answer():
 def test_averaging_makes_nothing_larger(seed):
     single, mean = (normals(5, 6, seed=20 * k + seed) for k in (1, 2))
     single, mean = (1e3 * each @ each.T for each in (single, mean))
-    averaging = averaging_of(single, mean)
+    averaging = averaging_matrix(single, mean)
     left = single - averaging @ single @ averaging.T
     assert torch.linalg.eigvalsh(left).min() > -1.001 * AVERAGING_PRIOR
 
 
 def test_without_gaps_averaging_changes_nothing():
     nothing = torch.zeros(5, 5, dtype=torch.float64)
-    torch.testing.assert_close(averaging_of(nothing, nothing), torch.eye(5, dtype=torch.float64))
+    torch.testing.assert_close(
+        averaging_matrix(nothing, nothing), torch.eye(5, dtype=torch.float64)
+    )
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ def test_the_spread_is_half_way_between_variance_and_tail(monkeypatch):
     parts, held = parts_of(values, observed)
     spreads = []
     for tail in (1.0, 0.81):
-        monkeypatch.setattr(combining, "tails_of", lambda *given, tail=tail: tail)
+        monkeypatch.setattr(combining, "tail_factor", lambda *given, tail=tail: tail)
         spreads.append(fit_stacking(parts, values, observed, held).spread)
     np.testing.assert_allclose(spreads[1], 0.9 * spreads[0])
 
@@ -300,10 +301,10 @@ def test_in_a_hurry_the_cells_of_few_members_are_looked_at(monkeypatch):
 
     monkeypatch.setattr(combining, "_held_out_cells", noted)
     fit_stacking(parts, values, observed, held)
-    fit_stacking(parts, values, observed, held, hurried=True)
-    usual, hurried = looked[:3], looked[3:]
+    fit_stacking(parts, values, observed, held, under_budget=True)
+    usual, under_budget = looked[:3], looked[3:]
     assert [place for place, _ in usual] == [0, 1, 2]
-    assert hurried == [(0, FEWEST_ROWS), (1, FEWEST_ROWS)]
+    assert under_budget == [(0, FEWEST_ROWS), (1, FEWEST_ROWS)]
     assert min(rows for _, rows in usual) > FEWEST_ROWS
 
 
@@ -314,12 +315,12 @@ class Confident:
         self.truth, self.seen = truth, seen
         self.errors = 1.5 * normals(*truth.shape, seed=seed)
 
-    def expected(self, values, observed, ids):
+    def means(self, values, observed, ids):
         rows = (values[:, :1] == self.truth[:, 0]).long().argmax(1)
         return self.truth[rows] + torch.where(self.seen[rows], 0.0, self.errors[rows])
 
     def samples(self, values, observed, number, *, seed, ids):
-        return self.expected(values, observed, ids) + normals(number, *values.shape, seed=seed)
+        return self.means(values, observed, ids) + normals(number, *values.shape, seed=seed)
 
 
 def test_parts_that_err_each_in_its_own_way_weigh_what_their_mean_deserves():
@@ -330,7 +331,9 @@ def test_parts_that_err_each_in_its_own_way_weigh_what_their_mean_deserves():
     parts, held = parts_of(truth * observed, observed)
     for own in held:
         own[:, 0] = False
-    others = [_held_out(parts.members[0].graph, observed, 0.1, seed) for seed in range(10, 16)]
+    others = [
+        _hold_out_sections(parts.members[0].graph, observed, 0.1, seed) for seed in range(10, 16)
+    ]
     parts.mixtures = [
         Confident(truth, observed & ~own, seed) for seed, own in enumerate([*held, *others], 50)
     ]

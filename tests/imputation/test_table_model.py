@@ -196,7 +196,7 @@ def test_no_part_says_more_than_the_columns_reach(curved, table):
     # One known column far beyond what was seen: the linear model alone goes on and on.
     far = torch.eye(4, dtype=torch.float64) * 100.0
     seen = torch.eye(4, dtype=torch.bool)
-    beyond = curved.ask_linear(far, seen, torch.arange(4))
+    beyond = curved.linear_means(far, seen, torch.arange(4))
     assert bool(((beyond < curved.reach[0]) | (beyond > curved.reach[1]))[~seen].any())
     for row in torch.eye(5).tolist():
         found = with_weights(curved, *row).means(far, seen)

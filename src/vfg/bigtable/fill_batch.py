@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from vfg.imputation.checks import SEEDS, check_count, check_share
-from vfg.imputation.filling import MissingCells
-from vfg.imputation.table_model import TableModel
+from vfg.imputation.settings import SEEDS, check_count, check_share
+from vfg.imputation.table_model import MissingCells, TableModel
 from vfg.inference.variables import central_levels
 from vfg.tables.frames import listed
 from vfg.tables.frames import open_table as opened
@@ -190,7 +189,7 @@ class _Part:
 
     def _filled(self, matrix: Tensor) -> dict[str, Any]:
         """The columns of the model, by name, filled from a matrix."""
-        table = self.cells.filled(matrix)
+        table = self.cells.fill(matrix)
         return {
             name: _combine(_cast(table.column(place), self.types[name]))
             for place, name in enumerate(self.names)

@@ -19,8 +19,8 @@ from vfg.bigtable.formats import SUFFIXES, kind_from_name, normalise_format
 from vfg.bigtable.job import JobFolder, job_folder, pieces_of
 from vfg.bigtable.source import Place, Source, open_table
 from vfg.bigtable.writing import Sink, write_table
-from vfg.imputation.checks import check_count
 from vfg.imputation.imputer import VFGImputer
+from vfg.imputation.settings import check_count
 from vfg.imputation.table_model import TableModel
 from vfg.modelfile import load
 from vfg.training.checkpoint import fingerprint

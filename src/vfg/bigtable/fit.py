@@ -14,9 +14,9 @@ from vfg.bigtable.fill_batch import model_columns
 from vfg.bigtable.source import Place, Source, open_table
 from vfg.bigtable.streaming_em import Rows, fit_linear_to_all
 from vfg.bigtable.type_inference import common_schema, widen, widen_table
-from vfg.imputation.checks import as_seed, check_count
 from vfg.imputation.imputer import VFGImputer
 from vfg.imputation.plan import MOST_ROWS
+from vfg.imputation.settings import as_seed, check_count
 from vfg.modelfile import dumps
 from vfg.tables.cells import Array, is_absent
 from vfg.tables.frames import listed

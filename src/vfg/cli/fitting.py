@@ -96,9 +96,9 @@ def sections_graph(text: str, columns: Sequence[str], width: int | None = None) 
     parts += [[name] for name in columns if name not in named]
     leaves = [Node("+".join(part), len(part), columns=tuple(part)) for part in parts]
     if width is None:
-        from vfg.imputation.plan import planned
+        from vfg.imputation.plan import make_plan
 
-        width = max(planned(1000, len(columns)).width, *(leaf.width for leaf in leaves))
+        width = max(make_plan(1000, len(columns)).width, *(leaf.width for leaf in leaves))
     root = "root"
     while root in [leaf.name for leaf in leaves]:
         root += "_"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -11,11 +12,21 @@ import torch
 from torch import Tensor
 
 from vfg.distributions.likelihoods import Categorical
-from vfg.gaussian.discrete_chain import CodedTile
-from vfg.gaussian.factors import Factors, Masks, Side, column_means, condition, mixed_moments
-from vfg.gaussian.parameters import factors_of, with_latents
+from vfg.gaussian.em.general import family_moments
+from vfg.gaussian.factors import (
+    Factors,
+    Masks,
+    Side,
+    column_means,
+    condition,
+    group_masks,
+    mixed_moments,
+)
+from vfg.gaussian.parameters import Values, factors_of, with_latents
+from vfg.gaussian.structure import Clique, Structure
 from vfg.gaussian.tiles import (
     DRAWS,
+    CodedTile,
     mixture_covariance,
     mixture_quantiles,
     normal_moments,
@@ -38,7 +49,14 @@ if TYPE_CHECKING:
     from vfg.gaussian.model import GaussianVFG
 
 CERTAIN = 1e-5
-"""The standard deviation with which the given state of a latent node is observed."""
+"""Standard deviation of a given latent state: small, but large enough to factorise."""
+_FACTORS: WeakKeyDictionary[GaussianVFG, tuple[tuple[Any, ...], Factors, Factors]] = (
+    WeakKeyDictionary()
+)
+"""Factors of models whose latent nodes are not given, with what they were computed from."""
+ROWS_AT_ONCE = 4096
+"""Rows whose posteriors are computed together, which bounds memory."""
+Part = tuple[Tensor, list[tuple[Tensor, Tensor]]]
 
 
 class GaussianAnswer(GraphAnswer):
@@ -57,7 +75,7 @@ class GaussianAnswer(GraphAnswer):
     Args:
         model: the model.
         given: the evidence.
-        targets: what was asked for.
+        targets: the targets.
         row_ids: the ids of the rows.
         seed: of the draws.
         padded: as in `GraphAnswer`.
@@ -96,10 +114,10 @@ class GaussianAnswer(GraphAnswer):
     @cached_property
     def mean(self) -> ByName:
         """Expected values `(rows, width)`, of a column `(rows,)`; for categories the likeliest."""
-        return self._with_evidence(self._collected(self._first))
+        return self._with_evidence(self._collect(self._tile_means))
 
     def mean_through(self, change: Callable[[Tensor], Tensor]) -> ByName:
-        r"""What a function of the columns is about: $\sum_k p(k \mid x_o)\, g(E[x \mid x_o, k])$.
+        r"""The mean of a function of the columns: $\sum_k p(k \mid x_o)\, g(E[x \mid x_o, k])$.
 
         Exact for functions that are linear about every component; evidence is mapped as it is.
         Leaves must be affine and hold numbers.
@@ -120,26 +138,26 @@ class GaussianAnswer(GraphAnswer):
         columns = self._gaussian.structure.columns
         if not self._gaussian.leaves.is_identity or self._gaussian.codes.units:
             raise ValueError(
-                "functions of the mean need affine leaves that hold numbers, but some are bent or "
-                "discrete; take the function of draws instead"
+                "functions of the mean need affine leaves that hold numbers, but some are "
+                "nonlinear or discrete; take the function of draws instead"
             )
 
         def changed(tile: CodedTile) -> TableAndStates:
             found = column_means(tile.belief, tile.readout)[..., :columns]
             whole = torch.where(tile.mask[:, None, :columns], tile.values[:, None, :columns], found)
-            table = change(self._decoded(whole))
-            return self._picture(tile.means, (tile.shares[..., None] * table).sum(1))
+            table = change(self._decode(whole))
+            return self._table_and_states(tile.means, (tile.shares[..., None] * table).sum(1))
 
-        return self._collected(changed)
+        return self._collect(changed)
 
     @cached_property
     def std(self) -> ByName:
         """Standard deviations, shaped like `mean`; 0 where observed, NaN for categories."""
-        found = self._collected(lambda tile: self._first_two(tile)[1])
+        found = self._collect(lambda tile: self._tile_moments(tile)[1])
         return self._with_evidence(found, certain=0.0)
 
     def _at_levels(self, levels: Tensor) -> ByName:
-        return self._collected(lambda tile: self._levels(tile, levels), (len(levels),))
+        return self._collect(lambda tile: self._levels(tile, levels), (len(levels),))
 
     def samples(self, n: int) -> ByName:
         """Joint draws `(n, rows, width)`, of a column `(n, rows)`; the first are always the same.
@@ -159,7 +177,7 @@ class GaussianAnswer(GraphAnswer):
         """
         if n < 1:
             raise ValueError(f"the number of draws must be positive, but is {n}")
-        return self._with_evidence(self._collected(lambda tile: self._drawn_from(tile, n), (n,)))
+        return self._with_evidence(self._collect(lambda tile: self._draw_tile(tile, n), (n,)))
 
     @cached_property
     def probabilities(self) -> ByName:
@@ -233,7 +251,7 @@ class GaussianAnswer(GraphAnswer):
             yield rows, positions, tile
 
     def _evidence(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """What some rows have, in the leaves' units: columns, then latent coordinates if given."""
+        """Evidence of some rows in the leaves' units: columns, then latent coordinates if given."""
         given, structure = self._given, self._gaussian.structure
         values, seen, _ = self._gaussian.encode(given.cells[rows], given.seen[rows])
         if not given.states:
@@ -246,10 +264,10 @@ class GaussianAnswer(GraphAnswer):
         whole = torch.cat([values, torch.where(known, states, 0.0)], dim=1)
         return whole, torch.cat([seen, known], dim=1)
 
-    def _collected(
+    def _collect(
         self, of: Callable[[CodedTile], TableAndStates], leading: tuple[int, ...] = ()
     ) -> ByName:
-        """The targets of all rows from a picture of every tile, evidence not yet put in place."""
+        """The targets of all rows from table and states of every tile, without the evidence."""
         like, rows, axis = self._given.table, self._given.rows, len(leading)
         columns = list(dict.fromkeys(k for target in self._targets for k in target.columns))
         table = like.new_zeros(*leading, rows, len(columns))
@@ -276,8 +294,8 @@ class GaussianAnswer(GraphAnswer):
                 ]
         return named
 
-    def _picture(self, found: Tensor, table: Tensor) -> TableAndStates:
-        """A picture from all columns and coordinates, with the table in data units."""
+    def _table_and_states(self, found: Tensor, table: Tensor) -> TableAndStates:
+        """Table in data units and states by node, from all columns and coordinates."""
         columns = self._gaussian.structure.columns
         latent = found[..., columns:]
         spans = self._gaussian.structure.spans
@@ -285,34 +303,34 @@ class GaussianAnswer(GraphAnswer):
             table, {name: latent[..., span.start : span.stop] for name, span in spans.items()}
         )
 
-    def _decoded(self, found: Tensor) -> Tensor:
+    def _decode(self, found: Tensor) -> Tensor:
         return self._gaussian.decode(found[..., : self._gaussian.structure.columns])
 
-    def _first(self, tile: CodedTile) -> TableAndStates:
+    def _tile_means(self, tile: CodedTile) -> TableAndStates:
         """Means; where they follow from those of the components nothing else is computed."""
         if not self._gaussian.leaves.is_identity:
-            return self._first_two(tile)[0]
-        table = self._decoded(tile.means)
-        for column, chances in self._discrete(tile):
-            table[:, column] = self._discrete_moments(column, chances)[0]
-        return self._picture(tile.means, table)
+            return self._tile_moments(tile)[0]
+        table = self._decode(tile.means)
+        for column, probabilities in self._discrete(tile):
+            table[:, column] = self._discrete_moments(column, probabilities)[0]
+        return self._table_and_states(tile.means, table)
 
-    def _first_two(self, tile: CodedTile) -> tuple[TableAndStates, TableAndStates]:
+    def _tile_moments(self, tile: CodedTile) -> tuple[TableAndStates, TableAndStates]:
         """Means and deviations."""
         mean, variance = mixed_moments(tile.shares, *tile.moments)
         leaves, columns = self._gaussian.leaves, self._gaussian.structure.columns
         if leaves.is_identity:
-            table = self._decoded(mean)
+            table = self._decode(mean)
             spread = self._gaussian.codes.narrow(variance[:, :columns].sqrt())
             spread = spread * self._gaussian.scaling.scale
         elif leaves.is_elementwise:
             table, spread = self._by_quadrature(tile)
         else:
-            draws = self._drawn_from(tile, DRAWS_FOR_QUANTILES).table
+            draws = self._draw_tile(tile, DRAWS_FOR_QUANTILES).table
             table, spread = draws.mean(0), draws.std(0)
-        for column, chances in self._discrete(tile):
-            table[:, column], spread[:, column] = self._discrete_moments(column, chances)
-        return self._picture(mean, table), self._picture(variance.sqrt(), spread)
+        for column, probabilities in self._discrete(tile):
+            table[:, column], spread[:, column] = self._discrete_moments(column, probabilities)
+        return self._table_and_states(mean, table), self._table_and_states(variance.sqrt(), spread)
 
     def _by_quadrature(self, tile: CodedTile) -> tuple[Tensor, Tensor]:
         codes = self._gaussian.codes
@@ -321,7 +339,7 @@ class GaussianAnswer(GraphAnswer):
         def change(values: Tensor) -> Tensor:
             wide = values.new_zeros(*values.shape[:-1], codes.width)
             wide = wide.index_copy(-1, codes.real_places, values)
-            return self._decoded(wide).index_select(-1, codes.real)
+            return self._decode(wide).index_select(-1, codes.real)
 
         found = normal_moments(mean, variance.sqrt(), self._gaussian.leaves.breaks(), change)
         table = tile.shares.new_zeros(2, len(tile.shares), codes.columns)
@@ -331,22 +349,22 @@ class GaussianAnswer(GraphAnswer):
     def _levels(self, tile: CodedTile, levels: Tensor) -> TableAndStates:
         found = mixture_quantiles(tile.shares, *tile.moments, levels)
         if self._gaussian.leaves.is_elementwise:
-            table = self._decoded(found)
+            table = self._decode(found)
         else:
-            draws = self._drawn_from(tile, DRAWS_FOR_QUANTILES).table
+            draws = self._draw_tile(tile, DRAWS_FOR_QUANTILES).table
             table = sorted_quantiles(draws, levels)
-        for column, chances in self._discrete(tile):
-            ones = (levels[:, None] > 1.0 - chances[:, 1]).to(table)
+        for column, probabilities in self._discrete(tile):
+            ones = (levels[:, None] > 1.0 - probabilities[:, 1]).to(table)
             table[..., column] = torch.nan if self._has_codes(column) else ones
-        return self._picture(found, table)
+        return self._table_and_states(found, table)
 
-    def _drawn_from(self, tile: CodedTile, count: int) -> TableAndStates:
+    def _draw_tile(self, tile: CodedTile, count: int) -> TableAndStates:
         parts = [tile.coded_draws(group) for group in range(-(-count // DRAWS))]
         found, categories = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
-        table = self._decoded(found)
+        table = self._decode(found)
         for index, unit in enumerate(self._gaussian.codes.units):
             table[..., unit.column] = categories[..., index]
-        return self._picture(found, table)
+        return self._table_and_states(found, table)
 
     def _discrete(self, tile: CodedTile) -> Iterator[tuple[int, Tensor]]:
         """The discrete columns among the targets with the probabilities of their categories."""
@@ -355,11 +373,11 @@ class GaussianAnswer(GraphAnswer):
             if unit.column in wanted:
                 yield unit.column, tile.probabilities(index)
 
-    def _discrete_moments(self, column: int, chances: Tensor) -> tuple[Tensor, Tensor]:
+    def _discrete_moments(self, column: int, probabilities: Tensor) -> tuple[Tensor, Tensor]:
         if self._has_codes(column):
-            likeliest = chances.argmax(-1).to(chances)
+            likeliest = probabilities.argmax(-1).to(probabilities)
             return likeliest, torch.full_like(likeliest, torch.nan)
-        return chances[:, 1], (chances[:, 0] * chances[:, 1]).sqrt()
+        return probabilities[:, 1], (probabilities[:, 0] * probabilities[:, 1]).sqrt()
 
     def _has_codes(self, column: int) -> bool:
         model = self._gaussian
@@ -404,14 +422,8 @@ class GaussianAnswer(GraphAnswer):
         return found
 
 
-_FACTORS: WeakKeyDictionary[GaussianVFG, tuple[tuple[Any, ...], Factors, Factors]] = (
-    WeakKeyDictionary()
-)
-"""Factors of models whose latent nodes are not given, with what they were computed from."""
-
-
 def factors_of_model(model: GaussianVFG, latent: bool) -> tuple[Factors, Factors]:
-    """How evidence, and how columns and latent coordinates, follow from the innovations.
+    """The factor models of the evidence, and of all columns and latent coordinates.
 
     Factors without latent evidence are kept until a parameter changes.
 
@@ -434,3 +446,79 @@ def factors_of_model(model: GaussianVFG, latent: bool) -> tuple[Factors, Factors
         if not torch.is_grad_enabled():
             _FACTORS[model] = known
     return known[1], known[2]
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The latent nodes given the observed cells, in closed form."""
+
+    mean: dict[str, Tensor]
+    """`(rows, width)` by node."""
+    covariance: dict[str, Tensor]
+    """`(rows, width, width)` by node; of a mixture that of the whole."""
+    responsibilities: Tensor
+    """Probabilities of the components, `(rows, components)`."""
+    component_mean: dict[str, Tensor]
+    """`(rows, components, width)` by node."""
+    component_covariance: dict[str, Tensor]
+    """`(rows, components, width, width)` by node."""
+
+    def to(self, like: Tensor) -> Posterior:
+        """The same with the dtype and device of another tensor."""
+
+        def moved(found: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {name: value.to(like) for name, value in found.items()}
+
+        return Posterior(
+            moved(self.mean),
+            moved(self.covariance),
+            self.responsibilities.to(like),
+            moved(self.component_mean),
+            moved(self.component_covariance),
+        )
+
+
+def posterior_of(structure: Structure, values: Values, table: Tensor, seen: Tensor) -> Posterior:
+    """Moments of all latent nodes, by chunks of rows.
+
+    Args:
+        structure: of the graph.
+        values: of the equations of its nodes.
+        table: values of the leaves `(rows, columns)`; any finite number where unobserved.
+        seen: which are observed.
+    """
+    chunks = zip(table.split(ROWS_AT_ONCE), seen.split(ROWS_AT_ONCE), strict=True)
+    parts = [_part(structure, values, *chunk) for chunk in chunks]
+    shares = torch.cat([part[0] for part in parts])
+    means, covariances = dict[str, Tensor](), dict[str, Tensor]()
+    for index, name in enumerate(structure.nodes):
+        means[name] = torch.cat([part[1][index][0] for part in parts])
+        covariances[name] = torch.cat([part[1][index][1] for part in parts])
+    whole = {name: _mix(shares, means[name], covariances[name]) for name in means}
+    return Posterior(
+        {name: pair[0] for name, pair in whole.items()},
+        {name: pair[1] for name, pair in whole.items()},
+        shares,
+        means,
+        covariances,
+    )
+
+
+def _part(structure: Structure, values: Values, table: Tensor, seen: Tensor) -> Part:
+    masks = group_masks(seen)
+    cliques = [Clique(tuple(span), (), (), name) for name, span in structure.spans.items()]
+    log_probs, moments = family_moments(structure, values, table, masks, cliques)
+    shares = (log_probs + values.log_weights).softmax(-1)
+    components = shares.shape[1]
+    return shares, [
+        (mean, covariance.expand(-1, components, -1, -1)[masks.groups])
+        for mean, covariance in moments
+    ]
+
+
+def _mix(shares: Tensor, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of mixtures from those of their components."""
+    centre = (shares[..., None] * mean).sum(1)
+    left = mean - centre[:, None]
+    whole = covariance + left[..., :, None] * left[..., None, :]
+    return centre, (shares[..., None, None] * whole).sum(1)

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from vfg.distributions.likelihoods import Bernoulli, Categorical, Gaussian, LikelihoodSpec
 
 WIDEST = 8
-"""How many coordinates the code points of a column have at the most."""
+"""The most coordinates of the points of a column, which bounds the width of models."""
 SMOOTHING = 0.5
-"""Rows that every category is given besides those in which it occurs; they may be anywhere."""
+"""Pseudo-rows of every category, which carry no information about other columns."""
 FAR = 5.0
-"""Where other columns are cut off, in deviations, when category means are taken."""
+"""Standard deviations at which other columns are clipped for category means: limits outliers."""
 LOOSENESS = 0.1
-"""How far training may move points without much evidence."""
+"""Standard deviation of the prior of points around their start."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class CategoryPoints(nn.Module):
         points = self.points_at(unit)
         return points[below] + share[:, None] * (points[above] - points[below])
 
-    def picked(self, unit: int, scores: Tensor, values: Tensor) -> Tensor:
+    def pick(self, unit: int, scores: Tensor, values: Tensor) -> Tensor:
         """The scores `(rows, categories)` of a unit's values `(rows,)`."""
         below, above, share = self._neighbours(unit, values)
         first = scores.gather(1, below[:, None])[:, 0]
@@ -168,8 +168,8 @@ class CategoryPoints(nn.Module):
         wide, mask = self.encode(cells.double().clamp(-FAR, FAR), seen)
         wide = torch.where(mask, wide, 0.0)
         for unit, (count, share) in enumerate(zip(counts, shares, strict=True)):
-            scores = telling_means(count, *self._others(unit, cells, seen, wide))
-            # What never occurred says nothing, so as evidence it is at the mean.
+            scores = informative_means(count, *self._others(unit, cells, seen, wide))
+            # A category that never occurred is no evidence: its point is at the mean.
             self.points[unit].copy_(canonical_points(share, scores) * (count > 0)[:, None])
         self.anchors = [points.detach().clone() for points in self.points]
 
@@ -240,7 +240,7 @@ def spread_points(categories: int) -> Tensor:
     return torch.tensor(contrasts * np.sqrt(categories / (contrasts**2).sum(0)))
 
 
-def telling_means(counts: Tensor, sums: Tensor, squares: Tensor) -> Tensor:
+def informative_means(counts: Tensor, sums: Tensor, squares: Tensor) -> Tensor:
     r"""Category means along the directions in which they differ by more than chance.
 
     A direction counts if its variance between categories is above the largest that categories
@@ -253,11 +253,11 @@ def telling_means(counts: Tensor, sums: Tensor, squares: Tensor) -> Tensor:
         squares: sums of their products over all rows, `(quantities, quantities)`.
 
     Returns:
-        `(categories, directions)`, the most telling direction first.
+        `(categories, directions)`, the most informative direction first.
 
     Example:
         >>> counts, sums = torch.tensor([50.0, 50.0]), torch.tensor([[50.0, 0.1], [-50.0, -0.1]])
-        >>> telling_means(counts, sums, torch.eye(2) * 101.0).shape
+        >>> informative_means(counts, sums, torch.eye(2) * 101.0).shape
         torch.Size([2, 1])
     """
     rows, used = counts.sum(), (counts > 0).sum()
@@ -269,10 +269,10 @@ def telling_means(counts: Tensor, sums: Tensor, squares: Tensor) -> Tensor:
     total = ((directions @ squares) * directions).sum(-1) / rows
     within = (total - sizes.square()).clamp(min=0.0) * rows / (rows - used)
     by_chance = within * (used.sqrt() + sums.shape[1] ** 0.5).square() / rows
-    telling = sizes.square() > by_chance
-    between = (sizes.square() - within * used / rows)[telling]
-    shrinkage = counts[:, None] / (counts[:, None] + within[telling] / between)
-    found: Tensor = (means @ directions[telling].mT) * shrinkage
+    informative = sizes.square() > by_chance
+    between = (sizes.square() - within * used / rows)[informative]
+    shrinkage = counts[:, None] / (counts[:, None] + within[informative] / between)
+    found: Tensor = (means @ directions[informative].mT) * shrinkage
     return found
 
 

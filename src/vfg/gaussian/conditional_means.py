@@ -1,12 +1,12 @@
-r"""What exact models expect of the gaps of rows, fast, and with bits that no other row touches.
+r"""Fast conditional means of the missing cells of rows, with bits that do not depend on other rows.
 
-Rows with equally many gaps are solved together, entry by entry of their small systems, in numpy
-operations that treat every row alike. Products and sums of matrices, whose bits follow from their
-shapes, are not used; so tables may be cut anywhere.
+Rows with equally many missing cells are solved together, entry by entry of their small systems, in
+numpy operations that treat every row alike. Products and sums of matrices, whose bits follow from
+their shapes, are not used; so tables may be cut anywhere.
 
 A component is $u = L e + b + s \varepsilon$. With its precision matrix
-$Q = S^{-2} - \hat L \hat L^\top$ and residuals $r$, 0 at the gaps $m$, the gaps deviate from $b$ by
-$Q_{mm}^{-1} \hat L_m \hat L^\top r$: a system as large as there are gaps. Where these outnumber the
+$Q = S^{-2} - \hat L \hat L^\top$ and residuals $r$, 0 at the missing columns $m$, these deviate
+from $b$ by $Q_{mm}^{-1} \hat L_m \hat L^\top r$: a system of their number. Where they outnumber the
 innovations $e$, the system of $I + L^\top S_o^{-2} L$ is solved instead.
 """
 
@@ -27,45 +27,45 @@ from vfg.tables.cells import Array
 from vfg.tables.normal_scores import NormalScores
 
 MeanFunction: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""What is expected of every entry, from values, which are observed, and ids of the rows."""
+"""Computes the means of every entry from values, their mask, and ids of the rows."""
 
 NUMBERS = 2**18
-"""How many entries of systems are worked on at once: what a cache holds."""
+"""Entries of systems that are solved at once: what fits into the cache of a CPU."""
 LARGEST = 48
-"""Larger systems are left to LAPACK."""
-UNHEARD = 1e-6
-"""Probability of a component below which nobody asks what it expects in values."""
+"""The largest systems; larger ones are left to LAPACK."""
+NEGLIGIBLE = 1e-6
+"""Probability of a component below which its means are not mapped to values."""
 WIDEST = 24
-"""Columns above which mixtures are left to LAPACK, which looks at many components at once."""
+"""Columns above which mixtures are left to LAPACK, which solves many components at once."""
 
 
 class Group(NamedTuple):
-    """Rows with equally many gaps: their positions, and the columns that are gaps or are not."""
+    """Rows with equally many missing cells: their positions, missing and known columns."""
 
     rows: Array
     seen: Array
     """1 where an entry is known, else 0, `(columns, rows)`."""
     missing: Array
-    """Columns, `(gaps, rows)`."""
+    """Columns, `(missing, rows)`."""
     known: Array
-    """Columns, `(columns - gaps, rows)`."""
+    """Columns, `(columns - missing, rows)`."""
 
 
 def group_rows(observed: Array, most: int) -> Iterator[Group]:
-    """The rows of a mask that have gaps, by how many they have.
+    """The rows of a mask with missing cells, by their number.
 
     Args:
         observed: `(rows, columns)`.
-        most: rows of a group; those with many gaps have fewer.
+        most: rows of a group; groups with many missing cells have fewer.
 
     Example:
         >>> mask = np.array([[True, False], [True, True], [False, True]])
         >>> [(group.rows.tolist(), group.missing.tolist()) for group in group_rows(mask, 10)]
         [([0, 2], [[1, 0]])]
     """
-    gaps = (~observed).sum(1)
-    for number in np.flatnonzero(np.bincount(gaps)).tolist():
-        rows = np.flatnonzero(gaps == number) if number else np.zeros(0, dtype=int)
+    counts = (~observed).sum(1)
+    for number in np.flatnonzero(np.bincount(counts)).tolist():
+        rows = np.flatnonzero(counts == number) if number else np.zeros(0, dtype=int)
         size = max(most // (number + 1) ** 2, 8)
         for start in range(0, len(rows), size):
             some = rows[start : start + size]
@@ -132,11 +132,11 @@ class Components:
         return found
 
     def expected(self, group: Group, values: Array) -> tuple[Array, Array]:
-        """What is expected of the gaps, `(gaps, ...)`, and log p of the rest but for a constant.
+        """Means of the missing cells, `(missing, ...)`, and log p of the rest up to a constant.
 
         Args:
             group: some rows.
-            values: their cells, `(columns, rows)`, any finite numbers at the gaps.
+            values: their cells, `(columns, rows)`, any finite numbers where missing.
         """
         shape = len(self.log_weights), self.columns
         offsets, variances = (x.reshape(shape).T[..., None] for x in (self.offsets, self.variances))
@@ -144,47 +144,49 @@ class Components:
         ratio = residual / variances
         size = _dot(residual, ratio)
         if len(group.missing) <= len(self.loadings):
-            return self._among_gaps(group, residual, size)
+            return self._among_missing(group, residual, size)
         return self._among_innovations(group, ratio, size)
 
-    def _among_gaps(self, group: Group, residual: Array, size: Array) -> tuple[Array, Array]:
-        gaps = self.places(group.missing)
-        image = self._combined(self.shifts, residual)
-        chosen = np.take(self.shifts, gaps, axis=1)
+    def _among_missing(self, group: Group, residual: Array, size: Array) -> tuple[Array, Array]:
+        places = self.places(group.missing)
+        image = self._combine(self.shifts, residual)
+        chosen = np.take(self.shifts, places, axis=1)
         pulls = _total(chosen * image[:, None])
-        pairs = gaps[:, None] * self.columns + group.missing[None, :, None]
-        sides, pivots = _solved(np.take(self.precision, pairs), pulls[:, None])
+        pairs = places[:, None] * self.columns + group.missing[None, :, None]
+        sides, pivots = _solve(np.take(self.precision, pairs), pulls[:, None])
         found = sides[:, 0]
         image += _total((chosen * found).swapaxes(0, 1))
-        distance = size + _dot(found / np.take(self.variances, gaps), found) - _dot(image, image)
+        distance = size + _dot(found / np.take(self.variances, places), found) - _dot(image, image)
         log_volume = self.log_volumes[:, None] - 0.5 * _total(np.log(pivots))
-        return found + np.take(self.offsets, gaps), log_volume - 0.5 * distance
+        return found + np.take(self.offsets, places), log_volume - 0.5 * distance
 
     def _among_innovations(self, group: Group, ratio: Array, size: Array) -> tuple[Array, Array]:
-        gaps = self.places(group.missing)
-        information = self._combined(self.loadings, ratio)
+        places = self.places(group.missing)
+        information = self._combine(self.loadings, ratio)
         system = self._precision_of_innovations(group)
-        sides, pivots = _solved(system, information[:, None].copy())
+        sides, pivots = _solve(system, information[:, None].copy())
         found = sides[:, 0]
-        means = _total(np.take(self.loadings, gaps, axis=1) * found[:, None])
+        means = _total(np.take(self.loadings, places, axis=1) * found[:, None])
         distance = size - _dot(information, found)
         scales = 0.5 * np.log(self.variances).reshape(-1, self.columns).T[..., None]
         log_volume = -0.5 * _total(np.log(pivots)) - _total(scales * group.seen[:, None])
-        return means + np.take(self.offsets, gaps), log_volume - 0.5 * distance
+        return means + np.take(self.offsets, places), log_volume - 0.5 * distance
 
     def deviations(self, group: Group) -> Array:
-        """The standard deviations of the gaps given the rest, `(gaps, components, rows)`."""
-        missing, gaps = group.missing, self.places(group.missing)
+        """Standard deviations of missing cells given the rest, `(missing, components, rows)`."""
+        missing, places = group.missing, self.places(group.missing)
         every = range(len(missing))
         if len(missing) <= len(self.loadings):
-            system = np.take(self.precision, gaps[:, None] * self.columns + missing[None, :, None])
+            system = np.take(
+                self.precision, places[:, None] * self.columns + missing[None, :, None]
+            )
             units = np.zeros_like(system)
             units[every, every] = 1.0
-            inverse, _ = _solved(system, units)
+            inverse, _ = _solve(system, units)
             return np.asarray(np.sqrt(inverse[every, every]))
-        chosen = np.take(self.loadings, gaps, axis=1)
-        found, _ = _solved(self._precision_of_innovations(group), chosen.copy())
-        return np.asarray(np.sqrt(np.take(self.variances, gaps) + _total(chosen * found)))
+        chosen = np.take(self.loadings, places, axis=1)
+        found, _ = _solve(self._precision_of_innovations(group), chosen.copy())
+        return np.asarray(np.sqrt(np.take(self.variances, places) + _total(chosen * found)))
 
     def _precision_of_innovations(self, group: Group) -> Array:
         size = len(self.loadings)
@@ -194,7 +196,7 @@ class Components:
             system += np.take(self.squares, self.places(column), axis=2)
         return system
 
-    def _combined(self, matrix: Array, values: Array) -> Array:
+    def _combine(self, matrix: Array, values: Array) -> Array:
         """Innovations from arrays by column, `(innovations, ...)`."""
         shaped = matrix.reshape(len(matrix), -1, self.columns, 1)
         total: Array = np.zeros((len(matrix), *values.shape[1:]))
@@ -208,8 +210,8 @@ class ExactMeans:
 
     Args:
         model: whose leaves are affine and hold numbers alone; see `suits`.
-        ranks: by which columns became what the model knows, if they did; then means are those of
-            the components, brought back.
+        ranks: the normal scores of the columns, if the model is one of scores; then means of the
+            components are mapped back to values.
     """
 
     def __init__(self, model: GaussianVFG, ranks: NormalScores | None = None) -> None:
@@ -221,7 +223,7 @@ class ExactMeans:
 
     @staticmethod
     def suits(model: GaussianVFG) -> bool:
-        """Whether a model is of the kind, and its systems small."""
+        """Whether a model has affine real leaves and small systems, on a CPU."""
         innovations = model.structure.root_width + len(model.structure.noisy_inner)
         plain = model.leaves.is_identity and not model.codes.units
         on_cpu = next(model.parameters()).device.type == "cpu"
@@ -229,18 +231,18 @@ class ExactMeans:
         return plain and on_cpu and innovations <= LARGEST and narrow
 
     def __call__(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
-        """What is expected of every entry, `(rows, columns)`; known ones are themselves.
+        """Means of every entry, `(rows, columns)`; known entries are unchanged.
 
         Args:
             values: `(rows, columns)`, any finite numbers where nothing is known.
             observed: which entries are known.
-            ids: of the rows, which make no difference.
+            ids: of the rows, which are not used.
         """
         found = values.double().numpy().copy()
         location, scale = self.location, self.scale
         for group in group_rows(observed.numpy(), NUMBERS // len(self.components.log_weights)):
             cells = np.ascontiguousarray(((found[group.rows] - location) / scale).T)
-            found[group.rows, group.missing] = self._mixed(group, cells)
+            found[group.rows, group.missing] = self._mix_components(group, cells)
         return torch.from_numpy(found)
 
     def deviations(self, values: Tensor, observed: Tensor) -> Tensor:
@@ -254,7 +256,7 @@ class ExactMeans:
             ValueError: for a mixture.
         """
         if len(self.components.log_weights) > 1:
-            raise ValueError("the rows of a mixture have no deviation that follows from their gaps")
+            raise ValueError("deviations of a mixture do not follow from the masks alone")
         found = np.zeros(values.shape)
         for group in group_rows(observed.numpy(), NUMBERS):
             spread = self.components.deviations(group)[:, 0]
@@ -277,8 +279,8 @@ class ExactMeans:
         found: Tensor = self(values, observed) + steps[:, None, None] * spread
         return found
 
-    def _mixed(self, group: Group, cells: Array) -> Array:
-        """What is expected of the gaps, in units of the table."""
+    def _mix_components(self, group: Group, cells: Array) -> Array:
+        """Means of the missing cells, in units of the table."""
         means, scores = self.components.expected(group, cells)
         scale, location = (x[group.missing][:, None] for x in (self.scale, self.location))
         means = np.asarray(means * scale + location)
@@ -288,34 +290,34 @@ class ExactMeans:
         shares = np.exp(scores - np.max(scores, axis=0))
         shares /= _total(shares)
         if self.ranks is not None:
-            component, row = np.nonzero(shares > UNHEARD)
-            heard = means[:, component, row], group.missing[:, row]
-            means[:, component, row] = self.ranks.inverse_at(*(torch.from_numpy(x) for x in heard))
+            component, row = np.nonzero(shares > NEGLIGIBLE)
+            used = means[:, component, row], group.missing[:, row]
+            means[:, component, row] = self.ranks.inverse_at(*(torch.from_numpy(x) for x in used))
         return _total((means * shares).swapaxes(0, 1))
 
 
 def exact_means(
     model: GaussianVFG, values: Tensor, observed: Tensor, row_ids: Tensor | None = None
 ) -> Tensor:
-    """What an exact model expects of every entry of a matrix, `(rows, columns)`."""
+    """Means of an exact model for every entry of a matrix, `(rows, columns)`."""
     return concat_leaves(model.infer(values, observed=observed, row_ids=row_ids).mean)
 
 
 def concat_leaves(by_leaf: Mapping[Any, Tensor]) -> Tensor:
-    """What is said of every leaf, `(..., width)`, as columns of one matrix."""
+    """Values of every leaf, `(..., width)`, as columns of one matrix."""
     return torch.cat(list(by_leaf.values()), dim=-1).double()
 
 
 def means_in_data_units(
     model: GaussianVFG, ranks: NormalScores, scores: Tensor, observed: Tensor, row_ids: Tensor
 ) -> Tensor:
-    """What an exact model of scores expects of every value, `(rows, columns)`."""
+    """Means of every value by an exact model of scores, `(rows, columns)`."""
     answer = model.infer(scores, observed=observed, row_ids=row_ids)
     return concat_leaves(answer.mean_through(ranks.inverse))
 
 
 def mean_function(model: GaussianVFG, ranks: NormalScores | None = None) -> MeanFunction:
-    """The fastest way to ask an exact model for means, or one of scores for values."""
+    """The fastest function for the means of an exact model, in values if it is one of scores."""
     if ExactMeans.suits(model):
         return ExactMeans(model, ranks)
     return (
@@ -323,7 +325,7 @@ def mean_function(model: GaussianVFG, ranks: NormalScores | None = None) -> Mean
     )
 
 
-def _solved(system: Array, right: Array) -> tuple[Array, Array]:
+def _solve(system: Array, right: Array) -> tuple[Array, Array]:
     """Solve symmetric positive systems `(n, n, ...)` in place.
 
     Args:
@@ -357,7 +359,7 @@ def _dot(first: Array, second: Array) -> Array:
 
 
 def _total(parts: Array) -> Array:
-    """Added up one after the other, as sums of arrays have an order of their own."""
+    """Add up one after the other: the order of numpy's sums depends on the shape."""
     total = np.zeros(parts.shape[1:])
     for part in parts:
         total += part

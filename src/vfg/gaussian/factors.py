@@ -48,7 +48,7 @@ class Belief:
 
 
 class Masks(NamedTuple):
-    """The masks of a table, equal ones only once where that pays."""
+    """The masks of a table; equal ones are stored once where that saves time."""
 
     distinct: Tensor
     """`(groups, columns)`."""
@@ -56,18 +56,18 @@ class Masks(NamedTuple):
     """The group of every row, `(rows,)`."""
 
 
-def grouped_masks(seen: Tensor) -> Masks:
+def group_masks(seen: Tensor) -> Masks:
     """Gather rows with equal masks, unless most of them differ.
 
     Args:
         seen: a mask `(rows, columns)`.
 
     Example:
-        >>> grouped_masks(torch.tensor([[True, False]] * 3)).distinct
+        >>> group_masks(torch.tensor([[True, False]] * 3)).distinct
         tensor([[ True, False]])
     """
     rows = len(seen)
-    packed = _packed(seen)
+    packed = _pack(seen)
     if packed.shape[1] == 1:
         found, groups = packed[:, 0].unique(return_inverse=True)
     else:
@@ -86,7 +86,7 @@ def cheaper_side(factors: Factors) -> Side:
 
 
 def condition(factors: Factors, values: Tensor, masks: Masks, side: Side | None = None) -> Belief:
-    r"""Everything that the observed columns say about the innovations.
+    r"""The posterior of the innovations given the observed columns.
 
     On the latent side with $P = I + L^\top \mathrm{diag}(o / s^2) L$, on the leaf side with the
     covariance of the observed columns; both give the same numbers.
@@ -100,7 +100,7 @@ def condition(factors: Factors, values: Tensor, masks: Masks, side: Side | None 
     Example:
         >>> one = torch.ones(1, 2, 1)
         >>> factors = Factors(torch.zeros(1), one, torch.zeros(1, 2), torch.ones(1, 2))
-        >>> masks = grouped_masks(torch.tensor([[True, False]]))
+        >>> masks = group_masks(torch.tensor([[True, False]]))
         >>> condition(factors, torch.tensor([[2.0, 0.0]]), masks).mean
         tensor([[[1.]]])
     """
@@ -175,7 +175,7 @@ def _on_latent_side(
     factor = torch.linalg.cholesky(identity + _weighted_squares(loadings, weights))
     weighted = residual * weights[groups]
     information = torch.einsum("nck,cki->nci", weighted, loadings)
-    mean = _solved(factor, information, groups)
+    mean = _solve(factor, information, groups)
     # The residual form has no cancellation, however small the noises are.
     left = residual - torch.einsum("nci,cki->nck", mean, loadings) * (weights[groups] != 0.0)
     distance = (left.square() * weights[groups]).sum(-1) + mean.square().sum(-1)
@@ -190,7 +190,7 @@ def _on_leaf_side(factors: Factors, residual: Tensor, observed: Tensor, groups: 
     whole = loadings @ loadings.mT + factors.scales.square().diag_embed()
     factor = torch.linalg.cholesky(pairs * whole + (1.0 - observed).diag_embed()[:, None])
     seen = loadings * observed[:, None, :, None]
-    solved = _solved(factor, residual, groups)
+    solved = _solve(factor, residual, groups)
     mean = torch.einsum("nck,cki->nci", solved, loadings)
     log_volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
@@ -203,7 +203,7 @@ def _on_leaf_side(factors: Factors, residual: Tensor, observed: Tensor, groups: 
     return mean, spread, log_volume, (solved * residual).sum(-1)
 
 
-def _solved(factor: Tensor, vectors: Tensor, groups: Tensor) -> Tensor:
+def _solve(factor: Tensor, vectors: Tensor, groups: Tensor) -> Tensor:
     """The inverse of L L' times the vector of each row, `(rows, components, n)`."""
     if len(factor) == len(vectors):
         return torch.cholesky_solve(vectors[..., None], factor)[..., 0]
@@ -232,7 +232,7 @@ def _log_scales(factors: Factors, observed: Tensor) -> Tensor:
     return observed @ factors.scales.log().mT
 
 
-def _packed(seen: Tensor) -> Tensor:
+def _pack(seen: Tensor) -> Tensor:
     """Masks as integers of 62 bits, `(rows, words)`."""
     words = seen.split(62, dim=1)
     bits = 2 ** torch.arange(62, device=seen.device)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vfg.gaussian.em.e_step import expectation
+from vfg.gaussian.em.e_step import active_steps, expectation
 from vfg.gaussian.em.general import Chunk, Expected, chunks_of
 from vfg.gaussian.em.initialisation import start_values
 from vfg.gaussian.em.m_step import m_step
-from vfg.gaussian.em.truncated import active_steps
-from vfg.gaussian.leaf_fitting import Adam, bend, make_normal
+from vfg.gaussian.leaves import Adam, fit_maps, make_normal
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, as_cells, scaled
@@ -27,13 +26,15 @@ if TYPE_CHECKING:
     from vfg.gaussian.model import GaussianVFG
 
 FIRST_ROWS = 8192
-"""How many rows of a larger table EM starts with."""
+"""Rows that EM starts with in a larger table, which saves iterations over all rows."""
 LEAF_ROWS = 4096
+"""Rows from which the maps of leaves are initialised."""
 SCORED = 5
-"""Iterations of EM between two looks at what is held out."""
+"""Iterations of EM between two evaluations of the held-out cells."""
 PATIENCE = 5
-"""Looks in vain after which EM ends."""
+"""Evaluations without improvement after which EM stops."""
 BATCH = 512
+"""Rows per gradient step."""
 
 
 @dataclass
@@ -50,7 +51,7 @@ class LikelihoodHistory:
     steps: list[float] = field(default_factory=list)
     """From time to time while gradients finished it; the model has the best state."""
     runs: list[float] = field(default_factory=list)
-    """What every run reached: on held-out cells if there were any."""
+    """The score of every run, on held-out cells if there are any."""
     held_out: float | None = None
     """Mean log-density of a held-out cell given the others, or of a row of the validation table;
     None if there are neither."""
@@ -78,14 +79,14 @@ class GaussianSettings:
         shrinkage: pseudo-rows that pull loadings to 0, noises to 1 and the covariances of
             mixed roots to their average; 0 is maximum likelihood.
         negligible: EM passes over components whose probability given a row is below this,
-            and looks at all of them every fifth iteration: much faster with many components.
+            and scores all of them every fifth iteration: much faster with many components.
         validation: what chooses between runs, iterations and steps: a share of the cells,
             which are held out, or a table of other rows.
         seed: of starts, held-out cells and batches.
         progress: whether to print what every run reaches.
 
     Raises:
-        ValueError: for values that cannot be.
+        ValueError: for invalid values.
 
     Example:
         >>> GaussianSettings(iterations=50).tolerance
@@ -120,29 +121,29 @@ class GaussianSettings:
 
 @dataclass(frozen=True)
 class Training:
-    """Scaled cells, 0 where unobserved; what to learn from; what is held out."""
+    """Scaled cells, 0 where unobserved; which are used for fitting, and which are held out."""
 
     cells: Tensor
     seen: Tensor
     held: Tensor
-    """Cells to judge by, given those that are learned from."""
-    judges: tuple[Tensor, Tensor] | None = None
-    """Other rows to judge by: their cells, and which are observed."""
+    """Held-out cells, scored given those that are used for fitting."""
+    other_rows: tuple[Tensor, Tensor] | None = None
+    """Rows of a validation table: their cells, and which are observed."""
 
     @property
-    def has_judges(self) -> bool:
+    def has_validation(self) -> bool:
         """Whether anything is held out."""
-        return self.judges is not None or bool(self.held.any())
+        return self.other_rows is not None or bool(self.held.any())
 
     def rows(self, chosen: Tensor) -> Training:
-        """Some of the rows; the judges stay."""
-        return Training(self.cells[chosen], self.seen[chosen], self.held[chosen], self.judges)
+        """Some of the rows, with the same validation rows."""
+        return Training(self.cells[chosen], self.seen[chosen], self.held[chosen], self.other_rows)
 
 
 def training_of(
     model: GaussianVFG, cells: Tensor, seen: Tensor, validation: float | ArrayLike, seed: int
 ) -> Training:
-    """What to learn from and what to judge by.
+    """Split a table into cells for fitting and held-out cells.
 
     Args:
         model: whose scaling has been fitted.
@@ -152,7 +153,7 @@ def training_of(
         seed: of the held-out cells.
 
     Raises:
-        ValueError: for a share that is none, or a table that does not fit the model.
+        ValueError: for an invalid share, or a table that does not fit the model.
     """
     cells, held = cells.double(), torch.zeros_like(seen)
     if not isinstance(validation, int | float):
@@ -176,14 +177,14 @@ def fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> Lik
         history, values = _run(model, data, plan, run)
         model.linear.assign(values)
         histories.append((_score(model, data), history, values))
-        _say(plan, f"run {run + 1}/{plan.restarts}: {histories[-1][0]:.5g}")
-    _, history, values = max(histories, key=lambda found: found[0])
+        _report(plan, f"run {run + 1}/{plan.restarts}: {histories[-1][0]:.5g}")
+    _, history, values = max(histories, key=lambda entry: entry[0])
     model.linear.assign(values)
-    history.runs = [found[0] for found in histories]
+    history.runs = [entry[0] for entry in histories]
     if plan.steps:
-        finish = _bend if _has_only_maps_left(model) else _finish
+        finish = _fit_leaf_maps if _has_only_maps_left(model) else _run_gradient_steps
         finish(model, data, plan, history, generator)
-    history.held_out = _held_out(model, data) if data.has_judges else None
+    history.held_out = _held_out_score(model, data) if data.has_validation else None
     return history
 
 
@@ -193,7 +194,7 @@ def _has_only_maps_left(model: GaussianVFG) -> bool:
     return not (model.leaves.is_identity or stiff or model.codes.units)
 
 
-def ascend(
+def run_em(
     parameters: Parameters,
     values: Values,
     chunks: list[Chunk],
@@ -204,7 +205,7 @@ def ascend(
     negligible: float = 0.0,
     score: Callable[[Values], float] | None = None,
 ) -> tuple[Values, list[float], bool]:
-    """EM until an iteration gains less than `tolerance` per row, or until scores fall.
+    """Run EM until an iteration gains less than `tolerance` per row, or until scores fall.
 
     Args:
         parameters: which entries are learned, and the floor of the noises.
@@ -223,7 +224,7 @@ def ascend(
     rows = sum(len(chunk.values) for chunk in chunks)
     expect = _expectation(parameters, chunks, negligible)
     trace: list[float] = []
-    chosen = _Chosen(score, values)
+    chosen = _BestValues(score, values)
     for iteration in range(iterations):
         if iteration % SCORED == 0 and not chosen.improves(values):
             return chosen.values, trace, True
@@ -247,7 +248,7 @@ def _expectation(
 
 
 @dataclass
-class _Chosen:
+class _BestValues:
     """The best values so far, if there is a score to judge them by."""
 
     score: Callable[[Values], float] | None
@@ -256,7 +257,7 @@ class _Chosen:
     waited: int = 0
 
     def improves(self, values: Values) -> bool:
-        """Look at some values; False once several looks in a row were in vain."""
+        """Score some values; False after `PATIENCE` scores without improvement."""
         if self.score is None:
             return True
         reached = self.score(values)
@@ -285,21 +286,21 @@ def _run(
         if rows > 2 * FIRST_ROWS:
             some = torch.randperm(rows, generator=generator)[:FIRST_ROWS].to(leaves.device)
             first = chunks_of(model.structure, model.components, leaves[some], seen[some])
-            values = _ascend(model, values, first, data, plan)[0]
+            values = _run_em(model, values, first, data, plan)[0]
         chunks = chunks_of(model.structure, model.components, leaves, seen)
-        values, trace, converged = _ascend(model, values, chunks, data, plan)
+        values, trace, converged = _run_em(model, values, chunks, data, plan)
         extra = float(log_slopes.sum() - model.log_volumes(data.seen).sum()) / max(rows, 1)
     return LikelihoodHistory([x + extra for x in trace], converged=converged), values
 
 
-def _ascend(
+def _run_em(
     model: GaussianVFG, values: Values, chunks: list[Chunk], data: Training, plan: GaussianSettings
 ) -> tuple[Values, list[float], bool]:
     def score(values: Values) -> float:
         model.linear.assign(values)
-        return _held_out(model, data)
+        return _held_out_score(model, data)
 
-    return ascend(
+    return run_em(
         model.linear,
         values,
         chunks,
@@ -307,11 +308,11 @@ def _ascend(
         tolerance=plan.tolerance,
         shrinkage=plan.shrinkage,
         negligible=plan.negligible,
-        score=score if data.has_judges else None,
+        score=score if data.has_validation else None,
     )
 
 
-def _bend(
+def _fit_leaf_maps(
     model: GaussianVFG,
     data: Training,
     plan: GaussianSettings,
@@ -323,14 +324,14 @@ def _bend(
     if rows > 2 * FIRST_ROWS:
         chosen = torch.randperm(rows, generator=generator)[:FIRST_ROWS]
         some = data.rows(chosen.to(data.cells.device))
-    history.steps += bend(
+    history.steps += fit_maps(
         model,
         some.cells,
         some.seen,
         steps=plan.steps,
         tolerance=plan.tolerance,
         shrinkage=plan.shrinkage,
-        score=(lambda: _held_out(model, some)) if some.has_judges else None,
+        score=(lambda: _held_out_score(model, some)) if some.has_validation else None,
     )
     if some is not data:
         _on_all_rows(model, data, plan)
@@ -341,10 +342,10 @@ def _on_all_rows(model: GaussianVFG, data: Training, plan: GaussianSettings) -> 
     with evaluating(model):
         leaves, seen, _ = model.encode(data.cells, data.seen)
         chunks = chunks_of(model.structure, model.components, leaves, seen)
-        model.linear.assign(_ascend(model, model.linear.values(), chunks, data, plan)[0])
+        model.linear.assign(_run_em(model, model.linear.values(), chunks, data, plan)[0])
 
 
-def _finish(
+def _run_gradient_steps(
     model: GaussianVFG,
     data: Training,
     plan: GaussianSettings,
@@ -365,29 +366,29 @@ def _finish(
         if step % 50 == 0 or step == plan.steps:
             history.steps.append(_mean_log_prob(model, data))
             score = _score(model, data)
-            _say(plan, f"step {step}/{plan.steps}: {score:.5g}")
+            _report(plan, f"step {step}/{plan.steps}: {score:.5g}")
             if score > best:
                 best, state = score, copy.deepcopy(model.state_dict())
     model.load_state_dict(state)
 
 
 def _score(model: GaussianVFG, data: Training) -> float:
-    """What decides between states: what is held out, if anything is, else the likelihood."""
-    return _held_out(model, data) if data.has_judges else _mean_log_prob(model, data)
+    """The score that selects states: of held-out cells if there are any, else the likelihood."""
+    return _held_out_score(model, data) if data.has_validation else _mean_log_prob(model, data)
 
 
 def _mean_log_prob(model: GaussianVFG, data: Training) -> float:
     return float(model.scores(data.cells, data.seen).mean())
 
 
-def _held_out(model: GaussianVFG, data: Training) -> float:
-    """Mean log-density of other rows, or of held-out cells given what was learned from."""
-    if data.judges is not None:
-        return float(model.scores(*data.judges).mean())
+def _held_out_score(model: GaussianVFG, data: Training) -> float:
+    """Mean log-density of validation rows, or of held-out cells given the fitted ones."""
+    if data.other_rows is not None:
+        return float(model.scores(*data.other_rows).mean())
     found = model.scores(data.cells, data.seen | data.held, data.seen)
     return float(found.sum() / data.held.sum())
 
 
-def _say(plan: GaussianSettings, words: str) -> None:
+def _report(plan: GaussianSettings, words: str) -> None:
     if plan.progress:
         print(words, flush=True)

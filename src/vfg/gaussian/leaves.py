@@ -1,20 +1,43 @@
-"""The invertible maps g between table columns and the leaves of the factor model."""
+"""The invertible maps g between table columns and the leaves of the factor model, and their fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
+import copy
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vfg.flows import Coupling, Flow, FlowSpec, MonotoneSpline, Spline, bounded_bins
+from vfg.gaussian.em.general import Chunk, chunks_of, e_step_with_pulls, mask_order
+from vfg.gaussian.em.m_step import m_step
+from vfg.gaussian.parameters import Values
 from vfg.utils.specs import check_choice
+
+if TYPE_CHECKING:
+    from vfg.gaussian.model import GaussianVFG
+
+POINTS = 256
+"""Quantiles that represent a column in the initial fit of its map."""
+NORMAL_STEPS = 60
+"""Gradient steps of the initial fit."""
+RATE = 0.1
+"""The initial learning rate."""
+PATIENCE = 10
+"""Steps between two scores; the rate is halved if the score has hardly grown."""
+LEAST_RATE = 0.01
+"""The learning rate below which fitting stops."""
+STIFFNESS = 8.0
+"""Precision of the prior of a map's raw numbers, which keeps maps from being steep in tails."""
+SLOW = 10
+"""Gain below which a step counts as none, in tolerances of EM: maps improve slowly for long."""
 
 
 def leaf_spec(leaf: str | FlowSpec) -> FlowSpec | None:
-    """What users call a map as its spec; None for the identity.
+    """The spec of a map from its name; None for the identity.
 
     Raises:
         ValueError: for a word or a flow that is not among those known.
@@ -107,7 +130,7 @@ class Leaves(nn.Module):
         return cells.reshape(values.shape)
 
     def breaks(self) -> Tensor:
-        """Where the elementwise maps bend, as values of the leaves, `(columns, breaks)`."""
+        """The knots of the elementwise maps, as values of the leaves, `(columns, breaks)`."""
         flow = self._flow("width1")
         spline = next(layer for layer in flow.modules() if isinstance(layer, MonotoneSpline))
         sizes = bounded_bins(spline.raw_widths.double(), 2.0 * spline.tail)
@@ -131,7 +154,7 @@ class Leaves(nn.Module):
         return cut.movedim(1, 0)
 
     def check(self, seen: Tensor) -> None:
-        """Refuse masks that g cannot work with."""
+        """Raise a ValueError for masks that g cannot map."""
         if self.is_elementwise:
             return
         for leaf, columns in self.positions.items():
@@ -144,3 +167,151 @@ class Leaves(nn.Module):
                     "columns; observe it as a whole or not at all, or use leaf='affine' or "
                     "'spline'"
                 )
+
+
+class Adam:
+    """Adam with its usual averages, for a few small tensors.
+
+    `torch.optim` imports a compiler when it is first used, which takes longer than most fits.
+
+    Args:
+        parameters: what is changed in place by `step`, after which gradients are gone.
+
+    Example:
+        >>> x = torch.ones(1, requires_grad=True)
+        >>> optimiser = Adam([x])
+        >>> for _ in range(100):
+        ...     x.square().sum().backward()
+        ...     optimiser.step(0.1)
+        >>> bool(x.abs() < 0.1)
+        True
+    """
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.squares = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self, rate: float, kept: float = 0.9, kept_squares: float = 0.99) -> None:
+        """Move against the gradients."""
+        self.steps += 1
+        moments = zip(self.parameters, self.means, self.squares, strict=True)
+        for parameter, mean, square in moments:
+            if parameter.grad is None:
+                continue
+            mean.lerp_(parameter.grad, 1.0 - kept)
+            square.lerp_(parameter.grad.square(), 1.0 - kept_squares)
+            size = (square / (1.0 - kept_squares**self.steps)).sqrt() + 1e-10
+            parameter.sub_(rate / (1.0 - kept**self.steps) * mean / size)
+            parameter.grad = None
+
+
+def make_normal(model: GaussianVFG, cells: Tensor, seen: Tensor) -> None:
+    """Make every leaf on its own as Normal as its map can.
+
+    Args:
+        model: whose maps are changed.
+        cells: scaled cells `(rows, columns)`.
+        seen: which of them are observed.
+    """
+    rows = max(len(cells), 1)
+    if model.leaves.is_elementwise:
+        cells, seen = _quantiles(cells, seen), seen.new_ones(POINTS, cells.shape[1])
+    optimiser = Adam(model.leaves.parameters())
+    for step in range(NORMAL_STEPS):
+        values, log_slopes = model.leaves(cells, seen)
+        loss = (0.5 * values.square() * seen - log_slopes).sum() / len(cells)
+        (loss + _curvature_penalty(model) / rows).backward()
+        optimiser.step(RATE * (1.0 - step / NORMAL_STEPS))
+
+
+def fit_maps(
+    model: GaussianVFG,
+    cells: Tensor,
+    seen: Tensor,
+    *,
+    steps: int,
+    tolerance: float,
+    shrinkage: float,
+    score: Callable[[], float] | None,
+) -> list[float]:
+    """Fit the maps of the leaves and all other parameters together.
+
+    The derivative of log p by a leaf's value is the residual of its expected causes over the
+    variance of the noise, so one E-step serves both the gradient of the maps and the M-step.
+
+    Args:
+        model: fitted by EM with its maps as they are; it ends in the best state seen.
+        cells: scaled cells `(rows, columns)`.
+        seen: which of them are observed.
+        steps: how many, at the most.
+        tolerance: gain per step below which the steps become smaller, then end.
+        shrinkage: as in `m_step`.
+        score: of the model as it stands, which decides; None means the likelihood.
+
+    Returns:
+        The log-likelihoods per row in data units, every tenth step.
+    """
+    order = mask_order(seen)
+    cells, seen = cells[order], seen[order]
+    chunks = chunks_of(model.structure, model.components, cells, seen)
+    optimiser, rate = Adam(model.leaves.parameters()), RATE
+    values = _detach(model.linear.values())
+    best, state, trace = -math.inf, copy.deepcopy(model.state_dict()), list[float]()
+    for step in range(steps + 1):
+        log_likelihood, following = _step(model, values, cells, seen, chunks, shrinkage)
+        if step % PATIENCE == 0 or step == steps:
+            trace.append(log_likelihood)
+            model.linear.assign(values)
+            reached = log_likelihood if score is None else score()
+            rate = rate if reached > best + SLOW * PATIENCE * tolerance else 0.5 * rate
+            if reached > best:
+                best, state = reached, copy.deepcopy(model.state_dict())
+            if rate < LEAST_RATE:
+                break
+        values = following
+        optimiser.step(rate)
+    model.load_state_dict(state)
+    return trace
+
+
+def _step(
+    model: GaussianVFG,
+    values: Values,
+    cells: Tensor,
+    seen: Tensor,
+    chunks: list[Chunk],
+    shrinkage: float,
+) -> tuple[float, Values]:
+    """log p per row, gradients for the maps, and the values of the next iteration."""
+    leaves, log_slopes = model.leaves(cells, seen)
+    with torch.no_grad():
+        parts = leaves.detach().split([len(chunk.values) for chunk in chunks])
+        here = [Chunk(part, chunk.masks) for part, chunk in zip(parts, chunks, strict=True)]
+        expected, pulls = e_step_with_pulls(model.structure, values, here)
+        following = m_step(model.linear, values, expected, shrinkage)
+        total = expected.log_likelihood + log_slopes.sum() - model.log_volumes(seen).sum()
+    rows = max(len(cells), 1)
+    ((_curvature_penalty(model) - (pulls * leaves + log_slopes).sum()) / rows).backward()
+    return float(total) / rows, following
+
+
+def _curvature_penalty(model: GaussianVFG) -> Tensor:
+    """Minus the log-density of a Normal prior around linear maps."""
+    squares = [
+        layer.square().sum() for name, layer in model.leaves.named_parameters() if "raw_" in name
+    ]
+    return 0.5 * STIFFNESS * torch.stack(squares).sum() if squares else torch.zeros(())
+
+
+def _detach(values: Values) -> Values:
+    return Values(*(value.detach() for value in values))
+
+
+def _quantiles(cells: Tensor, seen: Tensor) -> Tensor:
+    """Equally probable points of every column, `(POINTS, columns)`."""
+    levels = (torch.arange(POINTS, dtype=cells.dtype, device=cells.device) + 0.5) / POINTS
+    known = torch.where(seen, cells, torch.nan)
+    return known.nanquantile(levels, dim=0).nan_to_num(0.0)

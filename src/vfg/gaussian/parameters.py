@@ -13,7 +13,7 @@ from vfg.gaussian.factors import Factors
 from vfg.gaussian.structure import Structure
 
 EXCESS = 1e-6
-"""How far above its floor a noise can be set, relative to the floor's square."""
+"""How far above its floor a noise is at least, relative to its square; keeps logs finite."""
 
 
 class Values(NamedTuple):
@@ -137,7 +137,7 @@ class Parameters(nn.Module):
             self.root_factors = nn.Parameter(_zeros(components, roots, roots))
 
     def register_masks(self) -> None:
-        """Keep what the structure says as tensors, which are no part of the state."""
+        """Register the masks of the structure as buffers, which are not part of the state."""
         learned_edges, fixed_edges = self.structure.edge_masks()
         learned_loadings, fixed_loadings = self.structure.loading_masks()
         for name, mask in (

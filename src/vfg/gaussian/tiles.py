@@ -1,4 +1,4 @@
-"""Padded tiles of rows: what is believed of them, their draws, quantiles and quadratures."""
+"""Padded tiles of rows: their posteriors, draws, quantiles and quadratures."""
 
 from __future__ import annotations
 
@@ -11,30 +11,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.factors import (
     Belief,
     Factors,
+    Masks,
+    Side,
+    by_group,
     column_means,
     column_moments,
+    condition,
     image_moments,
     responsibilities,
 )
+from vfg.gaussian.log_prob import category_scores, observe, predict
 from vfg.utils.random import normal, uniform
 
 SMALLEST = 64
-"""The least rows of a tile."""
+"""The fewest rows of a tile."""
 LARGEST, NUMBERS = {"cpu": 512}, {"cpu": 2**18}
-"""The most rows, and how many numbers describe what is believed of them, about, by device."""
+"""The most rows, and the numbers in their posteriors, about, by device: what a cache holds."""
 OTHER_LARGEST, OTHER_NUMBERS = 4096, 2**26
 DRAWS = 16
-"""How many draws are made together."""
+"""Draws that are made together."""
 NODES = 8
 """Points of the quadrature on every piece of a map."""
 FIXED = (-8.0, -3.0, 0.0, 3.0, 8.0)
-"""Deviations at which quadrature is cut besides the bends of a map."""
+"""Deviations at which quadrature is cut besides the knots of a map."""
 POINTS_AT_ONCE = 2**20
 """How many points of the quadrature are mapped together, about."""
 BISECTIONS = 80
+"""Enough to exhaust the precision of float64."""
 ROOTS_AT_ONCE = 2**14
 """How many matrices get their roots together: GPU libraries fail at some hundred thousand."""
 GATHERED = 1024
@@ -174,12 +181,12 @@ def normal_moments(
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance of a column-wise map of Normal values that is smooth between its breaks.
 
-    Gauss-Legendre quadrature on every piece, so that bends cost no accuracy.
+    Gauss-Legendre quadrature on every piece, so that knots cost no accuracy.
 
     Args:
         mean: `(..., columns)`.
         deviation: shaped like `mean`.
-        breaks: where the map of every column bends, `(columns, breaks)`.
+        breaks: the knots of the map of every column, `(columns, breaks)`.
         change: the map, `(..., columns)` to the same shape.
 
     Example:
@@ -211,3 +218,74 @@ def _legendre(ends: Tensor) -> tuple[Tensor, Tensor]:
     positions = start + length * (0.5 + 0.5 * points)
     shares = 0.5 * weights * length * (-0.5 * positions.square()).exp()
     return positions.flatten(-2).movedim(-1, 0), shares.flatten(-2).movedim(-1, 0)
+
+
+@dataclass(frozen=True)
+class CodedTile(Tile):
+    """A tile with its evidence, so that discrete columns can be drawn one after another."""
+
+    codes: CategoryPoints
+    observing: Factors
+    values: Tensor
+    """What is observed, `(rows, coordinates)`, with latent ones if there are any."""
+    mask: Tensor
+    side: Side | None
+
+    def probabilities(self, unit: int) -> Tensor:
+        """Of the categories of a unit given the evidence, `(rows, categories)`."""
+        found = predict(self.readout, self.belief, self.codes.units[unit].places)
+        return category_scores(self.readout, self.belief, found, self.codes, unit).exp()
+
+    def coded_draws(self, group: int) -> tuple[Tensor, Tensor]:
+        """Coordinates as `draws` has them, and categories `(DRAWS, rows, units)`.
+
+        Real columns are drawn together; then every unit given those and the units before it; then
+        the latent coordinates given all.
+        """
+        found = self.draws(group)
+        if not self.codes.units:
+            return found, found[..., :0]
+        numbers = torch.arange(group * DRAWS, (group + 1) * DRAWS, device=found.device)
+        belief = self._given_reals(found)
+        categories = []
+        levels = self._levels(numbers, 3, len(self.codes.units))
+        for index, unit in enumerate(self.codes.units):
+            here = predict(self.readout, belief, unit.places)
+            probabilities = category_scores(self.readout, belief, here, self.codes, index).exp()
+            drawn = (probabilities.cumsum(-1)[:, :-1] < levels[:, index, None]).sum(-1)
+            categories.append(drawn)
+            free = (~self.mask[:, unit.span.start]).to(found)
+            belief = observe(belief, here, self.codes.points_at(index)[drawn], free)
+        latent = self._latents(belief, numbers).unflatten(0, (DRAWS, -1))
+        found = torch.cat([found[..., : self.codes.width], latent], dim=-1)
+        return found, torch.stack(categories, dim=-1).unflatten(0, (DRAWS, -1)).to(found)
+
+    def _given_reals(self, drawn: Tensor) -> Belief:
+        """The posterior of every draw, `(DRAWS * rows, ...)`, given its real columns."""
+        places = self.codes.real_places
+        mask = self.mask.index_fill(1, places, True)
+        filled = torch.where(self.mask, self.values, 0.0).expand(DRAWS, -1, -1)
+        known = torch.where(self.mask, self.values, drawn[..., : self.mask.shape[1]])
+        filled = filled.index_copy(-1, places, known.index_select(-1, places))
+        groups = torch.arange(len(mask), device=mask.device).repeat(DRAWS)
+        return condition(self.observing, filled.flatten(0, 1), Masks(mask, groups), self.side)
+
+    def _levels(self, numbers: Tensor, kind: int, size: int) -> Tensor:
+        return uniform(self.seed, self.row_ids, numbers, kind, torch.arange(size)).flatten(0, 1)
+
+    def _latents(self, belief: Belief, numbers: Tensor) -> Tensor:
+        """Latent coordinates drawn from the posterior, `(DRAWS * rows, coordinates)`."""
+        shares = (self.readout.log_weights + belief.log_probs).softmax(-1)
+        chosen = (self._levels(numbers, 4, 1) > shares.cumsum(-1)[:, :-1]).sum(-1)
+        places = torch.arange(belief.mean.shape[-1])
+        noise = normal(self.seed, self.row_ids, numbers, 5, places).flatten(0, 1)
+        sizes, vectors = torch.linalg.eigh(belief.covariance)
+        roots = (vectors * sizes.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
+        innovations = belief.mean + by_group(
+            roots, noise[:, None].expand_as(belief.mean), belief.groups
+        )
+        _, loadings, offsets, _ = self.readout
+        below = self.codes.width
+        found = torch.einsum("nci,cki->nck", innovations, loadings[:, below:]) + offsets[:, below:]
+        every = torch.arange(len(found), device=found.device)
+        return found[every, chosen]

@@ -1,4 +1,4 @@
-"""From the exact linear model to a deep one that starts as the same model."""
+"""A deep model that starts as an exact linear model."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from vfg.model import VFG
 
 
-def deepened(kind: type[VFG], linear: GaussianVFG, flow: Coupling | None, seed: int) -> VFG:
-    """The deep model whose first step is `linear`; see `VFG.from_gaussian`."""
+def make_deep(kind: type[VFG], linear: GaussianVFG, flow: Coupling | None, seed: int) -> VFG:
+    """Make the deep model that starts as `linear`; see `VFG.from_gaussian`."""
     _check(linear)
     coupling = Coupling() if flow is None else flow
     bins = linear.leaf_spec.bins if isinstance(linear.leaf_spec, Spline) else 0

@@ -14,7 +14,7 @@ from vfg.gaussian.structure import Clique, Structure
 
 @dataclass
 class Up:
-    """What a node has learned from below: precision by group, information by row."""
+    """Messages from below a node: precision by group, information by row."""
 
     precision: Tensor
     information: Tensor
@@ -156,7 +156,7 @@ def _at_root(
 def _send_down(
     structure: Structure, values: Values, name: str, up: Up, belief: TreeBelief
 ) -> Tensor:
-    """The moments of a node from its parent's; its squared distance from what was expected."""
+    """The moments of a node from its parent's; its squared distance from the prediction."""
     parent = structure.graph.parents(name)[0]
     edge, shift, noise = _equation(structure, values, name)
     above = belief.covariances[parent]

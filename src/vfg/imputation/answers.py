@@ -41,22 +41,22 @@ if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
 
 ROWS_AT_ONCE = 1024
-"""How many rows are drawn together where only their spread is wanted."""
+"""Rows that are drawn together for deviations, which bounds memory."""
 LEAST_SCALE = 1e-3
-"""The least deviation behind the probabilities of ordered levels, in standard deviations."""
+"""The smallest scale for probabilities of ordered levels, in standard deviations; avoids 0 / 0."""
 MICROSECONDS_OF_A_DAY = 86_400e6
 Target: TypeAlias = tuple[Label, ...] | str
 """Columns of the table, or a latent node."""
 Method: TypeAlias = Literal["weibull", "hazen"]
-"""At which levels draws, or quantiles at even levels, are taken to lie."""
+"""Plotting positions: of draws, or of quantiles at even levels."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is given of some rows of a table.
+    """The evidence of some rows of a table.
 
     Args:
-        values: the columns of the matrix that the models know, `(rows, columns)`.
+        values: the modelled columns of the matrix, `(rows, columns)`.
         observed: which of these entries are evidence.
         columns: what was given, by label.
         index: the row labels of a pandas frame, or None.
@@ -171,7 +171,7 @@ def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[lis
         if empty.any():
             row, place = np.argwhere(empty)[0].tolist()
             raise ValueError(
-                f"observed says that column {labels[place]!r} of row {row} is observed, but it is "
+                f"observed marks column {labels[place]!r} of row {row} as observed, but it is "
                 "missing; give its value, or mark it as unobserved"
             )
         view = hide_cells(view, ~mask)
@@ -190,7 +190,7 @@ def _columns_by_name(model: TableModel, given: Any) -> tuple[list[Column], int]:
                     cells[label] = np.full(len(records), None, dtype=object)
                 if cells[label][row] is not None:
                     raise ValueError(f"the evidence gives column {label!r} twice; give it once")
-                cells[label][row] = _checked_cell(model, label, cell)
+                cells[label][row] = _check_cell(model, label, cell)
     marker = model.encoding.missing_values
     return [read_cells(label, column, marker) for label, column in cells.items()], len(records)
 
@@ -208,12 +208,12 @@ def _as_records(model: TableModel, given: Mapping[Any, Any]) -> list[dict[Any, A
                 f"all evidence must have the same number of rows, but {name!r} has {length} and "
                 f"others have {rows}"
             )
-    found: list[dict[Any, Any]] = [{} for _ in range(rows)]
+    records: list[dict[Any, Any]] = [{} for _ in range(rows)]
     for name, value in given.items():
         each = list(value) if name in lengths else [value]
-        for row, record in enumerate(found):
+        for row, record in enumerate(records):
             record[name] = each[row if len(each) > 1 else 0]
-    return found
+    return records
 
 
 def _is_listed(model: TableModel, name: Name, value: Any) -> bool:
@@ -229,7 +229,7 @@ def _is_listed(model: TableModel, name: Name, value: Any) -> bool:
 
 
 def _cells_of(model: TableModel, name: Name, value: Any) -> Iterator[tuple[Label, Any]]:
-    """The cells of one row that a name and its value stand for."""
+    """The cells of one row that a name and its value denote."""
     columns = model.resolve(name)
     if isinstance(columns, str):
         raise ValueError(
@@ -244,7 +244,7 @@ def _cells_of(model: TableModel, name: Name, value: Any) -> Iterator[tuple[Label
     yield from zip(columns, values, strict=True)
 
 
-def _checked_cell(model: TableModel, label: Label, value: Any) -> Any:
+def _check_cell(model: TableModel, label: Label, value: Any) -> Any:
     """A value as a cell of its column; None if it is missing.
 
     Raises:
@@ -261,13 +261,13 @@ def _checked_cell(model: TableModel, label: Label, value: Any) -> Any:
         is_silent = part.empty or (variable.idle and len(getattr(part, "categories", ())) > 1)
         return value if is_silent else variable.parse(value)
     if isinstance(part, NumericEncoding) and part.clock is not None:
-        return _moment(variable, part, value)
+        return _as_time(variable, part, value)
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise ValueError(f"the value of {variable.name!r} must be a number, but is {value!r}")
     return value
 
 
-def _moment(variable: Variable, part: NumericEncoding, value: Any) -> Any:
+def _as_time(variable: Variable, part: NumericEncoding, value: Any) -> Any:
     """A date from ISO text, or a duration from days; anything else as it is."""
     assert part.clock is not None
     if part.clock.kind == "M" and isinstance(value, str):
@@ -290,11 +290,11 @@ class TableAnswer(Answer):
     Args:
         model: the model.
         given: the evidence.
-        targets: columns or latent nodes, by the names under which they were asked for.
+        targets: columns or latent nodes, by the names that the user gave.
         row_ids: the ids of the rows.
         seed: of the draws.
         padded: whether rows are computed in padded tiles; see `TableModel.infer`.
-        few: what is known of the rows already, without padding; None if nothing is.
+        few: answers about the rows that are computed already, without padding, or None.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class TableAnswer(Answer):
         matrix = self._model.spread_out(self._means)
         return ByName(
             {
-                name: self._shares(label, matrix)
+                name: self._probabilities(label, matrix)
                 for name, label in self._single_columns()
                 if self._model.variables[str(label)].kind == "choice"
             }
@@ -391,7 +391,7 @@ class TableAnswer(Answer):
             raise ValueError(f"the number of draws must be positive, but is {n}")
         matrices = self._model.spread_out(self._draws(n))
         return self._by_target(
-            lambda label: self._with_given(label, self._decoded(label, matrices)),
+            lambda label: self._with_given(label, self._decode(label, matrices)),
             lambda node: self._latent.samples(n)[node].numpy(),
         )
 
@@ -411,11 +411,11 @@ class TableAnswer(Answer):
         labels: list[Label] = []
         for name in names:
             if name not in self._targets:
-                ByName(self._targets)[name]  # says which targets there are
-            found = self._targets[name]
-            if isinstance(found, str):
+                ByName(self._targets)[name]  # raises an error that lists the targets
+            columns = self._targets[name]
+            if isinstance(columns, str):
                 raise ValueError(f"{name!r} is a latent node; covariances are of columns")
-            labels += found
+            labels += columns
         known = np.stack([self._known(label) for label in labels], axis=1)
         free = ~known[:, :, None] & ~known[:, None, :]
         return np.where(free, self._free_covariance(labels), 0.0)
@@ -429,14 +429,16 @@ class TableAnswer(Answer):
 
     def expectations(self) -> dict[str, Array]:
         matrix = self._model.spread_out(self._means)
-        found: dict[str, Array] = {}
+        expectations: dict[str, Array] = {}
         for label in self._labels():
             name = str(label)
             if self._model.variables[name].kind == "choice":
-                found[name] = self._shares(label, matrix, scale=1.0)
+                expectations[name] = self._probabilities(label, matrix, scale=1.0)
             else:
-                found[name] = axis_numbers(self._with_given(label, self._centre(label, matrix)))
-        return found
+                expectations[name] = axis_numbers(
+                    self._with_given(label, self._centre(label, matrix))
+                )
+        return expectations
 
     # Private.
 
@@ -457,7 +459,7 @@ class TableAnswer(Answer):
             return self._few.draws(number, self._seed, int(self._row_ids[0]))
         given = self._given
         if not self._padded and self._model.linear is not None and not len(self._model.members):
-            drawn = concat_leaves(self._ask_linear(None).samples(number)).double()
+            drawn = concat_leaves(self._infer_linear(None).samples(number)).double()
             return torch.where(given.observed, given.values, drawn)
         return self._model.draws(given.values, given.observed, number, self._seed, self._row_ids)
 
@@ -468,7 +470,7 @@ class TableAnswer(Answer):
         if linear is None or not self.rows:
             return torch.zeros_like(self._given.values)
         if not len(self._model.members):
-            answer = self._ask_linear(None)
+            answer = self._infer_linear(None)
             return torch.cat([answer.std[leaf] for leaf in linear.graph.leaves], dim=1)
         parts = [
             self.select(range(first, min(first + ROWS_AT_ONCE, self.rows)))
@@ -476,8 +478,8 @@ class TableAnswer(Answer):
         ]
         return torch.cat([part._draws(DRAWS_FOR_QUANTILES).std(0) for part in parts])
 
-    def _ask_linear(self, targets: list[Name] | None) -> GaussianAnswer:
-        """What the linear model says about the rows."""
+    def _infer_linear(self, targets: list[Name] | None) -> GaussianAnswer:
+        """The answer of the linear model about the rows."""
         linear, given = self._model.linear, self._given
         assert linear is not None
         # Answers are where the evidence is: on the CPU, wherever the model computes.
@@ -492,9 +494,9 @@ class TableAnswer(Answer):
 
     @cached_property
     def _latent(self) -> GaussianAnswer:
-        """The latent targets, as the exact linear model has them."""
+        """The latent targets, inferred by the exact linear model."""
         nodes: list[Name] = [node for node in self._targets.values() if isinstance(node, str)]
-        return self._ask_linear(nodes)
+        return self._infer_linear(nodes)
 
     def _quantiles_at(self, levels: Sequence[float]) -> ByName:
         matrices = self._model.spread_out(self._encoded_quantiles(levels))
@@ -503,15 +505,15 @@ class TableAnswer(Answer):
             part = self._model.encoding.parts[label]
             if not isinstance(part, NumericEncoding | OrdinalEncoding):
                 return np.where(self._known(label), np.nan, np.full(matrices.shape[:2], np.nan))
-            return self._with_given(label, self._decoded(label, matrices))
+            return self._with_given(label, self._decode(label, matrices))
 
         return self._by_target(of, lambda node: self._latent.quantile(list(levels))[node].numpy())
 
     def _encoded_quantiles(self, levels: Sequence[float]) -> Tensor:
         if self._few is not None and self.rows == 1:
             drawn = self._draws(DRAWS_FOR_QUANTILES).numpy()
-            found = np.quantile(drawn, list(levels), axis=0, method="weibull")
-            return torch.from_numpy(found)
+            ends = np.quantile(drawn, list(levels), axis=0, method="weibull")
+            return torch.from_numpy(ends)
         given = self._given
         return self._model.quantiles(
             given.values,
@@ -531,21 +533,21 @@ class TableAnswer(Answer):
         chosen = [place.get(encoding.sections[label].start, -1) for label in labels]
         sizes = np.array([getattr(part, "deviation", math.nan) for part in parts])
         usable = [k for k, place_ in enumerate(chosen) if place_ >= 0 and numbers[k]]
-        found = np.full((self.rows, len(labels), len(labels)), np.nan)
-        silent = [k for k, number in enumerate(numbers) if number and k not in usable]
-        found[:, silent, :] = found[:, :, silent] = 0.0
+        covariance = np.full((self.rows, len(labels), len(labels)), np.nan)
+        unvarying = [k for k, number in enumerate(numbers) if number and k not in usable]
+        covariance[:, unvarying, :] = covariance[:, :, unvarying] = 0.0
         if usable:
             inner = self._matrix_covariance([chosen[k] for k in usable])
             scale = sizes[usable]
-            found[np.ix_(range(self.rows), usable, usable)] = inner * np.outer(scale, scale)
-        return found
+            covariance[np.ix_(range(self.rows), usable, usable)] = inner * np.outer(scale, scale)
+        return covariance
 
     def _matrix_covariance(self, columns: list[int]) -> Array:
         linear = self._model.linear
         if linear is not None and not len(self._model.members):
             names: list[Name] = list(linear.variables)
             chosen = [names[column] for column in columns]
-            return self._ask_linear(chosen).covariance(chosen).cpu().numpy()
+            return self._infer_linear(chosen).covariance(chosen).cpu().numpy()
         draws = self._draws(DRAWS_FOR_QUANTILES)[..., columns]
         left = draws - draws.mean(0)
         return (torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)).numpy()
@@ -562,35 +564,35 @@ class TableAnswer(Answer):
                 yield name, target[0]
 
     def _by_target(self, of: Callable[[Label], Array], latent: Callable[[str], Array]) -> ByName:
-        found = ByName()
+        values = ByName()
         for name, target in self._targets.items():
             if isinstance(target, str):
-                found[name] = latent(target)
+                values[name] = latent(target)
             elif len(target) == 1:
-                found[name] = of(target[0])
+                values[name] = of(target[0])
             else:
-                found[name] = np.stack([of(label) for label in target], axis=-1)
-        return found
+                values[name] = np.stack([of(label) for label in target], axis=-1)
+        return values
 
     def _known(self, label: Label) -> Array:
         column = self._given.columns.get(label)
         return np.zeros(self.rows, dtype=bool) if column is None else ~column.missing
 
-    def _with_given(self, label: Label, found: Array) -> Array:
+    def _with_given(self, label: Label, inferred: Array) -> Array:
         """Put what was given in place of what was inferred, `(..., rows)`."""
         known = self._known(label)
         if not known.any():
-            return found
+            return inferred
         cells = self._given.columns[label].values[known]
-        if found.dtype.kind == "O" or (cells.dtype.kind == "O" and found.dtype.kind != "M"):
-            found = found.astype(object)
+        if inferred.dtype.kind == "O" or (cells.dtype.kind == "O" and inferred.dtype.kind != "M"):
+            inferred = inferred.astype(object)
         else:
-            cells = cells.astype(found.dtype)
-            found = found.copy()
-        found[..., known] = cells
-        return found
+            cells = cells.astype(inferred.dtype)
+            inferred = inferred.copy()
+        inferred[..., known] = cells
+        return inferred
 
-    def _decoded(self, label: Label, matrices: Array) -> Array:
+    def _decode(self, label: Label, matrices: Array) -> Array:
         """Cells from matrices `(..., rows, width)`."""
         part, section = self._model.encoding.parts[label], self._model.encoding.sections[label]
         chosen = matrices[..., section]
@@ -602,29 +604,29 @@ class TableAnswer(Answer):
         part = self._model.encoding.parts[label]
         if isinstance(part, NumericEncoding) and part.clock is None:
             return part.numbers(matrix[:, self._model.encoding.sections[label]])
-        return self._decoded(label, matrix)
+        return self._decode(label, matrix)
 
-    def _shares(self, label: Label, matrix: Array, scale: float | None = None) -> Array:
+    def _probabilities(self, label: Label, matrix: Array, scale: float | None = None) -> Array:
         """Probabilities of categories, `(rows, categories)`; certain where one was given."""
         model, categories = self._model, self._model.variables[str(label)].categories
         part = model.encoding.parts[label]
         section = model.encoding.sections[label]
         if model.variables[str(label)].idle or part.empty:
-            found = np.ones((self.rows, len(categories)))
+            shares = np.ones((self.rows, len(categories)))
         elif isinstance(part, OrdinalEncoding):
             spread = model.spread_out(self._spread)[:, section] if scale is None else scale
-            found = part.probabilities(matrix[:, section], np.maximum(spread, LEAST_SCALE))
+            shares = part.probabilities(matrix[:, section], np.maximum(spread, LEAST_SCALE))
         else:
-            found = part.probabilities(matrix[:, section])
+            shares = part.probabilities(matrix[:, section])
         if label in self._given.columns:
             places = category_indices(self._given.columns[label], categories)
             rows = np.flatnonzero(places >= 0)  # an unknown category is no evidence
-            found[rows] = 0.0
-            found[rows, places[rows]] = 1.0
-        return found
+            shares[rows] = 0.0
+            shares[rows, places[rows]] = 1.0
+        return shares
 
     def _labelled(self, values: ByName) -> dict[str, Array]:
-        found: dict[str, Array] = {}
+        by_label: dict[str, Array] = {}
         for name, target in self._targets.items():
             cells = values[name]
             if isinstance(target, str):
@@ -632,38 +634,38 @@ class TableAnswer(Answer):
             else:
                 names = [str(label) for label in target]
             for place, label in enumerate(names):
-                found[label] = cells if cells.ndim == 1 else cells[:, place]
-        return found
+                by_label[label] = cells if cells.ndim == 1 else cells[:, place]
+        return by_label
 
-    # What front ends show.
+    # Marginals for front ends.
 
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
         matrix = self._model.spread_out(self._means)
         # The ends of an interval need draws, also where nothing else is shown.
         spread, method = self._distribution(draws or DRAWS_FOR_QUANTILES)
-        found = {}
+        marginals = {}
         for label in self._labels():
             variable = self._model.variables[str(label)]
             if self._known(label)[0]:
                 value = _value(self._given.columns[label].values[0], variable)
                 if variable.kind == "choice" and value not in variable.categories:
-                    found[variable.name] = Marginal(variable, value, True)
+                    marginals[variable.name] = Marginal(variable, value, True)
                 else:
-                    found[variable.name] = given_marginal(variable, value)
+                    marginals[variable.name] = given_marginal(variable, value)
             else:
                 one = self._marginal(label, matrix, spread, method, level)
                 if not draws and len(one.draws):
                     one = replace(one, draws=np.array([one.low, one.high]))
-                found[variable.name] = one
+                marginals[variable.name] = one
         if any(isinstance(target, str) for target in self._targets.values()):
-            found.update(self._latent.marginals(level=level, draws=draws))
-        return found
+            marginals.update(self._latent.marginals(level=level, draws=draws))
+        return marginals
 
     def _distribution(self, draws: int) -> tuple[Array, Method]:
         """Draws of the whole matrix of the only row, or quantiles at even levels."""
         linear = self._model.linear
         if linear is not None and not len(self._model.members):
-            answer = self._ask_linear(None)
+            answer = self._infer_linear(None)
             levels = answer.quantile(even_levels(draws).tolist())
             joined = torch.cat([levels[leaf] for leaf in linear.graph.leaves], -1)[:, 0]
             return self._model.spread_out(joined.cpu()), "hazen"
@@ -693,7 +695,7 @@ def _choice_shares(part: ColumnEncoding, variable: Variable, centre: Array, draw
     """Probabilities of categories given the mean and draws of a column's section."""
     if variable.idle:
         return np.ones(1)
-    # Of ordered levels a mean has no probabilities without its spread.
+    # Probabilities of ordered levels need the spread of the mean.
     scale = max(float(draws.std()), LEAST_SCALE) if isinstance(part, OrdinalEncoding) else None
     return np.asarray(part.probabilities(centre, scale)[0])
 

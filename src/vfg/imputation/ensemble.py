@@ -1,4 +1,4 @@
-"""All models of a table as one: what they expect and draw together."""
+"""The ensemble of a table's models: joint means and joint draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
-from vfg.imputation.mixtures import Mixture, side_by_side
+from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.imputation.stacking import (
@@ -31,23 +31,23 @@ from vfg.model import VFG
 from vfg.utils.cached import CachedModule
 
 DRAWING_SEEDS = 1009
-"""Seeds of the parts' draws lie between multiples of this."""
+"""Stride of the seeds of draws, above the number of parts, so that parts have different seeds."""
 
 
 class Ensemble(CachedModule):
-    """Members, mixtures, a linear model and neighbours that answer together.
+    """Members, mixtures, a linear model and row mixtures that answer together.
 
     Matrices are encoded, have the columns that the models know, and are where the models are.
 
     Args:
         columns: how many.
         linear: the exact model of these columns; None if there are none.
-        members: models that started linear and were bent; none for the linear model alone.
+        members: nonlinear models that started linear; none for the linear model alone.
         mixtures: exact models whose roots are mixtures.
         neighbours: mixtures with a component at every row.
     """
 
-    cached = ("stack", "ask_linear")
+    cached = ("stack", "linear_means")
     factors: Tensor
     spread: Tensor
     reach: Tensor
@@ -71,13 +71,13 @@ class Ensemble(CachedModule):
         mixtures: Sequence[Mixture],
         neighbours: Sequence[RowMixture],
     ) -> None:
-        """Answer by other parts, with weights yet to be set; arguments as in the constructor."""
+        """Replace the parts; weights are set by `join`. Arguments are those of the constructor."""
         self.forget()
         self.linear = linear
         self.members = nn.ModuleList(members)
         self.mixtures = nn.ModuleList(mixtures)
         self.neighbours = nn.ModuleList(neighbours)
-        # A parameter, so that there is one even where no column tells anything.
+        # A parameter, so that there is one even where no column is informative.
         self.weights = nn.Parameter(
             torch.zeros(len(KINDS), dtype=torch.float64), requires_grad=False
         )
@@ -86,7 +86,7 @@ class Ensemble(CachedModule):
         self.register_buffer("reach", torch.zeros(2, columns, dtype=torch.float64))
 
     def join(self, combination: Stacking) -> None:
-        """Answer by other weights, factors, spreads and reaches."""
+        """Set weights, factors, spreads and observed ranges."""
         for part in ("weights", "factors", "spread", "reach"):
             getattr(self, part).copy_(getattr(combination, part))
 
@@ -111,7 +111,7 @@ class Ensemble(CachedModule):
         return stack_models(self.member_models).eval()
 
     def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """What all parts together expect of every entry; known ones are themselves.
+        """Stacked means of every entry; observed entries are unchanged.
 
         Args:
             values: the matrix, any finite numbers where nothing is observed.
@@ -119,10 +119,10 @@ class Ensemble(CachedModule):
             ids: of the rows.
         """
         if not len(self.members):
-            found = self._linear_means(values, observed, ids)
+            means = self._linear_means(values, observed, ids)
         else:
-            found = self.stacked_means(self._expected(values, observed, ids))
-        return torch.where(observed, values, found)
+            means = self.stacked_means(self._means_by_kind(values, observed, ids))
+        return torch.where(observed, values, means)
 
     def joint_draws(
         self, values: Tensor, observed: Tensor, ids: Tensor, number: int, seed: int
@@ -139,25 +139,25 @@ class Ensemble(CachedModule):
         assert self.linear is not None
         if not len(self.members):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
-            found = concat_leaves(answer.samples(number))
-            return torch.where(observed, values, found)
-        expected = self._expected(values, observed, ids, drawing=True)
-        found = values.new_empty(number, *values.shape, dtype=torch.float64)
+            draws = concat_leaves(answer.samples(number))
+            return torch.where(observed, values, draws)
+        expected = self._means_by_kind(values, observed, ids, drawing=True)
+        draws = values.new_empty(number, *values.shape, dtype=torch.float64)
         for part, own in self.draws_by_part(number).items():
-            found[own] = self._drawn(part, values, observed, len(own), seed, ids)
-        return torch.where(observed, values, self.moved(found, expected))
+            draws[own] = self._sample_part(part, values, observed, len(own), seed, ids)
+        return torch.where(observed, values, self.recentre(draws, expected))
 
-    def asked_kinds(self, *, drawing: bool = False) -> set[str]:
-        """The kinds of parts that have a say in answers, or in draws."""
+    def used_kinds(self, *, drawing: bool = False) -> set[str]:
+        """The kinds of parts with positive weight in answers, or in draws."""
         kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
         if not kinds.isdisjoint(KINDS[3:]):
-            kinds.update(KINDS[3:])  # one answers for both
+            kinds.update(KINDS[3:])  # one call computes both
         if drawing and drawing_shares(self.weights)[2] > 0:
             kinds.add("linear")
         return kinds
 
     def stacked_means(self, expected: Mapping[str, Tensor]) -> Tensor:
-        """What all parts together expect of every entry, from what they expect by kind."""
+        """Stacked means of every entry from the means by kind."""
         total = torch.zeros_like(next(iter(expected.values()), self.factors))
         for kind, weight in zip(KINDS, self.weights, strict=True):
             if kind in expected:
@@ -165,7 +165,7 @@ class Ensemble(CachedModule):
         return self.factors * total
 
     def average(self, tables: Sequence[Tensor]) -> Tensor:
-        """The mean of tables, each no further out than the columns reach.
+        """The mean of tables, each clipped to the observed range of the columns.
 
         They are added up one by one, since the bits of `mean` depend on the number of rows.
         """
@@ -175,13 +175,13 @@ class Ensemble(CachedModule):
         return total / len(tables)
 
     def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> MeanPair:
-        """What neighbours expect on average."""
-        answers = [near.expected(values, observed, ids) for near in self.row_mixture_models]
-        return MeanPair(*(self.average(said) for said in zip(*answers, strict=True)))
+        """The average means of the row mixtures."""
+        answers = [one.means(values, observed, ids) for one in self.row_mixture_models]
+        return MeanPair(*(self.average(means) for means in zip(*answers, strict=True)))
 
     @cached_property
-    def ask_linear(self) -> MeanFunction:
-        """Who answers for the linear model."""
+    def linear_means(self) -> MeanFunction:
+        """Computes the means of the linear model."""
         assert self.linear is not None
         return mean_function(self.linear)
 
@@ -191,21 +191,21 @@ class Ensemble(CachedModule):
         parts = [part.any(1) & ~part.all(1) for part in observed.split(widths, 1)]
         return torch.stack(parts).any(0)
 
-    def moved(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
-        """Draws of parts about what all of them together expect.
+    def recentre(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
+        """Move draws of parts to the stacked means and scale them.
 
         Args:
             drawn: draws `(number, rows, columns)`.
-            expected: what those who draw expect, by kind.
+            expected: means of the drawing parts, by kind.
         """
-        shares, moved = drawing_shares(self.weights), corrected_share(self.weights)
+        shares, used = drawing_shares(self.weights), corrected_share(self.weights)
         pooled = torch.zeros_like(drawn[0])
         for kind, share in zip(KINDS[:3], shares, strict=False):
             if share > 0:
                 pooled = pooled + share * expected[kind]
         if shares[3] > 0:
             plain, corrected = (expected[kind] for kind in KINDS[3:])
-            pooled = pooled + shares[3] * (plain + moved * (corrected - plain))
+            pooled = pooled + shares[3] * (plain + used * (corrected - plain))
         return self.stacked_means(expected) + self.spread * (drawn - pooled)
 
     def draws_by_part(self, number: int) -> dict[int, list[int]]:
@@ -223,58 +223,58 @@ class Ensemble(CachedModule):
 
     # Private.
 
-    def _expected(
+    def _means_by_kind(
         self, values: Tensor, observed: Tensor, ids: Tensor, *, drawing: bool = False
     ) -> dict[str, Tensor]:
-        """What parts with a say expect, by kind."""
-        kinds = self.asked_kinds(drawing=drawing)
+        """Means of the parts with positive weight, by kind."""
+        kinds = self.used_kinds(drawing=drawing)
         guesses = (self._member_means, self._mixture_means, self._linear_means)
-        found = {
+        by_kind = {
             kind: guess(values, observed, ids)
             for kind, guess in zip(KINDS, guesses, strict=False)
             if kind in kinds
         }
         if KINDS[3] in kinds:
-            found.update(zip(KINDS[3:], self.neighbour_means(values, observed, ids), strict=True))
-        return found
+            by_kind.update(zip(KINDS[3:], self.neighbour_means(values, observed, ids), strict=True))
+        return by_kind
 
     def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """What the bent members expect on average.
+        """The average mean of the members.
 
-        Missing cells inside partly observed sections are filled again until a whole model agrees,
-        each member for itself. All other rows go through the stacked members.
+        Rows with partly observed sections need iterated filling, member by member. All other rows
+        go through the stacked members.
         """
         partial = self.has_partial_sections(observed)
-        whole, found = ~partial, values.new_empty(values.shape, dtype=torch.float64)
+        whole, means = ~partial, values.new_empty(values.shape, dtype=torch.float64)
         if bool(whole.any()):
             rows = values[whole], observed[whole], ids[whole]
-            found[whole] = self.average(list(member_means(self.stack, len(self.members), *rows)))
+            means[whole] = self.average(list(member_means(self.stack, len(self.members), *rows)))
         if bool(partial.any()):
             rows = values[partial], observed[partial], ids[partial]
             answers = [
                 member.infer(rows[0], observed=rows[1], row_ids=rows[2])
                 for member in self.member_models
             ]
-            found[partial] = self.average([concat_leaves(answer.mean) for answer in answers])
-        return found
+            means[partial] = self.average([concat_leaves(answer.mean) for answer in answers])
+        return means
 
     def _mixture_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """What the mixtures expect on average."""
-        answers = side_by_side(lambda one: one.expected(values, observed, ids), self.mixture_models)
+        """The average mean of the mixtures."""
+        answers = map_in_threads(lambda one: one.means(values, observed, ids), self.mixture_models)
         return self.average(answers)
 
     def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        found = self.ask_linear(values, observed, ids)
-        return found.clamp(*self.reach) if len(self.members) else found
+        means = self.linear_means(values, observed, ids)
+        return means.clamp(*self.reach) if len(self.members) else means
 
-    def _drawn(
+    def _sample_part(
         self, part: int, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor
     ) -> Tensor:
         model = self.drawing_part(part)
         own = seed * DRAWING_SEEDS + part
         if isinstance(model, RowMixture):
-            moved = corrected_share(self.weights)
-            return model.samples(values, observed, number, seed=own, ids=ids, corrected=moved)
+            share = corrected_share(self.weights)
+            return model.samples(values, observed, number, seed=own, ids=ids, corrected=share)
         if isinstance(model, Mixture):
             return model.samples(values, observed, number, seed=own, ids=ids)
         answer = model.infer(values, observed=observed, seed=own, row_ids=ids)
@@ -283,16 +283,16 @@ class Ensemble(CachedModule):
 
 @dataclass(frozen=True)
 class FewRows:
-    """What an ensemble says about a few rows, computed as they are, without padding.
+    """Answers of an ensemble about a few rows, computed without padding.
 
-    Numbers are those of `Joint.joint_means` and `Joint.joint_draws` up to rounding.
+    Numbers are those of `Ensemble.joint_means` and `Ensemble.joint_draws` up to rounding.
 
     Attributes:
         model: an ensemble with members, on a CPU.
         values: the rows, any finite numbers where nothing is observed.
         observed: which of their entries are evidence; whole sections or nothing.
-        belief: what the stacked members believe of the rows.
-        expected: what the parts expect, by kind, `(rows, columns)`.
+        belief: states of the stacked members given the rows.
+        expected: means of the parts, by kind, `(rows, columns)`.
     """
 
     model: Ensemble
@@ -312,7 +312,7 @@ class FewRows:
         copies, ids = len(model.members), torch.arange(len(values))
         given = as_given(model.stack, repeat_columns(_with_nan(values, observed), copies), None)
         belief = believe(model.stack, given, None, ids, padded=False)
-        expected = _expected_of_few(model, belief, values, observed, ids)
+        expected = _means_of_few_rows(model, belief, values, observed, ids)
         return cls(model, values, observed, belief, expected)
 
     def select(self, rows: Sequence[int]) -> FewRows:
@@ -323,11 +323,11 @@ class FewRows:
             values=self.values[chosen],
             observed=self.observed[chosen],
             belief=self.belief.select(chosen),
-            expected={kind: said[chosen] for kind, said in self.expected.items()},
+            expected={kind: means[chosen] for kind, means in self.expected.items()},
         )
 
     def means(self) -> Tensor:
-        """What all parts together expect of every entry; known ones are themselves."""
+        """Stacked means of every entry; observed entries are unchanged."""
         return torch.where(self.observed, self.values, self.model.stacked_means(self.expected))
 
     @torch.no_grad()
@@ -339,26 +339,26 @@ class FewRows:
             seed: of the draws.
             row_id: of the row, on which draws depend.
         """
-        model, found = self.model, self.values.new_empty(number, *self.values.shape)
-        turns, ids = model.draws_by_part(number), torch.tensor([row_id])
-        bent = {part: own for part, own in turns.items() if part < len(model.members)}
-        if bent:
-            most = max(len(own) for own in bent.values())
+        model, draws = self.model, self.values.new_empty(number, *self.values.shape)
+        by_part, ids = model.draws_by_part(number), torch.tensor([row_id])
+        by_members = {part: own for part, own in by_part.items() if part < len(model.members)}
+        if by_members:
+            most = max(len(own) for own in by_members.values())
             drawn = self._member_draws(most, seed, ids)
-            for part, own in bent.items():
-                found[own, 0] = drawn[: len(own), part]
-        for part, own in turns.items():
-            if part not in bent:
-                found[own] = self._part_draws(part, len(own), seed, ids)
-        return torch.where(self.observed, self.values, model.moved(found, self.expected))
+            for part, own in by_members.items():
+                draws[own, 0] = drawn[: len(own), part]
+        for part, own in by_part.items():
+            if part not in by_members:
+                draws[own] = self._part_draws(part, len(own), seed, ids)
+        return torch.where(self.observed, self.values, model.recentre(draws, self.expected))
 
     def _part_draws(self, part: int, number: int, seed: int, ids: Tensor) -> Tensor:
-        """Draws of a linear model, a mixture or neighbours."""
+        """Draws of a linear model, a mixture or a row mixture."""
         model, own = self.model.drawing_part(part), seed * DRAWING_SEEDS + part
         if isinstance(model, RowMixture):
-            moved = corrected_share(self.model.weights)
+            share = corrected_share(self.model.weights)
             return model.samples(
-                self.values, self.observed, number, seed=own, ids=ids, corrected=moved
+                self.values, self.observed, number, seed=own, ids=ids, corrected=share
             )
         if isinstance(model, Mixture):
             return model.samples(
@@ -384,10 +384,10 @@ class FewRows:
                 )
                 for place, member in enumerate(members)
             ]
-            cooled = [tile.temperature.rsqrt() for tile in tiles]
-            one = torch.ones_like(cooled[0])
-            inner = _scaled_roots([internal_normals(member) for member in members], cooled)
-            outer = _scaled_roots([tile.root_normals(draws) for tile in tiles], cooled)
+            scales = [tile.temperature.rsqrt() for tile in tiles]
+            one = torch.ones_like(scales[0])
+            inner = _scaled_roots([internal_normals(member) for member in members], scales)
+            outer = _scaled_roots([tile.root_normals(draws) for tile in tiles], scales)
             centres = [state.mean(0) for state in decode(stack, self.belief, inner, one)]
             drawn = decode(stack, self.belief, outer, one)
             triples = zip(drawn, self.belief.backward, centres, strict=True)
@@ -409,27 +409,25 @@ def _with_nan(values: Tensor, observed: Tensor) -> Tensor:
     return torch.where(observed, values, torch.nan)
 
 
-def _expected_of_few(
+def _means_of_few_rows(
     model: Ensemble, belief: Belief, values: Tensor, observed: Tensor, ids: Tensor
 ) -> dict[str, Tensor]:
-    """What parts with a say expect of a few rows, by kind, `(rows, columns)`."""
-    kinds, found = model.asked_kinds(drawing=True), dict[str, Tensor]()
+    """Means of the parts with positive weight for a few rows, by kind, `(rows, columns)`."""
+    kinds, by_kind = model.used_kinds(drawing=True), dict[str, Tensor]()
     if "members" in kinds:
         table = model.stack.scaling.undo(model.stack.sections.join(belief.means)).double()
         each = table.view(len(values), len(model.members), -1)
-        found["members"] = model.average(list(each.unbind(1)))
+        by_kind["members"] = model.average(list(each.unbind(1)))
     if "mixtures" in kinds:
-        answers = [
-            one.expected(values, observed, ids, padded=False) for one in model.mixture_models
-        ]
-        found["mixtures"] = model.average(answers)
+        answers = [one.means(values, observed, ids, padded=False) for one in model.mixture_models]
+        by_kind["mixtures"] = model.average(answers)
     if "linear" in kinds:
         assert model.linear is not None
         answer = model.linear.infer(_with_nan(values, observed), padded=False)
-        found["linear"] = model.average([concat_leaves(answer.mean)])
+        by_kind["linear"] = model.average([concat_leaves(answer.mean)])
     if KINDS[3] in kinds:
-        found.update(zip(KINDS[3:], model.neighbour_means(values, observed, ids), strict=True))
-    return found
+        by_kind.update(zip(KINDS[3:], model.neighbour_means(values, observed, ids), strict=True))
+    return by_kind
 
 
 def _scaled_roots(normals: list[dict[int, Tensor]], scales: list[Tensor]) -> dict[int, Tensor]:

@@ -1,4 +1,4 @@
-"""How well hidden cells of a table are recovered."""
+"""Evaluation: how well hidden cells of a table are recovered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from vfg.imputation.checks import check_share
+from vfg.imputation.settings import check_share
 from vfg.inference.variables import central_levels
 from vfg.tables.cells import Array, Label, Mask
 from vfg.tables.frames import Table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
 
 HIDING = 0x48494445
-"""What tells the draws that hide cells from others with the same seed."""
+"""Second word of the seed, so that hiding has a random stream of its own ("HIDE" in ASCII)."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Evaluation:
 
 
 def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
-    """Known cells of a table to hide, drawn one by one; every row keeps at least one.
+    """Draw known cells of a table to hide; every row keeps at least one.
 
     Args:
         table: an opened table.
@@ -127,7 +127,7 @@ def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
     """
     check_share("share", share)
     known = ~table.missing
-    # A stream of its own: gaps made with the same seed would else be the very cells to hide.
+    # A stream of its own: else missing cells made with the same seed would be the cells to hide.
     chosen = known & (np.random.default_rng([seed, HIDING]).random(known.shape) < share)
     alone = known.any(1) & (chosen == known).all(1)
     chosen[np.flatnonzero(alone), known[alone].argmax(1)] = False
@@ -137,10 +137,10 @@ def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A table some of whose cells are hidden, encoded.
+    """An encoded table with hidden cells.
 
     Attributes:
-        values: the truth, `(rows, columns that the model knows)`.
+        values: the truth, `(rows, modelled columns)`.
         shown: which entries the model may see.
         hidden: which entries are hidden. Categories that no shown cell has are not among them.
     """
@@ -165,7 +165,7 @@ class HeldOut:
 def evaluate(
     model: TableModel, table: Table, hidden: Mask, *, level: float, seed: int
 ) -> Evaluation:
-    """Fill hidden cells of a table, and compare.
+    """Fill hidden cells of a table, and score them.
 
     Args:
         model: the fitted model.
@@ -182,10 +182,10 @@ def evaluate(
     values, shown = torch.from_numpy(held.values), torch.from_numpy(held.shown)
     means = model.means(values, shown).numpy()
     ends = model.quantiles(values, shown, central_levels(level), seed=seed).numpy()
-    return compared(model, held.values, held.hidden, means, level, (ends[0], ends[1]))
+    return score_filled(model, held.values, held.hidden, means, level, (ends[0], ends[1]))
 
 
-def compared(
+def score_filled(
     model: TableModel,
     values: Array,
     hidden: Mask,
@@ -193,11 +193,11 @@ def compared(
     level: float,
     ends: tuple[Array, Array] | None = None,
 ) -> Evaluation:
-    """Compare what was filled into hidden entries of a matrix with what they were.
+    """Score values that were filled into hidden entries of a matrix.
 
     Args:
         model: whose encoding the matrix has.
-        values: the truth, `(rows, columns that the model knows)`.
+        values: the truth, `(rows, modelled columns)`.
         hidden: which entries were hidden.
         means: what was filled in.
         level: of the intervals.
@@ -211,7 +211,7 @@ def compared(
 
 
 def sections_of(model: TableModel) -> dict[Label, list[int]]:
-    """Positions among the columns that a model knows, by column of the table."""
+    """Positions among the modelled columns, by column of the table."""
     place = {column: k for k, column in enumerate(model.columns)}
     return {
         label: [place[column] for column in range(section.start, section.stop)]

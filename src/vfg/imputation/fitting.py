@@ -1,4 +1,4 @@
-"""Fitting the parts of a `TableModel`: which columns, which graph, linear start, members."""
+"""Fitting the parts of a `TableModel`: columns, graph, linear start, members and mixtures."""
 
 from __future__ import annotations
 
@@ -10,33 +10,55 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vfg.distributions.likelihoods import GaussianLikelihood
+from vfg.flows import Coupling
 from vfg.gaussian import GaussianVFG
+from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
-from vfg.imputation.linear import fit_linear, star
-from vfg.imputation.members import fit_members
-from vfg.imputation.mixtures import Mixture
-from vfg.imputation.plan import FEWEST_ROWS, MOST_COLUMNS, MOST_ROWS, planned
-from vfg.imputation.row_mixture import RowMixture
+from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
+from vfg.imputation.model_stack import repeat_columns, stack_models, unstack_models
+from vfg.imputation.plan import (
+    BUDGET_EPOCH,
+    EPOCH,
+    FEWEST_ROWS,
+    MOST_COLUMNS,
+    MOST_ROWS,
+    ROW_MIXTURE_KINDS,
+    Plan,
+    make_plan,
+)
+from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import Parts, Stacking
+from vfg.imputation.stacking import Parts, Stacking, fit_stacking
+from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.tables.cells import Label
 from vfg.tables.encoding import Encoding
 from vfg.tables.frames import Table, listed
 from vfg.tables.schema import Schema
-from vfg.training.distributed import chosen_device
-from vfg.training.history import History
+from vfg.training.data import Table as TrainingTable
+from vfg.training.distributed import chosen_device, joined_world
+from vfg.training.history import History, Progress
+from vfg.training.loop import Run
+from vfg.training.masking import Masking
+from vfg.training.settings import FitSettings
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
 
-ENOUGH = 0.15
-"""The share of a budget that the linear model may take; beyond it nothing is bent."""
+LINEAR_SHARE = 0.15
+"""The share of a budget that the linear model may take; beyond it no members are trained."""
+MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
+"""Every step hides cells, since members are used for filling only."""
+CALIBRATION_CELLS = 16_384
+"""How many cells the spread of draws is calibrated with, about, in `CALIBRATION_ROWS` rows."""
+CALIBRATION_ROWS = (24, 256)
+"""The fewest and the most rows for calibration."""
 
 
 @dataclass
 class FittedParts:
-    """All that a table's model is made of; see `vfg.TableModel.of_parts`."""
+    """The parts of a table's model; see `vfg.TableModel.of_parts`."""
 
     encoding: Encoding
     columns: list[int]
@@ -52,13 +74,13 @@ class FittedParts:
 def fit_parts(
     table: Table, settings: ImputerSettings, start: TableModel | None = None
 ) -> FittedParts:
-    """Fit everything to a table; every column is read once.
+    """Fit all parts to a table; every column is read once.
 
     Args:
         table: with missing cells.
         settings: sizes, budget and seed.
-        start: a fitted model whose encoding and graph stay and whose members go on; it stays as it
-            is. None begins anew.
+        start: a fitted model whose encoding and graph are kept and whose members are trained
+            further; it is not changed. None starts from scratch.
 
     Raises:
         ValueError: for a graph whose leaves are not the columns of the table.
@@ -71,12 +93,12 @@ def fit_parts(
         return _fit_to_matrix(encoding, columns, graph, whole, settings, members)
     encoding = fit_encoding(table, settings)
     whole = encoding.evidence(table, range(encoding.width))
-    columns, graph = known_columns(encoding, whole, settings)
+    columns, graph = choose_columns(encoding, whole, settings)
     return _fit_to_matrix(encoding, columns, graph, whole, settings, None)
 
 
 def fit_encoding(table: Table, settings: ImputerSettings) -> Encoding:
-    """The encoding of a table whose filled cells keep to the observed range."""
+    """Fit the encoding of a table; filled cells stay within the observed range."""
     schema, marker = settings.schema, settings.missing_values
     if not isinstance(schema, Schema):
         schema = Schema.infer(table, schema, missing_values=marker)
@@ -130,12 +152,12 @@ def _fit_ensemble(
     budget: float | None,
     members: list[VFG] | None,
 ) -> tuple[Parts, Stacking, History]:
-    plan = planned(
+    plan = make_plan(
         *values.shape,
         known=float(observed.double().mean()),
         members=settings.members if members is None else len(members),
         mixtures=settings.mixtures,
-        # Rows know nothing of a given graph.
+        # Row mixtures do not use a given graph.
         neighbours=settings.neighbours if settings.graph is None else 0,
         width=settings.width,
         flow=settings.flow,
@@ -156,7 +178,7 @@ def _fit_ensemble(
 
 
 def _matrix(whole: tuple[Tensor, Tensor], columns: list[int], seed: int) -> tuple[Tensor, Tensor]:
-    """The entries to learn from: of rows that know something, and not of too many rows."""
+    """The entries to fit: of rows with observed cells, and at most `MOST_ROWS` of them."""
     values, observed = (part[:, columns] for part in whole)
     rows = observed.any(1).nonzero()[:, 0]
     if len(rows) > MOST_ROWS:
@@ -165,13 +187,13 @@ def _matrix(whole: tuple[Tensor, Tensor], columns: list[int], seed: int) -> tupl
     return values[rows].contiguous(), observed[rows].contiguous()
 
 
-def known_columns(
+def choose_columns(
     encoding: Encoding, whole: tuple[Tensor, Tensor], settings: ImputerSettings
 ) -> tuple[list[int], Graph | None]:
-    """The columns of the matrix that models know, leaf by leaf, and a graph over them.
+    """The columns of the matrix that are modelled, leaf by leaf, and a graph over them.
 
-    Without a graph the leaves are in an order that follows from what their columns hold, so that
-    the order of a table's columns does not matter.
+    Without a graph the leaves are ordered by the contents of their columns, so that the order of a
+    table's columns does not matter.
 
     Args:
         encoding: of the table.
@@ -179,7 +201,7 @@ def known_columns(
         settings: a graph over the columns of the table, or the width of a root over all of them.
 
     Returns:
-        The columns, and the graph; None if no column tells anything.
+        The columns, and the graph; None if no column is informative.
 
     Raises:
         ValueError: for a graph whose leaves are not the columns of the table.
@@ -192,12 +214,12 @@ def known_columns(
     if not active:
         return columns, None
     widths = [len(_places(encoding, label)) for label in active]
-    plan = planned(1000, len(columns), width=settings.width)
+    plan = make_plan(1000, len(columns), width=settings.width)
     return columns, star(widths, plan.width)
 
 
 def _contents(values: Tensor, observed: Tensor) -> tuple[float, ...]:
-    """Numbers that tell columns apart whatever their scale and sign, the same in any order."""
+    """A sort key of columns that does not depend on their sign or order."""
     sizes = values.abs().T.contiguous()
     steps = torch.arange(1.0, len(values) + 1.0, dtype=torch.float64)
     return (
@@ -232,8 +254,8 @@ def _graph_over(graph: Graph, encoding: Encoding) -> tuple[list[int], Graph]:
 def _labels(graph: Graph, encoding: Encoding) -> dict[str, tuple[Label, ...]]:
     """The columns of the table that every leaf holds.
 
-    Those that it names, by name or position; else the column of its own name; else, if no leaf
-    names any, as many as it is wide, one leaf after the other.
+    These are the columns that it names, by name or position; else the column of its own name; else,
+    if no leaf names any, consecutive columns by the widths of the leaves.
     """
     known = list(encoding.sections)
     widths = graph.sections
@@ -241,16 +263,16 @@ def _labels(graph: Graph, encoding: Encoding) -> dict[str, tuple[Label, ...]]:
     if not named and sum(widths.values()) == len(known):
         columns = iter(known)
         return {leaf: tuple(next(columns) for _ in range(width)) for leaf, width in widths.items()}
-    found = {leaf: graph.node(leaf).columns or (leaf,) for leaf in widths}
+    given = {leaf: graph.node(leaf).columns or (leaf,) for leaf in widths}
     positions: dict[Label, Label] = dict(enumerate(known))
     return {
         leaf: tuple(c if c in encoding.sections else positions.get(c, c) for c in columns)
-        for leaf, columns in found.items()
+        for leaf, columns in given.items()
     }
 
 
 def _check_labels(labels: dict[str, tuple[Label, ...]], encoding: Encoding) -> None:
-    named = [label for found in labels.values() for label in found]
+    named = [label for columns in labels.values() for label in columns]
     unknown = [label for label in named if label not in encoding.sections]
     lacking = [
         label for label in encoding.sections if label not in named and label not in encoding.idle
@@ -264,9 +286,9 @@ def _check_labels(labels: dict[str, tuple[Label, ...]], encoding: Encoding) -> N
 
 
 def supports_deep(graph: Graph, rows: int, wanted: bool = True) -> bool:
-    """Whether there is enough to learn from, and the graph has a nonlinear form.
+    """Whether there are enough rows, and the graph has a nonlinear form.
 
-    Trees of flows have, if all latent nodes are of one width that no leaf exceeds.
+    Trees of flows have one if all latent nodes have the same width and no leaf exceeds it.
 
     Example:
         >>> supports_deep(Graph.star({"a": 1, "b": 1}, width=2), rows=100)
@@ -287,4 +309,232 @@ def supports_deep(graph: Graph, rows: int, wanted: bool = True) -> bool:
 
 
 def _is_late(spent: float, budget: float | None) -> bool:
-    return budget is not None and spent > ENOUGH * budget and budget - spent < 1.0
+    return budget is not None and spent > LINEAR_SHARE * budget and budget - spent < 1.0
+
+
+def fit_members(
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    plan: Plan,
+    *,
+    seed: int,
+    budget: float | None,
+    progress: bool,
+    device: torch.device,
+    unordered: Tensor | None = None,
+    members: list[VFG] | None = None,
+) -> tuple[Parts, Stacking, History]:
+    """Fit members, mixtures and row mixtures, and their stacking.
+
+    Members start linear and are trained together to fill hidden cells. Every member and every
+    mixture has random held-out cells of its own. Row mixtures have none.
+
+    Args:
+        graph: over the sections of the matrix.
+        values: the matrix, 0 where nothing is known.
+        observed: which of its entries are known.
+        plan: sizes and steps.
+        seed: of everything drawn.
+        budget: seconds for all of it, or None.
+        progress: whether to show a progress bar.
+        device: where to train; the members are moved back to the CPU.
+        unordered: columns of the matrix that have no order; None means none.
+        members: members to train further, instead of new ones.
+
+    Returns:
+        The parts, their stacking, and the history of training.
+    """
+    clock = Stopwatch(budget)
+    number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
+    held_out = [
+        _hold_out_sections(graph, observed, plan.held_out, seed * 1009 + k) for k in range(number)
+    ]
+    held = held_out[: plan.members]
+    linears = None
+    if members is None:
+        linears, members = [], []
+        for k, own in enumerate(held):
+            linear = fit_linear(graph, values, observed & ~own, seed * 1009 + k, inner_noise=False)
+            linears.append(linear)
+            members.append(_start_member(linear, values, observed, own, plan.flow, seed * 1009 + k))
+            if clock.is_past(0.15):
+                break
+    no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
+    neighbours = _fit_row_mixtures(values, observed, no_order, plan, seed, clock)
+    mixtures = _fit_mixtures(graph, values, observed, held_out, no_order, plan, seed, clock)
+    held = held[: len(members)]
+    plan = replace(plan, members=len(members))
+    model = stack_models(members)
+    left = clock.left(0.75)
+    all_held = torch.cat(held, dim=1)
+    history = _train(model, values, observed, all_held, plan, seed, left, progress, device)
+    unstack_models(model, members)
+    for k, (member, own) in enumerate(zip(members, held, strict=True)):
+        if k and clock.is_past(0.9):
+            member.spread.load_state_dict(members[0].spread.state_dict())
+        else:
+            _calibrate(member, values, observed, own, seed + k)
+    # A model that was on a GPU keeps tensors there that are no part of its state.
+    stack = model if device.type == "cpu" else None
+    parts = Parts(members, linears, mixtures, neighbours, stack)
+    return (
+        parts,
+        fit_stacking(parts, values, observed, held, seed=seed, under_budget=budget is not None),
+        history,
+    )
+
+
+def _fit_row_mixtures(
+    values: Tensor,
+    observed: Tensor,
+    unordered: Tensor,
+    plan: Plan,
+    seed: int,
+    clock: Stopwatch,
+) -> list[RowMixture]:
+    sizes, left = plan.neighbours, clock.left(0.3)
+    if sizes is None or not sizes.number:
+        return []
+    sizes = sizes if left is None else sizes.within(0.25 * left)
+
+    def fit_one(place: int) -> RowMixture:
+        kind = ROW_MIXTURE_KINDS[place % len(ROW_MIXTURE_KINDS)]
+        return fit_row_mixture(
+            values, observed, kind, unordered=unordered, width=plan.width,
+            most=sizes.components, seed=seed * 1009 + place,
+        )  # fmt: skip
+
+    return [fit_one(place) for place in range(sizes.number)]
+
+
+def _fit_mixtures(
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    held: list[Tensor],
+    unordered: Tensor,
+    plan: Plan,
+    seed: int,
+    clock: Stopwatch,
+) -> list[Mixture]:
+    sizes, left = plan.mixtures, clock.left(0.4)
+    if sizes is None or not sizes.number:
+        return []
+    deadline = None
+    if left is not None:
+        sizes, deadline = sizes.within(0.75 * left), time.monotonic() + 0.5 * left
+    return fit_mixtures(
+        graph, values, observed, held, sizes, unordered=unordered, seed=seed, deadline=deadline
+    )
+
+
+class Stopwatch:
+    """How much of a time budget is spent; None is unlimited.
+
+    Args:
+        budget: in seconds.
+    """
+
+    def __init__(self, budget: float | None) -> None:
+        self.begun, self.budget = time.monotonic(), budget
+
+    def is_past(self, share: float) -> bool:
+        """Whether more than a share is spent."""
+        return self.budget is not None and time.monotonic() - self.begun > share * self.budget
+
+    def left(self, share: float) -> float | None:
+        """Seconds until a share is spent, one at the least."""
+        if self.budget is None:
+            return None
+        return max(1.0, share * self.budget - (time.monotonic() - self.begun))
+
+
+def _start_member(
+    linear: GaussianVFG, values: Tensor, observed: Tensor, held: Tensor, flow: Coupling, seed: int
+) -> VFG:
+    """A member that starts as the linear model of the cells that it may see."""
+    member = VFG.from_gaussian(linear, flow=flow, seed=seed).float()
+    _weigh_columns(member, linear, values, observed & ~held, held)
+    return member
+
+
+@torch.no_grad()
+def _weigh_columns(
+    member: VFG, linear: GaussianVFG, values: Tensor, seen: Tensor, held: Tensor
+) -> None:
+    """Set the scales of the likelihoods to the size of the linear model's errors.
+
+    The noise of the leaves is far smaller than the errors where other columns are missing, and a
+    column whose scale is too small outweighs all others.
+    """
+    rows = held.any(1).nonzero()[:4096, 0]
+    if not len(rows):
+        return
+    error = (exact_means(linear, values[rows], seen[rows]) - values[rows]).square() * held[rows]
+    # Five cells' worth of a unit error for columns with few held-out cells.
+    size = ((error.sum(0) + 5.0) / (held[rows].sum(0) + 5.0)).sqrt() / member.scaling.scale
+    for block, scales in member.sections.split(size[None].float()).items():
+        likelihood = member.likelihood_at(block)
+        assert isinstance(likelihood, GaussianLikelihood)
+        excess = (scales.square() - likelihood.floor**2).clamp(min=1e-6)
+        likelihood.log_scale.copy_(0.5 * excess.log())
+
+
+def _hold_out_sections(graph: Graph, observed: Tensor, share: float, seed: int) -> Tensor:
+    """Hold out whole sections of some rows; the first known cell of a column is never held out."""
+    generator = torch.Generator().manual_seed(seed)
+    widths = torch.tensor(list(graph.sections.values()))
+    drawn = torch.rand(len(observed), len(widths), generator=generator) < share
+    held = observed & drawn.repeat_interleave(widths, dim=1)
+    held[observed.int().argmax(0), torch.arange(observed.shape[1])] = False
+    return held
+
+
+def _train(
+    model: VFG,
+    values: Tensor,
+    observed: Tensor,
+    held: Tensor,
+    plan: Plan,
+    seed: int,
+    budget: float | None,
+    progress: bool,
+    device: torch.device,
+) -> History:
+    scaling = model.scaling
+    cells = (
+        ((repeat_columns(values, plan.members) - scaling.location) / scaling.scale)
+        .float()
+        .to(device)
+    )
+    seen = repeat_columns(observed, plan.members).to(device)
+    model.to(device)
+    pace = min(plan.steps, EPOCH if budget is None else BUDGET_EPOCH)
+    settings = FitSettings(
+        masking=MASKING, layerwise=False, beta=0.0, warmup=0, free_bits=0.0,
+        epochs=max(1, plan.steps // pace), steps=pace, budget=budget, batch=plan.batch,
+        rate=plan.rate, weight_decay=1e-2, clip=1.0, validation=0.0, patience=None, scale=True,
+        compile=False, seed=seed,
+    )  # fmt: skip
+    data = TrainingTable(torch.where(seen, cells, 0.0), seen, None)
+    devices = [device] if device.type == "cuda" else []
+    with joined_world(device) as world, torch.random.fork_rng(devices=devices):
+        run = Run(model, data, settings, world, None, held.to(device))
+        history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
+    if history.stopped == "interrupted":
+        # Other parts are not fitted yet, so there is no usable model to return.
+        raise KeyboardInterrupt
+    model.eval().cpu()
+    return history
+
+
+def _calibrate(member: VFG, values: Tensor, observed: Tensor, held: Tensor, seed: int) -> None:
+    """Calibrate the draws of one member with its held-out cells."""
+    scaling = member.scaling
+    cells = ((values - scaling.location) / scaling.scale).float()
+    seen = observed & ~held
+    cells = torch.where(observed, cells, 0.0)
+    fewest, most = CALIBRATION_ROWS
+    rows = min(max(fewest, CALIBRATION_CELLS // values.shape[1]), most)
+    fit_calibration(member, cells, seen, held, seed=seed, most_rows=rows)

@@ -16,11 +16,16 @@ from torch import Tensor
 
 from vfg.flows import Coupling
 from vfg.graph import Graph
-from vfg.imputation.checks import as_seed, check_count, check_share, checked_table, plain_marker
 from vfg.imputation.evaluation import Evaluation, evaluate, hold_out
-from vfg.imputation.filling import MissingCells
-from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.table_model import TableModel, answering_device
+from vfg.imputation.settings import (
+    ImputerSettings,
+    as_seed,
+    check_count,
+    check_share,
+    check_table,
+    plain_marker,
+)
+from vfg.imputation.table_model import MissingCells, TableModel, answering_device
 from vfg.inference.variables import central_levels
 from vfg.modelfile import dumps, loads
 from vfg.tables.cells import Array, Mask
@@ -29,21 +34,21 @@ from vfg.tables.numeric_frames import is_frame
 from vfg.tables.schema import Continuous, Integer, Schema
 
 
-def finished(imputer: VFGImputer, filled: Any, gaps: Mask, *, indicate: bool) -> Any:
-    """A filled table with all that the settings of an imputer ask for.
+def finish_table(imputer: VFGImputer, filled: Any, missing: Mask, *, indicate: bool) -> Any:
+    """Drop or zero empty columns of a filled table and append indicators, as the settings require.
 
     Args:
-        imputer: a fitted one.
-        filled: the table, with gaps in columns that had no observed cell in fitting.
-        gaps: which cells were missing.
-        indicate: whether columns that mark gaps may be appended.
+        imputer: a fitted imputer.
+        filled: the table; columns without observed cells in fitting are still missing.
+        missing: which cells were missing.
+        indicate: whether indicator columns may be appended.
     """
     if imputer.keep_empty_features:
-        kept = _with_zeros(imputer, filled, gaps)
+        kept = _with_zeros(imputer, filled, missing)
     else:
         kept = _without_columns(filled, dropped_columns(imputer))
     if indicate and imputer.add_indicator:
-        return _with_indicator(imputer, kept, gaps[:, imputer.gaps_in_fit_])
+        return _with_indicator(imputer, kept, missing[:, imputer.gaps_in_fit_])
     return kept
 
 
@@ -63,11 +68,11 @@ def feature_names(imputer: VFGImputer, input_features: Any) -> Array:
     return np.concatenate([kept, np.asarray(marks, dtype=object)])
 
 
-def _with_zeros(imputer: VFGImputer, filled: Any, gaps: Mask) -> Any:
-    """The table with 0 in the gaps of empty columns of numbers; other empty columns stay."""
+def _with_zeros(imputer: VFGImputer, filled: Any, missing: Mask) -> Any:
+    """The table with 0 in the missing cells of empty numeric columns."""
     encoding = imputer.model_.encoding
     zeros = {
-        place: (gaps[:, place], np.zeros(int(gaps[:, place].sum())))
+        place: (missing[:, place], np.zeros(int(missing[:, place].sum())))
         for place, (label, part) in enumerate(encoding.parts.items())
         if part.empty and isinstance(encoding.schema[label], Continuous | Integer)
     }
@@ -90,9 +95,9 @@ def _without_columns(filled: Any, dropped: list[int]) -> Any:
 
 
 def _with_indicator(imputer: VFGImputer, filled: Any, marked: Mask) -> Any:
-    """The table with a column of truth values for every column that had gaps in fitting."""
+    """The table with a boolean column for every column with missing cells in fitting."""
     if not is_frame(filled):
-        return _joined(filled, marked)
+        return _append_marks(filled, marked)
     names = feature_names(imputer, None).tolist()
     marks = dict(zip(names[filled.shape[1] :], marked.T, strict=True))
     if _is_pandas(filled):
@@ -106,8 +111,8 @@ def _with_indicator(imputer: VFGImputer, filled: Any, marked: Mask) -> Any:
     return frame.with_columns(*added).to_native()
 
 
-def _joined(filled: Array, marked: Mask) -> Array:
-    """Numbers with 0 and 1; anything else with truth values, as objects."""
+def _append_marks(filled: Array, marked: Mask) -> Array:
+    """Append marks: 0 and 1 to numbers, booleans to objects."""
     dtype = filled.dtype if filled.dtype.kind in "fiub" else np.dtype(object)
     return np.hstack([filled.astype(dtype, copy=False), marked.astype(dtype)])
 
@@ -118,32 +123,32 @@ def _is_pandas(frame: Any) -> bool:
 
 
 ROWS_OF_A_PART = 2**18
-"""By how many rows long arrays are filled."""
+"""Rows of long arrays that are filled together, which bounds memory."""
 
 
 class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Fills the gaps of tables with a variational flow graphical model.
+    """Fills the missing values of tables with a variational flow graphical model.
 
     Every column is a leaf under one root (or of the graph that is given). An exact linear-Gaussian
-    model is fitted first; copies of it become the starts of invertible neural edges that learn to
-    fill cells hidden from them. Beside them stand exact models whose root is a mixture, for tables
-    with clusters, jumps and discrete columns, and mixtures with a component at every row, for what
-    only like rows know. The means of all, the linear model and the columns' means are joined as
-    held-out cells ask for. Training uses observed cells only, so every row may have gaps. Tables of
-    fewer than 20 rows or more than 3,000 columns get the linear model alone.
+    model is fitted first. Nonlinear members start as copies of it; their invertible neural edges
+    are trained to fill hidden cells. Exact models whose root is a mixture serve tables with
+    clusters, jumps and discrete columns; mixtures with a component at every row predict from
+    similar rows. The predictions of all are stacked with weights fitted to held-out cells. Training
+    uses observed cells only, so every row may have missing values. Tables of fewer than 20 rows or
+    more than 3,000 columns get the linear model alone.
 
     Observed cells come back bit for bit. `transform` never refits, and rows do not influence each
-    other. A row without observed cells gets what is expected without evidence. Filled numbers stay
-    within the range of the observed ones. Categories that were not seen in fitting are kept where
-    they stand and are no evidence. Evidence beyond ten standard deviations counts as ten.
+    other. A row without observed cells is filled with the means without evidence. Filled numbers
+    stay within the observed range. Categories that were not seen in fitting are kept and are not
+    used as evidence. Evidence beyond ten standard deviations counts as ten.
 
     Args:
         graph: a known graph whose leaves name the columns; None puts one root over all columns.
         schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
         bounds: lowest and highest value that filled cells of columns may have, by name; None for
             the lowest or highest that is observed.
-        bend: whether to bend the exact linear model; without, fitting takes seconds.
-        members: how many bent models are averaged; None chooses by the table's shape.
+        bend: whether nonlinear members are trained; without, fitting takes seconds.
+        members: how many nonlinear models are averaged; None chooses by the table's shape.
         mixtures: how many exact mixtures of linear models are averaged with them; None chooses by
             the table's shape.
         neighbours: how many mixtures with a component at every row are averaged with them; None
@@ -152,10 +157,11 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         flow: the couplings on the edges; None chooses by the table's shape.
         steps: of training; None chooses by the table's shape.
         budget: seconds that fitting may take; None for as long as the steps take.
-        missing_values: what marks gaps besides NaN, None, NaT and NA.
-        add_indicator: append a column that marks gaps, for every column that had some in `fit`.
-        keep_empty_features: keep columns without any observed cell in `fit`, with 0 in their gaps
-            if they hold numbers; without it they are dropped.
+        missing_values: what marks missing values besides NaN, None, NaT and NA.
+        add_indicator: append a column that marks missing values, for every column that had some in
+            `fit`.
+        keep_empty_features: keep columns without any observed cell in `fit`, filled with 0 if they
+            hold numbers; without it they are dropped.
         warm_start: whether another `fit` goes on from the last one, with the same columns.
         device: where to train and to answer; None takes the GPU if there is one.
         random_state: seed, or generator that gives one.
@@ -231,7 +237,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return cls(**chosen, random_state=random_state, verbose=verbose)
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from the observed cells of a table.
+        """Fit the model to the observed cells of a table.
 
         Args:
             X: a frame of pandas or polars, an array, or nested sequences.
@@ -241,7 +247,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             The imputer.
 
         Raises:
-            ValueError: for infinite cells, no rows or columns, or settings that cannot be.
+            ValueError: for infinite cells, no rows or columns, or invalid settings.
             TypeError: for sparse tables and cells of unknown kinds.
         """
         settings = self._settings()
@@ -258,20 +264,20 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Any:
-        """Fill the gaps of a table.
+        """Fill the missing values of a table.
 
         Args:
             X: a table with the columns that were fitted.
 
         Returns:
-            A table of the same kind and dtypes, with the gaps filled.
+            A table of the same kind and dtypes, with the missing values filled.
         """
         check_is_fitted(self)
         table = self._table(X, reset=False)
-        return finished(self, self._filled(table), table.missing, indicate=True)
+        return finish_table(self, self._fill(table), table.missing, indicate=True)
 
     def sample(self, X: Any, n: int = 5, *, random_state: Any = 0) -> Any:
-        """Draw the gaps of a table several times, jointly within each row: multiple imputation.
+        """Multiple imputation: draw the missing values several times, jointly within each row.
 
         Args:
             X: a table with the columns that were fitted.
@@ -291,7 +297,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def predict_interval(
         self, X: Any, level: float = 0.9, *, random_state: Any = 0
     ) -> tuple[Any, Any]:
-        """Ends of the central intervals of every gap.
+        """Ends of the central intervals of every missing value.
 
         Observed cells are their own ends. Columns of categories have the category that `transform`
         fills in at both ends.
@@ -334,7 +340,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return float(self.score_samples(X).mean())
 
     def embed(self, X: Any) -> Array:
-        """Where the rows are in the latent space of the root, `(rows, width)`.
+        """The latent states of the root, `(rows, width)`.
 
         Args:
             X: a table with the columns that were fitted.
@@ -345,10 +351,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def evaluate(
         self, X: Any, *, share: float = 0.1, level: float = 0.9, random_state: Any = 0
     ) -> Evaluation:
-        """How good it is on given data: hide known cells, fill them, compare.
+        """Evaluate on a table: hide known cells, fill them, compare.
 
-        Use rows that were not fitted, or cells that were gaps in fitting: hidden cells that were
-        learned from look a little better than they are.
+        Use rows that were not fitted, or cells that were missing in fitting: scores of cells that
+        were fitted are optimistic.
 
         Args:
             X: a table with the columns that were fitted.
@@ -374,7 +380,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return feature_names(self, input_features)
 
-    # How it goes through a file or a pipe.
+    # Serialisation.
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__().copy()
@@ -403,7 +409,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _table(self, X: Any, *, reset: bool) -> Table:
         """The checked table; every column is read once."""
-        table = checked_table(X, plain_marker(self.missing_values), type(self).__name__)
+        table = check_table(X, plain_marker(self.missing_values), type(self).__name__)
         given = X if is_frame(X) or not isinstance(table, ArrayTable) else table.array
         validate_data(self, given, reset=reset, skip_check_array=True)
         return table
@@ -418,22 +424,22 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             seed=as_seed(self.random_state),
         )
 
-    def _filled(self, table: Table) -> Any:
+    def _fill(self, table: Table) -> Any:
         """The table with expected values in its missing cells."""
         numbers = isinstance(table, ArrayTable) and table.array.dtype.kind == "f"
         if not numbers or table.rows <= ROWS_OF_A_PART:
             cells = MissingCells(self.model_, table)
-            return cells.filled(cells.means())
-        # Parts take turns in the same memory; ids go on, so that their bits are those of the whole.
+            return cells.fill(cells.means())
+        # Parts use the same memory; ids continue, so that the bits are those of the whole.
         assert isinstance(table, ArrayTable)
         filled = np.empty_like(table.array)
         for start in range(0, table.rows, ROWS_OF_A_PART):
             part = ArrayTable(table.array[start : start + ROWS_OF_A_PART], table.marker)
             cells = MissingCells(self.model_, part, start)
-            filled[start : start + ROWS_OF_A_PART] = cells.filled(cells.means())
+            filled[start : start + ROWS_OF_A_PART] = cells.fill(cells.means())
         return filled
 
     def _tables(self, cells: MissingCells, matrices: Tensor) -> list[Any]:
         """One filled table per matrix."""
-        filled = (cells.filled(matrix) for matrix in matrices)
-        return [finished(self, one, cells.missing, indicate=False) for one in filled]
+        filled = (cells.fill(matrix) for matrix in matrices)
+        return [finish_table(self, one, cells.missing, indicate=False) for one in filled]

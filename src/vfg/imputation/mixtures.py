@@ -1,4 +1,4 @@
-"""Exact mixtures beside the bent members, of columns on their way to a Normal form."""
+"""Exact models of a matrix: the linear model, and mixtures of linear models of normal scores."""
 
 from __future__ import annotations
 
@@ -14,44 +14,101 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.graph import Graph
-from vfg.imputation.linear import with_all_columns
 from vfg.imputation.plan import ITERATIONS, MixturePlan
 from vfg.tables.normal_scores import NormalScores
 from vfg.utils.cached import CachedModule
 
+START_ROWS = 20_000
+"""How many rows a linear model is fitted to, at most, which bounds the time."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 SHRINKAGE = (4.0, 2.0)
-"""Pseudo-rows that draw the components of mixtures to each other: of one, of the next, and again.
-Which is better depends on the table."""
+"""Pseudo-rows that shrink the components of mixtures to their average, for mixtures in turn. Which
+value is better depends on the table, so mixtures differ in it."""
 SHARES = (0.8, 0.8, 0.5, 0.5)
-"""How far columns go to their normal scores, likewise."""
+"""How far columns are moved to their normal scores, for mixtures in turn."""
 NEGLIGIBLE = 1e-2
-"""Probability of a component given a row below which it is passed over."""
+"""Probability of a component given a row below which EM passes over it, which saves time."""
+
+
+def fit_linear(
+    graph: Graph, values: Tensor, observed: Tensor, seed: int, *, inner_noise: bool = True
+) -> GaussianVFG:
+    """Fit the exact linear model of a matrix, with slightly shrunk loadings.
+
+    Args:
+        graph: over the sections of the matrix.
+        values: the matrix, `(rows, columns)`.
+        observed: which of its entries may be used.
+        seed: of the start, and of the rows that are used if there are very many.
+        inner_noise: whether latent nodes below the root have noise of their own, which the start of
+            a nonlinear model cannot have.
+    """
+    if len(values) > START_ROWS:
+        generator = torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(values), generator=generator)[:START_ROWS]
+        values, observed = values[chosen], observed[chosen]
+    model = GaussianVFG(graph, noise_floor=0.03, inner_noise=inner_noise, seed=seed)
+    model.fit(
+        values,
+        observed=with_all_columns(observed),
+        finish="none",
+        iterations=30,
+        tolerance=1e-5,
+        shrinkage=1.0,
+        seed=seed,
+    )
+    return model
+
+
+def star(widths: list[int], width: int) -> Graph:
+    """A star with one root over the sections of a matrix, named by their positions.
+
+    Example:
+        >>> star([1, 3], width=8).sections
+        {'0': 1, '1': 3}
+    """
+    sections = {str(k): size for k, size in enumerate(widths)}
+    return Graph.star(sections, width=max(width, *widths))
+
+
+def with_all_columns(observed: Tensor) -> Tensor:
+    """The mask with one entry of every column without known ones marked: its value is 0, the mean.
+
+    Example:
+        >>> with_all_columns(torch.tensor([[True, False], [False, False]]))
+        tensor([[ True,  True],
+                [False, False]])
+    """
+    empty = ~observed.any(0)
+    if not bool(empty.any()):
+        return observed
+    shown = observed.clone()
+    shown[0, empty] = True
+    return shown
 
 
 class Mixture(CachedModule):
     r"""An exact model of the scores of columns, whose root is a mixture.
 
-    With $p(k \mid x_o)$ the probabilities of the components, $m_k$ what they expect of a score and
-    $g$ the way back from scores to values, a cell is expected to be
-    $\sum_k p(k \mid x_o)\, g(m_k)$.
+    With $p(k \mid x_o)$ the probabilities of the components, $m_k$ their means of a score and $g$
+    the map from scores to values, the mean of a cell is $\sum_k p(k \mid x_o)\, g(m_k)$.
 
     Args:
         exact: the model.
         ranks: how columns become scores.
     """
 
-    cached = ("_ask",)
+    cached = ("_mean_function",)
 
     def __init__(self, exact: GaussianVFG, ranks: NormalScores) -> None:
         super().__init__()
         self.exact, self.ranks = exact, ranks
 
-    def expected(
+    def means(
         self, values: Tensor, observed: Tensor, ids: Tensor, *, padded: bool = True
     ) -> Tensor:
-        """What is expected of every entry of a matrix; known ones are themselves.
+        """Means of every entry of a matrix; known entries are unchanged.
 
         Args:
             values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
@@ -61,7 +118,7 @@ class Mixture(CachedModule):
         """
         scores = self.ranks(values.double())
         if padded:
-            found = self._ask(scores, observed, ids)
+            found = self._mean_function(scores, observed, ids)
         else:
             answer = self.exact.infer(scores, observed=observed, row_ids=ids, padded=False)
             found = concat_leaves(answer.mean_through(self.ranks.inverse))
@@ -92,10 +149,10 @@ class Mixture(CachedModule):
         return self.ranks.inverse(concat_leaves(answer.samples(number)))
 
     @cached_property
-    def _ask(self) -> MeanFunction:
+    def _mean_function(self) -> MeanFunction:
         return mean_function(self.exact, self.ranks)
 
-    # How it goes through a file.
+    # Serialisation.
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but tensors, ready for JSON."""
@@ -119,7 +176,7 @@ def fit_mixtures(
     seed: int,
     deadline: float | None,
 ) -> list[Mixture]:
-    """Mixtures of some rows each, without the cells that each keeps aside.
+    """Fit mixtures to some rows each, without the held-out cells of each.
 
     As many are fitted at a time as there are threads, on the CPU, where pairs of rows and
     components are solved entry by entry. Those that would begin after the deadline are left out.
@@ -128,14 +185,14 @@ def fit_mixtures(
         graph: over the sections of the matrix.
         values: the matrix, 0 where nothing is known.
         observed: which of its entries are known.
-        held: the cells that each keeps aside, as many as there are mixtures.
+        held: the held-out cells of every mixture.
         plan: their size.
         unordered: columns that have no order and stay as they are.
         seed: of everything drawn.
-        deadline: as `time.monotonic` tells it, or None.
+        deadline: in seconds of `time.monotonic`, or None.
     """
 
-    def fitted(place: int) -> Mixture | None:
+    def fit_one(place: int) -> Mixture | None:
         if deadline is not None and time.monotonic() > deadline:
             return None
         own = seed * 1009 + place
@@ -148,18 +205,18 @@ def fit_mixtures(
         exact = fit_mixture(graph, scores, seen, plan.components, place, own)
         return Mixture(exact, ranks)
 
-    found = side_by_side(fitted, range(plan.number))
-    # What was left out is at the end: mixtures and held-out cells belong together by position.
-    return [mixture for mixture in found if mixture is not None]
+    mixtures = map_in_threads(fit_one, range(plan.number))
+    # Only mixtures at the end are left out, so positions still match those of `held`.
+    return [mixture for mixture in mixtures if mixture is not None]
 
 
-def side_by_side(do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Do something for every item, in as many threads as torch has.
+def map_in_threads(do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Apply a function to every item, in as many threads as torch has.
 
-    Small factorisations, of which mixtures are made, use one core each.
+    The small factorisations of mixtures use one core each.
 
     Example:
-        >>> side_by_side(abs, [-1, 2])
+        >>> map_in_threads(abs, [-1, 2])
         [1, 2]
     """
     workers = torch.get_num_threads()
@@ -177,7 +234,7 @@ def fit_mixture(
     place: int,
     seed: int,
 ) -> GaussianVFG:
-    """An exact model whose root is a mixture: linear parts side by side.
+    """Fit an exact model whose root is a mixture.
 
     Args:
         graph: over the sections of the matrix.

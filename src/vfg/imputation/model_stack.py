@@ -1,4 +1,4 @@
-"""Copies of a graph side by side, so that the members of an ensemble run as one stacked model."""
+"""Copies of a graph side by side: the members of an ensemble run as one stacked model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from vfg.model import VFG
 
 
 def forest(graph: Graph, copies: int) -> Graph:
-    """A graph of several copies of a graph that are not joined.
+    """A graph of several unconnected copies of a graph.
 
     Args:
         graph: what to copy; its leaves name their columns by position, or not at all.
         copies: how many.
 
     Returns:
-        A graph whose nodes are called `"<copy>/<node>"`; the table of a copy stands to the right of
-        the one before.
+        A graph with nodes `"<copy>/<node>"`; the columns of a copy follow those of the one before.
 
     Example:
         >>> forest(Graph.star({"a": 1, "b": 1}, width=2), 2).leaves
@@ -29,7 +28,7 @@ def forest(graph: Graph, copies: int) -> Graph:
     """
     width = sum(graph.sections.values())
     nodes = [
-        replace(node, name=f"{copy}/{node.name}", columns=_shifted(node, copy * width))
+        replace(node, name=f"{copy}/{node.name}", columns=_shift_columns(node, copy * width))
         for copy in range(copies)
         for node in graph.nodes
     ]
@@ -42,10 +41,10 @@ def forest(graph: Graph, copies: int) -> Graph:
 
 
 def stack_models(members: Sequence[VFG]) -> VFG:
-    """One model that computes what several models of equal configuration compute, side by side.
+    """Stack several models of equal configuration into one that computes all of them.
 
     Every tensor of a model has its edges, nodes or columns along the first axis, so the tensors of
-    the members are joined there. How answers spread is left at its start.
+    the members are concatenated there. The calibration (`spread`) is not copied.
 
     Args:
         members: models that differ in their parameters only.
@@ -72,17 +71,17 @@ def stack_models(members: Sequence[VFG]) -> VFG:
     description = described | {"graph": graph.to_dict(), "flow": flows, "likelihood": leaves}
     model = VFG.from_dict(description).to(next(first.parameters()))
     states = [member.state_dict() for member in members]
-    joined = {
-        name: _joined([state[name] for state in states])
+    tensors = {
+        name: _concat([state[name] for state in states])
         for name in states[0]
         if not name.startswith("spread.")
     }
-    model.load_state_dict(model.state_dict() | joined)
+    model.load_state_dict(model.state_dict() | tensors)
     return model
 
 
 def unstack_models(model: VFG, members: Sequence[VFG]) -> None:
-    """Give the members of a stacked model its parameters; the inverse of `stack_models`.
+    """Copy the parameters of a stacked model to its members; the inverse of `stack_models`.
 
     Example:
         >>> members = [VFG(Graph.star({"a": 1, "b": 1}, width=2), seed=seed) for seed in (0, 1)]
@@ -92,7 +91,7 @@ def unstack_models(model: VFG, members: Sequence[VFG]) -> None:
     for place, member in enumerate(members):
         own = member.state_dict()
         parts = {
-            name: _part(whole[name], place, len(members))
+            name: _slice_of(whole[name], place, len(members))
             for name in own
             if not name.startswith("spread.")
         }
@@ -100,7 +99,7 @@ def unstack_models(model: VFG, members: Sequence[VFG]) -> None:
 
 
 def repeat_columns(table: Tensor, copies: int) -> Tensor:
-    """A table several times side by side, as a stacked model reads it.
+    """Repeat the columns of a table, as a stacked model reads them.
 
     Example:
         >>> repeat_columns(torch.zeros(3, 2), 4).shape
@@ -109,15 +108,15 @@ def repeat_columns(table: Tensor, copies: int) -> Tensor:
     return table.repeat(1, copies)
 
 
-def _shifted(node: Node, by: int) -> tuple[int, ...] | None:
+def _shift_columns(node: Node, by: int) -> tuple[int, ...] | None:
     if node.columns is None:
         return None
     return tuple(int(column) + by for column in node.columns)
 
 
-def _joined(tensors: list[Tensor]) -> Tensor:
+def _concat(tensors: list[Tensor]) -> Tensor:
     return tensors[0] if tensors[0].ndim == 0 else torch.cat(tensors)
 
 
-def _part(tensor: Tensor, place: int, members: int) -> Tensor:
+def _slice_of(tensor: Tensor, place: int, members: int) -> Tensor:
     return tensor.clone() if tensor.ndim == 0 else tensor.chunk(members)[place].clone()

@@ -7,22 +7,21 @@ from dataclasses import dataclass, replace
 from vfg.flows import Coupling
 
 ROWS = (3_000, 10_000)
-"""How many rows a mixture is fitted to, at most, of tables that are not large and that are; every
-mixture to others."""
+"""The most rows that a mixture is fitted to, of small and of large tables; each draws its own."""
 COMPONENTS = (64, 96)
-"""The most components, likewise."""
+"""The most components of a mixture, of small and of large tables."""
 ROWS_PER_COMPONENT = 10
-"""How many rows there are for every component, counting known cells."""
+"""Rows per component at least, weighted by their known cells: detail against overfitting."""
 ITERATIONS = 15
-"""How often expectations are taken, at most."""
+"""Iterations of EM at most, which bounds the time."""
 MIXTURE_WORK = 12_000_000
-"""How often all mixtures together look at a row of eleven columns through a component."""
-LOOK_SECONDS = 5e-7
-"""What one such look takes, about."""
+"""Work of all mixtures together, in pairs of a row of eleven columns and a component."""
+PAIR_SECONDS = 5e-7
+"""Time for one such pair, about."""
 MOST_MIXTURES = 16
-"""Mixtures at the most."""
+"""The most mixtures, which bounds the time for filling."""
 COMPONENTS_IN_ALL = 400
-"""Through how many components a row is looked at when it is filled, about."""
+"""Components of all mixtures together, about, which bounds the time for filling a row."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,15 @@ class MixturePlan:
 
     @property
     def work(self) -> float:
-        """What one of them takes, in looks at rows of eleven columns."""
+        """Work of one mixture, in pairs of a row of eleven columns and a component."""
         active = min(self.components, 4 + self.components / 8)
-        looks = (2 + ITERATIONS / 5) * self.components + 3 * ITERATIONS * active
+        pairs = (2 + ITERATIONS / 5) * self.components + 3 * ITERATIONS * active
         size = self.width**2 * (self.width + self.columns) / 2662
-        return float(self.rows * looks * max(1.0, size) ** 0.6)
+        return float(self.rows * pairs * max(1.0, size) ** 0.6)
 
     def within(self, seconds: float) -> MixturePlan:
-        """Smaller ones, so that the first takes no longer than this."""
-        share = min(1.0, seconds / (self.work * LOOK_SECONDS)) ** 0.5
+        """A plan with smaller mixtures, the first of which takes no longer than this."""
+        share = min(1.0, seconds / (self.work * PAIR_SECONDS)) ** 0.5
         return replace(
             self,
             components=max(2, int(share * self.components)),
@@ -61,10 +60,10 @@ class MixturePlan:
         )
 
 
-def planned_mixtures(
+def plan_mixtures(
     rows: int, columns: int, *, known: float, width: int, large: bool, number: int | None = None
 ) -> MixturePlan:
-    """Components by how much is known; as many mixtures as there is time for.
+    """Plan mixtures: components by the known cells, and as many mixtures as the work allows.
 
     Args:
         rows: of the table.
@@ -75,7 +74,7 @@ def planned_mixtures(
         number: of mixtures, if it is given.
 
     Example:
-        >>> plan = planned_mixtures(1000, 8, known=0.5, width=10, large=False)
+        >>> plan = plan_mixtures(1000, 8, known=0.5, width=10, large=False)
         >>> plan.number, plan.components
         (8, 50)
     """
@@ -90,35 +89,40 @@ def planned_mixtures(
 
 
 MOST_ROW_MIXTURES = 10_000
-"""How many rows are components, at most, drawn at random."""
+"""The most rows that become components, drawn at random."""
 FEW, MANY = 6, 20
 """Numbers of columns below which there are fewer mixtures, and from which on there are more."""
 CELLS = 1_000_000
-"""How many cells all components of a mixture have, at most."""
-ROW_LOOK_SECONDS = 3e-7
-"""What fitting takes per pair of components, about."""
+"""The most cells of all components of a mixture, which bounds memory."""
+ROW_PAIR_SECONDS = 3e-7
+"""Time for fitting per pair of components, about."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How one of several differs from the others.
+class RowMixtureKind:
+    """How one row mixture differs from the others.
 
     Args:
-        ranks: whether columns are brought halfway to a Normal form.
-        hears_all: whether all columns count in who is a neighbour, or only some, drawn at random.
+        ranks: whether columns are moved halfway to their normal scores.
+        uses_all_columns: whether all columns decide which rows are similar, or a random subset.
     """
 
     ranks: bool
-    hears_all: bool
+    uses_all_columns: bool
 
 
-KINDS = (Kind(True, True), Kind(False, True), Kind(True, False), Kind(False, False))
-"""Of one, of the next, and again."""
+ROW_MIXTURE_KINDS = (
+    RowMixtureKind(True, True),
+    RowMixtureKind(False, True),
+    RowMixtureKind(True, False),
+    RowMixtureKind(False, False),
+)
+"""The kinds that row mixtures take in turn."""
 
 
 @dataclass(frozen=True)
 class NeighbourPlan:
-    """How many such mixtures there are, and of which size.
+    """How many row mixtures there are, and of which size.
 
     Args:
         number: of mixtures.
@@ -131,15 +135,15 @@ class NeighbourPlan:
     columns: int
 
     def within(self, seconds: float) -> NeighbourPlan:
-        """Fewer components, so that all take no longer than this, about."""
-        affordable = (seconds / (max(self.number, 1) * ROW_LOOK_SECONDS)) ** 0.5
+        """A plan with fewer components, so that all mixtures take about this long."""
+        affordable = (seconds / (max(self.number, 1) * ROW_PAIR_SECONDS)) ** 0.5
         return replace(self, components=max(100, min(self.components, int(affordable))))
 
 
-def planned_neighbours(
+def plan_row_mixtures(
     rows: int, columns: int, *, large: bool, number: int | None = None
 ) -> NeighbourPlan:
-    """The more columns there are, the more mixtures hear different ones.
+    """Plan row mixtures: more of them, on different columns, for wider tables.
 
     Args:
         rows: of the table.
@@ -148,9 +152,9 @@ def planned_neighbours(
         number: of mixtures, if it is given.
 
     Example:
-        >>> planned_neighbours(1000, 4, large=False).number
+        >>> plan_row_mixtures(1000, 4, large=False).number
         2
-        >>> planned_neighbours(1000, 8, large=False).number
+        >>> plan_row_mixtures(1000, 8, large=False).number
         4
     """
     if number is None:
@@ -159,28 +163,28 @@ def planned_neighbours(
 
 
 MOST_ROWS = 200_000
-"""How many rows are learned from, at most, drawn at random."""
+"""The most rows that members are trained on, drawn at random."""
 EPOCH = 25
-"""Steps between two looks at the held-out cells."""
-HURRIED = 5
-"""The same with a budget, which is looked at as often."""
+"""Steps between two evaluations of the held-out cells."""
+BUDGET_EPOCH = 5
+"""The same under a budget, which is checked as often."""
 SMALL, LARGE = 30_000, 150_000
-"""Numbers of cells up to which a table counts as small, and from which on as large."""
+"""Cells up to which a table counts as small, and from which on as large."""
 LONG = 400_000
 """Cells up to which a large table gets 600 steps; one twice as large gets twice as many."""
 FULL_BATCH = 600
-"""Tables with fewer rows learn in smaller batches."""
+"""Tables with fewer rows are trained in smaller batches."""
 WORK = 2_000_000
-"""How many rows of all edges the members of a small table learn from together. Mixtures and
-neighbours say most of what there is to say: four times the work is no better on tables tried."""
+"""Work of training all members of a small table, in rows times columns times members. Four times
+the work was no better on the tables tried, where mixtures and row mixtures predict most."""
 WIDE = 300
-"""Columns from which on one conditioner serves all of them, told apart by embeddings."""
+"""Columns from which on one conditioner serves all of them, with an embedding per column."""
 WIDE_WORK = 4_000_000
 """The same as `WORK` for these tables."""
 MOST_COLUMNS = 3_000
 """Tables with more columns get the linear model alone: a step would take many seconds."""
 FEWEST_ROWS = 20
-"""Below this many rows nothing is bent."""
+"""Tables with fewer rows get the linear model alone."""
 
 
 @dataclass(frozen=True)
@@ -190,11 +194,11 @@ class Plan:
     Args:
         members: how many models are averaged.
         width: of their roots.
-        flow: the couplings that bend their edges.
+        flow: the couplings on their edges.
         steps: of training.
         batch: rows per step.
         rate: the highest learning rate.
-        held_out: share of the observed cells that each member keeps aside to know when to stop.
+        held_out: share of the observed cells that each member holds out for early stopping.
         mixtures: exact mixtures that are averaged with them; None means no plan for any.
         neighbours: mixtures with a component at every row, likewise.
     """
@@ -210,7 +214,7 @@ class Plan:
     neighbours: NeighbourPlan | None = None
 
 
-def planned(
+def make_plan(
     rows: int,
     columns: int,
     *,
@@ -222,10 +226,10 @@ def planned(
     flow: Coupling | None = None,
     steps: int | None = None,
 ) -> Plan:
-    """The plan for a table; what is given is kept.
+    """Plan the ensemble of a table; given values are kept.
 
-    Small tables get many small members, since averaging is what keeps them from overfitting; large
-    ones get few and larger members, since there is enough to learn from. The wider a table, the
+    Small tables get many small members, since averaging reduces overfitting; large tables get few
+    and larger members. The wider a table, the
     fewer members, so that the work stays the same; the widest get one, whose columns share their
     conditioner.
 
@@ -237,49 +241,47 @@ def planned(
         mixtures: how many exact mixtures are averaged with them.
         neighbours: how many mixtures with a component at every row.
         width: of their roots.
-        flow: the couplings that bend their edges.
+        flow: the couplings on their edges.
         steps: of training.
 
     Example:
-        >>> planned(500, 8).members, planned(1_000_000, 8).members
+        >>> make_plan(500, 8).members, make_plan(1_000_000, 8).members
         (4, 2)
     """
-    made = _wide(columns) if columns > WIDE else _usual(rows, columns)
-    flow = flow or (made.flow if members in (None, 1) else replace(made.flow, shared=0))
-    width = width or made.width
+    plan = _plan_wide(columns) if columns > WIDE else _plan_usual(rows, columns)
+    flow = flow or (plan.flow if members in (None, 1) else replace(plan.flow, shared=0))
+    width = width or plan.width
     number = 0 if mixtures is None and columns > WIDE else mixtures
-    near = 0 if neighbours is None and columns > WIDE else neighbours
+    row_mixtures = 0 if neighbours is None and columns > WIDE else neighbours
     large = rows * columns > LARGE
     return replace(
-        made,
-        members=members or made.members,
+        plan,
+        members=members or plan.members,
         width=width,
         flow=flow,
-        steps=steps or made.steps,
-        batch=min(made.batch, rows),
-        mixtures=planned_mixtures(
-            rows, columns, known=known, width=width, large=large, number=number
-        ),
-        neighbours=planned_neighbours(rows, columns, large=large, number=near),
+        steps=steps or plan.steps,
+        batch=min(plan.batch, rows),
+        mixtures=plan_mixtures(rows, columns, known=known, width=width, large=large, number=number),
+        neighbours=plan_row_mixtures(rows, columns, large=large, number=row_mixtures),
     )
 
 
-def _usual(rows: int, columns: int) -> Plan:
+def _plan_usual(rows: int, columns: int) -> Plan:
     cells, width = rows * columns, _width(columns)
     batch = 256 if rows >= FULL_BATCH else 128
     if cells <= SMALL:
-        members = _between(2, round(WORK / (columns * batch * 500)), 4)
-        steps = _between(200, WORK // (members * columns * batch), 600)
+        members = _clamp(2, round(WORK / (columns * batch * 500)), 4)
+        steps = _clamp(200, WORK // (members * columns * batch), 600)
         return Plan(members, width, _flow(64, 0.2), steps, batch)
     if cells <= LARGE:
         return Plan(2, width, _flow(64, 0.2), 600, batch)
-    hidden, members = 128 if columns <= 32 else 64, _between(1, 48 // columns, 2)
-    steps = _between(600, 600 * cells // LONG, 1200)
+    hidden, members = 128 if columns <= 32 else 64, _clamp(1, 48 // columns, 2)
+    steps = _clamp(600, 600 * cells // LONG, 1200)
     return Plan(members, width, _flow(hidden, 0.1), steps, 512)
 
 
-def _wide(columns: int) -> Plan:
-    steps = _between(20, WIDE_WORK // (columns * 64), 400)
+def _plan_wide(columns: int) -> Plan:
+    steps = _clamp(20, WIDE_WORK // (columns * 64), 400)
     return Plan(1, _width(columns), replace(_flow(64, 0.1), shared=16), steps, 64)
 
 
@@ -287,9 +289,9 @@ def _flow(hidden: int, dropout: float) -> Coupling:
     return Coupling(blocks=4, hidden=hidden, layers=2, dropout=dropout, gain=2.45)
 
 
-def _between(least: int, value: int, most: int) -> int:
+def _clamp(least: int, value: int, most: int) -> int:
     return max(least, min(value, most))
 
 
 def _width(columns: int) -> int:
-    return _between(8, max(8 + columns // 3, columns), 16)
+    return _clamp(8, max(8 + columns // 3, columns), 16)

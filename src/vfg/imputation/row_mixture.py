@@ -1,14 +1,14 @@
-r"""A mixture with a component at every row: what rows like this one have where it has a gap.
+r"""A mixture with a component at every row: missing cells are predicted from similar rows.
 
 It is an exact star whose root is as wide as the table and whose edges change nothing. Row k of the
-table is a component with mean $m_k$, which is the row itself, its gaps filled, and variances
-$v_k$, 0 where it is known. Column j has the noise $h_j^2$, so that
+table is a component with mean $m_k$, which is the row itself, its missing cells filled, and
+variances $v_k$, 0 where it is known. Column j has the noise $h_j^2$, so that
 
 $$p(x_o) = \tfrac1n \sum_k \prod_{j \in o} N(x_j;\, m_{kj},\, v_{kj} + h_j^2).$$
 
-The noise is fitted by expectation-maximisation, every row explained by the others. Gaps of the
-components are what the model expects there, each row again without itself. What columns have in
-common beyond that is left to a linear model of the residuals $x_o - \sum_k r_k m_{ko}$.
+The noise is fitted by expectation-maximisation, every row explained by the others. Missing cells
+of the components are filled with the model's means, each row again without itself. Remaining
+dependence between columns is left to a linear model of the residuals $x_o - \sum_k r_k m_{ko}$.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
-from vfg.imputation.linear import fit_linear, star
-from vfg.imputation.plan import MOST_ROW_MIXTURES, Kind
+from vfg.imputation.mixtures import fit_linear, star
+from vfg.imputation.plan import MOST_ROW_MIXTURES, RowMixtureKind
 from vfg.inference.propagation import tiles
 from vfg.tables.normal_scores import SHARE, NormalScores
 from vfg.utils.cached import CachedModule
 from vfg.utils.random import normal, uniform
 
 ROUNDS = 2
-"""How often noise is fitted and gaps are filled."""
+"""How often the noise is fitted and missing cells are filled."""
 ITERATIONS = 30
-"""How often expectations are taken for the noise, at most."""
+"""The most iterations of EM for the noise."""
 TOLERANCE = 0.02
-"""Relative change of all variances of the noise at which that ends."""
+"""Relative change of the noise variances below which EM stops."""
 EXPLAINED = 1000
-"""How many rows the noise is fitted to."""
+"""How many rows the noise is fitted to; more take longer."""
 NOISE = (0.02, 2.0)
-"""The least and the most noise, in deviations of a column."""
+"""Bounds of the noise, in standard deviations of a column."""
 START = 0.3
-"""The noise to begin with."""
-HEARD = 0.7
-"""The share of the columns that those hear that do not hear all."""
+"""The initial noise."""
+USED_SHARE = 0.7
+"""The share of the columns of mixtures that do not use all of them."""
 PAIRS, LARGEST_TILE = {"cpu": 2**21}, {"cpu": 512}
-"""How many pairs of rows and components are looked at together, about, and how many rows at most,
-by type of device."""
+"""Pairs of rows and components that are computed together, about, and the most rows, by type of
+device: a tile should fit into the cache of a CPU."""
 OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
 
 
 class MeanPair(NamedTuple):
-    """What is expected of every entry, `(rows, columns)`."""
+    """Means of every entry, `(rows, columns)`."""
 
     plain: Tensor
-    """The mean of the neighbours."""
+    """The mean over similar rows."""
     corrected: Tensor
-    """The same with what the linear model of the residuals adds."""
+    """The same plus the prediction of the linear model of the residuals."""
 
 
 class FitSource(NamedTuple):
     """What a mixture was fitted from."""
 
     rows: Tensor
-    """Which rows of the table its components are."""
+    """The rows of the table that are its components."""
     linear: GaussianVFG
-    """The linear model that filled their gaps first."""
+    """The linear model that filled their missing cells first."""
 
 
 class RowMixture(CachedModule):
@@ -72,13 +72,13 @@ class RowMixture(CachedModule):
 
     Args:
         components: how many rows.
-        residual: the linear model of what neighbours leave.
+        residual: the linear model of the residuals.
 
     Attributes:
-        origin: what it was fitted from, while it is known; no file keeps it.
+        origin: what it was fitted from; None after loading, since files do not keep it.
     """
 
-    cached = ("_ask", "_targets", "_log_weights")
+    cached = ("_mean_function", "_targets", "_log_weights")
     centres: Tensor
     doubts: Tensor
     noise: Tensor
@@ -97,24 +97,24 @@ class RowMixture(CachedModule):
         self.residual = residual
         self.origin: FitSource | None = None
 
-    def expected(
+    def means(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
     ) -> MeanPair:
-        """What is expected of every entry of a matrix.
+        """Means of every entry of a matrix.
 
         Args:
             values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
             observed: which of its entries are known.
             ids: of the rows.
-            own: the component that each row is and must not hear; -1 for none.
+            own: the component that each row is, which is left out for it; -1 for none.
         """
         scores = self.ranks(values.double())
         expected, plain = torch.empty_like(scores), torch.empty_like(scores)
         for tile in self._tiles(scores, observed, ids, own):
-            found = (tile.shares @ self._targets)[tile.places].double()
-            expected[tile.rows], plain[tile.rows] = found.chunk(2, dim=1)
-        moved = expected + self._correction(scores - expected, observed, ids)
-        return MeanPair(plain, self.ranks.inverse(moved))
+            means = (tile.shares @ self._targets)[tile.places].double()
+            expected[tile.rows], plain[tile.rows] = means.chunk(2, dim=1)
+        corrected = expected + self._correction(scores - expected, observed, ids)
+        return MeanPair(plain, self.ranks.inverse(corrected))
 
     def samples(
         self,
@@ -127,7 +127,7 @@ class RowMixture(CachedModule):
         corrected: float = 1.0,
         own: Tensor | None = None,
     ) -> Tensor:
-        """Joint draws, `(number, rows, columns)`: one of the neighbours, and noise.
+        """Joint draws, `(number, rows, columns)`: one of the components, and noise.
 
         Args:
             values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
@@ -135,8 +135,8 @@ class RowMixture(CachedModule):
             number: how many.
             seed: of the draws.
             ids: of the rows, on which draws depend.
-            corrected: by how much of what the linear model of the residuals adds they are moved.
-            own: the component that each row is and must not hear; -1 for none.
+            corrected: share of the linear model's correction that is added.
+            own: the component that each row is, which is left out for it; -1 for none.
         """
         scores = self.ranks(values.double())
         expected = torch.empty_like(scores)
@@ -157,30 +157,30 @@ class RowMixture(CachedModule):
         return self.ranks.inverse(drawn + corrected * correction)
 
     def without(self, values: Tensor, observed: Tensor, held: Tensor) -> RowMixture:
-        """The same, had it not seen some cells when it filled gaps and fitted the residuals.
+        """Refit without some cells: missing cells are filled and residuals fitted as if unobserved.
 
-        As components rows still know these cells, since a row does not hear itself; but no other
-        row has a gap that was filled with them.
+        Components still hold these cells, since a row is left out for itself; but no other row has
+        a missing cell that was filled from them.
 
         Args:
             values: the fitted table.
             observed: which of its cells are known.
-            held: those that it must not have seen.
+            held: the held-out cells.
         """
         assert self.origin is not None
         rows = self.origin.rows
         scores, known = self.ranks(values[rows].double()), observed[rows]
         seen = known & ~held[rows]
         linear = fit_linear(self.origin.linear.graph, scores, seen, seed=0)
-        made = RowMixture(len(rows), linear)
-        made.origin, made.ranks = FitSource(rows, linear), self.ranks
-        made.noise.copy_(self.noise)
-        made.heard.copy_(self.heard)
-        made.begin(scores, seen)
+        model = RowMixture(len(rows), linear)
+        model.origin, model.ranks = FitSource(rows, linear), self.ranks
+        model.noise.copy_(self.noise)
+        model.heard.copy_(self.heard)
+        model.begin(scores, seen)
         for _ in range(ROUNDS):
-            made.refill(scores, seen)
-        made.fill(scores, known, made.centres, made.doubts)
-        return made
+            model.refill(scores, seen)
+        model.fill(scores, known, model.centres, model.doubts)
+        return model
 
     def components_of(self, rows: Tensor, table_rows: int) -> Tensor:
         """Which components rows of the fitted table are; -1 for those that are none."""
@@ -190,7 +190,7 @@ class RowMixture(CachedModule):
         return places[rows]
 
     def begin(self, scores: Tensor, observed: Tensor) -> None:
-        """Fill the gaps of the components with what the linear model expects.
+        """Fill the missing cells of the components with the means of the linear model.
 
         Args:
             scores: the components' cells.
@@ -201,7 +201,7 @@ class RowMixture(CachedModule):
         self.fill(scores, observed, concat_leaves(answer.mean), concat_leaves(answer.std).square())
 
     def refill(self, scores: Tensor, observed: Tensor) -> None:
-        """Fit the linear model of the residuals, and fill the gaps of the components.
+        """Fit the linear model of the residuals, and fill the missing cells of the components.
 
         Args:
             scores: the components' cells.
@@ -210,39 +210,42 @@ class RowMixture(CachedModule):
         every = torch.arange(len(scores))
         moments = torch.cat([self.centres, self.centres.square() + self.doubts], dim=1)
         expected = torch.empty(scores.shape, dtype=torch.float64)
-        doubts = torch.empty_like(expected)
+        variances = torch.empty_like(expected)
         for tile in self._tiles(scores, observed, every, every):
             found = (tile.shares @ moments)[tile.places].double()
             mean, square = found.chunk(2, dim=1)
-            expected[tile.rows], doubts[tile.rows] = mean, (square - mean.square()).clamp(min=0.0)
+            expected[tile.rows], variances[tile.rows] = (
+                mean,
+                (square - mean.square()).clamp(min=0.0),
+            )
         left = torch.where(observed, scores - expected, 0.0)
         self.scale.copy_((left.square().sum(0) / observed.sum(0).clamp(min=1)).sqrt() + 1e-3)
         self.residual = fit_linear(self.residual.graph, left / self.scale, observed, seed=0)
         self.forget()
-        gaps = expected + self._correction(left, observed, every)
-        self.fill(scores, observed, gaps, doubts + self.noise)
+        means = expected + self._correction(left, observed, every)
+        self.fill(scores, observed, means, variances + self.noise)
 
-    def fill(self, scores: Tensor, observed: Tensor, gaps: Tensor, doubts: Tensor) -> None:
-        """Set the components: rows where they are known, else what is expected, and its variance.
+    def fill(self, scores: Tensor, observed: Tensor, means: Tensor, variances: Tensor) -> None:
+        """Set the components: cells where they are known, else means and variances.
 
         Args:
             scores: the rows' cells.
             observed: which of them are known.
-            gaps: what is expected of the others.
-            doubts: its variances.
+            means: of the other cells.
+            variances: of the other cells.
         """
-        self.centres.copy_(torch.where(observed, scores, gaps))
-        self.doubts.copy_(torch.where(observed, 0.0, doubts))
+        self.centres.copy_(torch.where(observed, scores, means))
+        self.doubts.copy_(torch.where(observed, 0.0, variances))
         self.forget()
 
     # Private.
 
     def _correction(self, left: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         known = torch.where(observed, left / self.scale, 0.0)
-        return torch.where(observed, 0.0, self._ask(known, observed, ids) * self.scale)
+        return torch.where(observed, 0.0, self._mean_function(known, observed, ids) * self.scale)
 
     @cached_property
-    def _ask(self) -> MeanFunction:
+    def _mean_function(self) -> MeanFunction:
         return mean_function(self.residual)
 
     @cached_property
@@ -266,19 +269,21 @@ class RowMixture(CachedModule):
         size = max(8, min(most, pairs // len(self.centres)))
         known = observed.float()
         cells = torch.where(observed, scores, 0.0).float()
-        looks = torch.cat([-0.5 * cells.square(), cells, -0.5 * known], dim=1)
+        features = torch.cat([-0.5 * cells.square(), cells, -0.5 * known], dim=1)
         for rows, places in tiles(ids, size):
-            mine = looks.new_zeros(size, looks.shape[1]).index_copy(0, places, looks[rows])
-            logs = mine @ self._log_weights
+            padded = features.new_zeros(size, features.shape[1]).index_copy(
+                0, places, features[rows]
+            )
+            logs = padded @ self._log_weights
             if own is not None:
-                self_heard = own[rows] >= 0
-                logs[places[self_heard], own[rows][self_heard]] = -torch.inf
+                is_component = own[rows] >= 0
+                logs[places[is_component], own[rows][is_component]] = -torch.inf
             yield Tile(rows, places, logs.softmax(1))
 
-    # How it goes through a file.
+    # Serialisation.
 
     def _apply(self, fn: Any, recurse: bool = True) -> RowMixture:
-        """Go along to another device, but to no other dtype: components are rows, no parameters."""
+        """Move to another device, but not to another dtype: components are rows, not parameters."""
         return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
 
     def to_dict(self) -> dict[str, Any]:
@@ -303,19 +308,19 @@ class Tile(NamedTuple):
 def fit_row_mixture(
     values: Tensor,
     observed: Tensor,
-    kind: Kind,
+    kind: RowMixtureKind,
     *,
     unordered: Tensor,
     width: int,
     most: int = MOST_ROW_MIXTURES,
     seed: int,
 ) -> RowMixture:
-    """A mixture with a component at every row, or at some if there are very many.
+    """Fit a mixture with a component at every row, or at some if there are very many.
 
     Args:
         values: the matrix, `(rows, columns)`.
         observed: which of its entries are known.
-        kind: how it differs from others.
+        kind: whether it uses normal scores, and all columns.
         unordered: columns that have no order and stay as they are.
         width: of the roots of linear models.
         most: components.
@@ -327,20 +332,20 @@ def fit_row_mixture(
     ranks = NormalScores.of(values, observed, torch.where(unordered, 0.0, SHARE * kind.ranks))
     scores, seen = ranks(values[own].double()), observed[own]
     linear = fit_linear(star([1] * columns, width), scores, seen, seed)
-    made = RowMixture(len(own), linear)
-    made.origin, made.ranks = FitSource(own, linear), ranks
-    if not kind.hears_all:
-        heard = max(1, round(HEARD * columns))
-        made.heard[torch.randperm(columns, generator=generator)[heard:]] = False
+    model = RowMixture(len(own), linear)
+    model.origin, model.ranks = FitSource(own, linear), ranks
+    if not kind.uses_all_columns:
+        heard = max(1, round(USED_SHARE * columns))
+        model.heard[torch.randperm(columns, generator=generator)[heard:]] = False
     explained = torch.randperm(len(own), generator=generator)[:EXPLAINED]
-    made.begin(scores, seen)
+    model.begin(scores, seen)
     for _ in range(ROUNDS):
-        _fit_noise(made, scores, seen, explained)
-        made.refill(scores, seen)
-    return made
+        _fit_noise(model, scores, seen, explained)
+        model.refill(scores, seen)
+    return model
 
 
-def _fit_noise(made: RowMixture, scores: Tensor, seen: Tensor, rows: Tensor) -> None:
+def _fit_noise(model: RowMixture, scores: Tensor, seen: Tensor, rows: Tensor) -> None:
     """Expectation-maximisation of the noise: some rows, explained by all others."""
     known = seen.float()
     cells = torch.where(seen, scores, 0.0).float()
@@ -348,15 +353,15 @@ def _fit_noise(made: RowMixture, scores: Tensor, seen: Tensor, rows: Tensor) -> 
     least, most = (end**2 for end in NOISE)
     every = torch.arange(len(rows))
     for _ in range(ITERATIONS):
-        total, count = torch.zeros_like(made.noise), torch.zeros_like(made.noise)
-        for tile in made._tiles(scores[rows], seen[rows], every, rows):
+        total, count = torch.zeros_like(model.noise), torch.zeros_like(model.noise)
+        for tile in model._tiles(scores[rows], seen[rows], every, rows):
             ones, means, squares = (tile.shares @ moments)[tile.places].chunk(3, dim=1)
             x, o = cells[rows[tile.rows]], known[rows[tile.rows]]
             total += (x.square() * ones - 2.0 * x * means + o * squares).sum(0)
             count += (o * ones).sum(0)
-        found = (total / count.clamp(min=1e-6)).clamp(least, most)
-        change = (found / made.noise).log().abs().max()
-        made.noise.copy_(found)
-        made.forget()
+        noise = (total / count.clamp(min=1e-6)).clamp(least, most)
+        change = (noise / model.noise).log().abs().max()
+        model.noise.copy_(noise)
+        model.forget()
         if change < TOLERANCE:
             return

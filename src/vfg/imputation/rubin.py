@@ -48,8 +48,8 @@ class Pooled:
         """
         if not 0.0 < level < 1.0:
             raise ValueError(f"level is a share between 0 and 1, but got {level}")
-        reach = stats.t.ppf(0.5 + level / 2, self.degrees_of_freedom) * self.std
-        return self.estimate - reach, self.estimate + reach
+        half = stats.t.ppf(0.5 + level / 2, self.degrees_of_freedom) * self.std
+        return self.estimate - half, self.estimate + half
 
 
 def pool(estimates: ArrayLike, variances: ArrayLike) -> Pooled:
@@ -75,16 +75,16 @@ def pool(estimates: ArrayLike, variances: ArrayLike) -> Pooled:
         >>> float(pooled.estimate), round(float(pooled.variance), 4)
         (2.0, 1.8333)
     """
-    found, spread = np.asarray(estimates, dtype=float), np.asarray(variances, dtype=float)
-    _check(found, spread)
-    tables = len(found)
-    within, between = spread.mean(0), found.var(0, ddof=1)
+    values, squares = np.asarray(estimates, dtype=float), np.asarray(variances, dtype=float)
+    _check(values, squares)
+    tables = len(values)
+    within, between = squares.mean(0), values.var(0, ddof=1)
     extra = (1.0 + 1.0 / tables) * between
     total = within + extra
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = (tables - 1) * np.where(extra > 0, (total / extra) ** 2, np.inf)
         missing = np.where(total > 0, extra / total, 0.0)
-    return Pooled(*map(_array, (found.mean(0), total, within, between, freedom, missing)))
+    return Pooled(*map(_array, (values.mean(0), total, within, between, freedom, missing)))
 
 
 def _array(value: Any) -> Numbers:

@@ -1,11 +1,11 @@
-r"""How the parts of a table's model join in one answer.
+r"""Stacking: how the parts of a table's model are combined, and the calibration of draws.
 
-The parts are the bent members, the mixtures, the linear model, and the neighbours, plain and
-corrected. With $\bar y_i$ what those of kind i expect on average, each no further out than the
-known cells of a column reach, and all 0 at the mean of a column, cell $c$ is filled with
-$f_c \sum_i w_i \bar y_i$. The weights and the factors are least squares at cells that were kept
-from the models, so a table whose columns say nothing about each other is filled with means, and
-one too small to be bent with the linear model.
+The parts are the nonlinear members, the mixtures, the linear model, and the row mixtures
+("neighbours"), plain and corrected. Let $\bar y_i$ be the average mean of the parts of kind i, each
+clipped to the observed range of its column, with 0 at the mean of a column. Cell $c$ is filled with
+$f_c \sum_i w_i \bar y_i$. Weights and factors are fitted by least squares at held-out cells. So a
+table of independent columns is filled with means. Draws are calibrated at the same cells: they are
+scaled to be as wide as the errors.
 """
 
 from __future__ import annotations
@@ -22,30 +22,64 @@ from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
-from vfg.imputation.calibration import DRAWS, SPREADS, mean_of_draws, spread_factors, tails_of
-from vfg.imputation.mixtures import Mixture, side_by_side
+from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.model import VFG
+from vfg.tables.cells import Array
 
 AVERAGING_PRIOR = 20.0
-"""How many products of unit variance count for averaging that changes nothing."""
+"""Weight of the prior that averaging changes nothing, in products of unit variance."""
+GOLDEN = 0.6180339887498949
+"""The golden ratio: multiples of it modulo 1 are evenly spread for any number of draws."""
+KINDS = ("members", "mixtures", "linear", "neighbours", "corrected neighbours")
+"""The kinds of parts, in the order of the weights."""
+START = (0.5, 1.0, 0.0, 0.5, 1.0)
+"""Prior weights, in proportion, of the kinds that are present."""
+ROWS = 2048
+"""Rows with held-out cells that are used, about, equally many of every member: bounds the time."""
+FEWEST_ROWS = 256
+"""The fewest rows of a member."""
+FEWEST_MEMBERS = 2
+"""How many members' held-out cells are used under a budget."""
+CLIP = 6.0
+"""Standard deviations at which cells are clipped, so that a few outliers do not decide the fit."""
+START_PRIOR = 100.0
+"""Weight of the prior weights, in cells of unit variance."""
+PRIOR = 20.0
+"""Weight of the prior factor 1, in cells of unit variance."""
+COLUMN_PRIOR = 60.0
+"""Weight of the common factor in the factor of one column, in cells of unit variance."""
+DRAWS = 8
+"""Draws of every kind that calibration uses; more take longer."""
+SPREAD_PRIOR = 20.0
+"""Weight of the common spread in that of one column, in cells of unit variance."""
+SPREADS = (0.5, 2.0)
+"""Bounds of the spread factors."""
+TAIL = 0.9
+"""The level at which the quantiles of draws and of errors are matched."""
+TAIL_FACTORS = (0.8, 1.1)
+"""Bounds of the correction for tails."""
+FEWEST_CELLS_OF_TAIL = 100
+"""The fewest held-out cells from which a tail is estimated."""
+LEAST_DEVIATION = 1e-6
+"""Deviations below this count as 0."""
 
 
-def averaging_of(single: Tensor, mean: Tensor) -> Tensor:
-    r"""What averaging over parts does to products of what single ones say: $L$ with $L S L^T = M$.
+def averaging_matrix(single: Tensor, mean: Tensor) -> Tensor:
+    r"""The effect of averaging on products of single predictions: $L$ with $L S L^T = M$.
 
     Args:
-        single: $S$, sums of products of what single parts say, `(kinds, kinds)`.
+        single: $S$, sums of products of the predictions of single parts, `(kinds, kinds)`.
         mean: $M$, the same of the means of all parts.
 
     Returns:
-        $L$, which makes nothing larger, and less of a difference the fewer products there are.
+        $L$, which makes nothing larger and is nearer to the identity the fewer products there are.
 
     Example:
         >>> single = torch.tensor([[8e6, 2e6], [2e6, 2e6]], dtype=torch.float64)
         >>> mean = torch.tensor([[4e6, 2e6], [2e6, 2e6]], dtype=torch.float64)
-        >>> averaging = averaging_of(single, mean)
+        >>> averaging = averaging_matrix(single, mean)
         >>> (averaging @ single @ averaging.T / 1e6).round(decimals=3).tolist()
         [[4.0, 2.0], [2.0, 2.0]]
     """
@@ -55,12 +89,8 @@ def averaging_of(single: Tensor, mean: Tensor) -> Tensor:
     inner = torch.linalg.solve_triangular(root, inner.mT, upper=False)
     values, vectors = torch.linalg.eigh(0.5 * (inner + inner.mT))
     half = vectors * values.clamp(0.0, 1.0).sqrt() @ vectors.mT
-    found: Tensor = torch.linalg.solve_triangular(root, root @ half, upper=False, left=False)
-    return found
-
-
-GOLDEN = 0.6180339887498949
-"""Its multiples come to everyone as often as they should, however many there are."""
+    averaging: Tensor = torch.linalg.solve_triangular(root, root @ half, upper=False, left=False)
+    return averaging
 
 
 def drawing_shares(weights: Tensor) -> Tensor:
@@ -74,13 +104,13 @@ def drawing_shares(weights: Tensor) -> Tensor:
     """
     shares = torch.cat([weights[:3], weights[3:].sum(0, keepdim=True)])
     if float(shares.sum()) < 1e-3:
-        # Nothing says anything beyond the means: the linear model, about the means.
+        # No part predicts better than the means: draw from the linear model, about the means.
         shares = torch.tensor([0.0, 0.0, 1.0, 0.0]).to(weights)
     return shares / shares.sum()
 
 
 def corrected_share(weights: Tensor) -> float:
-    """How much of the correction of neighbours counts, from the weights of `KINDS`.
+    """The share of the row mixtures' correction that is used, from the weights of `KINDS`.
 
     Example:
         >>> corrected_share(torch.tensor([0.0, 0.0, 0.0, 0.1, 0.3]))
@@ -93,7 +123,7 @@ def corrected_share(weights: Tensor) -> float:
 def allocate_draws(weights: Tensor, counts: Sequence[int], number: int) -> dict[int, list[int]]:
     """Which draws each part makes, by its place among members, mixtures, linear, neighbours.
 
-    The first turns are the same for every number.
+    The first draws are allocated alike for every number.
 
     Args:
         weights: of the `KINDS`.
@@ -115,36 +145,15 @@ def allocate_draws(weights: Tensor, counts: Sequence[int], number: int) -> dict[
     return {int(part): np.flatnonzero(who == part).tolist() for part in np.unique(who)}
 
 
-KINDS = ("members", "mixtures", "linear", "neighbours", "corrected neighbours")
-"""What the weights are of."""
-START = (0.5, 1.0, 0.0, 0.5, 1.0)
-"""What they start from, in proportion, where there is such a part."""
-ROWS = 2048
-"""How many rows with kept cells are looked at, about; of every member equally many."""
-FEWEST_ROWS = 256
-"""How many of a member at least."""
-FEWEST_MEMBERS = 2
-"""The cells of how many members are looked at in a hurry."""
-CLIP = 6.0
-"""Deviations from the mean of a column beyond which a cell counts as lying there, so that a few far
-out do not decide for all."""
-START_PRIOR = 100.0
-"""How many cells of unit variance the start weighs."""
-PRIOR = 20.0
-"""The same for the factor 1."""
-COLUMN_PRIOR = 60.0
-"""The same for what the factor of one column starts from: that of all columns."""
-
-
 @dataclass(frozen=True)
 class Stacking:
-    """The numbers that join the parts of a model.
+    """The numbers that combine the parts of a model.
 
     Attributes:
         weights: of the parts, in the order of `KINDS`.
-        factors: by which the sum is drawn to the mean, per column.
-        spread: by which draws are drawn together or apart, per column.
-        reach: the least and the most known value of every column, `(2, columns)`.
+        factors: that shrink the sum to the mean, per column.
+        spread: that scale draws about their mean, per column.
+        reach: the observed range of every column, `(2, columns)`.
     """
 
     weights: Tensor
@@ -154,7 +163,7 @@ class Stacking:
 
     @classmethod
     def of_members(cls, columns: int) -> Stacking:
-        """The mean of the bent members as it is."""
+        """The plain mean of the members."""
         ones = torch.ones(columns, dtype=torch.float64)
         weights = torch.zeros(len(KINDS), dtype=torch.float64)
         weights[0] = 1.0
@@ -163,13 +172,13 @@ class Stacking:
 
 @dataclass
 class Parts:
-    """All that may have a say.
+    """The fitted parts.
 
     Attributes:
-        members: the bent members.
+        members: the nonlinear members.
         linears: the linear models that they started from, or None.
-        mixtures: of which the first ones kept the cells of the members aside, too.
-        neighbours: which kept no cells aside; a row does not hear itself.
+        mixtures: the first of them have the held-out cells of the members.
+        neighbours: row mixtures, without held-out cells; a row is left out for itself.
         stack: the members as one model, if there is one already.
     """
 
@@ -187,36 +196,38 @@ class Parts:
     @property
     def present(self) -> Tensor:
         """Which of the `KINDS` there are."""
-        near = bool(self.neighbours)
-        return torch.tensor([True, bool(self.mixtures), self.linears is not None, near, near])
+        neighbours = bool(self.neighbours)
+        return torch.tensor(
+            [True, bool(self.mixtures), self.linears is not None, neighbours, neighbours]
+        )
 
 
 @dataclass
 class HeldOutCells:
-    """Rows with cells that one member kept aside."""
+    """Rows with held-out cells of one member."""
 
     place: int
     ids: Tensor
     values: Tensor
     shown: Tensor
     counted: Tensor
-    """1 at the kept cells, else 0."""
+    """1 at the held-out cells, else 0."""
     single: Tensor
-    """What parts that did not see these cells say, `(kinds, rows, columns)`."""
-    at_gaps: Tensor
-    """Sums of products, like `Sums.pp`, at gaps of the table, which no part saw: of what those of
-    `single` say, and of what all parts of a kind say on average, `(2, kinds, kinds)`."""
-    near: RowMixture | None
-    """Neighbours whose linear model did not see these cells."""
+    """Predictions of parts that did not see these cells, `(kinds, rows, columns)`."""
+    at_missing: Tensor
+    """Sums of products, like `Sums.pp`, at missing cells of the table, which no part saw: of
+    `single`, and of the averages of all parts of a kind, `(2, kinds, kinds)`."""
+    row_mixture: RowMixture | None
+    """A row mixture whose linear model did not see these cells."""
 
 
 @dataclass
 class Sums:
-    """Sums over kept cells by column: of the truth x and the guesses p."""
+    """Sums over held-out cells by column: of the truth x and the predictions p."""
 
     xx: Tensor
     xp: Tensor
-    """`(kinds, columns)`; what single parts say, who did not see the cells."""
+    """`(kinds, columns)`; of single parts that did not see the cells."""
     pp: Tensor
     """`(kinds, kinds, columns)`; of two different parts, or of one with itself."""
 
@@ -232,53 +243,53 @@ def fit_stacking(
     held: Sequence[Tensor],
     *,
     seed: int = 0,
-    hurried: bool = False,
+    under_budget: bool = False,
 ) -> Stacking:
-    """Fit the combination to the cells that every member kept aside.
+    """Fit the combination to the held-out cells of every member.
 
-    What a part says of a cell that it never saw stands for what others of its kind would say. How
-    much less their mean varies is read from the gaps of the table, which nobody saw: at kept cells
-    all but one of them know the answer.
+    The prediction of a part that did not see a cell stands for all parts of its kind. How much less
+    their mean varies is measured at the missing cells of the table, which no part saw: the held-out
+    cells were seen by all but one.
 
     Args:
         parts: members, mixtures, linear models and neighbours.
         values: the matrix, 0 where nothing is known.
         observed: which of its entries are known.
-        held: which of them each member kept aside.
+        held: the held-out entries of each member.
         seed: of the draws to which their spread is fitted.
-        hurried: whether to look at the cells of few members and at few rows.
+        under_budget: whether to use the cells of few members and few rows only.
     """
     number = min(len(held), len(parts.mixtures)) if parts.mixtures else len(held)
-    number = min(number, FEWEST_MEMBERS) if hurried else number
-    most = FEWEST_ROWS if hurried else max(FEWEST_ROWS, ROWS // number)
+    number = min(number, FEWEST_MEMBERS) if under_budget else number
+    most = FEWEST_ROWS if under_budget else max(FEWEST_ROWS, ROWS // number)
     reach = observed_range(values, observed)
     stack = parts.stacked_members
     nearest = [place * len(parts.neighbours) // number for place in range(number)]
-    kept = [
+    held_out = [
         _held_out_cells(
             parts, stack, values, observed, held[place], place, nearest[place], most, reach
         )
         for place in range(number)
     ]
-    total = _sums(kept[0])
-    for one in kept[1:]:
+    total = _sums(held_out[0])
+    for one in held_out[1:]:
         total = total + _sums(one)
-    averaging = averaging_of(*torch.stack([one.at_gaps for one in kept]).sum(0))
+    averaging = averaging_matrix(*torch.stack([one.at_missing for one in held_out]).sum(0))
     total.pp = torch.einsum("ij,jkc,lk->ilc", averaging, total.pp, averaging)
     weights = _weights(total, parts.present)
     products = (weights[:, None] * total.xp).sum(0)
     squares = (weights[:, None, None] * weights[:, None] * total.pp).sum((0, 1))
-    # Where columns have few kept cells, the factor of all columns together.
+    # Columns with few held-out cells get the factor of all columns together.
     overall = _ratio(products.sum() + PRIOR, squares.sum() + PRIOR)
     size = COLUMN_PRIOR * squares.sum() / total.xx.sum().clamp(min=1e-9)
     factors = _ratio(products + size * overall, squares + size).clamp(0.0, 1.2)
     errors = total.xx - 2.0 * factors * products + factors.square() * squares
-    spread = _spread(parts, kept, weights, factors, errors, len(values), seed)
+    spread = _spread(parts, held_out, weights, factors, errors, len(values), seed)
     return Stacking(weights, factors, spread, reach)
 
 
 def observed_range(values: Tensor, observed: Tensor) -> Tensor:
-    """The least and the most known value of every column, `(2, columns)`; 0 where none is known.
+    """The smallest and the largest known value of every column, `(2, columns)`; 0 if none is known.
 
     Example:
         >>> values = torch.tensor([[1.0, 5.0], [3.0, 0.0]])
@@ -294,7 +305,7 @@ def observed_range(values: Tensor, observed: Tensor) -> Tensor:
 def member_means(
     model: VFG, members: int, values: Tensor, observed: Tensor, row_ids: Tensor | None = None
 ) -> Tensor:
-    """What every member expects of every entry of a matrix, `(members, rows, columns)`."""
+    """Means of every member for every entry of a matrix, `(members, rows, columns)`."""
     answer = model.infer(
         repeat_columns(values, members), observed=repeat_columns(observed, members), row_ids=row_ids
     )
@@ -316,128 +327,211 @@ def _held_out_cells(
     x, shown = values[rows], (observed & ~own)[rows]
     ids = torch.arange(len(x))
     nothing = torch.zeros(1, *x.shape, dtype=torch.float64)
-    said, unseen = [nothing] * len(KINDS), [0] * len(KINDS)
-    said[0], unseen[0] = member_means(stack, len(parts.members), x, shown), place
+    means, unseen = [nothing] * len(KINDS), [0] * len(KINDS)
+    means[0], unseen[0] = member_means(stack, len(parts.members), x, shown), place
     if parts.mixtures:
-        mixed = side_by_side(lambda mixture: mixture.expected(x, shown, ids), parts.mixtures)
-        said[1], unseen[1] = torch.stack(mixed), place
+        by_mixture = map_in_threads(lambda mixture: mixture.means(x, shown, ids), parts.mixtures)
+        means[1], unseen[1] = torch.stack(by_mixture), place
     if parts.linears is not None:
-        said[2] = exact_means(parts.linears[place], x, shown)[None]
-    near, alone = None, None
+        means[2] = exact_means(parts.linears[place], x, shown)[None]
+    row_mixture, alone = None, None
     if parts.neighbours:
-        others = [_without_themselves(one, x, shown, rows, len(values)) for one in parts.neighbours]
-        said[3:] = [torch.stack(each) for each in zip(*others, strict=True)]
+        others = [
+            _means_without_own_row(one, x, shown, rows, len(values)) for one in parts.neighbours
+        ]
+        means[3:] = [torch.stack(each) for each in zip(*others, strict=True)]
         unseen[3:] = nearest, nearest
-        near = parts.neighbours[nearest].without(values, observed, own)
-        alone = _without_themselves(near, x, shown, rows, len(values))
-    said = [clip(each.clamp(*reach)) for each in said]
-    single = torch.stack([each[chosen] for each, chosen in zip(said, unseen, strict=True)])
-    mean = torch.stack([each.mean(0) for each in said])
-    gaps = ~observed[rows]
-    at_gaps = torch.stack([each[:, gaps] @ each[:, gaps].T for each in (single, mean)])
+        row_mixture = parts.neighbours[nearest].without(values, observed, own)
+        alone = _means_without_own_row(row_mixture, x, shown, rows, len(values))
+    means = [clip(each.clamp(*reach)) for each in means]
+    single = torch.stack([each[chosen] for each, chosen in zip(means, unseen, strict=True)])
+    mean = torch.stack([each.mean(0) for each in means])
+    missing = ~observed[rows]
+    at_missing = torch.stack([each[:, missing] @ each[:, missing].T for each in (single, mean)])
     if alone is not None:
         single[3:] = clip(torch.stack(alone).clamp(*reach))
-    return HeldOutCells(place, rows, x, shown, own[rows].double(), single, at_gaps, near)
+    return HeldOutCells(place, rows, x, shown, own[rows].double(), single, at_missing, row_mixture)
 
 
-def _without_themselves(
-    near: RowMixture, values: Tensor, shown: Tensor, rows: Tensor, table_rows: int
+def _means_without_own_row(
+    row_mixture: RowMixture, values: Tensor, shown: Tensor, rows: Tensor, table_rows: int
 ) -> MeanPair:
-    own = near.components_of(rows, table_rows)
-    return near.expected(values, shown, torch.arange(len(values)), own)
+    own = row_mixture.components_of(rows, table_rows)
+    return row_mixture.means(values, shown, torch.arange(len(values)), own)
 
 
-def _sums(kept: HeldOutCells) -> Sums:
-    x, single = clip(kept.values), clip(kept.single)
+def _sums(held_out: HeldOutCells) -> Sums:
+    x, single = clip(held_out.values), clip(held_out.single)
     products = (x * x, x * single, single[:, None] * single)
-    return Sums(*((product * kept.counted).sum(-2) for product in products))
+    return Sums(*((product * held_out.counted).sum(-2) for product in products))
 
 
-def clip(said: Tensor) -> Tensor:
+def clip(values: Tensor) -> Tensor:
     """Values no further than `CLIP` deviations from the mean."""
-    return said.clamp(-CLIP, CLIP)
+    return values.clamp(-CLIP, CLIP)
 
 
 def _weights(total: Sums, present: Tensor) -> Tensor:
-    """Non-negative least squares, drawn to equal weights of some parts by a prior."""
+    """Non-negative least squares with a prior at fixed weights."""
     start = torch.tensor(START, dtype=torch.float64) * present
     start = start / start.sum()
     left = total.pp.sum(-1) + START_PRIOR * torch.eye(len(KINDS), dtype=torch.float64)
     right = total.xp.sum(-1) + START_PRIOR * start
     factor = np.linalg.cholesky(left.numpy()).T
-    found, _ = nnls(factor, np.linalg.solve(factor.T, right.numpy()))
-    return torch.from_numpy(found) * present
+    weights, _ = nnls(factor, np.linalg.solve(factor.T, right.numpy()))
+    return torch.from_numpy(weights) * present
 
 
 def _spread(
     parts: Parts,
-    kept: Sequence[HeldOutCells],
+    held_out: Sequence[HeldOutCells],
     weights: Tensor,
     factors: Tensor,
     errors: Tensor,
     table_rows: int,
     seed: int,
 ) -> Tensor:
-    """By how much draws are to be drawn together or apart, by column."""
-    shares, moved = drawing_shares(weights), corrected_share(weights)
-    drawn = [_distances(parts, one, shares, moved, table_rows, seed) for one in kept]
+    """The factors that scale draws about their mean, by column."""
+    shares, share_corrected = drawing_shares(weights), corrected_share(weights)
+    drawn = [_distances(parts, one, shares, share_corrected, table_rows, seed) for one in held_out]
     distances = torch.cat(drawn, dim=-1)
-    columns = torch.cat([one.counted.nonzero()[:, 1] for one in kept])
+    columns = torch.cat([one.counted.nonzero()[:, 1] for one in held_out])
     squares = mean_of_draws(distances.square(), shares)
     spread = spread_factors(errors, torch.zeros_like(errors).index_add(0, columns, squares))
-    missed = torch.cat([_errors(one, weights, factors) for one in kept])
-    # Intervals want the tail of errors, scores of draws their variance: half way between.
-    half_way = math.sqrt(tails_of(missed, distances, shares))
+    errors_there = torch.cat([_errors(one, weights, factors) for one in held_out])
+    # Intervals need the tail of errors, scores of draws their variance: the geometric mean.
+    half_way = math.sqrt(tail_factor(errors_there, distances, shares))
     return (half_way * spread).clamp(*SPREADS)
 
 
 def _distances(
-    parts: Parts, kept: HeldOutCells, shares: Tensor, moved: float, table_rows: int, seed: int
+    parts: Parts,
+    held_out: HeldOutCells,
+    shares: Tensor,
+    share_corrected: float,
+    table_rows: int,
+    seed: int,
 ) -> Tensor:
-    """Draws less what all who draw expect together, at kept cells: `(kinds, draws, cells)`."""
-    nearest = kept.single[3] + moved * (kept.single[4] - kept.single[3])
-    centres = [*kept.single[:3], nearest]
+    """Draws minus the mean of the drawing parts, at held-out cells: `(kinds, draws, cells)`."""
+    nearest = held_out.single[3] + share_corrected * (held_out.single[4] - held_out.single[3])
+    centres = [*held_out.single[:3], nearest]
     centre = clip(sum(share * mean for share, mean in zip(shares, centres, strict=True)))
-    cells = kept.counted > 0
+    cells = held_out.counted > 0
     found = torch.zeros(len(shares), DRAWS, int(cells.sum()), dtype=torch.float64)
-    drawers = _drawers(parts, kept, moved, table_rows)
-    for own, share, draw in zip(found, shares, drawers, strict=True):
+    samplers = _samplers(parts, held_out, share_corrected, table_rows)
+    for own, share, draw in zip(found, shares, samplers, strict=True):
         if draw is not None and share > 0:
             own.copy_((clip(draw(seed)) - centre)[:, cells])
     return found
 
 
-def _errors(kept: HeldOutCells, weights: Tensor, factors: Tensor) -> Tensor:
-    """Of what all parts expect that did not see the kept cells, there."""
-    said = factors * clip(torch.einsum("k,krc->rc", weights, kept.single))
-    return (clip(kept.values) - said)[kept.counted > 0]
+def _errors(held_out: HeldOutCells, weights: Tensor, factors: Tensor) -> Tensor:
+    """Errors of the stacked parts that did not see the held-out cells, there."""
+    predicted = factors * clip(torch.einsum("k,krc->rc", weights, held_out.single))
+    return (clip(held_out.values) - predicted)[held_out.counted > 0]
 
 
-def _drawers(
-    parts: Parts, kept: HeldOutCells, moved: float, table_rows: int
+def _samplers(
+    parts: Parts, held_out: HeldOutCells, share_corrected: float, table_rows: int
 ) -> list[Callable[[int], Tensor] | None]:
-    """Who draws the rows of a member from a seed: it, a mixture, the linear model, neighbours."""
-    x, shown, place, near = kept.values, kept.shown, kept.place, kept.near
+    """Samplers of the rows of a member: it, a mixture, the linear model, a row mixture."""
+    x, shown, place, row_mixture = (
+        held_out.values,
+        held_out.shown,
+        held_out.place,
+        held_out.row_mixture,
+    )
     every = torch.arange(len(x))
 
-    def answered(model: VFG | GaussianVFG) -> Callable[[int], Tensor]:
+    def model_sampler(model: VFG | GaussianVFG) -> Callable[[int], Tensor]:
         return lambda seed: concat_leaves(model.infer(x, observed=shown, seed=seed).samples(DRAWS))
 
     def mixture(seed: int) -> Tensor:
         return parts.mixtures[place].samples(x, shown, DRAWS, seed=seed, ids=every)
 
     def neighbours(seed: int) -> Tensor:
-        assert near is not None
-        own = near.components_of(kept.ids, table_rows)
-        return near.samples(x, shown, DRAWS, seed=seed, ids=every, corrected=moved, own=own)
+        assert row_mixture is not None
+        own = row_mixture.components_of(held_out.ids, table_rows)
+        return row_mixture.samples(
+            x, shown, DRAWS, seed=seed, ids=every, corrected=share_corrected, own=own
+        )
 
     return [
-        answered(parts.members[place]),
+        model_sampler(parts.members[place]),
         mixture if parts.mixtures else None,
-        None if parts.linears is None else answered(parts.linears[place]),
-        None if near is None else neighbours,
+        None if parts.linears is None else model_sampler(parts.linears[place]),
+        None if row_mixture is None else neighbours,
     ]
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
     return above / below.clamp(min=1e-9)
+
+
+def mean_of_draws(draws: Tensor, shares: Tensor) -> Tensor:
+    """The mean over kinds, by their shares, and draws of `(kinds, draws, ...)`.
+
+    Example:
+        >>> draws = torch.tensor([[[1.0], [3.0]], [[10.0], [10.0]]])
+        >>> mean_of_draws(draws, torch.tensor([0.75, 0.25])).tolist()
+        [4.0]
+    """
+    return torch.einsum("k,kd...->...", shares / draws.shape[1], draws)
+
+
+def spread_factors(errors: Tensor, drawn: Tensor) -> Tensor:
+    """The factor that makes draws as wide as errors, by column.
+
+    Args:
+        errors: sums of their squares.
+        drawn: sums of squares of what draws differ by from their mean.
+
+    Example:
+        >>> errors, drawn = torch.tensor([4000.0, 1000.0]), torch.tensor([4000.0, 2000.0])
+        >>> spread_factors(errors, drawn).round(decimals=2).tolist()
+        [1.0, 0.71]
+    """
+    if not bool(drawn.sum() > 0):
+        # There are no held-out cells, or no draws of them.
+        return torch.ones_like(errors)
+    pooled = errors.sum() / drawn.sum().clamp(min=1e-9)
+    share = (errors + SPREAD_PRIOR * pooled) / (drawn + SPREAD_PRIOR)
+    return share.clamp(min=0.0).sqrt().clamp(*SPREADS)
+
+
+def tail_factor(errors: Tensor, drawn: Tensor, shares: Tensor) -> float:
+    """The factor by which 90 % intervals should differ from those that variances imply.
+
+    Errors often have heavier tails than draws; draws of their variance then hold too many of them.
+    Both are compared in units of the deviation of a cell's draws.
+
+    Args:
+        errors: at held-out cells, `(cells,)`.
+        drawn: what draws differ by from their mean there, `(kinds, draws, cells)`.
+        shares: of the kinds.
+
+    Example:
+        >>> drawn = torch.linspace(-1.0, 1.0, 8).expand(200, 8).T[None]
+        >>> few_are_large = torch.where(torch.arange(200) < 10, 9.0, 1.0)
+        >>> tail_factor(few_are_large, drawn, torch.ones(1))
+        0.8
+    """
+    deviations = mean_of_draws(drawn.square(), shares).sqrt()
+    positive = deviations > LEAST_DEVIATION
+    if int(positive.sum()) < FEWEST_CELLS_OF_TAIL:
+        return 1.0
+    errors_there = (errors[positive] / deviations[positive]).abs().numpy()
+    distances = (drawn[..., positive] / deviations[positive]).abs().numpy()
+    weighing = np.broadcast_to(shares[:, None, None].numpy(), distances.shape)
+    ours = _tail_quantile(errors_there, np.ones_like(errors_there))
+    theirs = _tail_quantile(distances.ravel(), weighing.ravel())
+    return float(np.clip(ours / max(theirs, LEAST_DEVIATION), *TAIL_FACTORS))
+
+
+def _tail_quantile(distances: Array, weighing: Array) -> float:
+    """The `TAIL` quantile of distances, in units of their root mean square."""
+    order = np.argsort(distances)
+    below = np.cumsum(weighing[order])
+    end = order[np.searchsorted(below, TAIL * below[-1])]
+    scale = np.sqrt(np.average(np.square(distances), weights=weighing))
+    return float(distances[end] / max(scale, LEAST_DEVIATION))

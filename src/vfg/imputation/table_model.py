@@ -1,4 +1,4 @@
-"""TableModel: an encoding and the models behind a table, as one thing to fit, ask and save."""
+"""TableModel: the encoding of a table and its ensemble, to be fitted, queried and saved."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.answers import TableAnswer, read_evidence
-from vfg.imputation.checks import check_count
 from vfg.imputation.ensemble import Ensemble
-from vfg.imputation.filling import MissingCells
-from vfg.imputation.fitting import fit_parts
+from vfg.imputation.fitting import FittedParts, fit_parts
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.row_mixture import RowMixture
-from vfg.imputation.settings import ImputerSettings
+from vfg.imputation.settings import ImputerSettings, check_count
 from vfg.imputation.stacking import KINDS, Stacking
 from vfg.inference.answers import as_row_ids
 from vfg.inference.evidence import is_records
@@ -43,22 +41,22 @@ from vfg.utils.extras import needs
 from vfg.utils.specs import with_options
 
 ROWS_AT_ONCE = 8192
-"""How many rows are answered together: enough to be fast, few enough to keep memory flat."""
+"""Rows that are answered together: enough to be fast, few enough to bound memory."""
 FEW_ROWS = 32
-"""Up to how many rows by name are computed without padding: a tile of members has 32 rows or more,
-so that padding costs more than it computes."""
+"""Up to how many rows by name are computed without padding: tiles of members have 32 rows, so that
+padding fewer costs more than it computes."""
 ROWS_OF_DRAWS = 1024
-"""How many rows are drawn together where every row has many draws."""
+"""Rows that are drawn together where every row has many draws, which bounds memory."""
 DRAWS = 60
-"""How many draws the ends of intervals of filled cells are read from. More draws widen nothing:
-coverage of 90 % intervals is the same with 60 and with 256, at a quarter of the time."""
+"""How many draws the ends of intervals of filled cells are read from: ends of a 90 % interval are
+then the third draws from either side. Time grows in proportion to their number."""
 
 
 def answering_device(device: str | torch.device | None) -> torch.device:
-    """Where a table's model answers: on the GPU that is named or there, else on the CPU.
+    """The device on which a table's model answers: the GPU if it is available, else the CPU.
 
-    Other devices, on which members may learn, have no numbers of double precision; and a model that
-    learned on a GPU may be asked on a machine without one.
+    Other devices, on which members may be trained, lack double precision; and a model that was
+    trained on a GPU may be used on a machine without one.
 
     Example:
         >>> answering_device("mps")
@@ -78,8 +76,8 @@ class TableModel(Ensemble):
     component at every row answer together; see `vfg.sklearn.VFGImputer`. Tables go in and come out
     in the units, categories and dtypes of the table that was fitted.
 
-    `vfg.fit(model, table)` fits it in place; `vfg.save` and `vfg.load` keep it. It may be moved to
-    a GPU like any module. Arrays that it returns are on the CPU, wherever it computes.
+    `vfg.fit(model, table)` fits it in place; `vfg.save` and `vfg.load` write and read it. It may be
+    moved to a GPU like any module. Arrays that it returns are on the CPU, wherever it computes.
 
     Args:
         settings: how it is fitted; None for the defaults.
@@ -122,33 +120,31 @@ class TableModel(Ensemble):
 
         Args:
             encoding: how the table becomes a matrix of real numbers.
-            columns: which columns of that matrix the models know: those that are not idle.
+            columns: the modelled columns of that matrix: those that are not idle.
             linear: the exact model of these columns; None if there are none.
             members: nonlinear models that started linear.
             mixtures: exact models whose roots are mixtures.
             neighbours: mixtures with a component at every row.
-            combination: how all of them join in one answer; None takes the members as they are.
+            combination: their stacking; None takes the mean of the members.
         """
         model = cls()
-        model._assemble(encoding, columns, linear, members, mixtures, neighbours)
-        model.join(combination or Stacking.of_members(len(columns)))
+        combination = combination or Stacking.of_members(len(columns))
+        parts = (list(members), list(mixtures), list(neighbours))
+        model._assemble(FittedParts(encoding, columns, linear, combination, *parts))
         return model
 
-    def _assemble(
-        self,
-        encoding: Encoding,
-        columns: list[int],
-        linear: GaussianVFG | None,
-        members: Sequence[VFG],
-        mixtures: Sequence[Mixture],
-        neighbours: Sequence[RowMixture],
-    ) -> None:
-        """Answer by an encoding and models over its columns, with weights yet to be set."""
-        self.set_parts(len(columns), linear, members, mixtures, neighbours)
-        self.described, self.columns = encoding.to_dict(), columns
-        self.arrays = Arrays.of(encoding.state())
+    def _assemble(self, parts: FittedParts) -> None:
+        """Replace the encoding, the models over its columns and their weights."""
+        self.set_parts(
+            len(parts.columns), parts.linear, parts.members, parts.mixtures, parts.neighbours
+        )
+        self.described, self.columns = parts.encoding.to_dict(), parts.columns
+        self.arrays = Arrays.of(parts.encoding.state())
         self._forget_encoding()
-        self.__dict__["encoding"] = encoding  # it need not be read from its own description
+        self.__dict__["encoding"] = parts.encoding  # need not be read from its description
+        self.join(parts.combination)
+        if parts.stack is not None:
+            self.__dict__["stack"] = parts.stack
         self.eval()
 
     # What users call.
@@ -173,7 +169,7 @@ class TableModel(Ensemble):
             The history of the members' training; None for the linear model alone.
 
         Raises:
-            ValueError: for infinite cells, no rows or columns, or settings that cannot be.
+            ValueError: for infinite cells, no rows or columns, or invalid settings.
             TypeError: for cells of unknown kinds.
         """
         start = self.settings if settings is None else settings
@@ -186,10 +182,10 @@ class TableModel(Ensemble):
         return self.history
 
     def refit(self, table: Any, settings: ImputerSettings) -> None:
-        """Go on from a fitted model, with more steps or other rows of the same columns.
+        """Continue from a fitted model, with more steps or other rows of the same columns.
 
-        Encoding and graph stay, members go on from where they are, and the linear model, the
-        mixtures and the neighbours, which need no start, are fitted anew.
+        Encoding and graph are kept and members are trained further. The linear model, the mixtures
+        and the row mixtures, which need no start, are fitted again.
 
         Args:
             table: with the columns that were fitted.
@@ -198,18 +194,8 @@ class TableModel(Ensemble):
         parts = fit_parts(open_table(table, settings.missing_values), settings, self)
         self._take(parts, settings)
 
-    def _take(self, parts: Any, settings: ImputerSettings) -> None:
-        self._assemble(
-            parts.encoding,
-            parts.columns,
-            parts.linear,
-            parts.members,
-            parts.mixtures,
-            parts.neighbours,
-        )
-        self.join(parts.combination)
-        if parts.stack is not None:
-            self.__dict__["stack"] = parts.stack
+    def _take(self, parts: FittedParts, settings: ImputerSettings) -> None:
+        self._assemble(parts)
         self.settings, self.history = settings, parts.history
         device = answering_device(settings.device)
         if device != self.weights.device:
@@ -276,10 +262,10 @@ class TableModel(Ensemble):
         return self.rows_of(rows.samples(1), 0)
 
     def fill(self, table: Any, *, row_ids: ArrayLike | None = None) -> Any:
-        """A copy of a table whose missing cells are what the model expects.
+        """A copy of a table whose missing cells are filled with the model's means.
 
         Observed cells come back bit for bit. Missing cells of columns without any observed cell in
-        fitting stay missing. A frame may have other columns, which stay as they are.
+        fitting stay missing. Other columns of a frame are not changed.
 
         Args:
             table: with the columns that were fitted; of a frame in any order.
@@ -292,7 +278,7 @@ class TableModel(Ensemble):
             ValueError: for a table without the columns of the model.
         """
         cells = MissingCells(self, self.view(table), row_ids=row_ids)
-        return cells.filled(cells.means())
+        return cells.fill(cells.means())
 
     def log_prob(self, table: Any, *, observed: Any = None) -> Array:
         """log p of the observed cells of every row under the exact linear model.
@@ -315,8 +301,8 @@ class TableModel(Ensemble):
             if isinstance(part, NumericEncoding):
                 volumes[self.encoding.sections[label]] = math.log(part.deviation)
         taken = given.observed.double() @ torch.from_numpy(volumes[self.columns])
-        found = self.linear.log_prob(given.values, observed=given.observed)
-        return (found - taken).numpy()
+        log_probs = self.linear.log_prob(given.values, observed=given.observed)
+        return (log_probs - taken).numpy()
 
     def embed(self, table: Any, *, observed: Any = None) -> Array:
         """The states of the root of the first member, or of the linear model, `(rows, width)`.
@@ -329,14 +315,14 @@ class TableModel(Ensemble):
         if self.linear is None:
             return np.zeros((given.rows, 0))
         chosen: Any = self.members[0] if len(self.members) else self.linear
-        found: Tensor = chosen.embed(given.values, observed=given.observed)
-        return found.double().cpu().numpy()
+        states: Tensor = chosen.embed(given.values, observed=given.observed)
+        return states.double().cpu().numpy()
 
-    # What it knows.
+    # Properties.
 
     @property
     def is_fitted(self) -> bool:
-        """Whether it has learned from a table."""
+        """Whether it is fitted."""
         return self.described is not None
 
     @cached_property
@@ -365,7 +351,7 @@ class TableModel(Ensemble):
     def graph(self) -> Graph:
         """The graph, whose leaves are called like their columns where they hold one.
 
-        A model without any column that tells something has a star over all columns.
+        A model without informative columns has a star over all columns.
         """
         if self.linear is None:
             return Graph.star(dict.fromkeys(self.labels, 1))
@@ -382,15 +368,15 @@ class TableModel(Ensemble):
             for leaf, labels in self.leaves.items()
             for place, label in enumerate(labels)
         }
-        found = {}
+        variables = {}
         for name, label in self.labels.items():
             leaf, place = holder.get(label, ("", 0))
-            found[name] = replace(_variable(self.encoding, name, label, leaf), place=place)
-        return found
+            variables[name] = replace(_variable(self.encoding, name, label, leaf), place=place)
+        return variables
 
     @property
     def part_weights(self) -> dict[str, float]:
-        """How much the parts weigh in answers."""
+        """The weights of the parts in answers."""
         weights = self.weights.tolist() if len(self.members) else [0.0, 0.0, 1.0, 0.0, 0.0]
         return dict(zip(KINDS, weights, strict=True))
 
@@ -412,7 +398,7 @@ class TableModel(Ensemble):
 
     @cached_property
     def _leaf_names(self) -> dict[str, str]:
-        """What the leaves of the linear model are called for people."""
+        """Public names of the leaves of the linear model."""
         held = self._held
         nodes = [] if self.linear is None else self.linear.graph.nodes
         taken = [node.name for node in nodes if node.name not in held]
@@ -425,7 +411,7 @@ class TableModel(Ensemble):
     # Tables in.
 
     def resolve(self, name: Name) -> tuple[Label, ...] | str:
-        """The columns that a name stands for, or a latent node.
+        """The columns that a name denotes, or a latent node.
 
         Raises:
             ValueError: for a name that is neither, with what may have been meant.
@@ -442,7 +428,7 @@ class TableModel(Ensemble):
         raise ValueError(f"there is no column or node {name!r}; {known}")
 
     def view(self, table: Any) -> Table:
-        """The columns of a table that the model knows, in its order, among others.
+        """The model's columns of a table, in the model's order.
 
         Raises:
             ValueError: if columns are missing.
@@ -455,10 +441,10 @@ class TableModel(Ensemble):
         return TableView(opened, places, labels=known)
 
     def places(self, labels: Sequence[Label]) -> list[int]:
-        """Where the columns that the model knows are among those of a table.
+        """Positions of the model's columns among those of a table.
 
         A model that was fitted to a table without names takes columns by position. Other labels
-        are found by their text, too, since files and tables of Arrow name columns by text.
+        are matched by their text, too, since files and tables of Arrow name columns by text.
 
         Raises:
             ValueError: if columns are missing.
@@ -475,41 +461,41 @@ class TableModel(Ensemble):
             return list(range(len(known)))
         order: dict[Label, int] = {str(label): place for place, label in enumerate(labels)}
         order |= {label: place for place, label in enumerate(labels)}
-        found = {label: order.get(label, order.get(str(label))) for label in known}
-        missing = [label for label, place in found.items() if place is None]
+        positions = {label: order.get(label, order.get(str(label))) for label in known}
+        missing = [label for label, place in positions.items() if place is None]
         if missing:
             raise ValueError(
                 f"the table lacks the column {listed(missing)} that the model knows; there are "
                 f"{listed(list(labels))}"
             )
-        return [place for place in found.values() if place is not None]
+        return [place for place in positions.values() if place is not None]
 
     def rows_of(self, columns: Mapping[Name, Array], draw: int) -> Any:
         """One draw of all columns as a table: a frame if columns have names, else an array."""
-        found = {label: columns[name][draw] for name, label in self.labels.items()}
-        if list(found) == list(range(len(found))):
-            kinds = {cells.dtype for cells in found.values()}
+        rows = {label: columns[name][draw] for name, label in self.labels.items()}
+        if list(rows) == list(range(len(rows))):
+            kinds = {cells.dtype for cells in rows.values()}
             plain = len(kinds) == 1 and next(iter(kinds)).kind in "fiub"
-            cells = [part if plain else as_objects(part) for part in found.values()]
+            cells = [part if plain else as_objects(part) for part in rows.values()]
             return np.stack(cells, axis=1)
         with needs("table"):
             import pandas
-        return pandas.DataFrame(found)
+        return pandas.DataFrame(rows)
 
     # Matrices in, matrices out: entries of idle columns are 0.
 
     def encode(self, table: Any) -> tuple[Tensor, Tensor]:
-        """The columns of a table's matrix that the models know, and which entries are evidence."""
+        """The modelled columns of a table's matrix, and which entries are evidence."""
         return self.encoding.evidence(table, self.columns)
 
     def spread_out(self, values: Tensor) -> Array:
-        """A matrix of all columns from one `(..., known columns)`."""
+        """A matrix of all columns from one `(..., modelled columns)`."""
         whole = np.zeros((*values.shape[:-1], self.encoding.width))
         whole[..., self.columns] = values.numpy()
         return whole
 
     def means(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
-        """What the models expect of every entry, `(rows, columns)`.
+        """Stacked means of every entry, `(rows, columns)`.
 
         Args:
             values: the matrix, anything where nothing is observed.
@@ -526,7 +512,7 @@ class TableModel(Ensemble):
         return torch.cat(parts)
 
     def _here(self, values: Tensor, observed: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same where the model is."""
+        """The same on the device of the model."""
         place = self.weights.device
         return values.to(place), observed.to(place), ids.to(place)
 
@@ -535,8 +521,8 @@ class TableModel(Ensemble):
     ) -> Tensor:
         """Joint draws of what is not observed given what is, `(number, rows, columns)`.
 
-        All parts take turns, as often as they weigh in the joint answer; draws are moved by as much
-        as that differs from what those who draw expect, and drawn together or apart about it.
+        Parts draw in proportion to their weights. Draws are moved to the stacked means and scaled
+        by the calibrated spread.
         """
         ids = torch.arange(len(values)) if ids is None else ids
         if self.linear is None or not len(values):
@@ -571,23 +557,23 @@ class TableModel(Ensemble):
         """
         ids = torch.arange(len(values)) if ids is None else ids
         alone = self.linear is not None and not len(self.members)
-        normal = self.ask_linear if alone else None
+        normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
             return normal.quantiles(values, observed, levels, self.unordered)
-        found = torch.empty(len(levels), *values.shape, dtype=torch.float64)
+        quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
             drawn = self.draws(*part, draws, seed, ids[rows]).numpy()
             ends = torch.from_numpy(np.quantile(drawn, levels, axis=0, method="weibull"))
-            found[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
-        return found
+            quantiles[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
+        return quantiles
 
     @cached_property
     def unordered(self) -> Tensor:
-        """Which known columns are parts of code points, which have no order."""
+        """Which modelled columns belong to code points, which have no order."""
         return self.encoding.unordered[self.columns]
 
-    # How it describes itself.
+    # Serialisation.
 
     def _forget_encoding(self) -> None:
         for name in (
@@ -605,10 +591,10 @@ class TableModel(Ensemble):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """As in `nn.Module`; whatever follows from the state is forgotten."""
+        """As in `nn.Module`; values derived from the state are recomputed."""
         result = super().load_state_dict(state_dict, strict, assign)
         for member in self.member_models:
-            # Tensors that are no part of the state follow the parameters.
+            # Tensors outside the state get the dtype of the parameters.
             member.to(next(member.parameters()).dtype)
         self._forget_encoding()
         return result
@@ -622,14 +608,14 @@ class TableModel(Ensemble):
         if self.described is None:
             raise ValueError("this TableModel is not fitted; fit it with vfg.fit(model, table)")
         return {
-            # As text, since its numbers are those of a table and no sizes of the model.
+            # As text, since its numbers describe a table and are no sizes of the model.
             "encoding": json.dumps(self.described),
             "arrays": self.arrays.shapes,
             "columns": self.columns,
             "linear": None if self.linear is None else self.linear.to_dict(),
             "members": [member.to_dict() for member in self.member_models],
             "mixtures": [mixture.to_dict() for mixture in self.mixture_models],
-            "neighbours": [near.to_dict() for near in self.row_mixture_models],
+            "neighbours": [one.to_dict() for one in self.row_mixture_models],
         }
 
     @classmethod
@@ -642,7 +628,7 @@ class TableModel(Ensemble):
             None if linear is None else GaussianVFG.from_dict(linear),
             [VFG.from_dict(member) for member in description["members"]],
             [Mixture.from_dict(mixture) for mixture in description["mixtures"]],
-            [RowMixture.from_dict(near) for near in description["neighbours"]],
+            [RowMixture.from_dict(one) for one in description["neighbours"]],
         )
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
@@ -659,7 +645,7 @@ def _as_frame(table: Any) -> Any:
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:
-    """The name, changed a little where another node has it, or where no node may have it."""
+    """The name, changed where another node has it or where it is not allowed."""
     name = name.replace("->", "→") or "column"
     while name in taken:
         name += "′"
@@ -685,3 +671,60 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+class MissingCells:
+    """The rows of a table with missing cells, encoded.
+
+    Rows do not influence each other. Answers about a row depend on its cells and its id.
+
+    Args:
+        model: a fitted model.
+        table: with the columns of the model, in its order; every column is read once.
+        first_row: the id of the first row, where ids are consecutive.
+        row_ids: the ids of all rows; None means consecutive ones.
+    """
+
+    def __init__(
+        self,
+        model: TableModel,
+        table: Table,
+        first_row: int = 0,
+        row_ids: ArrayLike | None = None,
+    ) -> None:
+        self.model, self.table = model, table
+        self.missing = table.missing
+        self.rows = np.flatnonzero(self.missing.any(1))
+        values, observed = model.encode(table)
+        chosen = torch.from_numpy(self.rows)
+        self.values, self.observed = values[chosen], observed[chosen]
+        ids = as_row_ids(model, row_ids, table.rows).cpu() + first_row
+        self.ids = ids[chosen]
+
+    def means(self) -> Tensor:
+        """Means, `(rows with missing cells, modelled columns)`."""
+        return self.model.means(self.values, self.observed, self.ids)
+
+    def draws(self, number: int, seed: int) -> Tensor:
+        """Joint draws, `(number, rows with missing cells, modelled columns)`.
+
+        Args:
+            number: of draws.
+            seed: of the draws.
+        """
+        return self.model.draws(self.values, self.observed, number, seed, self.ids)
+
+    def quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
+        """Quantiles, `(levels, rows with missing cells, modelled columns)`.
+
+        Args:
+            levels: between 0 and 1.
+            seed: of the draws behind them.
+        """
+        return self.model.quantiles(self.values, self.observed, levels, seed=seed, ids=self.ids)
+
+    def fill(self, matrix: Tensor) -> Any:
+        """The whole table, its missing cells filled from a matrix of the rows that have some."""
+        whole = np.zeros((self.table.rows, self.model.encoding.width))
+        whole[self.rows] = self.model.spread_out(matrix)
+        return self.model.encoding.decode(whole, self.table)

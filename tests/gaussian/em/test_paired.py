@@ -11,13 +11,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.em.e_step import expectation, paired_e_step, suits
+from vfg.gaussian.em.e_step import (
+    ActiveSteps,
+    PairedSteps,
+    WideStarSteps,
+    active_steps,
+    expectation,
+    is_wide_star,
+    root_moments,
+)
 from vfg.gaussian.em.general import Expected, chunks_of, e_step
-from vfg.gaussian.em.paired import Cells, Normals, all_scores
-from vfg.gaussian.em.truncated import ActiveSteps, PairedSteps, WideStarSteps, active_steps
-from vfg.gaussian.packed_cholesky import eliminate, invert, packed, triangle, unpacked
+from vfg.gaussian.em.paired import (
+    Cells,
+    Normals,
+    all_scores,
+    eliminate,
+    invert,
+    pack,
+    pair_e_step,
+    supports_pairs,
+    triangle,
+    unpack,
+)
 from vfg.gaussian.parameters import Values, factors_of
-from vfg.gaussian.wide_stars import is_wide_star, root_moments
 from vfg.graph import Graph
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -71,13 +87,13 @@ def test_systems_are_those_of_lapack(size: int, systems: int, seed: int) -> None
     solved = (inverse @ right[..., None])[..., 0]
     bordered = np.zeros((systems, size + 1, size + 1))
     bordered[:, :-1, :-1], bordered[:, -1, :-1], bordered[:, -1, -1] = matrices, right, 2.0
-    stack = packed(bordered).T.copy()
+    stack = pack(bordered).T.copy()
     lessened = 2.0 - (solved * right).sum(1)
     inverted, eliminated = stack.copy(), stack.copy()
     for log_determinants in (invert(inverted, size), eliminate(eliminated, size)):
         np.testing.assert_allclose(log_determinants, np.linalg.slogdet(matrices)[1], atol=1e-10)
     np.testing.assert_allclose(eliminated[-1], lessened, atol=1e-10)
-    whole = unpacked(inverted.T, size + 1)
+    whole = unpack(inverted.T, size + 1)
     np.testing.assert_allclose(whole[:, :-1, :-1], -inverse, atol=1e-10)
     np.testing.assert_allclose(whole[:, -1, :-1], solved, atol=1e-10)
     np.testing.assert_allclose(whole[:, -1, -1], lessened, atol=1e-10)
@@ -94,7 +110,7 @@ def test_sums_over_pairs_are_the_expected_moments(data, mixture: str) -> None:
     values = detached(model.linear.values())
     chunks = chunks_of(model.structure, components, table, seen)
     cells = [Cells.of(chunk) for chunk in chunks]
-    found, scores = paired_e_step(model.structure, values, cells)
+    found, scores = pair_e_step(model.structure, values, cells)
     shared = components == 1 or mixture == "root"
     assert_equal(found, e_step(model.structure, values, chunks), shared)
     every = all_scores(Normals.of(factors_of(model.structure, values)), cells[0])
@@ -130,16 +146,17 @@ def test_any_graph_has_the_same_moments(graph: Graph, mixture: str) -> None:
     seen = torch.rand(50, 4, generator=generator) < 0.6
     values = detached(model.linear.values())
     chunks = chunks_of(model.structure, 3, torch.where(seen, table, 0.0), seen)
-    found, _ = paired_e_step(model.structure, values, [Cells.of(chunk) for chunk in chunks])
+    found, _ = pair_e_step(model.structure, values, [Cells.of(chunk) for chunk in chunks])
     assert_equal(found, e_step(model.structure, values, chunks), mixture == "root")
 
 
 @contextmanager
 def without_pairs():
-    never = {"suits": lambda parameters: False}
+    never = {"supports_pairs": lambda parameters: False}
     with (
-        mock.patch.multiple("vfg.gaussian.em.truncated", **never, is_wide_star=never["suits"]),
-        mock.patch.multiple("vfg.gaussian.em.e_step", **never, is_wide_star=never["suits"]),
+        mock.patch.multiple(
+            "vfg.gaussian.em.e_step", **never, is_wide_star=never["supports_pairs"]
+        ),
         mock.patch.multiple("vfg.gaussian.log_prob", **never),
     ):
         yield
@@ -224,11 +241,11 @@ def test_every_model_takes_its_fastest_steps() -> None:
 
 def test_pairs_are_for_small_systems_with_noise_on_a_cpu() -> None:
     narrow = Graph.star({str(k): 1 for k in range(8)}, width=8)
-    assert suits(GaussianVFG(narrow).linear)
-    assert not suits(GaussianVFG(narrow, noise_floor=1e-4).linear)
-    assert not suits(GaussianVFG(narrow).to("meta").linear)
+    assert supports_pairs(GaussianVFG(narrow).linear)
+    assert not supports_pairs(GaussianVFG(narrow, noise_floor=1e-4).linear)
+    assert not supports_pairs(GaussianVFG(narrow).to("meta").linear)
     wide = Graph.star({str(k): 1 for k in range(40)}, width=16)
-    assert not suits(GaussianVFG(wide).linear)
+    assert not supports_pairs(GaussianVFG(wide).linear)
 
 
 def test_equal_masks_are_factorised_once() -> None:
@@ -236,6 +253,6 @@ def test_equal_masks_are_factorised_once() -> None:
     table = torch.zeros(64, 8, dtype=torch.float64)
     whole = chunks_of(model.structure, 2, table, torch.ones(64, 8, dtype=torch.bool))
     values = detached(model.linear.values())
-    with mock.patch("vfg.gaussian.em.e_step.paired_e_step") as paired:
+    with mock.patch("vfg.gaussian.em.e_step.pair_e_step") as paired:
         expectation(model.linear, whole)(values)
     assert not paired.called

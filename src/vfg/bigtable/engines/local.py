@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from vfg.bigtable.engines import FillTask, Part, batch_from_bytes, batch_to_bytes
-from vfg.imputation.checks import check_count
+from vfg.imputation.settings import check_count
 
 AHEAD = 2
 """How many parts every process has at once: one to work on, one waiting."""

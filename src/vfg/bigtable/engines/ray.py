@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 
 from vfg.bigtable.engines import FillTask, Part, backends, batch_from_bytes, batch_to_bytes
-from vfg.imputation.checks import check_count
+from vfg.imputation.settings import check_count
 from vfg.utils.extras import needs
 
 T = TypeVar("T")

@@ -88,7 +88,7 @@ def evaluate_baselines(
     """
     import numpy as np
 
-    from vfg.imputation.evaluation import compared
+    from vfg.imputation.evaluation import score_filled
 
     masked = np.where(held.shown, held.values, np.nan)
     entries = []
@@ -98,7 +98,7 @@ def evaluate_baselines(
             warnings.simplefilter("ignore")  # about convergence of chained regressions
             filled = BASELINES[name](seed).fit_transform(masked)
         seconds = time.monotonic() - begun
-        evaluation = compared(model, held.values, held.hidden, filled, level)
+        evaluation = score_filled(model, held.values, held.hidden, filled, level)
         entries.append(MethodScore(name, evaluation, seconds))
     return entries
 

@@ -1,226 +1,330 @@
-"""The E-step over pairs of a row and a component: sums of `vfg.gaussian.em.paired`, as moments."""
+r"""The E-step by the fastest way for a model, over all components or without negligible ones.
+
+Stars with many leaves and one set of loadings have a way of their own. Given the observed columns o
+of a row, the root h has in component c the precision matrix
+$P_c + \sum_{j \in o} l_j l_j^\top / s_j^2$. Its sum is the same for all components, and the
+regressions of the leaves need the moments of h added up over them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vfg.gaussian.em.general import Chunk, Expected, Moments, e_step, needed_cliques, total
-from vfg.gaussian.em.paired import Cells, Explained, Flags, Normals, explained, parts_of
-from vfg.gaussian.packed_cholesky import Array, unpacked
-from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
+from vfg.gaussian.em.general import (
+    Chunk,
+    Expected,
+    Moments,
+    e_step,
+    expected_moments,
+    family_moments,
+    needed_cliques,
+    total,
+)
+from vfg.gaussian.em.paired import (
+    Cells,
+    Normals,
+    all_scores,
+    pair_e_step,
+    supports_pairs,
+)
+from vfg.gaussian.factors import LOG_TWO_PI, Masks, condition
+from vfg.gaussian.parameters import Parameters, Values, factors_of
 from vfg.gaussian.structure import Structure
-from vfg.gaussian.trees import prefers_tree
-from vfg.gaussian.wide_stars import is_wide_star, root_moments
-
-WIDEST = 24
-"""Columns above which the systems of causes are smaller, or LAPACK is faster."""
-LEAST_NOISE = 1e-3
-"""Precision matrices lose as many digits as the squares of noises have zeros."""
+from vfg.gaussian.trees import prefers_tree, tree_pass
 
 SHARED = 2
-"""Rows per mask above which it is better to factorise every mask once."""
+"""Rows per mask above which it is faster to factorise every mask once."""
+FACTORISED = 5
+"""Time for factorising a mask, in units of the remaining time for a row."""
+REFRESH = 5
+"""Iterations after which all components of all rows are scored again."""
 
 
-class Sums(NamedTuple):
-    """Of pairs by component, weighted; vectors are those of `Explained`, the last of which is 1."""
-
-    squares: Array
-    """Of vectors, packed, where a column is observed, and in any case: `(components, entries,
-    columns + 1)`."""
-    products: Array
-    """Of vectors with observed columns, `(components, columns + 1, columns)`."""
-    totals: Array
-    """Of observed columns squared, `(components, columns)`."""
-
-
-class Gathered(NamedTuple):
-    """What an E-step gathers from a chunk."""
-
-    log_likelihood: float
-    observed: Sums
-    """Of pairs whose observed columns were solved."""
-    gaps: Sums
-    """Of those whose gaps were."""
-
-    def plus(self, other: Gathered) -> Gathered:
-        """Both together."""
-        sums = [
-            Sums(*(a + b for a, b in zip(first, second, strict=True)))
-            for first, second in zip(self[1:], other[1:], strict=True)
-        ]
-        return Gathered(self.log_likelihood + other.log_likelihood, *sums)
-
-
-def suits(parameters: Parameters) -> bool:
-    """Whether pairs are the fastest way, and exact enough."""
-    structure, floor = parameters.structure, parameters.noise_floor
-    innovations = structure.root_width + len(structure.noisy_inner)
-    small = structure.columns <= min(WIDEST, 2 * innovations)
+def is_wide_star(parameters: Parameters) -> bool:
+    """Whether the model is a wide star on a CPU, where sums by index are reproducible."""
+    structure = parameters.structure
     on_cpu = parameters.offsets.device.type == "cpu"
-    return on_cpu and floor >= LEAST_NOISE and small and not prefers_tree(structure)
+    star = len(structure.nodes) == 1 and structure.width <= structure.columns
+    return on_cpu and star and len(parameters.loadings) == 1 and not prefers_tree(structure)
+
+
+class Pairs(NamedTuple):
+    """The root by pairs of a row and a component."""
+
+    scores: Tensor
+    """log of weight times density, `(pairs,)`."""
+    mean: Tensor
+    """`(pairs, width)`."""
+    factor: Tensor
+    """Cholesky factors of the precision matrices, `(pairs, width, width)`."""
+
+
+def root_of(values: Values, chunk: Chunk, rows: Tensor, components: Tensor) -> Pairs:
+    """Solve the systems of some pairs.
+
+    Args:
+        values: of the equations.
+        chunk: the rows.
+        rows: of the pairs.
+        components: likewise.
+    """
+    loadings, variances = values.loadings[0], values.scales[0].square()
+    seen = chunk.masks.distinct[chunk.masks.groups].to(loadings)
+    weights = seen / variances
+    residual = (chunk.values - values.offsets) * seen
+    squares = weights @ (loadings[:, :, None] * loadings[:, None, :]).flatten(1)
+    information = (residual * weights) @ loadings
+    precision = torch.cholesky_inverse(values.root_factors)
+    centres = (precision @ values.root_means[..., None])[..., 0]
+    system = squares.unflatten(1, precision.shape[1:])[rows] + precision[components]
+    factor = torch.linalg.cholesky(system)
+    sides = information[rows] + centres[components]
+    mean = torch.cholesky_solve(sides[..., None], factor)[..., 0]
+    # The residual form has no cancellation, however small the noises are.
+    left = (residual[rows] - mean @ loadings.mT).square() * weights[rows]
+    moved = (mean - values.root_means[components])[..., None]
+    identity = torch.eye(mean.shape[1], dtype=mean.dtype)
+    inverse = torch.linalg.solve_triangular(values.root_factors, identity, upper=False)
+    distance = left.sum(-1) + (inverse[components] @ moved)[..., 0].square().sum(-1)
+    by_row = seen @ (values.scales[0].log() + 0.5 * LOG_TWO_PI)
+    by_component = _log_volume(values.root_factors) - values.log_weights
+    volume = _log_volume(factor) + by_row[rows] + by_component[components]
+    return Pairs(-0.5 * distance - volume, mean, factor)
+
+
+def root_moments(
+    values: Values, chunk: Chunk, active: Tensor | None = None
+) -> tuple[Expected, Tensor]:
+    """Expected moments of a chunk, those of leaves summed over components.
+
+    Args:
+        values: of the equations.
+        chunk: the rows.
+        active: which components count, `(rows, components)`, of every row one at least; None means
+            all.
+
+    Returns:
+        The moments, and the logs of weight times density, -inf for inactive components.
+    """
+    if active is None:
+        active = torch.ones(len(chunk.values), len(values.log_weights), dtype=torch.bool)
+    rows, components = active.nonzero(as_tuple=True)
+    pairs = root_of(values, chunk, rows, components)
+    scores = chunk.values.new_full(active.shape, -torch.inf)
+    scores[rows, components] = pairs.scores
+    shares = scores.softmax(-1)[rows, components]
+    z = F.pad(pairs.mean, (0, 1), value=1.0)
+    squares = z[:, :, None] * z[:, None, :]
+    squares[:, :-1, :-1] += torch.cholesky_inverse(pairs.factor)
+    squares *= shares[:, None, None]
+    size = squares.shape[1:]
+    roots = squares.new_zeros(active.shape[1], *size).index_add(0, components, squares)
+    by_row = squares.new_zeros(len(active), *size).index_add(0, rows, squares)
+    seen = chunk.masks.distinct[chunk.masks.groups].to(z)
+    known = seen * chunk.values
+    leaves = Moments(
+        (seen.mT @ by_row.flatten(1)).unflatten(1, size),
+        known.mT @ by_row[:, -1],
+        (known * chunk.values).sum(0),
+        seen.sum(0),
+    )
+    leaves = Moments(*(part[None] for part in leaves))
+    expected = Expected(scores.logsumexp(-1).sum(), roots[:, -1, -1], [leaves], [], roots)
+    return expected, scores
+
+
+def _log_volume(factors: Tensor) -> Tensor:
+    return factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def expectation(parameters: Parameters, chunks: Sequence[Chunk]) -> Callable[[Values], Expected]:
-    """The E-step over all components of some rows, by the way that is faster."""
+    """The fastest E-step over all components of some rows."""
     structure = parameters.structure
     masks = sum(len(chunk.masks.distinct) for chunk in chunks)
     rows = sum(len(chunk.values) for chunk in chunks)
-    if SHARED * masks >= rows and suits(parameters):
+    if SHARED * masks >= rows and supports_pairs(parameters):
         cells = [Cells.of(chunk) for chunk in chunks]
-        return lambda values: paired_e_step(structure, values, cells)[0]
+        return lambda values: pair_e_step(structure, values, cells)[0]
     if SHARED * masks >= rows and is_wide_star(parameters):
         return lambda values: total(root_moments(values, chunk)[0] for chunk in chunks)
     return lambda values: e_step(structure, values, chunks)
 
 
-def paired_e_step(
-    structure: Structure,
-    values: Values,
-    cells: Sequence[Cells],
-    actives: Sequence[Flags | None] | None = None,
-) -> tuple[Expected, list[Array]]:
-    """Expected moments of all families given the observed cells of all rows.
+@dataclass
+class ActiveSteps:
+    """E-steps over the components of every row that are not negligible.
+
+    They are chosen among all components every few iterations; in between the set only shrinks. Rows
+    with equal masks share their factorisations if all components are used, so a chunk uses all of
+    them where that is less work.
 
     Args:
-        structure: of the model; see `suits`.
+        structure: of the model.
+        chunks: the rows.
+        negligible: probability given a row below which a component is passed over.
+    """
+
+    structure: Structure
+    chunks: Sequence[Chunk]
+    negligible: float
+    _active: dict[int, Tensor | None] = field(default_factory=dict)
+    """The active components of every row by chunk; None means all."""
+    _count: int = 0
+
+    def __call__(self, values: Values) -> Expected:
+        """Expected moments of all families; the log-likelihood omits negligible components."""
+        if self._count % REFRESH == 0:
+            self._active = {
+                place: self._choose_active(values, place) for place in range(len(self.chunks))
+            }
+        self._count += 1
+        return self._whole(values)
+
+    def _whole(self, values: Values) -> Expected:
+        return total(self._step(values, place) for place in range(len(self.chunks)))
+
+    def _choose_active(self, values: Values, place: int) -> Tensor | None:
+        chunk, active = self.chunks[place], self._not_negligible(self._scores(values, place))
+        own = FACTORISED * len(chunk.masks.distinct) + len(chunk.values)
+        alone = (FACTORISED + 1) * int(active.sum()) + len(chunk.values)
+        return active if alone < own * active.shape[1] else None
+
+    def _step(self, values: Values, place: int) -> Expected:
+        chunk, active = self.chunks[place], self._active[place]
+        if active is None:
+            return e_step(self.structure, values, [chunk])
+        expected, scores = active_moments(self.structure, values, chunk, active)
+        self._active[place] = active & self._not_negligible(scores)
+        return expected
+
+    def _scores(self, values: Values, place: int) -> Tensor:
+        """log of weight times density, `(rows, components)`."""
+        chunk = self.chunks[place]
+        if prefers_tree(self.structure):
+            log_probs = tree_pass(self.structure, values, chunk.values, chunk.masks).log_probs
+        else:
+            factors = factors_of(self.structure, values)
+            log_probs = condition(factors, chunk.values, chunk.masks).log_probs
+        return log_probs + values.log_weights
+
+    def _not_negligible(self, scores: Tensor) -> Tensor:
+        """The components that are not negligible, and the most probable row of every component."""
+        chosen = scores.softmax(-1) > self.negligible
+        chosen[scores.argmax(0), torch.arange(scores.shape[1], device=scores.device)] = True
+        return chosen
+
+
+def active_steps(parameters: Parameters, chunks: Sequence[Chunk], negligible: float) -> ActiveSteps:
+    """The fastest truncated E-step for a model; see `ActiveSteps`."""
+    kind = ActiveSteps
+    if supports_pairs(parameters):
+        kind = PairedSteps
+    elif is_wide_star(parameters):
+        kind = WideStarSteps
+    return kind(parameters.structure, chunks, negligible)
+
+
+@dataclass
+class PairedSteps(ActiveSteps):
+    """The same for models that `supports_pairs` accepts, much faster."""
+
+    def __post_init__(self) -> None:
+        self._cells = [Cells.of(chunk) for chunk in self.chunks]
+
+    def _scores(self, values: Values, place: int) -> Tensor:
+        normals = Normals.of(factors_of(self.structure, values))
+        return torch.from_numpy(all_scores(normals, self._cells[place]))
+
+    def _whole(self, values: Values) -> Expected:
+        every = [self._active[place] for place in range(len(self.chunks))]
+        actives = [None if active is None else active.numpy() for active in every]
+        expected, scores = pair_e_step(self.structure, values, self._cells, actives)
+        for place, active in enumerate(every):
+            if active is not None:
+                self._active[place] = active & self._not_negligible(torch.from_numpy(scores[place]))
+        return expected
+
+
+@dataclass
+class WideStarSteps(ActiveSteps):
+    """The same for wide stars; see `is_wide_star`."""
+
+    def _scores(self, values: Values, place: int) -> Tensor:
+        chunk, components = self.chunks[place], len(values.log_weights)
+        rows = torch.arange(len(chunk.values)).repeat_interleave(components)
+        every = torch.arange(components).repeat(len(chunk.values))
+        return root_of(values, chunk, rows, every).scores.reshape(-1, components)
+
+    def _step(self, values: Values, place: int) -> Expected:
+        chunk, active = self.chunks[place], self._active[place]
+        expected, scores = root_moments(values, chunk, active)
+        if active is not None:
+            self._active[place] = active & self._not_negligible(scores)
+        return expected
+
+
+def active_moments(
+    structure: Structure, values: Values, chunk: Chunk, active: Tensor
+) -> tuple[Expected, Tensor]:
+    """Expected moments of a chunk from some components of every row.
+
+    Args:
+        structure: of the model.
         values: of its equations.
-        cells: the rows, in parts.
-        actives: which components count, `(rows, components)`, by part; None means all.
+        chunk: the rows.
+        active: which components count, `(rows, components)`; every one in some row.
 
     Returns:
-        The moments, those of leaves summed over components where all share their loadings, and
-        by part the logs of weight times density, -inf for what does not count.
+        The moments, and the logs of weight times density, -inf for inactive components.
     """
-    normals = Normals.of(factors_of(structure, values))
-    parts, scores = list[Gathered](), list[Array]()
-    for part, active in zip(cells, actives or [None] * len(cells), strict=True):
-        every = np.ones((len(part.values), len(normals.log_weights)), dtype=bool)
-        sums, own = gathered(normals, part, every if active is None else active)
-        parts.append(sums)
-        scores.append(own)
-    return expected_of(structure, values, normals, reduce(Gathered.plus, parts)), scores
-
-
-def gathered(normals: Normals, cells: Cells, active: Flags) -> tuple[Gathered, Array]:
-    """Sums over the active components of every row.
-
-    Args:
-        normals: the components.
-        cells: the rows.
-        active: which components count, `(rows, components)`; of every row one at least.
-
-    Returns:
-        The sums, and the logs of weight times density, -inf for what does not count.
-    """
-    kinds = [explained(normals, cells, active, gaps) for gaps in (False, True)]
-    scores = np.full(active.shape, -np.inf)
-    for kind in kinds:
-        log_weights = normals.log_weights[kind.components]
-        scores[kind.rows, kind.components] = kind.log_probs + log_weights
-    highest = scores.max(1, keepdims=True)
-    totals = highest + np.log(np.exp(scores - highest).sum(1, keepdims=True))
-    shares = np.exp(scores - totals)
-    sums = [_sums(kind, cells, shares) for kind in kinds]
-    return Gathered(float(totals.sum()), *sums), scores
-
-
-def _sums(pairs: Explained, cells: Cells, shares: Array) -> Sums:
-    rows, columns, components = pairs.rows, cells.values.shape[1], shares.shape[1]
-    weights = np.ones((len(rows), columns + 1))
-    weights[:, :-1] = cells.seen[rows]
-    weights *= shares[rows, pairs.components][:, None]
-    weighted = weights[:, :-1] * cells.values[rows]
-    squares = np.empty((components, len(pairs.squares), columns + 1))
-    products = np.empty((components, columns + 1, columns))
-    totals = np.empty((components, columns))
-    for component, part in enumerate(parts_of(pairs.components, components)):
-        np.matmul(pairs.squares[:, part], weights[part], out=squares[component])
-        np.matmul(pairs.vectors[:, part], weighted[part], out=products[component])
-        totals[component] = (weighted[part] * cells.values[rows[part]]).sum(0)
-    return Sums(squares, products, totals)
-
-
-def expected_of(structure: Structure, values: Values, normals: Normals, sums: Gathered) -> Expected:
-    """Moments of the causes; where all components have the same loadings those of leaves summed."""
-    squares, products, totals = _of_observed(normals, sums)
-    ways, counts = _Ways.of(structure, values), squares[:, :, -1, -1]
-    pooled = len(values.loadings) == 1
-    leaves = []
-    for clique in structure.leaf_cliques():
-        own, (across, prior) = list(clique.columns), ways.to(clique.coordinates)
-        found = _moved(across, prior, squares[:, own], counts[:, own], pooled)
-        others = [products[:, own] @ across.mT, totals[:, own], counts[:, own]]
-        if pooled:
-            others = [part.sum(0, keepdim=True) for part in others]
-        leaves.append(Moments(found, *others))
-    latent = [
-        _moved(*ways.to(clique.coordinates), squares[:, -1:], counts[:, -1:], False)[:, 0]
-        for clique in needed_cliques(structure)[len(leaves) :]
+    cliques = needed_cliques(structure)
+    scores = chunk.values.new_full(active.shape, -torch.inf)
+    parts = []
+    for component, chosen in enumerate(active.T):
+        rows = chosen.nonzero()[:, 0]
+        here, own = _rows_of(chunk, rows), component_of(values, component)
+        log_probs, moments = family_moments(structure, own, here.values, here.masks, cliques)
+        scores[rows, component] = log_probs[:, 0] + own.log_weights
+        parts.append((rows, here, moments))
+    shares = scores.softmax(-1)
+    expected = [
+        expected_moments(structure, here, shares[rows, component, None], moments)
+        for component, (rows, here, moments) in enumerate(parts)
     ]
-    log_likelihood = totals.new_tensor(sums.log_likelihood)
-    nodes = [found.sum(0) for found in latent[:-1]]
-    return Expected(log_likelihood, counts[:, -1], leaves, nodes, latent[-1])
+    return _concat_components(expected, scores.logsumexp(-1).sum()), scores
 
 
-class _Ways(NamedTuple):
-    """How causes depend on innovations, and columns on these."""
-
-    maps: Tensor
-    centres: Tensor
-    loadings: Tensor
-
-    @classmethod
-    def of(cls, structure: Structure, values: Values) -> _Ways:
-        maps, centres = innovation_map(structure, values)
-        components = len(values.log_weights)
-        maps, centres = maps.expand(components, -1, -1), centres.expand(components, -1)
-        return cls(maps, centres, factors_of(structure, values).loadings)
-
-    def to(self, coordinates: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """From vectors and 1 to causes and 1, and the covariance of these without evidence."""
-        chosen = self.maps[:, list(coordinates)]
-        across = F.pad(chosen @ self.loadings.mT, (0, 1, 0, 1))
-        across[:, :-1, -1], across[:, -1, -1] = self.centres[:, list(coordinates)], 1.0
-        return across, F.pad(chosen @ chosen.mT, (0, 1, 0, 1))
+def component_of(values: Values, component: int) -> Values:
+    """The values of one component alone."""
+    mixed = {
+        name: part[component : component + 1] if len(part) > 1 else part
+        for name, part in values._asdict().items()
+        if name not in ("edges", "shifts", "noises")
+    }
+    return values._replace(**mixed)
 
 
-def _of_observed(normals: Normals, sums: Gathered) -> tuple[Tensor, Tensor, Tensor]:
-    """All sums as if observed columns had been solved: squares by column, products, totals."""
-    size = normals.offsets.shape[1] + 1
-    precision = F.pad(torch.from_numpy(normals.precision), (0, 1, 0, 1))
-    turned = precision.clone()
-    turned[:, -1, -1] = 1.0
-    first, second = (
-        torch.from_numpy(unpacked(part.squares.swapaxes(1, 2), size)) for part in sums[1:]
+def _rows_of(chunk: Chunk, rows: Tensor) -> Chunk:
+    distinct = chunk.masks.distinct[chunk.masks.groups[rows]]
+    return Chunk(chunk.values[rows], Masks(distinct, torch.arange(len(rows), device=rows.device)))
+
+
+def _concat_components(parts: list[Expected], log_likelihood: Tensor) -> Expected:
+    """Concatenate the moments of components that were computed one by one."""
+    leaves = [
+        Moments(*(torch.cat(columns) for columns in zip(*moments, strict=True)))
+        for moments in zip(*(part.leaves for part in parts), strict=True)
+    ]
+    return Expected(
+        log_likelihood,
+        torch.cat([part.weights for part in parts]),
+        leaves,
+        [torch.stack(squares).sum(0) for squares in zip(*(p.nodes for p in parts), strict=True)],
+        torch.cat([part.roots for part in parts]),
     )
-    squares = first + _turned(turned, second)
-    squares -= second[..., -1:, -1:] * precision[:, None]
-    by_gaps = turned @ torch.from_numpy(sums.gaps.products)
-    products = torch.from_numpy(sums.observed.products) + by_gaps
-    totals = torch.from_numpy(sums.observed.totals + sums.gaps.totals)
-    return squares, products.mT, totals
-
-
-def _turned(across: Tensor, squares: Tensor, pooled: bool = False) -> Tensor:
-    """A S A' for every matrix S `(components, columns, n, n)`, or the sum over components."""
-    half = (squares.flatten(1, 2) @ across.mT).unflatten(1, squares.shape[1:3])
-    whole: Tensor
-    if pooled:
-        # Components and rows of S are one axis of one product for every column.
-        whole = across.movedim(1, 0).flatten(1) @ half.movedim(1, 0).flatten(1, 2)
-        return whole[None]
-    whole = (across @ half.movedim(2, 1).flatten(2)).unflatten(2, (squares.shape[1], -1))
-    return whole.movedim(2, 1)
-
-
-def _moved(across: Tensor, prior: Tensor, squares: Tensor, counts: Tensor, pooled: bool) -> Tensor:
-    """Squares of causes, `(components, columns, ...)`, or the sum over components."""
-    spread = "cj,ckl->jkl" if pooled else "cj,ckl->cjkl"
-    return _turned(across, squares, pooled) + torch.einsum(spread, counts, prior)

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vfg.gaussian.factors import Masks, condition, grouped_masks, image_moments
+from vfg.gaussian.factors import Masks, condition, group_masks, image_moments
 from vfg.gaussian.parameters import Values, factors_of, innovation_map
 from vfg.gaussian.structure import Clique, Structure
 from vfg.gaussian.trees import clique_moments, prefers_tree, tree_pass
 
 NUMBERS_AT_ONCE = 2**24
-"""How many numbers the covariances of one chunk of rows may take."""
+"""Numbers in the covariances of one chunk of rows, which bounds memory."""
 BLOCK = 2**18
-"""Rows within which equal masks are brought together."""
+"""Rows within which rows with equal masks are sorted together."""
 
 
 class Chunk(NamedTuple):
@@ -45,7 +45,7 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Expected:
-    """What an E-step gathers."""
+    """Expected moments of all families: the result of an E-step."""
 
     log_likelihood: Tensor
     """Sum over the rows."""
@@ -74,10 +74,10 @@ class Expected:
 def mask_order(seen: Tensor) -> Tensor:
     """The rows of a mask, equal ones side by side where there are many.
 
-    Of long tables block by block: more equal masks than in a block would save nothing, and rows
-    from all over a table take longer to bring together.
+    Long tables are sorted block by block: larger groups of equal masks would save nothing, and
+    gathering rows from the whole table takes longer.
     """
-    orders = [grouped_masks(block).groups.argsort(stable=True) for block in seen.split(BLOCK)]
+    orders = [group_masks(block).groups.argsort(stable=True) for block in seen.split(BLOCK)]
     return torch.cat([order + place * BLOCK for place, order in enumerate(orders)])
 
 
@@ -88,7 +88,7 @@ def chunks_of(structure: Structure, components: int, values: Tensor, seen: Tenso
     order = mask_order(seen)
     values, seen = values[order], seen[order]
     return [
-        Chunk(part, grouped_masks(mask))
+        Chunk(part, group_masks(mask))
         for part, mask in zip(values.split(size), seen.split(size), strict=True)
     ]
 
@@ -112,12 +112,12 @@ def e_step_with_pulls(
 
 
 def total(parts: Iterable[Expected]) -> Expected:
-    """What several chunks give together."""
+    """The sum over several chunks."""
     return functools.reduce(operator.add, parts)
 
 
 class _Part(NamedTuple):
-    """What is expected of one chunk."""
+    """Expected moments of one chunk."""
 
     expected: Expected
     shares: Tensor
@@ -188,7 +188,7 @@ def _pulls(
     cliques: Sequence[Clique],
     moments: Sequence[tuple[Tensor, Tensor]],
 ) -> Tensor:
-    """What the expected causes leave unexplained, over the noises' variances."""
+    """Residuals of the expected causes, over the variances of the noise."""
     found = torch.zeros_like(chunk.values)
     components = shares.shape[1]
     for clique, (mean, _) in zip(cliques, moments, strict=True):

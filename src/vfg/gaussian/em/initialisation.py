@@ -1,4 +1,4 @@
-"""Where EM starts: eigenvectors for stars, small random loadings elsewhere, clusters if mixed."""
+"""The start of EM: eigenvectors for stars, else small random loadings; clusters for mixtures."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from torch import Tensor
 from vfg.gaussian.em.e_step import expectation
 from vfg.gaussian.em.general import chunks_of
 from vfg.gaussian.em.m_step import m_step
-from vfg.gaussian.factors import condition, grouped_masks
+from vfg.gaussian.factors import condition, group_masks
 from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
 from vfg.inputs import by_rows
 
 FIRST_ITERATIONS = 20
+"""Iterations of EM with one component, whose latent means are then clustered."""
 CLUSTERING_ROWS = 4096
+"""Rows that are clustered, which bounds the time."""
 LLOYD = 20
+"""Iterations of the clustering."""
 
 
 def start_values(
     parameters: Parameters, table: Tensor, seen: Tensor, generator: torch.Generator
 ) -> Values:
-    """Values to begin EM with.
+    """Initial values for EM.
 
     Args:
         parameters: of the model, whose own values are not used.
@@ -37,7 +40,7 @@ def start_values(
     if len(structure.nodes) == 1 and whole:
         values = _from_eigenvectors(values, table, seen, parameters.noise_floor, generator)
     else:
-        values = _centred(values, table, seen)
+        values = _centre(values, table, seen)
     if components == 1:
         return values
     some = torch.randperm(len(table), generator=generator)[:CLUSTERING_ROWS].to(table.device)
@@ -77,14 +80,14 @@ def _from_eigenvectors(
     """The leading eigenvectors as loadings, and what they leave as noise."""
     mean, covariance = pairwise_covariance(table, seen)
     sizes, vectors = torch.linalg.eigh(covariance)
-    # Signs are the solver's whim, and with the small random start they would matter a little.
+    # The signs depend on the solver, and with the small random start they would change results.
     vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
     width = values.loadings.shape[-1]
     used = min(width, len(sizes))
     rest = sizes[: len(sizes) - used].clamp(min=0.0)
     noise = float(rest.mean()) if len(rest) else 0.0
     strengths = (sizes[-used:] - noise).clamp(min=1e-4).sqrt()
-    # Coordinates that no eigenvector fills start small, not at 0, where they would stay.
+    # Coordinates without an eigenvector start small; at 0 they would stay there.
     loadings = 1e-2 * torch.randn(1, len(sizes), width, generator=generator, dtype=torch.float64)
     loadings = loadings.to(table.device)
     loadings[0, :, :used] += (vectors[:, -used:] * strengths).flip(-1)
@@ -94,13 +97,13 @@ def _from_eigenvectors(
     return values._replace(loadings=loadings, offsets=mean[None], scales=scales[None])
 
 
-def _centred(values: Values, table: Tensor, seen: Tensor) -> Values:
+def _centre(values: Values, table: Tensor, seen: Tensor) -> Values:
     return values._replace(offsets=pairwise_covariance(table, seen)[0][None])
 
 
 def _root_means(parameters: Parameters, values: Values, table: Tensor, seen: Tensor) -> Tensor:
     structure = parameters.structure
-    belief = condition(factors_of(structure, values), table, grouped_masks(seen))
+    belief = condition(factors_of(structure, values), table, group_masks(seen))
     maps, centres = innovation_map(structure, values)
     roots = structure.root_width
     return belief.mean[:, 0] @ maps[0, :roots].mT + centres[0, :roots]

@@ -11,7 +11,7 @@ from vfg.gaussian.parameters import EXCESS, Parameters, Values
 from vfg.gaussian.structure import Structure
 
 RIDGE = 1e-9
-"""What is added to the diagonal of regressions, relative to the number of rows."""
+"""Added to the diagonal of regressions, relative to the number of rows: keeps them regular."""
 
 
 def m_step(
@@ -22,7 +22,7 @@ def m_step(
     Args:
         parameters: which entries are learned, and the floor of the noises.
         values: those of the E-step.
-        expected: what it gathered.
+        expected: its result.
         shrinkage: pseudo-rows that pull loadings to 0 and noises to 1, and the covariances of
             mixed roots to their average.
     """
@@ -32,7 +32,7 @@ def m_step(
     values = values._replace(log_weights=(weights / weights.sum()).clamp(min=1e-12).log())
     if parameters.mixes_roots:
         return _with_roots(parameters, values, expected, shrinkage)
-    return _rescaled(parameters.structure, values, expected)
+    return _rescale_roots(parameters.structure, values, expected)
 
 
 def _regress(
@@ -104,7 +104,7 @@ def _with_roots(
 ) -> Values:
     mean, covariance = _root_moments(expected.roots)
     if shrinkage:
-        covariance = _drawn_together(covariance, expected.weights, shrinkage)
+        covariance = _shrink_covariances(covariance, expected.weights, shrinkage)
     blocks = parameters.root_mask.double()
     blocks = blocks + blocks.mT - blocks.diagonal().diag_embed()
     factors, failed = torch.linalg.cholesky_ex(covariance * blocks)
@@ -115,10 +115,10 @@ def _with_roots(
     return values._replace(root_means=mean, root_factors=factors)
 
 
-def _rescaled(structure: Structure, values: Values, expected: Expected) -> Values:
-    """Give the roots the moments that were found, then move those into the edges below them.
+def _rescale_roots(structure: Structure, values: Values, expected: Expected) -> Values:
+    """Give the roots the expected moments, then move those into the edges below them.
 
-    The roots stay standard Normal; maximising over the larger model is what makes EM fast.
+    The roots stay standard Normal. Maximising over the larger model makes EM converge faster.
     """
     mean, covariance = _root_moments(expected.roots.sum(0, keepdim=True))
     loadings, edges = values.loadings.clone(), values.edges.clone()
@@ -143,7 +143,7 @@ def _root_moments(squares: Tensor) -> tuple[Tensor, Tensor]:
     return mean, 0.5 * (spread + spread.mT) / counts[..., None]
 
 
-def _drawn_together(covariance: Tensor, counts: Tensor, shrinkage: float) -> Tensor:
+def _shrink_covariances(covariance: Tensor, counts: Tensor, shrinkage: float) -> Tensor:
     """Every component's covariance with pseudo-rows that have the average one."""
     counts = counts[:, None, None]
     average = (counts * covariance).sum(0) / counts.sum()

@@ -5,13 +5,13 @@ import pytest
 import torch
 from scipy.stats import laplace, norm, uniform
 
-from vfg.imputation.calibration import (
-    FEWEST_CELLS,
+from vfg.imputation.stacking import (
+    FEWEST_CELLS_OF_TAIL,
     SPREADS,
-    TAILS,
+    TAIL_FACTORS,
     mean_of_draws,
     spread_factors,
-    tails_of,
+    tail_factor,
 )
 
 ONE = torch.ones(1, dtype=torch.float64)
@@ -49,7 +49,7 @@ def test_errors_like_draws_leave_the_spread_alone(law):
     scales = torch.linspace(0.5, 3.0, 4000, dtype=torch.float64)
     errors = scales * draws_of(law, 4000)
     drawn = scales * draws_of(law, 1, 100, 4000, seed=1)
-    assert tails_of(errors, drawn, ONE) == pytest.approx(1.0, abs=0.03)
+    assert tail_factor(errors, drawn, ONE) == pytest.approx(1.0, abs=0.03)
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 7.0])
@@ -58,13 +58,13 @@ def test_the_tail_of_errors_decides_whatever_their_variance(scale):
     drawn = draws_of(norm, 1, 100, 40_000, seed=1)
     # 90 % lie within these, in deviations.
     heavy, normal = laplace.ppf(0.95) / laplace.std(), norm.ppf(0.95)
-    assert tails_of(errors, drawn, ONE) == pytest.approx(heavy / normal, abs=0.01)
+    assert tail_factor(errors, drawn, ONE) == pytest.approx(heavy / normal, abs=0.01)
 
 
 def test_intervals_of_draws_so_spread_hold_what_they_say():
     errors = draws_of(laplace, 20_000)
     drawn = draws_of(norm, 1, 200, 20_000, seed=1)
-    tail = tails_of(errors, drawn, ONE)
+    tail = tail_factor(errors, drawn, ONE)
     reach = torch.quantile((tail * drawn[0]).abs(), 0.9, dim=0)
     assert (errors.abs() < reach).double().mean().item() == pytest.approx(0.9, abs=0.01)
 
@@ -73,18 +73,18 @@ def test_kinds_that_hardly_draw_hardly_count():
     errors = draws_of(norm, 5000)
     drawn = torch.stack([draws_of(norm, 50, 5000, seed=1), draws_of(laplace, 50, 5000, seed=2)])
     shares = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    assert tails_of(errors, drawn, shares) == pytest.approx(1.0, abs=0.03)
-    assert tails_of(errors, drawn, shares.flip(0)) == pytest.approx(
+    assert tail_factor(errors, drawn, shares) == pytest.approx(1.0, abs=0.03)
+    assert tail_factor(errors, drawn, shares.flip(0)) == pytest.approx(
         norm.ppf(0.95) / (laplace.ppf(0.95) / laplace.std()), abs=0.03
     )
 
 
 def test_few_cells_and_cells_without_draws_say_nothing_about_tails():
-    errors = draws_of(laplace, FEWEST_CELLS - 1)
-    drawn = draws_of(norm, 1, 8, FEWEST_CELLS - 1, seed=1)
-    assert tails_of(errors, drawn, ONE) == 1.0
+    errors = draws_of(laplace, FEWEST_CELLS_OF_TAIL - 1)
+    drawn = draws_of(norm, 1, 8, FEWEST_CELLS_OF_TAIL - 1, seed=1)
+    assert tail_factor(errors, drawn, ONE) == 1.0
     many = torch.cat([drawn, torch.zeros(1, 8, 1000, dtype=torch.float64)], dim=-1)
-    assert tails_of(torch.cat([errors, torch.full((1000,), 9.0)]), many, ONE) == 1.0
+    assert tail_factor(torch.cat([errors, torch.full((1000,), 9.0)]), many, ONE) == 1.0
 
 
 def test_errors_and_draws_without_any_distance_have_a_tail_within_bounds():
@@ -92,9 +92,9 @@ def test_errors_and_draws_without_any_distance_have_a_tail_within_bounds():
     seldom = torch.zeros(1, 100, 1000, dtype=torch.float64)
     seldom[:, 0] = 1.0
     nothing = torch.zeros(1000, dtype=torch.float64)
-    assert tails_of(nothing, drawn, ONE) == TAILS[0]
-    assert tails_of(nothing, seldom, ONE) == TAILS[0]
-    assert tails_of(nothing + 1.0, seldom, ONE) == TAILS[1]
+    assert tail_factor(nothing, drawn, ONE) == TAIL_FACTORS[0]
+    assert tail_factor(nothing, seldom, ONE) == TAIL_FACTORS[0]
+    assert tail_factor(nothing + 1.0, seldom, ONE) == TAIL_FACTORS[1]
 
 
 def test_the_tail_has_bounds():
@@ -102,5 +102,5 @@ def test_the_tail_has_bounds():
     rare, frequent = torch.full((2, 1000), 1e-3, dtype=torch.float64)
     rare[:20] = 5.0
     frequent[:120] = 5.0
-    assert tails_of(rare, drawn, ONE) == TAILS[0]
-    assert tails_of(frequent, drawn, ONE) == TAILS[1]
+    assert tail_factor(rare, drawn, ONE) == TAIL_FACTORS[0]
+    assert tail_factor(frequent, drawn, ONE) == TAIL_FACTORS[1]

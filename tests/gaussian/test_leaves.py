@@ -7,7 +7,7 @@ from gaussian.test_fitting import GRAPHS, factor_table
 
 import vfg
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.leaf_fitting import Adam, bend, make_normal
+from vfg.gaussian.leaves import Adam, fit_maps, make_normal
 
 SIX = {f"x{k}": 1 for k in range(6)}
 
@@ -85,7 +85,7 @@ def test_bending_never_ends_below_its_start(graph, mixture):
     seen = ~table.isnan()
     scaling = model.scaling
     cells = torch.where(seen, (table - scaling.location) / scaling.scale, 0.0)
-    trace = bend(model, cells, seen, steps=20, tolerance=1e-5, shrinkage=0.0, score=None)
+    trace = fit_maps(model, cells, seen, steps=20, tolerance=1e-5, shrinkage=0.0, score=None)
     assert trace[0] == pytest.approx(start, abs=1e-9)
     assert max(trace) > start + 1e-3
     assert model.log_prob(table).mean().item() == pytest.approx(max(trace), abs=1e-9)
@@ -99,7 +99,9 @@ def test_a_score_decides_which_state_is_kept():
     cells = (table - model.scaling.location) / model.scaling.scale
     before = {name: value.clone() for name, value in model.state_dict().items()}
     falling = iter(np.linspace(1.0, 0.0, 100))
-    bend(model, cells, seen, steps=100, tolerance=1e-5, shrinkage=0.0, score=lambda: next(falling))
+    fit_maps(
+        model, cells, seen, steps=100, tolerance=1e-5, shrinkage=0.0, score=lambda: next(falling)
+    )
     for name, value in model.state_dict().items():
         torch.testing.assert_close(value, before[name], rtol=1e-6, atol=1e-6)
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from vfg.gaussian import GaussianVFG
+from vfg.gaussian.em.e_step import ActiveSteps, active_moments, component_of
 from vfg.gaussian.em.general import chunks_of, e_step
-from vfg.gaussian.em.truncated import ActiveSteps, active_moments, component_of
 from vfg.graph import Graph
 
 
@@ -85,7 +85,7 @@ def test_components_of_no_weight_stay_finite():
 def test_every_component_keeps_its_most_probable_row():
     steps = ActiveSteps(mixture(3).structure, [], 0.1)
     scores = torch.tensor([[0.0, -20.0], [0.0, -10.0], [0.0, -30.0]])
-    assert steps._chosen(scores).tolist() == [[True, False], [True, True], [True, False]]
+    assert steps._not_negligible(scores).tolist() == [[True, False], [True, True], [True, False]]
 
 
 def test_a_probability_above_one_is_refused():

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import vfg
-from vfg.imputation.linear import fit_linear, star
-from vfg.imputation.members import Stopwatch, _held_out, _neighbours, fit_members
+from vfg.imputation.fitting import Stopwatch, _fit_row_mixtures, _hold_out_sections, fit_members
+from vfg.imputation.mixtures import fit_linear, star
 from vfg.imputation.model_stack import stack_models
 from vfg.imputation.plan import NeighbourPlan, Plan
-from vfg.imputation.stacking import _without_themselves, member_means
+from vfg.imputation.stacking import _means_without_own_row, member_means
 
 ORDERED = torch.zeros(3, dtype=torch.bool)
 
@@ -60,7 +60,7 @@ def test_a_column_without_entries_is_its_mean():
 
 
 def test_very_long_tables_are_fitted_to_some_rows(monkeypatch):
-    monkeypatch.setattr("vfg.imputation.linear.START_ROWS", 50)
+    monkeypatch.setattr("vfg.imputation.mixtures.START_ROWS", 50)
     values, observed = matrix(rows=400)
     graph = star([1, 1, 1], 4)
     some, others = (fit_linear(graph, values, observed, seed=seed) for seed in (0, 1))
@@ -73,11 +73,11 @@ def test_held_out_cells_are_whole_sections_and_leave_something_of_every_column()
     graph = star([2, 1], 4)
     observed = torch.ones(200, 3, dtype=torch.bool)
     observed[5:, 2] = False
-    held = _held_out(graph, observed, 0.5, seed=0)
+    held = _hold_out_sections(graph, observed, 0.5, seed=0)
     assert torch.equal(held[1:, 0], held[1:, 1])
     assert 0.35 < held[:, 0].double().mean() < 0.65
     assert not bool((held & ~observed).any())
-    assert bool((observed & ~_held_out(graph, observed, 1.0, seed=0)).any(0).all())
+    assert bool((observed & ~_hold_out_sections(graph, observed, 1.0, seed=0)).any(0).all())
 
 
 def test_members_differ_and_the_seed_decides_how():
@@ -120,11 +120,12 @@ def test_neighbours_take_part_of_a_budget():
     values, observed = matrix(rows=3000)
     sizes = NeighbourPlan(2, 3000, 3)
     clocks = Stopwatch(None), Stopwatch(2.0)
-    free, hurried = (
-        _neighbours(values, observed, ORDERED, plan(neighbours=sizes), 0, clock) for clock in clocks
+    free, under_budget = (
+        _fit_row_mixtures(values, observed, ORDERED, plan(neighbours=sizes), 0, clock)
+        for clock in clocks
     )
     assert [len(near.centres) for near in free] == [3000, 3000]
-    assert [len(near.centres) for near in hurried] == [sizes.within(0.25).components] * 2
+    assert [len(near.centres) for near in under_budget] == [sizes.within(0.25).components] * 2
     assert sizes.within(0.25).components < 1000
 
 
@@ -132,7 +133,7 @@ def test_neighbours_do_not_hear_what_the_answer_is():
     """Cells of a row that were kept aside make no difference to what is said about them."""
     values, observed = matrix(rows=60)
     parts, _ = trained(values, observed, neighbours=NeighbourPlan(2, 60, 3))
-    held = _held_out(star([1] * 3, 4), observed, 0.3, seed=0)
+    held = _hold_out_sections(star([1] * 3, 4), observed, 0.3, seed=0)
     row = held.any(1).nonzero()[3]
     other = values.clone()
     other[row] = torch.where(held[row], values[row] + 0.5, values[row])
@@ -140,7 +141,7 @@ def test_neighbours_do_not_hear_what_the_answer_is():
     found = []
     for cells in (values, other):
         near = parts.neighbours[0].without(cells, observed, held)
-        found.append(_without_themselves(near, cells[row], shown, row, 60))
+        found.append(_means_without_own_row(near, cells[row], shown, row, 60))
     assert all(torch.equal(a[~shown], b[~shown]) for a, b in zip(*found, strict=True))
 
 

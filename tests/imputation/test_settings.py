@@ -7,19 +7,19 @@ import pytest
 from scipy import sparse
 
 import vfg
-from vfg.imputation.checks import (
+from vfg.imputation.settings import (
     SEEDS,
     as_seed,
     check_count,
+    check_settings,
     check_share,
-    checked_table,
+    check_table,
     plain_marker,
 )
-from vfg.imputation.settings import check_settings
 
 
 def checked(table, marker=np.nan):
-    return checked_table(table, marker, "VFGImputer")
+    return check_table(table, marker, "VFGImputer")
 
 
 def test_frames_and_arrays_come_back_as_they_are():
