@@ -13,7 +13,7 @@ from vfg.distributions.likelihoods import Likelihood, LikelihoodSpec, likelihood
 from vfg.distributions.priors import LATENTS, Prior, PriorSpec, prior_spec
 from vfg.flows import Coupling, FlowSpec
 from vfg.graph import Graph
-from vfg.inference import Calibration, generation
+from vfg.inference import Calibration
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.objectives import bound as bounds
 from vfg.objectives import scores
@@ -275,8 +275,8 @@ class VFG(nn.Module):
 
     # Functions of other modules whose first argument is the model.
 
-    decode = generation.decode
-    sample = generation.sample
+    decode = inference.decode
+    sample = inference.sample
     surrogate = scores.surrogate
     consistency = scores.consistency
     bound = bounds.bound

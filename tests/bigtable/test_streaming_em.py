@@ -11,7 +11,7 @@ from vfg.bigtable.streaming_em import Rows, fit_linear_to_all
 from vfg.gaussian.em.general import chunks_of, e_step
 from vfg.inputs import scaled
 from vfg.sklearn import VFGImputer
-from vfg.training.distributed import World
+from vfg.training.data import World
 
 SAMPLE = 60
 

@@ -11,7 +11,7 @@ from vfg.gaussian.parameters import factors_of
 from vfg.imputation.linear import star, with_all_columns
 from vfg.imputation.mixtures import SHARES, Mixture, fit_mixtures, side_by_side
 from vfg.imputation.plan import LOOK_SECONDS, MOST_MIXTURES, MixturePlan, planned_mixtures
-from vfg.tables.normal_scores import NormalScores
+from vfg.tables.numeric import NormalScores
 
 ORDERED = torch.zeros(4, dtype=torch.bool)
 

@@ -11,7 +11,7 @@ from strategies import perturbed
 import vfg
 import vfg.inference.calibration
 from vfg.inference import infer, traverse
-from vfg.inference.transport import transport
+from vfg.inference.queries import transport
 
 
 def test_names_arrays_and_masks_are_the_same_evidence():

@@ -24,7 +24,7 @@ from vfg.gaussian.parameters import Values
 from vfg.imputation.table_model import TableModel
 from vfg.inference.propagation import evaluating
 from vfg.inputs import scaled
-from vfg.training.distributed import World
+from vfg.training.data import World
 from vfg.utils.extras import needs
 
 with needs("table"):

@@ -29,8 +29,7 @@ from vfg.inference.variables import (
 )
 from vfg.inputs import Name, coordinate_labels
 from vfg.tables.categorical import OrdinalEncoding
-from vfg.tables.cells import Array, Column, Label, read_cells
-from vfg.tables.columns import ColumnEncoding
+from vfg.tables.cells import Array, Column, ColumnEncoding, Label, read_cells
 from vfg.tables.frames import TableView, as_cell_mask, hide_cells, listed, open_table
 from vfg.tables.numeric import NumericEncoding
 from vfg.tables.numeric_frames import is_frame

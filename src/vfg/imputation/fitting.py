@@ -24,7 +24,7 @@ from vfg.tables.cells import Label
 from vfg.tables.encoding import Encoding
 from vfg.tables.frames import Table, listed
 from vfg.tables.schema import Schema
-from vfg.training.distributed import chosen_device
+from vfg.training.data import chosen_device
 from vfg.training.history import History
 
 if TYPE_CHECKING:

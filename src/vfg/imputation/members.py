@@ -21,12 +21,10 @@ from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.stacking import Parts, Stacking, fit_stacking
 from vfg.inference import fit_calibration
 from vfg.model import VFG
-from vfg.training.data import Table
-from vfg.training.distributed import joined_world
+from vfg.training.data import Table, joined_world
 from vfg.training.history import History, Progress
 from vfg.training.loop import Run
-from vfg.training.masking import Masking
-from vfg.training.settings import FitSettings
+from vfg.training.settings import FitSettings, Masking
 
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
 """Every step hides cells: filling them is all that members are for."""

@@ -16,7 +16,7 @@ from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_fun
 from vfg.graph import Graph
 from vfg.imputation.linear import with_all_columns
 from vfg.imputation.plan import ITERATIONS, MixturePlan
-from vfg.tables.normal_scores import NormalScores
+from vfg.tables.numeric import NormalScores
 from vfg.utils.cached import CachedModule
 
 Item = TypeVar("Item")

@@ -25,7 +25,7 @@ from vfg.inference.draws import GROUP, column_counters, quantile
 from vfg.inference.evidence import Given
 from vfg.inference.propagation import evaluating, placed
 from vfg.sampling.noise import CountedNoise
-from vfg.sampling.weights import drawn, log_weights
+from vfg.sampling.state_sampler import drawn, log_weights
 from vfg.utils.random import uniform
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ import vfg
 from vfg.graph import Graph
 from vfg.imputation.table_model import TableModel
 from vfg.inference.answers import Answer
-from vfg.inference.protocol import Model
-from vfg.inference.variables import Array, Marginal, Value, Variable, given_marginal, listed
+from vfg.inference.variables import Array, Marginal, Model, Value, Variable, given_marginal, listed
 from vfg.inputs import Name
 from vfg.studio.ask_html import export_page, widget
 from vfg.studio.cards import LEVEL, LatentMarginal, spread_text

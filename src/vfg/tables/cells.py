@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -206,3 +207,48 @@ def as_cells(values: Array, like: Array) -> Array:
         if kind not in (datetime, timedelta):
             cells[:] = [kind(cell) for cell in cells]
     return cells
+
+
+class ColumnEncoding(ABC):
+    """How one column of a table becomes one to eight columns of real numbers, and back.
+
+    How to write a new one: make a frozen dataclass that sets `name`, implement the methods below,
+    and let `vfg.tables.encoding` fit and restore it.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many columns of real numbers it becomes."""
+
+    @property
+    @abstractmethod
+    def empty(self) -> bool:
+        """Whether no cell was observed, so that there is nothing to fill gaps from."""
+
+    @property
+    @abstractmethod
+    def constant(self) -> bool:
+        """Whether what a model says of the column does not matter."""
+
+    @abstractmethod
+    def encode(self, column: Column) -> tuple[Array, Mask]:
+        """Numbers and which of them are evidence, both `(width, rows)`."""
+
+    @abstractmethod
+    def decode(self, values: Array, scale: float | None = None) -> Array:
+        """Cells from numbers `(rows, width)`; `scale` is the deviation of the numbers' errors."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but arrays, ready for JSON."""
+
+    def state(self) -> dict[str, Array]:
+        """The arrays."""
+        return {}
+
+    def probabilities(self, values: Array, scale: float | None = None) -> Array:
+        """The probability of every category, `(rows, categories)`."""
+        raise ValueError(f"a column of kind {self.name} has no categories")

@@ -10,10 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, category_indices
-from vfg.tables.category_points import joint_codes
-from vfg.tables.cells import Array, Column, Label, Mask, as_objects, is_absent
-from vfg.tables.columns import ColumnEncoding
+from vfg.tables.categorical import (
+    CategoricalEncoding,
+    OrdinalEncoding,
+    category_indices,
+    joint_codes,
+)
+from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask, as_objects, is_absent
 from vfg.tables.frames import Table, listed, open_table
 from vfg.tables.numeric import NumericEncoding
 from vfg.tables.schema import (

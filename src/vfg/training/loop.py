@@ -15,10 +15,17 @@ from torch import Tensor
 from vfg.inference import fit_calibration
 from vfg.inputs import ArrayLike, as_cells, as_labels, scaled
 from vfg.model import VFG
-from vfg.training.checkpoint import Checkpoint, fingerprint
-from vfg.training.data import Table, collected, fit_scaling, held_out, initialise
-from vfg.training.distributed import World, chosen_device, joined_world
-from vfg.training.history import Epoch, History, Progress
+from vfg.training.data import (
+    Table,
+    World,
+    chosen_device,
+    collected,
+    fit_scaling,
+    held_out,
+    initialise,
+    joined_world,
+)
+from vfg.training.history import Checkpoint, Epoch, History, Progress, fingerprint
 from vfg.training.losses import HeldOutLoss
 from vfg.training.optimiser import AdamW, has_blown_up, one_cycle
 from vfg.training.settings import FitSettings

@@ -12,7 +12,7 @@ from vfg.objectives.bound import lower_bound
 from vfg.objectives.surrogate import Terms
 from vfg.sampling import drawn, fresh_noise, log_likelihoods
 from vfg.sampling.noise import CountedNoise
-from vfg.training.cuda_graphs import Recorder, Replayed
+from vfg.training.acceleration import Recorder, Replayed
 from vfg.training.data import Table
 
 ROWS = 4096

@@ -13,10 +13,8 @@ from vfg.flows import Flow, Rounding
 from vfg.flows.base import of_kind, temporarily_set
 from vfg.model import VFG
 from vfg.passing.aggregation import FramedPrecision
-from vfg.training.compiling import COST, compiled, expected_gain, pays
-from vfg.training.cuda_graphs import Recorder, Replayed
-from vfg.training.data import Table
-from vfg.training.distributed import World
+from vfg.training.acceleration import COST, Recorder, Replayed, compiled, expected_gain, pays
+from vfg.training.data import Table, World
 from vfg.training.losses import BoundLoss, SurrogateLoss
 from vfg.training.optimiser import AdamW
 from vfg.training.settings import FitSettings

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from vfg.training.distributed import World, joined_world
+from vfg.training.data import World, joined_world
 
 T = TypeVar("T")
 
