@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -15,7 +16,8 @@ from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.passing.schedule import Schedule
 from vfg.passing.sections import Scaling, Sections
-from vfg.tables.numeric_frames import frame_labels, frame_values, is_frame
+from vfg.tables.cells import Array
+from vfg.tables.frames import Table, is_frame, listed, open_table
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -107,11 +109,65 @@ def read_table(model: Tabular, table: ArrayLike, *, partial: bool = False) -> Te
         partial: whether a frame may lack columns, which are then NaN.
     """
     if is_frame(table):
-        names = frame_names(model, frame_labels(table))
-        return torch.from_numpy(frame_values(table, names, model.sections.columns, partial=partial))
+        return torch.from_numpy(_frame_values(model, open_table(table), partial))
     given = as_tensor(table, "the table")
     _check_shape(model, given)
     return given if given.is_floating_point() else given.to(torch.get_default_dtype())
+
+
+def _frame_values(model: Tabular, frame: Table, partial: bool) -> Array:
+    """The numbers of a frame, NaN where missing; float32 if every column is, else float64."""
+    names = frame_names(model, frame.labels)
+    count = model.sections.columns
+    if names is None and len(frame.labels) != count:
+        raise ValueError(
+            f"the frame must have {count} columns in the order of the leaves, but has "
+            f"{len(frame.labels)}; select them, or name the columns of the leaves in the graph"
+        )
+    places = dict(enumerate(range(count)) if names is None else _by_name(frame, names, partial))
+    dtypes = [_dtype_of(frame, place) for place in places.values()]
+    is_single = all(dtype == np.float32 for dtype in dtypes)
+    values = np.full((frame.rows, count), np.nan, dtype=np.float32 if is_single else np.float64)
+    for position, place in places.items():
+        column = frame.column(place)
+        if column.values.dtype.kind not in "fiub" and not column.missing.all():
+            cells = column.observed.tolist()
+            wrong = next((cell for cell in cells if not isinstance(cell, Real)), column.storage)
+            raise TypeError(
+                f"column {column.label!r} must hold numbers, but has {wrong!r}; encode it as "
+                "numbers, or mark missing values by NaN"
+            )
+        values[~column.missing, position] = column.observed
+    return values
+
+
+def _by_name(frame: Table, names: Sequence[str], partial: bool) -> Iterator[tuple[int, int]]:
+    """Positions of the named columns in the model and in the frame; a missing one has none."""
+    labels = frame.labels
+    repeated = [label for k, label in enumerate(labels) if label in labels[:k]]
+    missing = [] if partial else [name for name in names if name not in labels]
+    extra = [label for label in labels if label not in names]
+    wrong = [
+        f"{words} {listed(columns)}"
+        for words, columns in (("lacks", missing), ("has unknown", extra), ("repeats", repeated))
+        if columns
+    ]
+    if wrong:
+        raise ValueError(
+            f"the frame must have the columns of the model, in any order, but it "
+            f"{' and '.join(wrong)}; select or rename its columns"
+        )
+    return ((k, labels.index(name)) for k, name in enumerate(names) if name in labels)
+
+
+def _dtype_of(frame: Table, place: int) -> type[np.floating[Any]]:
+    name = frame.dtype_name(place)
+    if name in ("float16", "halffloat", "halffloat[pyarrow]"):
+        raise TypeError(
+            f"column {frame.labels[place]!r} is float16, which is too coarse to tell observed "
+            "values apart; convert it to float32 or float64"
+        )
+    return np.float32 if name in ("float32", "float[pyarrow]") else np.float64
 
 
 def frame_names(model: Tabular, labels: Sequence[Any]) -> list[str] | None:

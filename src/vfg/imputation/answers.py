@@ -30,9 +30,8 @@ from vfg.inference.variables import (
 from vfg.inputs import Name, coordinate_labels
 from vfg.tables.categorical import OrdinalEncoding
 from vfg.tables.cells import Array, Column, ColumnEncoding, Label, read_cells
-from vfg.tables.frames import TableView, as_cell_mask, hide_cells, listed, open_table
+from vfg.tables.frames import TableView, as_cell_mask, hide_cells, is_frame, listed, open_table
 from vfg.tables.numeric import NumericEncoding
-from vfg.tables.numeric_frames import is_frame
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel

@@ -24,8 +24,7 @@ from vfg.imputation.table_model import TableModel, answering_device
 from vfg.inference.variables import central_levels
 from vfg.modelfile import dumps, loads
 from vfg.tables.cells import Array, Mask
-from vfg.tables.frames import ArrayTable, Table, open_table
-from vfg.tables.numeric_frames import is_frame
+from vfg.tables.frames import ArrayTable, Table, is_frame, open_table
 from vfg.tables.schema import Continuous, Integer, Schema
 
 

@@ -24,7 +24,7 @@ from vfg.inputs import (
     scaled,
     table_columns,
 )
-from vfg.tables.numeric_frames import is_frame
+from vfg.tables.frames import is_frame
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ from vfg.inputs import (
 from vfg.passing.states import States
 from vfg.sampling import GeneratedNoise
 from vfg.sampling import drawn as drawn_states
-from vfg.tables.frames import open_table
-from vfg.tables.numeric_frames import is_frame
+from vfg.tables.frames import is_frame, open_table
 
 if TYPE_CHECKING:
     from vfg.model import VFG

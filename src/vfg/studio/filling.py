@@ -16,8 +16,8 @@ from vfg.inference.variables import Array, Marginal, Value, Variable, days_of, l
 from vfg.studio.asking import OpenModel
 from vfg.tables.cells import Column
 from vfg.tables.frames import Table as Cells
+from vfg.tables.frames import is_frame
 from vfg.tables.frames import open_table as open_cells
-from vfg.tables.numeric_frames import frame_labels, is_frame
 from vfg.utils.extras import needs
 
 MOST_BYTES = 64 * 2**20
@@ -155,7 +155,7 @@ def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
         labels: Sequence[Any] = range(cells.shape[1])
         whole = pa.table({str(k): pa.array(cells[:, k].tolist(), from_pandas=True) for k in labels})
     else:
-        labels = frame_labels(table)
+        labels = open_cells(table).labels
         whole = _as_arrow(table)
     return _fitting(model, whole, _places(model, labels, name), name)
 

@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from numbers import Number
+from numbers import Number, Real
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from vfg.graph.checks import suggestion
 from vfg.tables.cells import (
@@ -25,10 +26,20 @@ from vfg.tables.cells import (
     marked,
     read_cells,
 )
-from vfg.tables.numeric_frames import is_frame
 
 BLOCK = 4096
 """Rows of an array that are turned into columns at once."""
+
+
+def is_frame(table: Any) -> bool:
+    """Whether a table has named columns and is neither an array nor a mapping.
+
+    Example:
+        >>> is_frame(np.zeros((2, 2))), is_frame({"a": [1.0]})
+        (False, False)
+    """
+    plain = isinstance(table, Tensor | np.ndarray | Mapping | Sequence | Real)
+    return not plain and hasattr(table, "columns")
 
 
 class Table(ABC):
@@ -63,6 +74,10 @@ class Table(ABC):
     @abstractmethod
     def _read(self, position: int) -> Column:
         """Read one column."""
+
+    @abstractmethod
+    def dtype_name(self, position: int) -> str:
+        """The dtype of one column in its own library, in small letters."""
 
     @abstractmethod
     def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
@@ -124,6 +139,9 @@ class ArrayTable(Table):
             missing = missing | np.isnat(cells)
         return Column(position, storage, cells, missing)
 
+    def dtype_name(self, position: int) -> str:
+        return str(self.array.dtype)
+
     def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Array:
         written = {
             position: self._written(values, self.array[~missing, position])
@@ -176,6 +194,9 @@ class TableView(Table):
         if self.hidden is None:
             return column
         return replace(column, missing=column.missing | self.hidden[:, position])
+
+    def dtype_name(self, position: int) -> str:
+        return self.table.dtype_name(self.positions[position])
 
     def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         return self.table.filled({self.positions[k]: fill for k, fill in fills.items()})

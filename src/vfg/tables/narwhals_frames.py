@@ -35,6 +35,9 @@ class NarwhalsTable(Table):
     def _read(self, position: int) -> Column:
         return read_series(self.labels[position], self._series(position), self.marker)
 
+    def dtype_name(self, position: int) -> str:
+        return str(self._series(position).dtype).lower()
+
     def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         changed = []
         for position, (missing, values) in fills.items():

@@ -36,6 +36,9 @@ class PandasTable(Table):
     def _read(self, position: int) -> Column:
         return read_series(self.labels[position], self.frame.iloc[:, position], self.marker)
 
+    def dtype_name(self, position: int) -> str:
+        return str(self.frame.dtypes.iloc[position]).lower()
+
     def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         result = self.frame.copy()
         for position, (missing, values) in fills.items():
