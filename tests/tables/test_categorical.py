@@ -82,17 +82,17 @@ def test_probabilities_with_a_scale_are_bayes_rule_with_normal_errors(counts, sc
 def test_the_corners_of_a_simplex_decode_to_their_categories(count):
     codes = CategoricalEncoding.fit(tuple("abcdefghi"[:count]), np.arange(1, count + 1))
     assert codes.decode(codes.points).tolist() == list(codes.categories)
-    assert codes.decode(codes.points, 0.1).tolist() == list(codes.categories)
 
 
-def test_thousands_of_categories_decode_to_the_most_frequent_or_nearest():
+def test_thousands_of_categories_decode_to_the_most_probable_of_the_frequent():
     counts = np.random.default_rng(0).integers(1, 9, 6000)
     codes = many(counts)
     assert codes.width == 8
     known = np.sort(np.argsort(-counts, kind="stable")[:4096])
-    assert codes.decode(codes.points[known], 1e-3).tolist() == [f"c{place}" for place in known]
-    rare = np.setdiff1d(np.arange(6000), known)[:5]
-    assert not {f"c{place}" for place in rare} & set(codes.decode(codes.points[rare], 1e-3))
+    rare = np.setdiff1d(np.arange(6000), known)[:50]
+    points = codes.points[[*known[:50], *rare]]
+    likeliest = known[codes.probabilities(points)[:, known].argmax(axis=1)]
+    assert codes.decode(points).tolist() == [f"c{place}" for place in likeliest]
 
 
 def test_without_evidence_the_most_frequent_category_is_filled_in():

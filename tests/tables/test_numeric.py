@@ -96,19 +96,17 @@ def test_a_column_without_cells_is_no_evidence_and_has_no_fill():
 
 
 @pytest.mark.parametrize(
-    ("spec", "margin", "expected"),
+    ("spec", "expected"),
     [
-        (Continuous(), None, (-90.0, 110.0)),
-        (Continuous(), 0.0, (0.0, 20.0)),
-        (Continuous(), 0.5, (-10.0, 30.0)),
-        (Continuous((-1, 25)), None, (-1.0, 25.0)),
-        (Continuous((-1, None)), 0.0, (-1.0, 20.0)),
-        (Integer(), None, (-90, 110)),
-        (Integer((5, 15)), None, (5, 15)),
+        (Continuous(), (0.0, 20.0)),
+        (Continuous((-1, 25)), (-1.0, 25.0)),
+        (Continuous((-1, None)), (-1.0, 20.0)),
+        (Integer(), (0, 20)),
+        (Integer((5, 15)), (5, 15)),
     ],
 )
-def test_fills_keep_bounds_and_margin(spec, margin, expected):
-    scale = NumericEncoding.fit(spec, column([0.0, 20.0]), margin)
+def test_fills_keep_to_bounds_or_the_observed_range(spec, expected):
+    scale = NumericEncoding.fit(spec, column([0.0, 20.0]))
     found = scale.decode(np.array([[-10.0], [10.0]]))
     assert tuple(found.tolist()) == expected
 

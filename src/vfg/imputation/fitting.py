@@ -82,7 +82,7 @@ def fit_encoding(table: Table, settings: ImputerSettings) -> Encoding:
         schema = Schema.infer(table, schema, missing_values=marker)
     if settings.bounds is not None:
         schema = schema.bounded(settings.bounds)
-    return Encoding.fit(schema, table, missing_values=marker, margin=0.0)
+    return Encoding.fit(schema, table, missing_values=marker)
 
 
 def _fit_to_matrix(

@@ -334,14 +334,14 @@ class CategoricalEncoding(ColumnEncoding):
             found = np.full_like(found, -1)
         return placed(self.points, found)
 
-    def decode(self, values: Array, scale: float | None = None) -> Array:
+    def decode(self, values: Array) -> Array:
         if self.empty:
             return np.full(len(values), None, dtype=object)
         cells = cells_of(self.categories)
         if self.constant:
             return np.repeat(cells[[np.argmax(self.counts)]], len(values))
         frequent = np.sort(np.argsort(-self.counts, kind="stable")[:MOST_CANDIDATES])
-        slopes, offsets = self._scores(scale, frequent)
+        slopes, offsets = self._scores(None, frequent)
         chosen = np.empty(len(values), dtype=np.int64)
         chunk = max(1, CHUNK // len(frequent))
         for start in range(0, len(values), chunk):
@@ -448,7 +448,7 @@ class OrdinalEncoding(ColumnEncoding):
         points = np.zeros_like(self.scores) if self.constant else self.scores
         return placed(points[:, None], found)
 
-    def decode(self, values: Array, scale: float | None = None) -> Array:
+    def decode(self, values: Array) -> Array:
         if self.empty:
             return np.full(len(values), None, dtype=object)
         low, high = np.flatnonzero(self.counts)[[0, -1]]

@@ -238,8 +238,8 @@ class ColumnEncoding(ABC):
         """Numbers and which of them are evidence, both `(width, rows)`."""
 
     @abstractmethod
-    def decode(self, values: Array, scale: float | None = None) -> Array:
-        """Cells from numbers `(rows, width)`; `scale` is the deviation of the numbers' errors."""
+    def decode(self, values: Array) -> Array:
+        """Cells from numbers `(rows, width)`."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:

@@ -130,32 +130,30 @@ class Encoding:
         table: Any,
         *,
         missing_values: Any = np.nan,
-        margin: float | None = None,
     ) -> Encoding:
-        """Learn scales and code points from the observed cells of a table.
+        """Fit scales and code points to the observed cells of a table.
+
+        Filled numbers and dates lie between the bounds of their column or, without bounds, within
+        the observed range.
 
         Args:
             schema: the kinds of all columns; or a mapping of some of them, the others being
                 inferred; None infers all.
             table: an array, nested sequences or a frame.
             missing_values: what marks missing cells besides NaN, None, NaT and NA.
-            margin: how far beyond the observed range filled numbers and dates may lie, as a share
-                of that range; None for any distance. Bounds of a column go before it.
 
         Raises:
             ValueError: for infinite cells, other columns than the schema has, or cells that do not
                 fit the kind of their column.
             TypeError: for cells that are no numbers, strings, booleans or dates.
         """
-        if margin is not None and not margin >= 0:
-            raise ValueError(f"margin must be a share of at least 0, or None, but is {margin!r}")
         opened = open_table(table, missing_values)
         if not isinstance(schema, Schema):
             schema = Schema.infer(opened, schema, missing_values=missing_values)
         schema.check(opened.labels)
         columns = _labelled(opened.columns(), schema)
         schema = schema.resolve(columns)
-        parts = [_fitted(schema[column.label], column, margin) for column in columns]
+        parts = [_fit_column(schema[column.label], column) for column in columns]
         return cls(schema, _with_joint_codes(parts, columns), missing_values)
 
     def encode(self, table: Any) -> tuple[Array, Mask]:
@@ -219,11 +217,7 @@ class Encoding:
             flags[section] = self.schema[label].name in ("categorical", "boolean")
         return flags
 
-    def gaps(self, table: Any) -> Mask:
-        """Which cells of a table are missing, `(rows, columns)`."""
-        return self._open(table).missing
-
-    def decode(self, values: Array, like: Any, scales: Mapping[Any, float] | None = None) -> Any:
+    def decode(self, values: Array, like: Any) -> Any:
         """A copy of a table whose gaps are filled from a matrix.
 
         Observed cells stay bit for bit, unknown categories included; so do columns without gaps,
@@ -232,8 +226,6 @@ class Encoding:
         Args:
             values: the matrix `(rows, width)`, read only where cells are missing.
             like: the table with the gaps.
-            scales: the deviation of the errors of `values`, by label, for columns of categories;
-                see `Codes.probabilities`.
 
         Returns:
             A table of the same kind; nested sequences come back as an array.
@@ -248,42 +240,8 @@ class Encoding:
             missing = opened.column(position).missing
             if not part.empty and missing.any():
                 chosen = matrix[missing, self.sections[label]]
-                fills[position] = missing, self._decoded(label, chosen, scales)
+                fills[position] = missing, self._decode_column(label, chosen)
         return opened.filled(fills)
-
-    def decode_columns(
-        self, values: Array, scales: Mapping[Any, float] | None = None
-    ) -> dict[Label, Array]:
-        """New rows from a matrix, such as samples, as plain arrays by label.
-
-        Args:
-            values: the matrix `(rows, width)`.
-            scales: the deviation of the errors of `values`, as in `decode`.
-
-        Returns:
-            float64 for continuous, int64 for integer, bool for boolean, `datetime64` (on the clock
-            of the column's own time zone) for date columns, the categories for all others.
-        """
-        matrix = self._checked(values, len(values))
-        return {
-            label: self._decoded(label, matrix[:, section], scales)
-            for label, section in self.sections.items()
-        }
-
-    def probabilities(self, label: Label, values: Array, scale: float | None = None) -> Array:
-        """The probabilities of a column's categories, `(rows, categories)`.
-
-        Args:
-            label: a boolean, categorical or ordinal column.
-            values: the matrix `(rows, width)`.
-            scale: the deviation of the errors of `values`; see `Codes.probabilities`.
-
-        Raises:
-            ValueError: for a column without categories.
-        """
-        part = self.parts[label]
-        matrix = self._checked(values, len(values))
-        return part.probabilities(matrix[:, self.sections[label]], scale)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but arrays, ready for JSON."""
@@ -333,11 +291,11 @@ class Encoding:
             )
         return matrix
 
-    def _decoded(self, label: Label, chosen: Array, scales: Mapping[Any, float] | None) -> Array:
+    def _decode_column(self, label: Label, chosen: Array) -> Array:
         part = self.parts[label]
         if not (part.empty or part.constant) and not np.isfinite(chosen).all():
             raise ValueError(f"the matrix must be finite where column {label!r} is filled from it")
-        return part.decode(chosen, None if scales is None else scales.get(label))
+        return part.decode(chosen)
 
 
 def _labelled(columns: list[Column], schema: Schema) -> list[Column]:
@@ -348,9 +306,9 @@ def _labelled(columns: list[Column], schema: Schema) -> list[Column]:
     ]
 
 
-def _fitted(spec: ColumnSpec, column: Column, margin: float | None) -> ColumnEncoding:
+def _fit_column(spec: ColumnSpec, column: Column) -> ColumnEncoding:
     if isinstance(spec, Continuous | Integer | Date):
-        return NumericEncoding.fit(spec, column, margin)
+        return NumericEncoding.fit(spec, column)
     categories = _categories_of(spec)
     found = category_indices(column, categories)
     _check_known(column, found, categories)

@@ -113,16 +113,13 @@ class NumericEncoding(ColumnEncoding):
     furthest: float = FURTHEST
 
     @classmethod
-    def fit(
-        cls, spec: Continuous | Integer | Date, column: Column, margin: float | None = None
-    ) -> NumericEncoding:
+    def fit(cls, spec: Continuous | Integer | Date, column: Column) -> NumericEncoding:
         """Standardise a column.
 
         Args:
-            spec: its kind and bounds.
+            spec: its kind, and its bounds; where it has none, filled cells keep to the observed
+                range.
             column: its cells.
-            margin: how far beyond the observed cells filled ones may lie, as a share of the
-                observed range; None for any distance.
         """
         clock = TimeUnit.read(column.observed) if column.values.dtype.kind in "Mm" else None
         numbers = _numbers(column, clock)[~column.missing]
@@ -132,10 +129,10 @@ class NumericEncoding(ColumnEncoding):
         centre, deviation, furthest = lowest, 1.0, FURTHEST
         if lowest < highest:
             centre, deviation, furthest = _moments(numbers)
-        floor, ceiling = _limits(_bounds(spec, clock), lowest, highest, margin)
-        whole = isinstance(spec, Integer)
+        low, high = _bounds(spec, clock)
+        floor, ceiling = lowest if low is None else low, highest if high is None else high
         limits = lowest, highest, floor, ceiling
-        return cls(centre, deviation, *limits, False, whole, clock, furthest)
+        return cls(centre, deviation, *limits, False, isinstance(spec, Integer), clock, furthest)
 
     @property
     def constant(self) -> bool:
@@ -155,7 +152,7 @@ class NumericEncoding(ColumnEncoding):
         standard[column.missing] = 0.0
         return standard[None], observed
 
-    def decode(self, values: Array, scale: float | None = None) -> Array:
+    def decode(self, values: Array) -> Array:
         return self._result(self.numbers(values))
 
     def numbers(self, values: Array) -> Array:
@@ -249,18 +246,6 @@ def _bounds(
         return None if bound is None else float(clock.ticks(np.array([bound], "M8"))[0])
 
     return ticks(low), ticks(high)
-
-
-def _limits(
-    bounds: tuple[float | None, float | None], lowest: float, highest: float, margin: float | None
-) -> tuple[float | None, float | None]:
-    """Bounds where there are any, else the observed range widened by the margin."""
-    low, high = bounds
-    if margin is not None:
-        room = margin * (highest - lowest)
-        low = lowest - room if low is None else low
-        high = highest + room if high is None else high
-    return low, high
 
 
 KNOTS = 128
