@@ -1,4 +1,4 @@
-"""Tables, evidence and labels as users give them, checked and turned into tensors."""
+"""Tables, evidence and labels as users give them, checked and converted to tensors."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Name: TypeAlias = str | int
 
 
 CELLS_AT_ONCE = 2**18
-"""How many cells of a large table are looked at together."""
+"""Cells of a large table that are processed together: they fit into a cache."""
 
 
 class Scheduled(Protocol):
-    """What knows where the nodes of a graph are."""
+    """Anything with a schedule."""
 
     @property
     def schedule(self) -> Schedule:
@@ -41,7 +41,7 @@ class Scheduled(Protocol):
 
 
 class Tabular(Protocol):
-    """What reading tables and evidence asks of a model; `VFG` and `GaussianVFG` are such."""
+    """What reading tables and evidence needs of a model; `VFG` and `GaussianVFG` have it."""
 
     @property
     def graph(self) -> Graph:
@@ -86,7 +86,7 @@ def as_table(
         TypeError: for what is not a table of numbers.
     """
     cells, seen = as_cells(model, table, observed)
-    return *scaled(model, cells, seen), cells.new_zeros(())
+    return *scale_cells(model, cells, seen), cells.new_zeros(())
 
 
 def as_cells(model: Tabular, table: ArrayLike, observed: ArrayLike | None) -> tuple[Tensor, Tensor]:
@@ -173,7 +173,7 @@ def _dtype_of(frame: Table, place: int) -> type[np.floating[Any]]:
 def frame_names(model: Tabular, labels: Sequence[Any]) -> list[str] | None:
     """The columns that a frame must have, in the order of the table; None takes them as they come.
 
-    Columns without names in the graph are called like their leaves, if the frame knows any leaf.
+    Columns without names in the graph are called like their leaves, if the frame has any such name.
     """
     columns = model.graph.columns
     if columns is not None and isinstance(columns[0], str):
@@ -185,7 +185,7 @@ def frame_names(model: Tabular, labels: Sequence[Any]) -> list[str] | None:
     return known if any(label in known for label in labels) else None
 
 
-def scaled(model: Tabular, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+def scale_cells(model: Tabular, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     """Checked cells in the model's units, dtype and device, 0 where unobserved; and their mask."""
     some = next(model.parameters())
     seen, cells = seen.to(some.device), cells.to(some.device)
@@ -201,7 +201,7 @@ def scaled(model: Tabular, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]
 def by_rows(*tables: Tensor) -> list[tuple[Tensor, ...]]:
     """Tables of one shape cut into parts of some rows each.
 
-    What is computed on the way stays in a cache, and large tables need no memory for it.
+    Intermediate results stay in a cache, and large tables need no memory for them.
 
     Example:
         >>> [len(part) for (part,) in by_rows(torch.zeros(CELLS_AT_ONCE // 2 + 1, 2))]
@@ -222,7 +222,7 @@ def as_tensor(given: ArrayLike, what: str) -> Tensor:
             raise TypeError(f"{what} must be rectangular, but is ragged; pad it by NaN") from error
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{what} must hold real numbers, but its dtype is {array.dtype}")
-        # Frames hand out arrays that may not be written to, and tensors know no such thing.
+        # Arrays of frames may be read-only, which tensors cannot be.
         plain = np.require(array, requirements=["C", "W"]).reshape(array.shape)
         found = torch.from_numpy(plain)
     if found.is_complex():

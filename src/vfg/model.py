@@ -25,7 +25,7 @@ from vfg.passing.messages import MessagePassing, Passes
 from vfg.passing.schedule import Block, compile_schedule
 from vfg.passing.sections import Scaling, Sections
 from vfg.passing.states import States
-from vfg.sampling import Sampled, SampledStates, StatesSpec, drawn, no_noise, states_spec
+from vfg.sampling import Sampled, SampledStates, StatesSpec, draw_states, no_noise, states_spec
 from vfg.utils.specs import check_choice, for_each, spec_from_dict
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def check_prior(block: Block, prior: Prior, spec: PriorSpec, states: StatesSpec)
     """Refuse a prior that does not go with the aggregation or the states.
 
     Raises:
-        ValueError: if the roots know their precision and the prior is not Normal, so that it cannot
+        ValueError: if the roots carry a precision and the prior is not Normal, so that it cannot
             be one more message; or if it needs whole states and states are deterministic.
     """
     if prior.needs_whole_states and not isinstance(states, Sampled):
@@ -209,7 +209,7 @@ class VFG(nn.Module):
         """How latent states come about: `deterministic` or `sampled`."""
         return self.states_spec.name
 
-    # What users call.
+    # Public methods.
 
     @torch.no_grad()
     def encode(
@@ -247,7 +247,7 @@ class VFG(nn.Module):
         observed: ArrayLike | None = None,
         labels: ArrayLike | None = None,
     ) -> Tensor:
-        """Forward and backward messages: every cell as the model sees it, gaps included.
+        """Forward and backward messages: the expected value of every cell, missing ones included.
 
         With sampled states, through the centres of q in place of draws.
 
@@ -269,7 +269,7 @@ class VFG(nn.Module):
         if self.sampling is None or not len(cells):
             states = self(cells, seen, given).backward
         else:
-            found = drawn(self, cells, seen, given, {}, no_noise, 1)
+            found = draw_states(self, cells, seen, given, {}, no_noise, 1)
             states = [state[:, 0] for state in found.states]
         return self.scaling.undo(self.sections.join(self._leaf_means(states))).to(like)
 

@@ -12,11 +12,11 @@ from vfg.tables.categorical import (
     OrdinalEncoding,
     category_indices,
     category_means,
-    drawn_in,
     joint_codes,
     normal_scores,
     optimal_codes,
-    placed,
+    place_codes,
+    shrink_far_points,
     simplex_codes,
     spread_codes,
 )
@@ -282,7 +282,7 @@ def test_a_rare_category_is_drawn_in():
 
 def test_points_within_ten_stay_where_they_are():
     points = np.random.default_rng(0).normal(size=(50, 8))
-    np.testing.assert_array_equal(drawn_in(points), points)
+    np.testing.assert_array_equal(shrink_far_points(points), points)
 
 
 def test_two_columns_of_many_categories_see_each_other():
@@ -299,6 +299,6 @@ def test_two_columns_of_many_categories_see_each_other():
 
 
 def test_rows_without_a_category_have_no_point():
-    section, seen = placed(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, -1]))
+    section, seen = place_codes(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, -1]))
     assert section.tolist() == [[3.0, 0.0], [4.0, 0.0]]
     assert seen.tolist() == [[True, False], [True, False]]

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from tables.frames_of_every_kind import ARRAYS, FRAMES, GAPS, ROWS, cells_of, dtypes_of, objects
 
-from vfg.tables.cells import absent
+from vfg.tables.cells import absent_cells
 from vfg.tables.frames import TableView, as_cell_mask, open_table
 
 GAP_MASK = np.isin(np.arange(ROWS), GAPS)
@@ -176,7 +176,7 @@ def test_what_is_no_table_is_refused_in_one_sentence(table, error, message):
 def test_what_stands_for_nothing_is_known_without_pandas_too(monkeypatch):
     cells = objects([None, float("nan"), np.datetime64("NaT"), 0, "", False])
     monkeypatch.delitem(sys.modules, "pandas")
-    assert absent(cells).tolist() == [True, True, True, False, False, False]
+    assert absent_cells(cells).tolist() == [True, True, True, False, False, False]
 
 
 @pytest.mark.parametrize("marker", [[1], {}, object()])

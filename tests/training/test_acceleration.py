@@ -17,9 +17,9 @@ from vfg.training.acceleration import (
     Recorder,
     Replayed,
     check_compile,
-    compiled,
+    compile_loss,
+    compiling_pays,
     expected_gain,
-    pays,
 )
 from vfg.training.data import Table, World
 from vfg.training.history import Progress
@@ -30,15 +30,15 @@ from vfg.training.settings import FitSettings
 @pytest.mark.parametrize("gain", [1.25, 2.0, 4.0])
 def test_it_pays_once_enough_work_is_saved(gain):
     enough = MARGIN * COST["cpu"] / (1.0 - 1.0 / gain)
-    assert pays(1000, 1.01 * enough / 1000, gain, COST["cpu"])
-    assert not pays(1000, 0.99 * enough / 1000, gain, COST["cpu"])
-    assert pays(100, 1.01 * enough / 100, gain, COST["cpu"], budget=1.01 * enough)
-    assert not pays(100_000, enough, gain, COST["cpu"], budget=0.99 * enough)
+    assert compiling_pays(1000, 1.01 * enough / 1000, gain, COST["cpu"])
+    assert not compiling_pays(1000, 0.99 * enough / 1000, gain, COST["cpu"])
+    assert compiling_pays(100, 1.01 * enough / 100, gain, COST["cpu"], budget=1.01 * enough)
+    assert not compiling_pays(100_000, enough, gain, COST["cpu"], budget=0.99 * enough)
 
 
 def test_it_never_pays_without_gain_or_steps():
-    assert not pays(10**9, 1.0, gain=1.0, cost=1.0)
-    assert not pays(0, 1e9, gain=2.0, cost=1.0)
+    assert not compiling_pays(10**9, 1.0, gain=1.0, cost=1.0)
+    assert not compiling_pays(0, 1e9, gain=2.0, cost=1.0)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_loss_that_cannot_be_compiled_runs_as_it_is(monkeypatch):
         return call
 
     monkeypatch.setattr(torch, "compile", broken)
-    loss = compiled(lambda x: 2.0 * x)
+    loss = compile_loss(lambda x: 2.0 * x)
     with pytest.warns(UserWarning, match=r"not compiled and run slower: no compiler was found$"):
         assert loss(torch.tensor(3.0)) == 6.0
     assert loss(torch.tensor(4.0)) == 8.0
@@ -109,7 +109,7 @@ def test_errors_of_the_loss_itself_are_raised(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", lambda loss: loss)
     with pytest.raises(RuntimeError, match="the loss is broken"):
-        compiled(fails)(torch.ones(1))
+        compile_loss(fails)(torch.ones(1))
 
 
 def test_other_words_are_refused():

@@ -24,7 +24,7 @@ from vfg.tables.cells import Label
 from vfg.tables.encoding import Encoding
 from vfg.tables.frames import Table, listed
 from vfg.tables.schema import Schema
-from vfg.training.data import chosen_device
+from vfg.training.data import choose_device
 from vfg.training.history import History
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _fit_ensemble(
         seed=settings.seed,
         budget=budget,
         progress=settings.progress,
-        device=chosen_device(settings.device),
+        device=choose_device(settings.device),
         unordered=unordered,
         members=members,
     )

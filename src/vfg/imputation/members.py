@@ -21,7 +21,7 @@ from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.stacking import Parts, Stacking, fit_stacking
 from vfg.inference import fit_calibration
 from vfg.model import VFG
-from vfg.training.data import Table, joined_world
+from vfg.training.data import Table, join_world
 from vfg.training.history import History, Progress
 from vfg.training.loop import Run
 from vfg.training.settings import FitSettings, Masking
@@ -236,7 +236,7 @@ def _train(
     )  # fmt: skip
     data = Table(torch.where(seen, cells, 0.0), seen, None)
     devices = [device] if device.type == "cuda" else []
-    with joined_world(device) as world, torch.random.fork_rng(devices=devices):
+    with join_world(device) as world, torch.random.fork_rng(devices=devices):
         run = Run(model, data, settings, world, None, held.to(device))
         history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
     if history.stopped == "interrupted":

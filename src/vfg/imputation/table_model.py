@@ -35,7 +35,7 @@ from vfg.tables.encoding import Arrays, Encoding
 from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, listed, open_table
 from vfg.tables.numeric import NumericEncoding
 from vfg.tables.schema import Integer
-from vfg.training.data import chosen_device
+from vfg.training.data import choose_device
 from vfg.training.history import History
 from vfg.utils.extras import needs
 from vfg.utils.specs import with_options
@@ -59,7 +59,7 @@ def answering_device(device: str | torch.device | None) -> torch.device:
         >>> answering_device("mps")
         device(type='cpu')
     """
-    wanted = chosen_device(device)
+    wanted = choose_device(device)
     is_there = wanted.type == "cuda" and torch.cuda.is_available()
     return wanted if is_there else torch.device("cpu")
 

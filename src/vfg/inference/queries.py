@@ -1,4 +1,4 @@
-"""Inference: any nodes given any others, and what else the states of a model are good for."""
+"""Queries of a VFG: infer, fill, embed, classify, traverse, decode, sample, transport."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from vfg.inputs import (
     as_tensor,
     check_values,
     frame_names,
-    scaled,
+    scale_cells,
 )
 from vfg.passing.states import States
 from vfg.sampling import GeneratedNoise
-from vfg.sampling import drawn as drawn_states
+from vfg.sampling import draw_states as drawn_states
 from vfg.tables.frames import is_frame, open_table
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 CHUNK = {"cpu": 256}
-"""How many rows pass messages together, by type of device; part of what makes bits the same."""
+"""Rows that pass messages together, by type of device, else `OTHER_CHUNK`; bits depend on it."""
 OTHER_CHUNK = 4096
 
 
@@ -57,10 +57,10 @@ def infer(
 ) -> Answer:
     """Any targets given any evidence.
 
-    A state that is observed in part has its gaps filled by backward messages, again and again
-    until they settle. With sampled states nothing is iterated: latent nodes are drawn given what
-    is observed, and the answer is a `SampledAnswer`. The rows run in chunks of a fixed size aligned
-    to their ids, so a row with the same id has the same bits in every batch and order.
+    The missing values of a state that is observed in part are filled by backward messages,
+    repeatedly, until they settle. With sampled states nothing is iterated: latent nodes are drawn
+    given what is observed, and the answer is a `SampledAnswer`. Rows run in chunks of a fixed size
+    aligned to their ids, so a row with the same id has the same bits in every batch and order.
 
     Args:
         model: the model.
@@ -74,8 +74,8 @@ def infer(
         seed: of the draws.
         row_ids: distinct integers from 0 on that draws and chunks depend on; None means the
             position in the input.
-        rounds: how often gaps are filled again, at most.
-        importance: with sampled states, how many draws per row are weighed by self-normalised
+        rounds: how often missing values are filled again, at most.
+        importance: with sampled states, how many draws per row are weighted by self-normalised
             importance weights, which takes q nearer to the posterior; 0 for plain draws.
         padded: False computes the rows as they are, without padding to the fixed size. This is
             faster for a few rows; numbers are the same up to rounding.
@@ -107,7 +107,7 @@ def infer(
         )
     if model.sampling is not None:
         return SampledAnswer(model, evidence, chosen, ids, seed, padded, kinds, importance)
-    belief = believe(model, evidence, kinds, ids, rounds, padded=padded)
+    belief = compute_belief(model, evidence, kinds, ids, rounds, padded=padded)
     return MessageAnswer(model, evidence, chosen, ids, seed, padded, belief)
 
 
@@ -147,8 +147,8 @@ def label_probabilities(
 ) -> Tensor:
     r"""Probabilities of the labels, all alike beforehand.
 
-    $p(u \mid x) \propto p(h \mid u)$ on the observed coordinates of the roots; for roots that know
-    their precision exactly $\exp(\tfrac12 (\eta + \lambda_u)^\top P^{-1} (\eta + \lambda_u) -
+    $p(u \mid x) \propto p(h \mid u)$ on the observed coordinates of the roots; for roots that carry
+    a precision exactly $\exp(\tfrac12 (\eta + \lambda_u)^\top P^{-1} (\eta + \lambda_u) -
     \tfrac12 \lVert \lambda_u \rVert^2)$ with η without the prior.
 
     Args:
@@ -170,7 +170,7 @@ def label_probabilities(
     """
     given = as_given(model, table, observed)
     priors = {block: model.prior_at(block) for block in model._blocks_of(model.priors)}
-    belief = believe(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
+    belief = compute_belief(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
     scores = []
     for block, prior in priors.items():
         if not isinstance(prior, LabelPrior):
@@ -208,7 +208,7 @@ def fill(model: Tabular, table: ArrayLike, *, row_ids: ArrayLike | None = None) 
         array([[2., 2.]])
     """
     if isinstance(table, Mapping):
-        raise TypeError("fill takes a table; ask for values by name with infer")
+        raise TypeError("fill takes a table; use infer for values by name")
     if isinstance(table, Tensor):
         found = _expected_cells(model, table, row_ids)
         return torch.where(table.isnan(), found.to(table), table)
@@ -237,7 +237,7 @@ def _places(labels: Sequence[Any], names: Sequence[str]) -> list[int]:
     if missing:
         raise ValueError(
             f"the frame lacks the column {', '.join(map(repr, missing[:6]))} of the model; "
-            "add it, or ask with infer, which takes a frame with some of the columns"
+            "add it, or use infer, which takes a frame with some of the columns"
         )
     return [list(labels).index(name) for name in names]
 
@@ -331,17 +331,14 @@ def traverse(
     _check_coordinate(model, node, coordinate)
     steps = as_tensor(values, "the values").reshape(-1)
     given = as_given(model, table, observed)
-    belief = believe(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
+    belief = compute_belief(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
     with evaluating(model):
         moved = [_decode_moved(model, belief, node, coordinate, float(step)) for step in steps]
     empty = given.table.new_zeros((given.rows, 0, model.sections.columns))
     return torch.stack(moved, dim=1).to(given.table) if moved else empty
 
 
-# What the functions above share.
-
-
-def believe(
+def compute_belief(
     model: VFG,
     given: Given,
     labels: Tensor | None,
@@ -350,7 +347,7 @@ def believe(
     *,
     padded: bool = True,
 ) -> Belief:
-    """What messages say about rows, in padded tiles of a fixed size or as they are."""
+    """Pass messages for rows, in padded tiles of a fixed size or as they are."""
     size = CHUNK.get(row_ids.device.type, OTHER_CHUNK)
     if not padded:
         size, row_ids = given.rows, torch.arange(given.rows, device=row_ids.device)
@@ -459,8 +456,8 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
     """
     labels = as_labels(model, label, rows)
     generator = torch.Generator(model._some.device).manual_seed(seed)
-    walk = _messages if model.sampling is None else _draws
-    states = walk(model, rows, labels, generator)
+    draw = _message_states if model.sampling is None else _sampled_states
+    states = draw(model, rows, labels, generator)
     drawn = {
         index: model.likelihood_at(index).sample(states[index], generator)
         for index in model._blocks_of(model.likelihoods)
@@ -468,7 +465,7 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
     return model.scaling.undo(model.sections.join(drawn)).to(model._some.dtype)
 
 
-def _messages(
+def _message_states(
     model: VFG, rows: int, labels: Tensor | None, generator: torch.Generator
 ) -> list[Tensor]:
     """States of all blocks below roots that are drawn from their prior."""
@@ -478,7 +475,7 @@ def _messages(
     return model.passing.backward_pass(tops, known, {})[0]
 
 
-def _draws(
+def _sampled_states(
     model: VFG, rows: int, labels: Tensor | None, generator: torch.Generator
 ) -> list[Tensor]:
     """States of all blocks where nothing is observed, so that all nodes are drawn from p."""
@@ -493,12 +490,12 @@ def transport(model: VFG, value: ArrayLike, source: str, target: str) -> Tensor:
     r"""Take values of one node to another through their closest common ancestor.
 
     $\hat x^{(j)} = f_{(a,j)}(f_{(i,a)}(x^{(i)}))$ on a tree, with a the closest common ancestor.
-    With mean aggregation this is what `infer` says if nothing but the source is observed; it
+    With mean aggregation this is the mean of `infer` if nothing but the source is observed; it
     differs if more is observed, or if nodes weigh their messages against a prior.
 
     Args:
         model: a model whose graph is a tree.
-        value: values of the source without gaps: `(rows, width)`, or `(rows,)` or a number if its
+        value: values of the source, none missing: `(rows, width)`, or `(rows,)` or a number if its
             width is 1.
         source: a leaf or latent node.
         target: a leaf or latent node.
@@ -522,14 +519,14 @@ def transport(model: VFG, value: ArrayLike, source: str, target: str) -> Tensor:
     if not bool(given.isfinite().all()):
         raise ValueError(f"transport needs all of {source!r}, but its value has NaN or infinities")
     kind = given if given.is_floating_point() else torch.zeros((), device=given.device)
-    state = _entered(model, source, given)
+    state = _to_state(model, source, given)
     ancestor = graph.common_ancestor(source, target)
     with evaluating(model):
         for edge in graph.path(source, ancestor):
             state = _up(model, edge, state)
         for edge in reversed(graph.path(target, ancestor)):
             state = _down(model, edge, state)
-    return _left(model, target, state).to(kind)
+    return _from_state(model, target, state).to(kind)
 
 
 def _check_tree(model: VFG) -> None:
@@ -545,7 +542,7 @@ def _check_tree(model: VFG) -> None:
     raise ValueError(f"transport is defined on trees only, but {why}; use infer")
 
 
-def _entered(model: VFG, node: str, value: Tensor) -> Tensor:
+def _to_state(model: VFG, node: str, value: Tensor) -> Tensor:
     """A value in data units as a state `(rows, width)`."""
     some = next(model.parameters())
     if node not in model.sections.positions:
@@ -556,12 +553,12 @@ def _entered(model: VFG, node: str, value: Tensor) -> Tensor:
     seen = torch.zeros_like(table, dtype=torch.bool)
     seen[:, columns] = True
     check_values(model, table, seen)
-    states = model._leaf_states(*scaled(model, table, seen))
+    states = model._leaf_states(*scale_cells(model, table, seen))
     block, row = model.passing.schedule.place[node]
     return states[block].value[row]
 
 
-def _left(model: VFG, node: str, state: Tensor) -> Tensor:
+def _from_state(model: VFG, node: str, state: Tensor) -> Tensor:
     """A state in data units."""
     if node not in model.sections.positions:
         return state

@@ -26,16 +26,16 @@ Value: TypeAlias = Any
 DAY = 86_400_000_000
 """Microseconds, in which dates are counted, of a day, in which they are drawn."""
 STEPS = 200
-"""How many steps a slider has, about."""
+"""About how many steps a slider has."""
 TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-"""How people write truth values, in small letters."""
+"""Spellings of truth values, in small letters."""
 LATENT_RANGE = 3.0
 """Deviations of a standard Normal root that a drawing of a latent coordinate shows."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A column of a model: what it is called, which values it has, and how people write them.
+    """A column of a model: its name, its range or categories, and how its values are written.
 
     Args:
         name: under which `infer` takes it as evidence and as a target.
@@ -44,7 +44,7 @@ class Variable:
         low: the least value in training; dates are counted in days since 1970, durations in days.
         high: the greatest.
         categories: what a choice can be.
-        idle: whether it tells nothing, since it never varied.
+        idle: whether it is constant in training, and so no evidence.
         place: its position among the columns of the leaf, in the order in which the leaf's values
             are given.
     """
@@ -82,7 +82,7 @@ class Variable:
         return self.value_of(self.low + round((centre - self.low) / self.step) * self.step)
 
     def parse(self, text: Any) -> Value:
-        """What somebody typed, or a slider sent, as a value.
+        """Text or a number from a user as a value.
 
         Raises:
             ValueError: if it is no value of this variable.
@@ -135,7 +135,7 @@ class Variable:
         """A value in few characters."""
         if self.kind in ("choice", "date"):
             return str(value)
-        return spelled(float(value), max(self.decimals, 4))
+        return format_number(float(value), max(self.decimals, 4))
 
     def show_number(self, number: float) -> str:
         """A place on the axis in few characters.
@@ -148,7 +148,7 @@ class Variable:
             return "–"
         if self.kind == "date":
             return str(self.value_of(number))
-        return spelled(number, self.decimals)
+        return format_number(number, self.decimals)
 
     @property
     def decimals(self) -> int:
@@ -213,11 +213,11 @@ def moments_of(days: Array) -> Array:
     return np.rint(np.asarray(days, dtype=np.float64) * DAY).astype(np.int64).astype("M8[us]")
 
 
-def spelled(number: float, decimals: int = 4) -> str:
-    """A number as people write it, with narrow spaces between thousands.
+def format_number(number: float, decimals: int = 4) -> str:
+    """A number as text, with narrow spaces between thousands.
 
     Example:
-        >>> spelled(1234567.0), spelled(0.123456), spelled(-3.0), spelled(2e-9)
+        >>> format_number(1234567.0), spelled(0.123456), spelled(-3.0), spelled(2e-9)
         ('1\u202f234\u202f567', '0.1235', '−3', '2e−09')
     """
     if not math.isfinite(number):
@@ -254,7 +254,7 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 
 @dataclass(frozen=True)
 class Marginal:
-    """What an answer says about one variable of one row.
+    """The marginal posterior of one variable in one row.
 
     Args:
         variable: which one.

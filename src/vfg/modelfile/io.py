@@ -1,4 +1,4 @@
-"""Models to files and back."""
+"""Save and load: a model that a file describes is first built without memory and under limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vfg.modelfile.container import (
     UnreadableError,
     error_context,
     fields_of,
-    packed,
+    pack,
     read_contents,
     read_tensors,
 )
@@ -27,7 +27,7 @@ from vfg.modelfile.registry import Storable, class_of
 from vfg.utils.files import write_atomically
 
 LARGEST_TABLES = 2**28
-"""How many numbers a model may hold besides its state, such as tables of coordinates."""
+"""Most numbers of a model besides its state, such as tables of coordinates; 1 GiB in float32."""
 
 
 def build_model(fields: Mapping[str, Any]) -> Storable:
@@ -43,17 +43,17 @@ def build_model(fields: Mapping[str, Any]) -> Storable:
 
 def check_buildable(contents: Contents) -> None:
     """Refuse a file whose model is malformed, too large, or has other tensors than the file."""
-    _check_state(_rehearsed(contents), contents.entries)
+    _check_state(_build_on_meta(contents), contents.entries)
 
 
-def _rehearsed(contents: Contents) -> dict[str, Tensor]:
+def _build_on_meta(contents: Contents) -> dict[str, Tensor]:
     """The state of the model that a file describes, as tensors without memory."""
     _check_sizes(contents.fields["model"], contents.numbers)
-    rehearsal = _Rehearsal(
+    mode = _MetaMode(
         most_numbers=16 * contents.numbers + LARGEST_TABLES,
         most_calls=contents.header_size // 8 + 1000,
     )
-    with torch.device("meta"), rehearsal:
+    with torch.device("meta"), mode:
         return build_model(contents.fields).state_dict()
 
 
@@ -82,7 +82,7 @@ def _sizes(description: Any) -> Iterator[tuple[str, int]]:
         waiting += [child for child in children if isinstance(child, dict | list)]
 
 
-class _Rehearsal(TorchFunctionMode):
+class _MetaMode(TorchFunctionMode):
     """Makes all tensors on the meta device, where they take no memory, and only so many."""
 
     def __init__(self, *, most_numbers: int, most_calls: int) -> None:
@@ -145,7 +145,7 @@ def save(model: Any, path: FilePath) -> None:
 
     Raises:
         FileNotFoundError: if the folder does not exist.
-        TypeError: if the model is of a class that files do not know.
+        TypeError: if the class of the model is not registered.
         ValueError: if the file could not be loaded again.
 
     Example:
@@ -192,7 +192,7 @@ def dumps(model: Any) -> bytes:
         model: the model, on any device.
 
     Raises:
-        TypeError: if the model is of a class that files do not know.
+        TypeError: if the class of the model is not registered.
         ValueError: if the bytes could not be loaded again.
 
     Example:
@@ -202,9 +202,9 @@ def dumps(model: Any) -> bytes:
         True
     """
     model = getattr(model, "model_", model)  # what a scikit-learn estimator has fitted
-    data = packed(fields_of(model), model.state_dict())
+    data = pack(fields_of(model), model.state_dict())
     with error_context("this model cannot be saved: its file"):
-        _rehearsed_contents(io.BytesIO(data), len(data))
+        _read_checked_contents(io.BytesIO(data), len(data))
     return data
 
 
@@ -230,7 +230,7 @@ def loads(data: bytes, device: Device | None = None) -> Any:
         return _read(io.BytesIO(data), len(data), device)
 
 
-def _rehearsed_contents(stream: BinaryIO, size: int) -> Contents:
+def _read_checked_contents(stream: BinaryIO, size: int) -> Contents:
     """Everything before the data, checked so far that a model of the data's size can be built."""
     contents = read_contents(stream, size)
     check_buildable(contents)
@@ -238,7 +238,7 @@ def _rehearsed_contents(stream: BinaryIO, size: int) -> Contents:
 
 
 def _read(stream: BinaryIO, size: int, device: Device | None) -> Any:
-    contents = _rehearsed_contents(stream, size)
+    contents = _read_checked_contents(stream, size)
     tensors = read_tensors(stream, contents)
     fields = contents.fields
     with torch.device("cpu"):

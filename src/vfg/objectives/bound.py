@@ -21,7 +21,7 @@ from torch import Tensor
 from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, as_labels, as_table
 from vfg.objectives.surrogate import Terms, in_data_units
-from vfg.sampling import Noise, drawn, log_likelihoods, log_weights
+from vfg.sampling import Noise, draw_states, log_likelihoods, log_weights
 from vfg.sampling.noise import CountedNoise
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def lower_bound(
     draws: int = 1,
 ) -> Bound:
     """The bound of the seen cells of a table in the model's units; nothing is checked."""
-    found = drawn(model, cells, seen, labels, {}, noise, draws, pruned=False)
+    found = draw_states(model, cells, seen, labels, {}, noise, draws, pruned=False)
     explained = log_likelihoods(model, found, cells, seen)
     return Bound(
         _terms(model, explained), _terms(model, found.prior), _terms(model, found.posterior)
@@ -221,5 +221,5 @@ def _weights_by_chunks(
     for first in range(0, samples, most):
         draws = range(first, min(first + most, samples))
         noise = _noise(model, row_ids, draws, seed)
-        found = drawn(model, cells, seen, labels, {}, noise, len(draws), pruned=False)
+        found = draw_states(model, cells, seen, labels, {}, noise, len(draws), pruned=False)
         yield log_weights(model, found, cells, seen)

@@ -5,7 +5,7 @@ from vfg.sampling.samplers import Deterministic, Sampled, Sampler, StatesSpec, s
 from vfg.sampling.state_sampler import (
     Draw,
     SampledStates,
-    drawn,
+    draw_states,
     log_likelihoods,
     log_weights,
     sampling_of,
@@ -20,7 +20,7 @@ __all__ = [
     "SampledStates",
     "Sampler",
     "StatesSpec",
-    "drawn",
+    "draw_states",
     "fresh_noise",
     "log_likelihoods",
     "log_weights",

@@ -8,7 +8,7 @@ import numpy as np
 from dash import Dash, Input, Output, State, ctx, html
 from dash.exceptions import PreventUpdate
 
-from vfg.inference.variables import spelled
+from vfg.inference.variables import format_number
 from vfg.studio import figures
 from vfg.studio.callbacks_fill import NO_TABLE, content_bytes
 from vfg.studio.exploring import (
@@ -190,4 +190,4 @@ def data_table(frame: Any) -> Any:
 def _said(cell: Any) -> str:
     if isinstance(cell, bool | np.bool_) or not isinstance(cell, float | int | np.number):
         return str(cell)[:24]
-    return spelled(float(cell), 3)
+    return format_number(float(cell), 3)

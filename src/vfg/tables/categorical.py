@@ -17,13 +17,13 @@ WIDEST = 8
 RAREST = 0.01
 """Rarer categories count as this frequent in a simplex, so that no point lies beyond ten."""
 FURTHEST = 10.0
-"""Distance from the origin beyond which code points are drawn in."""
+"""Distance from the origin beyond which code points are shrunk, as evidence is clipped at ten."""
 CAUTION = 10.0
 """Cells besides the first at which a category's own mean counts as much as the overall one."""
 SPREAD = 0.01
 """Size of the fixed spread of code points, next to the largest differences between categories."""
 MOST_OTHERS = 256
-"""The most columns of other sections that code points are drawn from."""
+"""The most columns of other sections that code points are computed from; bounds the time."""
 
 
 def simplex_codes(frequencies: Array) -> Array:
@@ -74,8 +74,8 @@ def spread_codes(count: int, width: int) -> Array:
     return np.asarray(special.ndtri(np.clip(cube, 1e-9, 1 - 1e-9)))
 
 
-def whitened(points: Array, frequencies: Array) -> Array:
-    """Points moved and turned so that Σ p_c m_c = 0 and Σ p_c m_c m_cᵀ = I.
+def whiten(points: Array, frequencies: Array) -> Array:
+    """Points centred and whitened so that Σ p_c m_c = 0 and Σ p_c m_c m_cᵀ = I.
 
     Raises:
         numpy.linalg.LinAlgError: if the points do not span their space.
@@ -91,7 +91,7 @@ def whitened(points: Array, frequencies: Array) -> Array:
 
 
 def category_means(members: Array, count: int, values: Array, observed: Mask) -> Array:
-    """The mean of every column in every category, drawn towards 0 where it rests on few cells.
+    """The mean of every column in every category, shrunk towards 0 where cells are few.
 
     A mean of n cells counts (n − 1) / (n − 1 + 10): a category that is seen once would otherwise
     repeat its row, and a model would learn to read hidden cells off it.
@@ -120,7 +120,7 @@ def optimal_codes(means: Array, frequencies: Array) -> Array:
 
     The leading eight principal directions of the categories' means, weighted by frequency, with a
     fixed small spread that keeps the points apart (and stands in for directions that are missing),
-    whitened. Points further out than ten are drawn in, so that none of them is an outlier.
+    whitened. Points beyond ten are shrunk, so that none of them is an outlier.
 
     Args:
         means: the means of the other columns in every category, `(categories, columns)`.
@@ -139,15 +139,15 @@ def optimal_codes(means: Array, frequencies: Array) -> Array:
     directions = _leading(centred, shares)
     points[:, : directions.shape[1]] = centred @ directions
     size = float(np.sqrt((shares @ points**2).max()))
-    points += SPREAD * (size or 1.0) * whitened(spread_codes(len(means), WIDEST), frequencies)
-    return drawn_in(whitened(points, frequencies))
+    points += SPREAD * (size or 1.0) * whiten(spread_codes(len(means), WIDEST), frequencies)
+    return shrink_far_points(whiten(points, frequencies))
 
 
-def drawn_in(points: Array) -> Array:
+def shrink_far_points(points: Array) -> Array:
     """Points whose distance r from the origin, beyond ten, becomes 10 + log(1 + r − 10).
 
     Example:
-        >>> drawn_in(np.array([[3.0, 4.0], [30.0, 40.0]])).round(3)
+        >>> shrink_far_points(np.array([[3.0, 4.0], [30.0, 40.0]])).round(3)
         array([[ 3.   ,  4.   ],
                [ 8.228, 10.971]])
     """
@@ -173,10 +173,10 @@ def _leading(centred: Array, shares: Array) -> Array:
 def joint_codes(
     members: Sequence[Array], counts: Sequence[Array], others: Sequence[tuple[Array, Mask]]
 ) -> list[Array]:
-    """Code points of several columns with many categories, each drawn from all other columns.
+    """Code points of several columns with many categories, each computed from all other columns.
 
-    They begin as fixed spread points and are drawn twice, so that columns with many categories see
-    each other too.
+    They begin as fixed spread points and are computed twice, so that columns with many
+    categories depend on each other too.
 
     Args:
         members: for each of these columns, the category of every row, -1 for none.
@@ -186,9 +186,9 @@ def joint_codes(
     Returns:
         The code points of each column, `(categories, 8)`.
     """
-    codes = [whitened(spread_codes(len(count), WIDEST), count) for count in counts]
+    codes = [whiten(spread_codes(len(count), WIDEST), count) for count in counts]
     for _ in range(2 if len(codes) > 1 else 1):
-        sections = [placed(*pair) for pair in zip(codes, members, strict=True)]
+        sections = [place_codes(*pair) for pair in zip(codes, members, strict=True)]
         for place, (member, count) in enumerate(zip(members, counts, strict=True)):
             rest = [*others, *sections[:place], *sections[place + 1 :]]
             means = [category_means(member, len(count), *section) for section in rest]
@@ -198,7 +198,7 @@ def joint_codes(
     return codes
 
 
-def placed(codes: Array, members: Array) -> tuple[Array, Mask]:
+def place_codes(codes: Array, members: Array) -> tuple[Array, Mask]:
     """The code points of rows, 0 where there is none, and which are there; both `(width, rows)`."""
     seen = members >= 0
     if not len(codes):
@@ -210,13 +210,13 @@ def placed(codes: Array, members: Array) -> tuple[Array, Mask]:
 
 
 MOST_SIMPLEX = 9
-"""The most categories that become the corners of a simplex."""
+"""The most categories that become the corners of a simplex: those of eight dimensions."""
 MOST_CANDIDATES = 4096
-"""The most categories that a gap may be filled with: the most frequent ones."""
+"""The most categories, by frequency, that missing cells may be filled with; bounds the time."""
 CHUNK = 2**18
 """How many scores of categories are computed at once, so that they stay in a cache."""
 NEARBY = 0.5
-"""The deviation of errors that is taken for granted for many categories, if none is given."""
+"""The assumed deviation of errors for many categories, if none is given."""
 
 
 def category_indices(column: Column, categories: Sequence[Any]) -> Array:
@@ -278,9 +278,9 @@ class CategoricalEncoding(ColumnEncoding):
     eight dimensions that keep how the categories differ in the other columns; all whitened over
     the observed rows, where categories rarer than one in a hundred count as that frequent.
     Categories that were not seen in fitting are no evidence. A column with more than nine
-    categories, all seen only once, says nothing about other rows: it is no evidence either, and
-    its gaps are filled with its first category, those of a constant column with its only one. A
-    gap is filled with one of the 4096 most frequent categories.
+    categories, all seen only once, does not predict other rows: it is no evidence either, and its
+    missing cells are filled with its first category, those of a constant column with its only one.
+    Other missing cells are filled with one of the 4096 most frequent categories.
 
     Args:
         categories: those that were seen.
@@ -303,8 +303,8 @@ class CategoricalEncoding(ColumnEncoding):
         many = len(categories) > MOST_SIMPLEX
         if len(categories) > 1 and not many:
             return cls(categories, counts, simplex_codes(counts))
-        silent = not many or int(counts.max()) == 1
-        return cls(categories, counts, np.zeros((len(categories), int(silent))))
+        is_idle = not many or int(counts.max()) == 1
+        return cls(categories, counts, np.zeros((len(categories), int(is_idle))))
 
     @property
     def width(self) -> int:
@@ -312,7 +312,7 @@ class CategoricalEncoding(ColumnEncoding):
 
     @property
     def open(self) -> bool:
-        """Whether the code points are still to be drawn from other columns."""
+        """Whether the code points are still to be computed from other columns."""
         return self.width == 0
 
     @property
@@ -332,7 +332,7 @@ class CategoricalEncoding(ColumnEncoding):
         found = category_indices(column, self.categories)
         if self.distinct:
             found = np.full_like(found, -1)
-        return placed(self.points, found)
+        return place_codes(self.points, found)
 
     def decode(self, values: Array) -> Array:
         if self.empty:
@@ -446,7 +446,7 @@ class OrdinalEncoding(ColumnEncoding):
         if self.empty:
             found = np.full_like(found, -1)
         points = np.zeros_like(self.scores) if self.constant else self.scores
-        return placed(points[:, None], found)
+        return place_codes(points[:, None], found)
 
     def decode(self, values: Array) -> Array:
         if self.empty:

@@ -1,4 +1,4 @@
-"""Cells of any Python type: which are missing, what they hold, and how they are written."""
+"""Cells of any Python type, columns of them, and the contract of a column's encoding."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Column:
     Args:
         label: its name, or its position.
         storage: what its dtype, or its cells if they are Python objects, can hold.
-        values: the cells, anything where they are missing. Dates are `datetime64` of the clock on
-            the wall in the column's own time zone.
+        values: the cells, anything where they are missing. Dates are `datetime64` of local
+            time in the column's own time zone.
         missing: which cells are missing.
         categories: the categories that its dtype declares, or None.
         ordered: whether the order of those categories means something.
@@ -68,10 +68,10 @@ def is_absent(marker: Any) -> bool:
         >>> is_absent(float("nan")), is_absent(None), is_absent(-1), is_absent("?")
         (True, True, False, False)
     """
-    return bool(absent(np.array([marker], dtype=object))[0])
+    return bool(absent_cells(np.array([marker], dtype=object))[0])
 
 
-def absent(cells: Array) -> Mask:
+def absent_cells(cells: Array) -> Mask:
     """Which cells of an object array stand for nothing."""
     pandas = sys.modules.get("pandas")
     if pandas is not None:
@@ -80,7 +80,7 @@ def absent(cells: Array) -> Mask:
     return np.asarray(np.equal(cells, np.array(None)) | (cells != cells), dtype=bool)
 
 
-def marked(values: Array, marker: Any) -> Mask:
+def marked_cells(values: Array, marker: Any) -> Mask:
     """Which cells equal the marker of missing cells; a number never equals a boolean or a text."""
     kind = values.dtype.kind
     text = isinstance(marker, str)
@@ -105,12 +105,12 @@ def read_cells(label: Label, cells: Array, marker: Any) -> Column:
     Raises:
         TypeError: for cells that are no numbers, texts, booleans or dates.
     """
-    gone = absent(cells)
+    gone = absent_cells(cells)
     # The missing value of pandas cannot be compared with a marker.
-    missing = gone | marked(np.where(gone, np.array(None), cells), marker)
+    missing = gone | marked_cells(np.where(gone, np.array(None), cells), marker)
     observed = cells[~missing]
     storage = _shared_storage(label, observed.tolist())
-    converted = _converted(storage, observed)
+    converted = _convert(storage, observed)
     values = np.zeros(len(cells), dtype=converted.dtype)
     values[~missing] = converted
     return Column(label, storage, values, missing)
@@ -143,7 +143,7 @@ def _shared_storage(label: Label, cells: list[Any]) -> Storage:
     )
 
 
-def _converted(storage: Storage, cells: Array) -> Array:
+def _convert(storage: Storage, cells: Array) -> Array:
     if storage == "float":
         return cells.astype(np.float64)
     if storage == "integer":
@@ -159,7 +159,7 @@ def _converted(storage: Storage, cells: Array) -> Array:
 
 
 def cast(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Decoded values in another dtype: rounded and kept in range for integers and narrow floats.
+    """Decoded values in another dtype: rounded and clipped for integers and narrow floats.
 
     Example:
         >>> cast(np.array([1.6, 300.0]), np.dtype("uint8"))
@@ -226,12 +226,12 @@ class ColumnEncoding(ABC):
     @property
     @abstractmethod
     def empty(self) -> bool:
-        """Whether no cell was observed, so that there is nothing to fill gaps from."""
+        """Whether no cell was observed, so that missing cells cannot be filled."""
 
     @property
     @abstractmethod
     def constant(self) -> bool:
-        """Whether what a model says of the column does not matter."""
+        """Whether every missing cell has the same fill, whatever a model predicts."""
 
     @abstractmethod
     def encode(self, column: Column) -> tuple[Array, Mask]:

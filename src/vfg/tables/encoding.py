@@ -90,7 +90,7 @@ class Encoding:
         parts: the encoding of every column, by label.
         sections: which columns of the matrix every column of the table becomes, by label.
         width: the number of columns of the matrix.
-        idle: columns that tell a model nothing and that no model needs to fill: constant ones,
+        idle: columns that are no evidence and that no model needs to fill: constant ones,
             those without observed cells, and those with many categories, none of them seen twice.
 
     Example:
@@ -151,7 +151,7 @@ class Encoding:
         if not isinstance(schema, Schema):
             schema = Schema.infer(opened, schema, missing_values=missing_values)
         schema.check(opened.labels)
-        columns = _labelled(opened.columns(), schema)
+        columns = _relabel(opened.columns(), schema)
         schema = schema.resolve(columns)
         parts = [_fit_column(schema[column.label], column) for column in columns]
         return cls(schema, _with_joint_codes(parts, columns), missing_values)
@@ -173,10 +173,10 @@ class Encoding:
             ValueError: for infinite cells, or other columns than those fitted.
         """
         opened = self._open(table)
-        return self.encode_columns(_labelled(opened.columns(), self.schema), opened.rows)
+        return self.encode_columns(_relabel(opened.columns(), self.schema), opened.rows)
 
     def encode_columns(self, columns: Sequence[Column], rows: int) -> tuple[Array, Mask]:
-        """The matrix of some columns of a table; nothing is known of the others.
+        """The matrix of some columns of a table; all others are missing.
 
         Args:
             columns: under the labels of the schema.
@@ -192,7 +192,7 @@ class Encoding:
     def evidence(self, table: Any, columns: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Some columns of a table's matrix, and which of their entries are evidence.
 
-        Columns that tell nothing, such as constant ones, are no evidence.
+        Idle columns, such as constant ones, are no evidence.
 
         Args:
             table: with the columns that were fitted.
@@ -203,7 +203,7 @@ class Encoding:
     def without_idle(
         self, values: Array, observed: Mask, columns: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Some columns of a matrix as tensors; columns that tell nothing are no evidence."""
+        """Some columns of a matrix as tensors; idle columns are no evidence."""
         for label in self.idle:
             observed[:, self.sections[label]] = False
         chosen = list(columns)
@@ -218,23 +218,23 @@ class Encoding:
         return flags
 
     def decode(self, values: Array, like: Any) -> Any:
-        """A copy of a table whose gaps are filled from a matrix.
+        """A copy of a table whose missing cells are filled from a matrix.
 
-        Observed cells stay bit for bit, unknown categories included; so do columns without gaps,
-        and dtypes. Gaps of columns that had no observed cell in fitting stay.
+        Observed cells stay bit for bit, unknown categories included; so do columns without
+        missing cells, and dtypes. Columns without any observed cell in fitting are not filled.
 
         Args:
             values: the matrix `(rows, width)`, read only where cells are missing.
-            like: the table with the gaps.
+            like: the table with missing cells.
 
         Returns:
             A table of the same kind; nested sequences come back as an array.
 
         Raises:
-            ValueError: for a matrix of another shape, or one that is not finite at a gap.
+            ValueError: for a matrix of another shape, or one that is not finite at a missing cell.
         """
         opened = self._open(like)
-        matrix = self._checked(values, opened.rows)
+        matrix = self._check_matrix(values, opened.rows)
         fills: dict[int, tuple[Mask, Array]] = {}
         for position, (label, part) in enumerate(self.parts.items()):
             missing = opened.column(position).missing
@@ -282,7 +282,7 @@ class Encoding:
         self.schema.check(opened.labels)
         return opened
 
-    def _checked(self, values: Array, rows: int) -> Array:
+    def _check_matrix(self, values: Array, rows: int) -> Array:
         matrix = np.asarray(values, dtype=np.float64)
         if matrix.shape != (rows, self.width):
             raise ValueError(
@@ -298,7 +298,7 @@ class Encoding:
         return part.decode(chosen)
 
 
-def _labelled(columns: list[Column], schema: Schema) -> list[Column]:
+def _relabel(columns: list[Column], schema: Schema) -> list[Column]:
     """The columns under the labels of the schema, which may be names where a table has none."""
     return [
         Column(label, c.storage, c.values, c.missing, c.categories, c.ordered)
@@ -338,7 +338,7 @@ def _check_known(column: Column, found: Array, categories: tuple[Any, ...]) -> N
 def _with_joint_codes(
     parts: Sequence[ColumnEncoding], columns: Sequence[Column]
 ) -> list[ColumnEncoding]:
-    """The encodings, where columns of many categories have points drawn from all others."""
+    """The encodings, where columns of many categories have points computed from all others."""
     many = {place: part for place, part in enumerate(parts) if _is_open(part)}
     if not many:
         return list(parts)

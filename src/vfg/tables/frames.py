@@ -23,12 +23,12 @@ from vfg.tables.cells import (
     as_cells,
     cast,
     is_absent,
-    marked,
+    marked_cells,
     read_cells,
 )
 
 BLOCK = 4096
-"""Rows of an array that are turned into columns at once."""
+"""Rows of an array that are transposed at once: a block fits into a cache."""
 
 
 def is_frame(table: Any) -> bool:
@@ -66,7 +66,7 @@ class Table(ABC):
         return None if is_absent(self.marker) else self.marker
 
     def column(self, position: int) -> Column:
-        """One column, read when it is first asked for."""
+        """One column, read once."""
         if position not in self._columns:
             self._columns[position] = self._read(position)
         return self._columns[position]
@@ -120,18 +120,18 @@ class ArrayTable(Table):
     @cached_property
     def by_column(self) -> Array:
         """The array with its columns in one piece each."""
-        turned = np.empty(self.array.shape[::-1], dtype=self.array.dtype)
+        transposed = np.empty(self.array.shape[::-1], dtype=self.array.dtype)
         # In blocks that fit into a cache this is several times faster than in one go.
         for start in range(0, self.rows, BLOCK):
-            turned[:, start : start + BLOCK] = self.array[start : start + BLOCK].T
-        return turned
+            transposed[:, start : start + BLOCK] = self.array[start : start + BLOCK].T
+        return transposed
 
     def _read(self, position: int) -> Column:
         cells = self.by_column[position]
         if cells.dtype.kind == "O":
             return read_cells(position, cells, self.marker)
         storage = STORAGE_OF_KIND[cells.dtype.kind]
-        missing = marked(cells, self.marker)
+        missing = marked_cells(cells, self.marker)
         if storage == "float":
             values = cells.astype(np.float64, copy=False)
             return Column(position, storage, values, missing | np.isnan(values))
@@ -239,7 +239,7 @@ def open_table(table: Any, missing_values: Any = np.nan) -> Table:
 
     Args:
         table: an array, nested sequences, or a frame of pandas, polars or another library that
-            narwhals knows.
+            narwhals supports.
         missing_values: what marks a missing cell besides NaN, None, NaT, NA and null, which always
             do: a number or a string.
 
@@ -291,7 +291,9 @@ def _as_array(table: Any) -> Array:
     if array.dtype.kind == "c":
         raise ValueError("Complex data not supported: a table holds real numbers; split it in two")
     if array.dtype.kind not in STORAGE_OF_KIND and array.dtype.kind != "O":
-        raise TypeError(f"an array of dtype {array.dtype} is no table; convert it, say to object")
+        raise TypeError(
+            f"an array of dtype {array.dtype} is no table; convert it, for example to object"
+        )
     return array
 
 

@@ -14,7 +14,7 @@ from vfg.tables.cells import Array, Column, ColumnEncoding, Mask, cast
 from vfg.tables.schema import Continuous, Date, Integer
 
 FURTHEST = 10.0
-"""Standard deviations from the mean up to which a model sees evidence as it is in any case."""
+"""Deviations from the mean up to which evidence is never clipped."""
 OUTLYING = 100.0
 """Interquartile ranges from the median beyond which cells do not count for mean and deviation."""
 STEPS = ("D", "h", "m", "s", "ms", "us", "ns")
@@ -82,8 +82,8 @@ class NumericEncoding(ColumnEncoding):
     beyond the observed cells if they lie further, as if it lay there. Cells further than a hundred
     interquartile ranges from the median, if they are at most one in twenty, do not count for
     centre, deviation and what a model sees; for the limits of filled cells they do. A constant
-    column is encoded as zeros, whatever comes later, and its gaps are filled with its value.
-    A column without observed cells is no evidence, and its gaps stay.
+    column is encoded as zeros, whatever comes later, and its missing cells are filled with
+    its value. A column without observed cells is no evidence, and is not filled.
 
     Args:
         centre: the mean of the observed cells.
@@ -224,7 +224,7 @@ def _moments(numbers: Array) -> tuple[float, float, float]:
 
 def _without_outliers(numbers: Array) -> Array:
     centre, deviation = float(numbers.mean()), float(numbers.std())
-    # One cell in twenty that lies far off has to lie at least four deviations from the mean.
+    # At most one outlier in twenty cells lies at least four deviations from the mean.
     if np.abs(numbers - centre).max() <= 4.0 * deviation:
         return numbers
     low, median, high = np.quantile(numbers, [0.25, 0.5, 0.75])
@@ -300,12 +300,12 @@ class NormalScores(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """Scores of values `(rows, columns)`."""
-        return _interpolated(values, self.knots, self.scores)
+        return _interpolate(values, self.knots, self.scores)
 
     def inverse(self, scores: Tensor) -> Tensor:
         """Values of scores `(..., columns)`."""
         flat = scores.reshape(-1, scores.shape[-1])
-        return _interpolated(flat, self.scores, self.knots).view(scores.shape)
+        return _interpolate(flat, self.scores, self.knots).view(scores.shape)
 
     def inverse_at(self, scores: Tensor, columns: Tensor) -> Tensor:
         """Values of scores, each of a column of its own.
@@ -338,13 +338,13 @@ def _knots(cells: Tensor, share: float) -> tuple[Tensor, Tensor] | None:
     if len(values) > inner:
         chosen = torch.linspace(0.0, len(values) - 1.0, inner, dtype=torch.float64).round().long()
         values, scores = values[chosen], scores[chosen]
-    # The outer knots are a deviation apart: two cells that are nearly alike say nothing of others.
+    # The outer knots are a deviation apart: two nearly equal cells must not set the outer slope.
     steps = torch.arange(1.0, KNOTS - len(values), dtype=torch.float64)
     ends = [torch.cat([part[:1] - 1.0, part, part[-1] + steps]) for part in (values, scores)]
     return ends[0], ends[1]
 
 
-def _interpolated(values: Tensor, knots: Tensor, scores: Tensor) -> Tensor:
+def _interpolate(values: Tensor, knots: Tensor, scores: Tensor) -> Tensor:
     columns = values.T.contiguous()
     right = torch.searchsorted(knots, columns).clamp(1, knots.shape[1] - 1)
     left = right - 1

@@ -32,7 +32,7 @@ class Continuous(ColumnSpec):
     """Real numbers.
 
     Args:
-        bounds: the lowest and the highest value that a filled cell may have; None for no bound.
+        bounds: the lowest and the highest value that a filled cell may have; None for the observed one.
 
     Raises:
         ValueError: for bounds that are no pair of finite numbers in order.
@@ -46,15 +46,15 @@ class Continuous(ColumnSpec):
     bounds: Bounds = UNBOUNDED
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", _checked_bounds(self.bounds))
+        object.__setattr__(self, "bounds", _check_bounds(self.bounds))
 
 
 @dataclass(frozen=True)
 class Integer(ColumnSpec):
-    """Whole numbers: filled cells are rounded, and not kept in the observed range unless asked.
+    """Whole numbers: filled cells are rounded.
 
     Args:
-        bounds: the lowest and the highest value that a filled cell may have; None for no bound.
+        bounds: the lowest and the highest value that a filled cell may have; None for the observed one.
 
     Raises:
         ValueError: for bounds that are no pair of finite numbers in order.
@@ -64,7 +64,7 @@ class Integer(ColumnSpec):
     bounds: Bounds = UNBOUNDED
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", _checked_bounds(self.bounds))
+        object.__setattr__(self, "bounds", _check_bounds(self.bounds))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Categorical(ColumnSpec):
     categories: tuple[Category, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", _checked_categories(self.categories))
+        object.__setattr__(self, "categories", _check_categories(self.categories))
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Ordinal(ColumnSpec):
     categories: tuple[Category, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", _checked_categories(self.categories))
+        object.__setattr__(self, "categories", _check_categories(self.categories))
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Date(ColumnSpec):
     bounds: Moments = UNBOUNDED
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", _checked_moments(self.bounds))
+        object.__setattr__(self, "bounds", _check_moments(self.bounds))
 
 
 KINDS: dict[str, type[ColumnSpec]] = {
@@ -181,15 +181,15 @@ def _pair(bounds: Any) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-def _in_order(bounds: tuple[Any, Any]) -> None:
+def _check_order(bounds: tuple[Any, Any]) -> None:
     low, high = bounds
     if low is not None and high is not None and low > high:
         raise ValueError(f"bounds must be in order, but {low!r} is above {high!r}; swap them")
 
 
-def _checked_bounds(bounds: Any) -> Bounds:
+def _check_bounds(bounds: Any) -> Bounds:
     found = tuple(_finite(bound) for bound in _pair(bounds))
-    _in_order((found[0], found[1]))
+    _check_order((found[0], found[1]))
     return found[0], found[1]
 
 
@@ -202,9 +202,9 @@ def _finite(bound: Any) -> float | None:
     return float(bound)
 
 
-def _checked_moments(bounds: Any) -> Moments:
+def _check_moments(bounds: Any) -> Moments:
     found = tuple(_iso(bound) for bound in _pair(bounds))
-    _in_order(tuple(None if bound is None else np.datetime64(bound) for bound in found))  # type: ignore[arg-type]
+    _check_order(tuple(None if bound is None else np.datetime64(bound) for bound in found))  # type: ignore[arg-type]
     return found[0], found[1]
 
 
@@ -220,7 +220,7 @@ def _iso(bound: Any) -> str | None:
     return str(moment)
 
 
-def _checked_categories(categories: Iterable[Any] | None) -> tuple[Category, ...] | None:
+def _check_categories(categories: Iterable[Any] | None) -> tuple[Category, ...] | None:
     if categories is None:
         return None
     if isinstance(categories, str):
@@ -247,7 +247,7 @@ def _plain(category: Any) -> Category:
 
 
 Given: TypeAlias = Mapping[Any, ColumnSpec | str]
-"""What a user says about some columns, by label: the name of a kind, or a description."""
+"""Kinds of some columns, by label: the name of a kind, or a description."""
 
 FITTING: dict[str, tuple[type[ColumnSpec], ...]] = {
     "float": (Continuous, Integer, Boolean, Categorical, Ordinal),
@@ -312,12 +312,14 @@ class Schema(Mapping[Label, ColumnSpec]):
         check_labels(opened.labels, given)
         named = {} if given is None else given
         columns = opened.columns()
-        chosen = {c.label: as_spec(c.label, named.get(c.label, inferred(c))) for c in columns}
-        return cls({c.label: resolved(chosen[c.label], c) for c in columns})
+        chosen = {c.label: as_spec(c.label, named.get(c.label, infer_spec(c))) for c in columns}
+        return cls({c.label: resolve_spec(chosen[c.label], c) for c in columns})
 
     def resolve(self, columns: Sequence[Column]) -> Schema:
         """The same schema with the categories that were left open, checked against a table."""
-        return Schema({column.label: resolved(self[column.label], column) for column in columns})
+        return Schema(
+            {column.label: resolve_spec(self[column.label], column) for column in columns}
+        )
 
     def bounded(self, bounds: Mapping[Any, Bounds | Moments]) -> Schema:
         """The same schema with other bounds for some columns.
@@ -354,7 +356,7 @@ class Schema(Mapping[Label, ColumnSpec]):
             the same order, but the columns are 'b', 'a' in place of 'a', 'b'; reorder them
         """
         known = tuple(self)
-        if not (_counts(labels) or _counts(known)):
+        if not (_are_positions(labels) or _are_positions(known)):
             _check_names(known, tuple(labels))
         if len(labels) != len(known):
             raise ValueError(
@@ -407,14 +409,14 @@ class Schema(Mapping[Label, ColumnSpec]):
         return f"Schema({self._specs!r})"
 
 
-def inferred(column: Column) -> ColumnSpec:
-    """What a column is if nobody says otherwise."""
+def infer_spec(column: Column) -> ColumnSpec:
+    """The kind of a column by its storage."""
     if column.ordered:
         return Ordinal()
     return FITTING[column.storage][0]()
 
 
-def resolved(spec: ColumnSpec, column: Column) -> ColumnSpec:
+def resolve_spec(spec: ColumnSpec, column: Column) -> ColumnSpec:
     """A description that fits a column, with its categories.
 
     Raises:
@@ -459,7 +461,7 @@ def _natural_order(column: Column) -> tuple[Any, ...]:
 
 
 def check_labels(labels: Sequence[Label], given: Mapping[Any, Any] | None) -> None:
-    """Refuse labels that repeat, and anything said about a column that is not there."""
+    """Refuse labels that repeat, and settings of a column that does not exist."""
     known = dict.fromkeys(labels)
     if len(known) < len(labels):
         repeated = [label for place, label in enumerate(labels) if label in labels[:place]]
@@ -469,7 +471,7 @@ def check_labels(labels: Sequence[Label], given: Mapping[Any, Any] | None) -> No
         raise ValueError(f"there is no column {listed(unknown)}; there are {listed(labels)}")
 
 
-def _counts(labels: Sequence[Label]) -> bool:
+def _are_positions(labels: Sequence[Label]) -> bool:
     return list(labels) == list(range(len(labels)))
 
 

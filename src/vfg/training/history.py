@@ -1,4 +1,4 @@
-"""The history of a training run, and the bar that shows it."""
+"""The history of a training run, its progress bar, and its checkpoint on disk."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _cell(value: float | None) -> str:
 
 
 NARROW = 110
-"""Up to this width of a terminal the terms would push aside what says how long it takes."""
+"""Up to this width of a terminal the terms would push aside the remaining time."""
 
 
 class Rate(ProgressColumn):
@@ -154,7 +154,7 @@ class Rate(ProgressColumn):
 
 
 class Progress:
-    """Shows how far training is; silent unless visible.
+    """The progress bar of training; shows nothing unless visible.
 
     Args:
         epochs: how many there will be at the most.

@@ -1,4 +1,4 @@
-"""What training asks of a model: the surrogate or the bound, and how well it predicts."""
+"""The losses of training: the surrogate or the bound, and the loss of held-out cells."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from vfg.model import VFG
 from vfg.objectives.bound import lower_bound
 from vfg.objectives.surrogate import Terms
-from vfg.sampling import drawn, fresh_noise, log_likelihoods
+from vfg.sampling import draw_states, fresh_noise, log_likelihoods
 from vfg.sampling.noise import CountedNoise
 from vfg.training.acceleration import Recorder, Replayed
 from vfg.training.data import Table
 
 ROWS = 4096
-"""How many rows with held-out cells are looked at, at most."""
+"""The most rows with held-out cells that are scored after an epoch; bounds its time."""
 DRAWS = 8
-"""How many draws per row predict held-out cells."""
+"""Draws per row that predict held-out cells: few, since every epoch pays for them."""
 
 
 class SurrogateLoss(nn.Module):
@@ -41,15 +41,15 @@ class SurrogateLoss(nn.Module):
         parts = [
             found.total,
             found.reconstruction.sum(),
-            _summed(found.kl, cells),
-            _summed(found.edge, cells),
+            _sum_terms(found.kl, cells),
+            _sum_terms(found.edge, cells),
             found.root,
             found.constants,
         ]
         return torch.stack([part.mean() for part in parts])
 
 
-def _summed(terms: Terms, cells: Tensor) -> Tensor:
+def _sum_terms(terms: Terms, cells: Tensor) -> Tensor:
     """All terms, zero on the right device where a graph has none."""
     return terms.sum() if terms.stacks else cells.new_zeros(())
 
@@ -129,7 +129,7 @@ def held_out_score(
         return model.objective(cells, seen, scored, labels, 0.0).total.sum()
     rows = torch.arange(len(cells), device=cells.device)
     noise = CountedNoise(model.passing.schedule, rows, torch.arange(DRAWS), seed=0)
-    found = drawn(model, cells, seen, labels, {}, noise, DRAWS)
+    found = draw_states(model, cells, seen, labels, {}, noise, DRAWS)
     parts = log_likelihoods(model, found, cells, scored).values()
     total = torch.stack([part.sum(0) for part in parts]).sum(0)
     return (total.logsumexp(0) - math.log(DRAWS)).sum()

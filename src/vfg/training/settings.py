@@ -1,4 +1,4 @@
-"""Everything that decides what a training run does."""
+"""The settings of a training run; `Masking`, which makes Algorithm 2."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Masking:
 
 
 BOTH_ALGORITHMS = Masking()
-"""Algorithms 1 and 2 in turns."""
+"""Algorithms 1 and 2 alternate."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class FitSettings:
         beta: weight of the KL and prior terms; with sampled states only 1 is a bound.
         warmup: epochs during which that weight rises from 0.
         free_bits: with sampled states, nats per latent node below which its KL term does not
-            count, so that no node is silenced early.
-        epochs: how often the held-out loss is looked at.
+            count, so that no node collapses to its prior early.
+        epochs: how many; after each the held-out loss is computed.
         steps: how many steps make an epoch; None means one pass over the table.
         budget: seconds after which to stop all the same; the schedule shrinks to fit.
         batch: rows per step.

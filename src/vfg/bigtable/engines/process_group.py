@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from vfg.training.data import World, joined_world
+from vfg.training.data import World, join_world
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ def process_group() -> Iterator[World]:
     if is_first_to_join:
         dist.init_process_group(backends())
     try:
-        with joined_world(torch.device("cpu")) as world:
+        with join_world(torch.device("cpu")) as world:
             yield world
     finally:
         if is_first_to_join:
