@@ -17,7 +17,7 @@ from vfg.graph.checks import suggestion
 from vfg.passing.schedule import Schedule
 from vfg.passing.sections import Scaling, Sections
 from vfg.tables.cells import Array
-from vfg.tables.frames import Table, is_frame, listed, open_table
+from vfg.tables.frames import Table, is_frame, open_table, quote
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -148,7 +148,7 @@ def _by_name(frame: Table, names: Sequence[str], partial: bool) -> Iterator[tupl
     missing = [] if partial else [name for name in names if name not in labels]
     extra = [label for label in labels if label not in names]
     wrong = [
-        f"{words} {listed(columns)}"
+        f"{words} {quote(columns)}"
         for words, columns in (("lacks", missing), ("has unknown", extra), ("repeats", repeated))
         if columns
     ]

@@ -13,8 +13,8 @@ from vfg.imputation.checks import SEEDS, check_count, check_share
 from vfg.imputation.filling import MissingCells
 from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import central_levels
-from vfg.tables.frames import listed
 from vfg.tables.frames import open_table as opened
+from vfg.tables.frames import quote
 from vfg.tables.schema import FITTING, Boolean, ColumnSpec, Continuous, Date, Integer
 from vfg.utils.extras import needs
 
@@ -135,7 +135,7 @@ def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None
         added.append(pa.field(DRAW, pa.int32()))
     taken = [field.name for field in added if field.name in schema.names]
     if taken:
-        raise ValueError(f"the table has a column {listed(taken)} already; rename it")
+        raise ValueError(f"the table has a column {quote(taken)} already; rename it")
     return pa.schema([*fields, *added], metadata=None)
 
 

@@ -20,7 +20,7 @@ from vfg.imputation.imputer import VFGImputer
 from vfg.imputation.plan import MOST_ROWS
 from vfg.modelfile import dumps
 from vfg.tables.cells import Array
-from vfg.tables.frames import listed
+from vfg.tables.frames import quote
 from vfg.tables.schema import Categorical, ColumnSpec, Schema
 from vfg.utils.extras import needs
 
@@ -144,7 +144,7 @@ def chosen_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[s
     unknown = [name for name in wanted if name not in names]
     if unknown or not wanted:
         raise ValueError(
-            f"there is no column {listed(unknown) or 'to learn'}; there are {listed(list(names))}"
+            f"there is no column {quote(unknown) or 'to learn'}; there are {quote(list(names))}"
         )
     return [name for name in names if name in dict.fromkeys(wanted)]
 

@@ -30,7 +30,7 @@ from vfg.inference.variables import (
 from vfg.inputs import Name, coordinate_labels
 from vfg.tables.categorical import OrdinalEncoding
 from vfg.tables.cells import Array, Column, ColumnEncoding, Label, read_cells
-from vfg.tables.frames import TableView, as_cell_mask, hide_cells, is_frame, listed, open_table
+from vfg.tables.frames import TableView, as_cell_mask, hide_cells, is_frame, open_table, quote
 from vfg.tables.numeric import NumericEncoding
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[lis
         if unknown:
             close = suggestion(str(unknown[0]), model.labels)
             raise ValueError(
-                f"the table has the column {listed(unknown)}, which the model does not know; "
+                f"the table has the column {quote(unknown)}, which the model does not know; "
                 f"{close} Select the columns of the model."
             )
         view = TableView(opened, range(len(opened.labels)))
@@ -200,7 +200,7 @@ def _cells_of(model: TableModel, name: Name, value: Any) -> Iterator[tuple[Label
     values = [value] if len(columns) == 1 else list(value)
     if len(values) != len(columns):
         raise ValueError(
-            f"{name!r} holds the {len(columns)} columns {listed(columns)}, but got {value!r}"
+            f"{name!r} holds the {len(columns)} columns {quote(columns)}, but got {value!r}"
         )
     yield from zip(columns, values, strict=True)
 

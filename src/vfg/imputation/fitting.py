@@ -22,7 +22,7 @@ from vfg.imputation.stacking import Parts, Stacking
 from vfg.model import VFG
 from vfg.tables.cells import Label
 from vfg.tables.encoding import Encoding
-from vfg.tables.frames import Table, listed
+from vfg.tables.frames import Table, quote
 from vfg.tables.schema import Schema
 from vfg.training.data import choose_device
 from vfg.training.history import History
@@ -258,7 +258,7 @@ def _check_labels(labels: dict[str, tuple[Label, ...]], encoding: Encoding) -> N
     if unknown or lacking:
         raise ValueError(
             f"the leaves of the graph must hold the columns of the table, but the table lacks "
-            f"{listed(unknown) or 'none'} and the graph lacks {listed(lacking) or 'none'}; name "
+            f"{quote(unknown) or 'none'} and the graph lacks {quote(lacking) or 'none'}; name "
             "leaves like columns, or give them columns="
         )
 

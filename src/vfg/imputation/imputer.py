@@ -70,7 +70,7 @@ def _with_zeros(imputer: VFGImputer, filled: Any, gaps: Mask) -> Any:
         for place, (label, part) in enumerate(encoding.parts.items())
         if part.empty and isinstance(encoding.schema[label], Continuous | Integer)
     }
-    return open_table(filled, encoding.missing_values).filled(zeros) if zeros else filled
+    return open_table(filled, encoding.missing_values).replace_cells(zeros) if zeros else filled
 
 
 def _without_columns(filled: Any, dropped: list[int]) -> Any:

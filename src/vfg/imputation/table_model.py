@@ -32,7 +32,7 @@ from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.tables.cells import Array, Label, as_objects
 from vfg.tables.encoding import Arrays, Encoding
-from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, listed, open_table
+from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, open_table, quote
 from vfg.tables.numeric import NumericEncoding
 from vfg.tables.schema import Integer
 from vfg.training.data import choose_device
@@ -470,8 +470,8 @@ class TableModel(Ensemble):
         missing = [label for label, place in found.items() if place is None]
         if missing:
             raise ValueError(
-                f"the table lacks the column {listed(missing)} that the model knows; there are "
-                f"{listed(list(labels))}"
+                f"the table lacks the column {quote(missing)} that the model knows; there are "
+                f"{quote(list(labels))}"
             )
         return [place for place in found.values() if place is not None]
 

@@ -229,7 +229,7 @@ def fill(model: Tabular, table: ArrayLike, *, row_ids: ArrayLike | None = None) 
         for k, (place, column) in enumerate(zip(places, columns, strict=True))
         if column.missing.any()
     }
-    return opened.filled(fills)
+    return opened.replace_cells(fills)
 
 
 def _places(labels: Sequence[Any], names: Sequence[str]) -> list[int]:

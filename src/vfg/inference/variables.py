@@ -241,17 +241,6 @@ def percent(share: float) -> str:
     return "<1\u202f%" if 0.0 < share < 0.005 else f"{100 * share:.0f}\u202f%"
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """Some names, and how many more there are.
-
-    Example:
-        >>> listed(["a", "b", "c"], most=2)
-        "'a', 'b' and 1 more"
-    """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
-
-
 @dataclass(frozen=True)
 class Marginal:
     """The marginal posterior of one variable in one row.

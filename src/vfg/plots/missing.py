@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vfg.plots.style import FILLED, INK, PAPER, SMALL, axes_or_new, tidied
 from vfg.tables.cells import Column, Label
-from vfg.tables.frames import Table, listed, open_table
+from vfg.tables.frames import Table, open_table, quote
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def position(table: Table, column: Label) -> int:
         ValueError: if there is none of that name.
     """
     if column not in table.labels:
-        raise ValueError(f"there is no column {column!r}; there are {listed(table.labels)}")
+        raise ValueError(f"there is no column {column!r}; there are {quote(table.labels)}")
     return table.labels.index(column)
 
 

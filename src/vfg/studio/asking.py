@@ -16,11 +16,12 @@ import vfg
 from vfg.graph import Graph
 from vfg.imputation.table_model import TableModel
 from vfg.inference.answers import Answer
-from vfg.inference.variables import Array, Marginal, Model, Value, Variable, given_marginal, listed
+from vfg.inference.variables import Array, Marginal, Model, Value, Variable, given_marginal
 from vfg.inputs import Name
 from vfg.studio.ask_html import export_page, widget
 from vfg.studio.cards import LEVEL, LatentMarginal, spread_text
 from vfg.studio.pictures import picture_shape
+from vfg.tables.frames import quote
 from vfg.utils.files import write_atomically
 
 Evidence: TypeAlias = Mapping[str, Value]
@@ -80,7 +81,7 @@ class OpenModel:
             ValueError: if there is none.
         """
         if name not in self.variables:
-            raise ValueError(f"there is no {name!r}; there are {listed(list(self.variables))}")
+            raise ValueError(f"there is no {name!r}; there are {quote(list(self.variables))}")
         return self.variables[name]
 
     def variables_of(self, leaf: str) -> list[Variable]:

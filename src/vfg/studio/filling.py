@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from vfg.imputation.table_model import TableModel
-from vfg.inference.variables import Array, Marginal, Value, Variable, days_of, listed
+from vfg.inference.variables import Array, Marginal, Value, Variable, days_of
 from vfg.studio.asking import OpenModel
 from vfg.tables.cells import Column
 from vfg.tables.frames import Table as Cells
-from vfg.tables.frames import is_frame
+from vfg.tables.frames import is_frame, quote
 from vfg.tables.frames import open_table as open_cells
 from vfg.utils.extras import needs
 
@@ -193,8 +193,8 @@ def _places(model: OpenModel, labels: Sequence[Any], name: str) -> tuple[int, ..
     if len(labels) == len(names) and counted in (names, list(found)):
         return tuple(range(len(names)))
     raise ValueError(
-        f"{name!r} lacks the column{'' if len(missing) == 1 else 's'} {listed(missing)}; "
-        f"the model has {listed(names)}"
+        f"{name!r} lacks the column{'' if len(missing) == 1 else 's'} {quote(missing)}; "
+        f"the model has {quote(names)}"
     )
 
 

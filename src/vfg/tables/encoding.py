@@ -17,7 +17,7 @@ from vfg.tables.categorical import (
     joint_codes,
 )
 from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask, as_objects, is_absent
-from vfg.tables.frames import Table, listed, open_table
+from vfg.tables.frames import Table, open_table, quote
 from vfg.tables.numeric import NumericEncoding
 from vfg.tables.schema import (
     Boolean,
@@ -241,7 +241,7 @@ class Encoding:
             if not part.empty and missing.any():
                 chosen = matrix[missing, self.sections[label]]
                 fills[position] = missing, self._decode_column(label, chosen)
-        return opened.filled(fills)
+        return opened.replace_cells(fills)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but arrays, ready for JSON."""
@@ -331,7 +331,7 @@ def _check_known(column: Column, found: Array, categories: tuple[Any, ...]) -> N
         first = as_objects(unknown[:1])[0]
         raise ValueError(
             f"column {column.label!r} holds {first!r}, which is not among its categories "
-            f"{listed(categories)}; add it, or mark such cells as missing"
+            f"{quote(categories)}; add it, or mark such cells as missing"
         )
 
 

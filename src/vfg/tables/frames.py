@@ -80,7 +80,7 @@ class Table(ABC):
         """The dtype of one column in its own library, in small letters."""
 
     @abstractmethod
-    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+    def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         """A copy of the table, some of whose cells are replaced.
 
         Args:
@@ -104,7 +104,7 @@ class Table(ABC):
         infinite = [column.label for column in found if _has_infinity(column)]
         if infinite:
             raise ValueError(
-                f"the table contains infinity in column {listed(infinite)}; replace it by a "
+                f"the table contains infinity in column {quote(infinite)}; replace it by a "
                 "number, or mark it as missing"
             )
         return found
@@ -142,7 +142,7 @@ class ArrayTable(Table):
     def dtype_name(self, position: int) -> str:
         return str(self.array.dtype)
 
-    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Array:
+    def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Array:
         written = {
             position: self._written(values, self.array[~missing, position])
             for position, (missing, values) in fills.items()
@@ -173,7 +173,7 @@ class TableView(Table):
         >>> view = TableView(open_table([[1.0, 2.0], [3.0, 4.0]]), [1], np.array([[True], [False]]))
         >>> view.column(0).observed
         array([4.])
-        >>> view.filled({0: (view.missing[:, 0], np.array([9.0]))})
+        >>> view.replace_cells({0: (view.missing[:, 0], np.array([9.0]))})
         array([[1., 9.],
                [3., 4.]])
     """
@@ -198,8 +198,8 @@ class TableView(Table):
     def dtype_name(self, position: int) -> str:
         return self.table.dtype_name(self.positions[position])
 
-    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
-        return self.table.filled({self.positions[k]: fill for k, fill in fills.items()})
+    def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+        return self.table.replace_cells({self.positions[k]: fill for k, fill in fills.items()})
 
 
 def hide_cells(table: Table, hidden: Mask) -> Table:
@@ -270,12 +270,12 @@ def open_table(table: Any, missing_values: Any = np.nan) -> Table:
     return NarwhalsTable(table, missing_values)
 
 
-def listed(labels: Sequence[Label]) -> str:
-    """Labels for an error, the first six of them.
+def quote(labels: Sequence[Label]) -> str:
+    """Labels in quotes for a message: the first six, and how many more there are.
 
     Example:
-        >>> listed(["a", "b"])
-        "'a', 'b'"
+        >>> quote("abcdefgh")
+        "'a', 'b', 'c', 'd', 'e', 'f' and 2 more"
     """
     more = f" and {len(labels) - 6} more" if len(labels) > 6 else ""
     return ", ".join(map(repr, labels[:6])) + more

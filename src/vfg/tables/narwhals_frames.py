@@ -38,7 +38,7 @@ class NarwhalsTable(Table):
     def dtype_name(self, position: int) -> str:
         return str(self._series(position).dtype).lower()
 
-    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+    def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         changed = []
         for position, (missing, values) in fills.items():
             series = _with_categories(self._series(position), values)

@@ -39,7 +39,7 @@ class PandasTable(Table):
     def dtype_name(self, position: int) -> str:
         return str(self.frame.dtypes.iloc[position]).lower()
 
-    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+    def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         result = self.frame.copy()
         for position, (missing, values) in fills.items():
             series = self.frame.iloc[:, position]

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from vfg.tables.cells import Array, Column, Label, as_objects
-from vfg.tables.frames import listed, open_table
+from vfg.tables.frames import open_table, quote
 from vfg.utils.specs import Spec, spec_from_dict
 
 Category: TypeAlias = str | int | float | bool
@@ -32,7 +32,7 @@ class Continuous(ColumnSpec):
     """Real numbers.
 
     Args:
-        bounds: the lowest and the highest value that a filled cell may have; None for the observed one.
+        bounds: the lowest and the highest value of filled cells; None for the observed one.
 
     Raises:
         ValueError: for bounds that are no pair of finite numbers in order.
@@ -54,7 +54,7 @@ class Integer(ColumnSpec):
     """Whole numbers: filled cells are rounded.
 
     Args:
-        bounds: the lowest and the highest value that a filled cell may have; None for the observed one.
+        bounds: the lowest and the highest value of filled cells; None for the observed one.
 
     Raises:
         ValueError: for bounds that are no pair of finite numbers in order.
@@ -124,8 +124,7 @@ class Date(ColumnSpec):
 
     Args:
         bounds: the earliest and the latest moment that a filled cell may have, as dates or ISO
-            strings on the clock of the column's own time zone; None for no bound. Durations have no
-            bounds.
+            strings in the column's own time zone; None for the observed one. Durations have none.
 
     Raises:
         ValueError: for bounds that are no pair of moments in order.
@@ -465,10 +464,10 @@ def check_labels(labels: Sequence[Label], given: Mapping[Any, Any] | None) -> No
     known = dict.fromkeys(labels)
     if len(known) < len(labels):
         repeated = [label for place, label in enumerate(labels) if label in labels[:place]]
-        raise ValueError(f"columns need different names, but {listed(repeated)} repeats; rename it")
+        raise ValueError(f"columns need different names, but {quote(repeated)} repeats; rename it")
     unknown = [label for label in given or {} if label not in known]
     if unknown:
-        raise ValueError(f"there is no column {listed(unknown)}; there are {listed(labels)}")
+        raise ValueError(f"there is no column {quote(unknown)}; there are {quote(labels)}")
 
 
 def _are_positions(labels: Sequence[Label]) -> bool:
@@ -479,7 +478,7 @@ def _check_names(known: tuple[Label, ...], labels: tuple[Label, ...]) -> None:
     missing = [label for label in known if label not in labels]
     extra = [label for label in labels if label not in known]
     wrong = [
-        f"{words} {listed(columns)}"
+        f"{words} {quote(columns)}"
         for words, columns in (("lacks", missing), ("has the unknown", extra))
         if columns
     ]
@@ -488,6 +487,6 @@ def _check_names(known: tuple[Label, ...], labels: tuple[Label, ...]) -> None:
         raise ValueError(f"{should}, but the table {' and '.join(wrong)}; select or rename columns")
     if labels != known:
         raise ValueError(
-            f"{should}, and be in the same order, but the columns are {listed(labels)} in place of "
-            f"{listed(known)}; reorder them"
+            f"{should}, and be in the same order, but the columns are {quote(labels)} in place of "
+            f"{quote(known)}; reorder them"
         )
