@@ -193,9 +193,9 @@ def scale_cells(model: Tabular, cells: Tensor, seen: Tensor) -> tuple[Tensor, Te
         torch.where(mask, model.scaling.apply_to(part), 0.0).to(some)
         for part, mask in by_rows(cells, seen)
     ]
-    found = parts[0] if len(parts) == 1 else torch.cat(parts)
-    _refuse_columns(model, found.isinf(), f"values too large for a model in {some.dtype}")
-    return found, seen
+    result = parts[0] if len(parts) == 1 else torch.cat(parts)
+    _refuse_columns(model, result.isinf(), f"values too large for a model in {some.dtype}")
+    return result, seen
 
 
 def by_rows(*tables: Tensor) -> list[tuple[Tensor, ...]]:
@@ -214,7 +214,7 @@ def by_rows(*tables: Tensor) -> list[tuple[Tensor, ...]]:
 def as_tensor(given: ArrayLike, what: str) -> Tensor:
     """Numbers as a tensor; text, ragged lists and complex numbers are refused."""
     if isinstance(given, Tensor):
-        found = given
+        tensor = given
     else:
         try:
             array = np.asarray(given)
@@ -224,15 +224,15 @@ def as_tensor(given: ArrayLike, what: str) -> Tensor:
             raise TypeError(f"{what} must hold real numbers, but its dtype is {array.dtype}")
         # Arrays of frames may be read-only, which tensors cannot be.
         plain = np.require(array, requirements=["C", "W"]).reshape(array.shape)
-        found = torch.from_numpy(plain)
-    if found.is_complex():
-        raise TypeError(f"{what} must hold real numbers, but its dtype is {found.dtype}")
-    if found.dtype in (torch.float16, torch.bfloat16):
+        tensor = torch.from_numpy(plain)
+    if tensor.is_complex():
+        raise TypeError(f"{what} must hold real numbers, but its dtype is {tensor.dtype}")
+    if tensor.dtype in (torch.float16, torch.bfloat16):
         raise TypeError(
-            f"{what} is {found.dtype}, which is too coarse to tell observed values apart; "
+            f"{what} is {tensor.dtype}, which is too coarse to tell observed values apart; "
             "convert it to float32 or float64"
         )
-    return found
+    return tensor
 
 
 def as_evidence(
@@ -248,7 +248,7 @@ def as_evidence(
     """
     some = next(model.parameters())
     schedule = model.passing.schedule
-    found: dict[int, Tensor] = {}
+    states: dict[int, Tensor] = {}
     like: Tensor | None = None
     for name, value in given.items():
         if name not in schedule.place or schedule.blocks[schedule.place[name][0]].is_leaf:
@@ -265,13 +265,13 @@ def as_evidence(
                 f"the state of {name!r} must have shape ({rows}, {block.width}), but has "
                 f"{tuple(tensor.shape)}"
             )
-        if index not in found:
+        if index not in states:
             shape = (len(block.nodes), tensor.shape[0], block.width)
-            found[index] = some.new_full(shape, torch.nan)
-        found[index][row] = tensor.to(some)
+            states[index] = some.new_full(shape, torch.nan)
+        states[index][row] = tensor.to(some)
         if like is None and tensor.is_floating_point():
             like = tensor.new_zeros(())
-    return found, 1 if rows is None else rows, some.new_zeros(()) if like is None else like
+    return states, 1 if rows is None else rows, some.new_zeros(()) if like is None else like
 
 
 def as_labels(model: VFG, labels: int | ArrayLike | None, rows: int) -> Tensor | None:
@@ -287,19 +287,19 @@ def as_labels(model: VFG, labels: int | ArrayLike | None, rows: int) -> Tensor |
             f"labels need a prior with one mean per label, but the prior is "
             f"{model.prior_spec.name!r}; build the model with prior=vfg.PerLabel(labels)"
         )
-    found = torch.as_tensor(labels).to(next(model.parameters()).device)
-    if found.is_floating_point() or found.dtype == torch.bool:
-        raise TypeError(f"labels must be integers, but they are {found.dtype}")
-    found = found.long().expand(rows) if found.ndim == 0 else found.long()
-    if tuple(found.shape) != (rows,):
-        raise ValueError(f"there must be one label per row ({rows}), but got {tuple(found.shape)}")
+    result = torch.as_tensor(labels).to(next(model.parameters()).device)
+    if result.is_floating_point() or result.dtype == torch.bool:
+        raise TypeError(f"labels must be integers, but they are {result.dtype}")
+    result = result.long().expand(rows) if result.ndim == 0 else result.long()
+    if tuple(result.shape) != (rows,):
+        raise ValueError(f"there must be one label per row ({rows}), but got {tuple(result.shape)}")
     count = model.prior_spec.labels
-    if rows and (int(found.min()) < -1 or int(found.max()) >= count):
+    if rows and (int(result.min()) < -1 or int(result.max()) >= count):
         raise ValueError(
             f"labels must run from 0 to {count - 1}, or be -1 for none, but they run from "
-            f"{int(found.min())} to {int(found.max())}"
+            f"{int(result.min())} to {int(result.max())}"
         )
-    return found
+    return result
 
 
 def _by_leaf(model: Tabular, table: Mapping[str, ArrayLike]) -> Tensor:
@@ -327,7 +327,7 @@ def _by_leaf(model: Tabular, table: Mapping[str, ArrayLike]) -> Tensor:
 
 def _check_shape(model: Tabular, table: Tensor) -> None:
     if table.ndim != 2 or table.shape[1] != model.sections.columns:
-        widths = {leaf: len(found) for leaf, found in model.sections.positions.items()}
+        widths = {leaf: len(columns) for leaf, columns in model.sections.positions.items()}
         shown = ", ".join(f"{leaf}: {width}" for leaf, width in list(widths.items())[:8])
         more = ", ..." if len(widths) > 8 else ""
         raise ValueError(
@@ -422,9 +422,9 @@ def column_of(model: Tabular, name: Name) -> int | None:
     if isinstance(name, str) == is_text and name in columns:
         return columns.index(name)
     leaf, bracket, place = str(name).rpartition("[")
-    found = model.sections.positions.get(leaf, ()) if bracket else ()
-    is_place = place.endswith("]") and place[:-1].isdecimal() and int(place[:-1]) < len(found)
-    return found[int(place[:-1])] if is_place else None
+    places = model.sections.positions.get(leaf, ()) if bracket else ()
+    is_place = place.endswith("]") and place[:-1].isdecimal() and int(place[:-1]) < len(places)
+    return places[int(place[:-1])] if is_place else None
 
 
 def table_columns(model: Tabular, name: Name, what: str) -> tuple[int, ...]:
@@ -463,7 +463,7 @@ def _refuse_columns(model: Tabular, bad: Tensor, what: str) -> None:
     """Name the first column of a table in which something is wrong."""
     if bool(bad.any()):
         column = int(bad.any(0).nonzero()[0])
-        leaf = next(leaf for leaf, found in model.sections.positions.items() if column in found)
+        leaf = next(leaf for leaf, columns in model.sections.positions.items() if column in columns)
         label = (model.graph.columns or range(model.sections.columns))[column]
         raise ValueError(
             f"leaf {leaf!r} has {what} (column {label!r} of the table); replace them by NaN "

@@ -52,14 +52,14 @@ def treatments(
         ValueError: for an aggregation that is not known.
     """
     leaves = dict.fromkeys(graph.leaves)
-    found = {}
+    result = {}
     for node in graph.nodes:
         if node.name in leaves:
-            found[node.name] = repr(likelihoods[node.name])
+            result[node.name] = repr(likelihoods[node.name])
         else:
-            found[node.name] = node.aggregation or aggregation
-            aggregation_called(found[node.name])
-    return found
+            result[node.name] = node.aggregation or aggregation
+            aggregation_called(result[node.name])
+    return result
 
 
 def check_prior(block: Block, prior: Prior, spec: PriorSpec, states: StatesSpec) -> None:
@@ -269,8 +269,8 @@ class VFG(nn.Module):
         if self.sampling is None or not len(cells):
             states = self(cells, seen, given).backward
         else:
-            found = draw_states(self, cells, seen, given, {}, no_noise, 1)
-            states = [state[:, 0] for state in found.states]
+            draw = draw_states(self, cells, seen, given, {}, no_noise, 1)
+            states = [state[:, 0] for state in draw.states]
         return self.scaling.undo(self.sections.join(self._leaf_means(states))).to(like)
 
     # Functions of other modules whose first argument is the model.
@@ -331,15 +331,15 @@ class VFG(nn.Module):
 
     def likelihood_at(self, block: int) -> Likelihood:
         """The likelihood of a leaf block."""
-        found = self.likelihoods[self.passing.schedule.blocks[block].name]
-        assert isinstance(found, Likelihood)
-        return found
+        likelihood = self.likelihoods[self.passing.schedule.blocks[block].name]
+        assert isinstance(likelihood, Likelihood)
+        return likelihood
 
     def prior_at(self, block: int) -> Prior:
         """The prior of a root block."""
-        found = self.priors[self.passing.schedule.blocks[block].name]
-        assert isinstance(found, Prior)
-        return found
+        prior = self.priors[self.passing.schedule.blocks[block].name]
+        assert isinstance(prior, Prior)
+        return prior
 
     # How a model describes itself.
 

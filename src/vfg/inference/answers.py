@@ -304,8 +304,8 @@ class Answer(ABC):
         if std:
             columns |= {f"{name} std": cells for name, cells in self._labelled(self.std).items()}
         for level in quantiles:
-            found = self._labelled(self.quantile(level))
-            columns |= {f"{name} q{level:g}": cells for name, cells in found.items()}
+            ends = self._labelled(self.quantile(level))
+            columns |= {f"{name} q{level:g}": cells for name, cells in ends.items()}
         return pandas.DataFrame(columns, index=self._index)
 
     def __repr__(self) -> str:
@@ -397,14 +397,14 @@ class GraphAnswer(Answer):
         free = self._side_by_side(self._known, chosen).isnan()
         draws = self._side_by_side(self.samples(DRAWS_FOR_QUANTILES), chosen)
         left = draws - draws.mean(0)
-        found = torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)
+        matrix = torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)
         unordered = torch.tensor(
             [self._is_categorical(target) for target in chosen for _ in target.labels],
-            device=found.device,
+            device=matrix.device,
         )
         unknown = unordered[:, None] | unordered[None, :]
-        found = torch.where(unknown, torch.nan, found)
-        return torch.where(free[:, :, None] & free[:, None, :], found, 0.0)
+        matrix = torch.where(unknown, torch.nan, matrix)
+        return torch.where(free[:, :, None] & free[:, None, :], matrix, 0.0)
 
     def _chosen(self, targets: Name | Sequence[Name]) -> list[Target]:
         names = [targets] if isinstance(targets, str | int) else list(targets)
@@ -438,49 +438,49 @@ class GraphAnswer(Answer):
 
     def expectations(self) -> dict[str, Array]:
         mean, shares = self.mean, self.probabilities
-        found = {}
+        expected = {}
         for target, place, variable in self._coordinates:
             if target.name in shares:
-                found[variable.name] = _to_array(shares[target.name])
+                expected[variable.name] = _to_array(shares[target.name])
                 continue
             cells = _to_array(mean[target.name])
             cells = cells if target.is_column else cells[:, place]
             is_chance = variable.kind == "choice"
-            found[variable.name] = np.stack([1.0 - cells, cells], 1) if is_chance else cells
-        return found
+            expected[variable.name] = np.stack([1.0 - cells, cells], 1) if is_chance else cells
+        return expected
 
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
         ends = central_levels(level)
         # One call, since the draws behind quantiles are made for each.
         quantiles = _to_arrays(self._quantiles_at([*ends, *even_levels(draws).tolist()]))
         expected, std, given = self.expectations(), _to_arrays(self.std), _to_arrays(self._known)
-        found = {}
+        marginals = {}
         for target, place, variable in self._coordinates:
             known = float(_coordinate(given[target.name], target, place)[0])
             if known == known:
                 value = variable.value_of(known) if variable.kind != "choice" else int(known)
-                found[variable.name] = given_marginal(variable, value)
+                marginals[variable.name] = given_marginal(variable, value)
             elif variable.kind == "choice":
                 chances = expected[variable.name][0]
                 likeliest = int(chances.argmax())
-                found[variable.name] = Marginal(variable, likeliest, probabilities=chances)
+                marginals[variable.name] = Marginal(variable, likeliest, probabilities=chances)
             else:
-                found[variable.name] = _number_marginal(
+                marginals[variable.name] = _number_marginal(
                     variable,
                     float(expected[variable.name][0]),
                     float(_coordinate(std[target.name], target, place)[0]),
                     _coordinate(quantiles[target.name], target, place)[:, 0],
                 )
-        return found
+        return marginals
 
-    def _named(self, found: TableAndStates) -> ByName:
+    def _named(self, values: TableAndStates) -> ByName:
         named = ByName()
         for target in self._targets:
             if target.is_latent:
-                named[target.name] = found.states[target.node]
+                named[target.name] = values.states[target.node]
             else:
                 chosen = target.columns[0] if target.is_column else index_of_places(target.columns)
-                named[target.name] = found.table[..., chosen]
+                named[target.name] = values.table[..., chosen]
         return named
 
     def _states(self, states: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -500,10 +500,10 @@ class GraphAnswer(Answer):
         }
         return self._named(TableAndStates(given.table, {**free, **given.states}))
 
-    def _with_evidence(self, found: ByName, certain: float | None = None) -> ByName:
+    def _with_evidence(self, values: ByName, certain: float | None = None) -> ByName:
         """Replace what was inferred by the evidence, or by `certain`, where there is evidence."""
         put = ByName()
-        for name, value in found.items():
+        for name, value in values.items():
             known = self._known[name]
             chosen = known if certain is None else torch.full_like(known, certain)
             put[name] = torch.where(known.isnan(), value.to(known), chosen)
@@ -562,8 +562,8 @@ class GraphAnswer(Answer):
 
 
 def _to_array(values: Tensor) -> Array:
-    found: Array = values.detach().cpu().numpy()
-    return found
+    array: Array = values.detach().cpu().numpy()
+    return array
 
 
 def _to_arrays(values: Mapping[Name, Tensor]) -> dict[Name, Array]:
@@ -707,17 +707,17 @@ class MessageAnswer(GraphAnswer):
     @torch.no_grad()
     def probabilities(self) -> ByName:
         """Probabilities of every code `(rows, categories)` of the categorical targets."""
-        found = ByName()
+        result = ByName()
         for target in self._targets:
             block, row = self._model.passing.schedule.place[target.node]
             if target.is_latent:
                 continue
             likelihood = self._model.likelihood_at(block)
             if isinstance(likelihood, CategoricalLikelihood):
-                found[target.name] = self._with_codes(
+                result[target.name] = self._with_codes(
                     target, likelihood.logits(self._belief.backward[block]).softmax(-1)[row]
                 )
-        return found
+        return result
 
     # Private.
 
@@ -820,32 +820,32 @@ def as_row_ids(model: nn.Module, row_ids: ArrayLike | None, rows: int) -> Tensor
     device = next(model.parameters()).device
     if row_ids is None:
         return torch.arange(rows, device=device)
-    found = as_tensor(row_ids, "row_ids")
-    if found.is_floating_point() or found.dtype == torch.bool:
-        raise TypeError(f"row_ids must be integers, but they are {found.dtype}")
-    if tuple(found.shape) != (rows,):
-        raise ValueError(f"there must be one row id per row ({rows}), but got {tuple(found.shape)}")
-    found = found.long().to(device)
-    if rows and int(found.min()) < 0:
-        raise ValueError(f"row_ids must be 0 or more, but one is {int(found.min())}")
-    values, counts = found.unique(return_counts=True)
+    ids = as_tensor(row_ids, "row_ids")
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise TypeError(f"row_ids must be integers, but they are {ids.dtype}")
+    if tuple(ids.shape) != (rows,):
+        raise ValueError(f"there must be one row id per row ({rows}), but got {tuple(ids.shape)}")
+    ids = ids.long().to(device)
+    if rows and int(ids.min()) < 0:
+        raise ValueError(f"row_ids must be 0 or more, but one is {int(ids.min())}")
+    values, counts = ids.unique(return_counts=True)
     if len(values) < rows:
         raise ValueError(f"row_ids must differ, but {int(values[counts > 1][0])} appears twice")
-    return found
+    return ids
 
 
 def _target(model: Tabular, name: Name) -> Target:
     graph, positions = model.graph, model.sections.positions
     columns: tuple[Name, ...] = graph.columns or ()
     if isinstance(name, str) and name in positions:
-        found = positions[name]
-        return Target(name, name, found, leaf_labels(model, name), (len(found),))
+        places = positions[name]
+        return Target(name, name, places, leaf_labels(model, name), (len(places),))
     if isinstance(name, str) and name in model.passing.schedule.place:
         width = graph.node(name).width
         return Target(name, name, (), coordinate_labels(name, width), (width,))
     column = column_of(model, name)
     if column is not None:
-        leaf = next(leaf for leaf, found in positions.items() if column in found)
+        leaf = next(leaf for leaf, places in positions.items() if column in places)
         return Target(name, leaf, (column,), (str(name),), ())
     known = [*(node.name for node in graph.nodes), *map(str, columns)]
     raise ValueError(

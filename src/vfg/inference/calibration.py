@@ -81,12 +81,12 @@ def noise_scale(model: VFG, observed: Tensor) -> Tensor:
 
 def likelihood_scales(model: VFG) -> Tensor:
     """The scales of Gaussian leaves in the order of the table, 1 for others, `(columns,)`."""
-    found = {}
+    scales = {}
     for block, places in model.sections.split(torch.ones_like(model.scaling.scale)[None]).items():
         likelihood = model.likelihood_at(block)
         known = likelihood.scale() if isinstance(likelihood, GaussianLikelihood) else places
-        found[block] = known.detach().to(next(model.parameters()))
-    return model.sections.join(found)[0]
+        scales[block] = known.detach().to(next(model.parameters()))
+    return model.sections.join(scales)[0]
 
 
 def mask_features(model: VFG, observed: Tensor) -> Tensor:
@@ -96,7 +96,10 @@ def mask_features(model: VFG, observed: Tensor) -> Tensor:
     """
     kind = next(model.parameters())
     shares = torch.stack(
-        [observed[:, list(found)].to(kind).mean(1) for found in model.sections.positions.values()],
+        [
+            observed[:, list(columns)].to(kind).mean(1)
+            for columns in model.sections.positions.values()
+        ],
         dim=1,
     )
     count = shares.sum(1, keepdim=True)
@@ -182,15 +185,15 @@ def _chosen_rows(held_out: Tensor, most_rows: int, generator: torch.Generator) -
 
 def _visible(model: VFG, seen: Tensor, masks: int, generator: torch.Generator) -> list[Tensor]:
     """What is seen, and parts of it that keep every leaf at a rate that differs by row."""
-    found = [seen]
+    patterns = [seen]
     for _ in range(masks - 1):
         rate = torch.rand(len(seen), 1, generator=generator)
         kept = torch.rand(len(seen), len(model.graph.leaves), generator=generator) < rate
         visible = seen.clone()
         for k, columns in enumerate(model.sections.positions.values()):
             visible[:, list(columns)] &= kept[:, k : k + 1].to(seen.device)
-        found.append(visible)
-    return found
+        patterns.append(visible)
+    return patterns
 
 
 def _trial(
@@ -207,11 +210,11 @@ def _trial(
 
 def continuous_columns(model: VFG) -> Tensor:
     """Which table columns belong to Gaussian leaves, `(columns,)`."""
-    found = torch.zeros(model.sections.columns, dtype=torch.bool)
+    flags = torch.zeros(model.sections.columns, dtype=torch.bool)
     for leaf, columns in model.sections.positions.items():
         likelihood = model.likelihood_at(model.passing.schedule.place[leaf][0])
-        found[list(columns)] = isinstance(likelihood, GaussianLikelihood)
-    return found.to(model.scaling.scale.device)
+        flags[list(columns)] = isinstance(likelihood, GaussianLikelihood)
+    return flags.to(model.scaling.scale.device)
 
 
 def _pool_scales(model: VFG, residual: Tensor, counted: Tensor) -> Tensor:
@@ -289,7 +292,7 @@ def _variance(model: VFG, belief: Belief, log_temperature: Tensor) -> Tensor:
     normals = internal_normals(model)
     temperature = log_temperature.exp().to(belief.backward[0])
     rows = torch.arange(belief.converged.shape[1], device=belief.converged.device)
-    found = []
+    variances = []
     for part in rows.split(ROWS_AT_ONCE):
         states = internal_states(model, belief.select(part), temperature, normals)
         parts = {}
@@ -298,8 +301,8 @@ def _variance(model: VFG, belief: Belief, log_temperature: Tensor) -> Tensor:
                 parts[block] = states[block].var(0, correction=0)
             else:
                 parts[block] = torch.zeros_like(mean.index_select(1, part))
-        found.append(model.sections.join(parts).double())
-    return torch.cat(found)
+        variances.append(model.sections.join(parts).double())
+    return torch.cat(variances)
 
 
 def _minimise(score: Callable[[], Tensor], parameters: list[Tensor]) -> float:

@@ -212,7 +212,7 @@ class Tile:
     def deviations(self) -> Tensor:
         """Standard deviations of the leaves in data units, `(rows, columns)`."""
         noise = self.model.sections.split(self.noise)
-        found = {
+        parts = {
             block: deviation(
                 self.model.likelihood_at(block),
                 self.belief.backward[block],
@@ -221,7 +221,7 @@ class Tile:
             )
             for block in noise
         }
-        return self.model.sections.join(found).double() * self.model.scaling.scale
+        return self.model.sections.join(parts).double() * self.model.scaling.scale
 
     def state_deviations(self, block: int) -> Tensor:
         """Standard deviations of latent states, `(nodes, rows, width)`; NaN if unknown."""
@@ -239,7 +239,7 @@ class Tile:
     def root_normals(self, draws: Tensor) -> dict[int, Tensor]:
         """Standard Normal draws of the roots, by block `(draws, nodes, rows, width)`."""
         order = {node.name: place for place, node in enumerate(self.model.graph.nodes)}
-        found = {}
+        normals = {}
         for index in self.belief.roots:
             block = self.model.passing.schedule.blocks[index]
             nodes = torch.tensor([order[name] for name in block.nodes])
@@ -247,15 +247,15 @@ class Tile:
             nodes = nodes.repeat_interleave(block.width)
             drawn = normal(self.seed, self.row_ids, draws, nodes, coordinates)
             shaped = drawn.unflatten(-1, (len(block.nodes), block.width)).movedim(2, 1)
-            found[index] = shaped.to(self.belief.backward[index])
-        return found
+            normals[index] = shaped.to(self.belief.backward[index])
+        return normals
 
     def at_levels(self, states: list[Tensor], numbers: Tensor) -> Tensor:
         """The leaves' quantiles at `numbers (draws, rows, columns)`, in data units."""
         sections = self.model.sections
         levels = sections.split(numbers.flatten(0, 1))
         noise = sections.split(self.noise.expand(numbers.shape).flatten(0, 1))
-        found = {
+        parts = {
             block: quantile(
                 self.model.likelihood_at(block),
                 states[block].movedim(0, 1).flatten(1, 2),
@@ -264,7 +264,7 @@ class Tile:
             )
             for block, level in levels.items()
         }
-        return self.model.scaling.undo(sections.join(found)).view(numbers.shape)
+        return self.model.scaling.undo(sections.join(parts)).view(numbers.shape)
 
 
 def column_counters(model: VFG) -> tuple[Tensor, Tensor]:

@@ -138,8 +138,8 @@ def _from_records(
 
 def _one_row(value: ArrayLike) -> ArrayLike:
     """The values of one node as a table of one row."""
-    found = as_tensor(value, "a row of evidence")
-    return found[None] if found.ndim == 1 and len(found) > 1 else found
+    row = as_tensor(value, "a row of evidence")
+    return row[None] if row.ndim == 1 and len(row) > 1 else row
 
 
 def _apply_mask(model: Tabular, table: Tensor, observed: ArrayLike) -> Tensor:

@@ -28,8 +28,7 @@ from vfg.inputs import (
     scale_cells,
 )
 from vfg.passing.states import States
-from vfg.sampling import GeneratedNoise
-from vfg.sampling import draw_states as drawn_states
+from vfg.sampling import GeneratedNoise, draw_states
 from vfg.tables.frames import is_frame, open_table
 
 if TYPE_CHECKING:
@@ -210,8 +209,7 @@ def fill(model: Tabular, table: ArrayLike, *, row_ids: ArrayLike | None = None) 
     if isinstance(table, Mapping):
         raise TypeError("fill takes a table; use infer for values by name")
     if isinstance(table, Tensor):
-        found = _expected_cells(model, table, row_ids)
-        return torch.where(table.isnan(), found.to(table), table)
+        return torch.where(table.isnan(), _expected_cells(model, table, row_ids).to(table), table)
     opened = open_table(table)
     names = frame_names(model, opened.labels) if is_frame(table) else None
     places = range(len(opened.labels)) if names is None else _places(opened.labels, names)
@@ -245,12 +243,12 @@ def _places(labels: Sequence[Any], names: Sequence[str]) -> list[int]:
 def _expected_cells(model: Any, table: Tensor, row_ids: ArrayLike | None) -> Tensor:
     """The expected table; of Bernoulli columns the more probable value."""
     answer = model.infer(table, row_ids=row_ids)
-    found = torch.empty_like(table if table.is_floating_point() else table.double())
+    expected = torch.empty_like(table if table.is_floating_point() else table.double())
     for leaf, columns in model.sections.positions.items():
         part = answer.mean[leaf]
         is_chance = isinstance(model.likelihood_specs[leaf], Bernoulli)
-        found[:, list(columns)] = ((part > 0.5).to(part) if is_chance else part).to(found)
-    return found
+        expected[:, list(columns)] = ((part > 0.5).to(part) if is_chance else part).to(expected)
+    return expected
 
 
 def log_prob(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
@@ -431,7 +429,7 @@ def decode(model: VFG, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
     known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
     table = model.scaling.undo(model.sections.join(model._leaf_means(backward))).to(like)
-    return {leaf: table[:, list(found)] for leaf, found in model.sections.positions.items()}
+    return {leaf: table[:, list(columns)] for leaf, columns in model.sections.positions.items()}
 
 
 @torch.no_grad()
@@ -481,8 +479,8 @@ def _sampled_states(
     """States of all blocks where nothing is observed, so that all nodes are drawn from p."""
     cells = model._some.new_zeros(rows, model.sections.columns)
     seen = torch.zeros_like(cells, dtype=torch.bool)
-    found = drawn_states(model, cells, seen, labels, {}, GeneratedNoise(generator), 1)
-    return [states[:, 0] for states in found.states]
+    draw = draw_states(model, cells, seen, labels, {}, GeneratedNoise(generator), 1)
+    return [states[:, 0] for states in draw.states]
 
 
 @torch.no_grad()

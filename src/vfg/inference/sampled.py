@@ -117,20 +117,20 @@ class SampledTile:
         levels = uniform(self.seed, self.row_ids, draws, nodes, coordinates)
         noise = likelihood_scales(model).expand(levels.shape).flatten(0, 1)
         split = model.sections.split(noise)
-        found = {
+        parts = {
             block: quantile(
                 model.likelihood_at(block), states[block].flatten(1, 2), level, split[block]
             )
             for block, level in model.sections.split(levels.flatten(0, 1)).items()
         }
-        return model.scaling.undo(model.sections.join(found)).view(levels.shape)
+        return model.scaling.undo(model.sections.join(parts)).view(levels.shape)
 
     def _group(self, number: int) -> tuple[list[Tensor], Tensor]:
         """One group of draws: always as many, so that each has the same bits in every request."""
         model, draws = self.model, torch.arange(number * GROUP, (number + 1) * GROUP)
         noise = CountedNoise(model.passing.schedule, self.row_ids, draws, self.seed)
-        found = draw_states(model, self.cells, self.seen, self.labels, self.evidence, noise, GROUP)
-        return found.states, log_weights(model, found, self.cells, self.seen)
+        draw = draw_states(model, self.cells, self.seen, self.labels, self.evidence, noise, GROUP)
+        return draw.states, log_weights(model, draw, self.cells, self.seen)
 
     def _resample(self, count: int) -> list[Tensor]:
         states, weights = self.weighed
@@ -206,11 +206,11 @@ class SampledAnswer(GraphAnswer):
         Far below their number, q is far from the posterior, and weighing helps more than it costs
         only if the number itself is large.
         """
-        found = self._given.table.new_zeros(self._given.rows)
+        sizes = self._given.table.new_zeros(self._given.rows)
         with evaluating(self._model):
             for rows, positions, tile in self._sampled_tiles():
-                found[rows.to(found.device)] = tile.effective_sample_size()[positions].to(found)
-        return found
+                sizes[rows.to(sizes.device)] = tile.effective_sample_size()[positions].to(sizes)
+        return sizes
 
     @cached_property
     def mean(self) -> ByName:
@@ -228,13 +228,13 @@ class SampledAnswer(GraphAnswer):
     @cached_property
     def probabilities(self) -> ByName:
         """Probabilities of every code `(rows, categories)` of the categorical targets."""
-        found = ByName()
+        result = ByName()
         for target in self._targets:
             likelihood = self._categorical(target)
             if likelihood is not None:
                 shares = self._code_table(target, likelihood)
-                found[target.name] = self._with_codes(target, shares)
-        return found
+                result[target.name] = self._with_codes(target, shares)
+        return result
 
     @torch.no_grad()
     def samples(self, n: int) -> ByName:
@@ -257,8 +257,8 @@ class SampledAnswer(GraphAnswer):
         """
         if n < 1:
             raise ValueError(f"the number of draws must be positive, but is {n}")
-        [found] = self._collect(self._sampled_tiles(), lambda tile: (self._draw(tile, n),), ((n,),))
-        return self._with_evidence(found)
+        [draws] = self._collect(self._sampled_tiles(), lambda tile: (self._draw(tile, n),), ((n,),))
+        return self._with_evidence(draws)
 
     def __repr__(self) -> str:
         if not self._importance or not self._given.rows:
@@ -308,10 +308,10 @@ class SampledAnswer(GraphAnswer):
 
     @torch.no_grad()
     def _at_levels(self, levels: Tensor) -> ByName:
-        (found,) = self._collect(
+        (quantiles,) = self._collect(
             self._sampled_tiles(), lambda tile: (self._levels_of(tile, levels),), ((len(levels),),)
         )
-        return found
+        return quantiles
 
     def _levels_of(self, tile: SampledTile, levels: Tensor) -> TableAndStates:
         """Quantiles from draws; of Bernoulli leaves from their probability; NaN of codes."""
@@ -356,8 +356,8 @@ class SampledAnswer(GraphAnswer):
     def _categorical(self, target: Target) -> CategoricalLikelihood | None:
         if target.is_latent:
             return None
-        found = self._model.likelihood_at(self._model.passing.schedule.place[target.node][0])
-        return found if isinstance(found, CategoricalLikelihood) else None
+        likelihood = self._model.likelihood_at(self._model.passing.schedule.place[target.node][0])
+        return likelihood if isinstance(likelihood, CategoricalLikelihood) else None
 
     @torch.no_grad()
     def _code_table(self, target: Target, likelihood: CategoricalLikelihood) -> Tensor:

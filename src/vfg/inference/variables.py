@@ -330,12 +330,12 @@ def graph_variables(model: Tabular) -> dict[str, Variable]:
         >>> list(graph_variables(vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2))))
         ['a[0]', 'a[1]', 'b']
     """
-    found: dict[int, Variable] = {}
+    by_column: dict[int, Variable] = {}
     for leaf, columns in model.sections.positions.items():
         for place, label in enumerate(leaf_labels(model, leaf)):
             variable = _graph_variable(model, label, leaf, columns[place])
-            found[columns[place]] = replace(variable, place=place)
-    return {found[column].name: found[column] for column in sorted(found)}
+            by_column[columns[place]] = replace(variable, place=place)
+    return {by_column[column].name: by_column[column] for column in sorted(by_column)}
 
 
 def _graph_variable(model: Tabular, name: str, leaf: str, column: int) -> Variable:

@@ -113,10 +113,10 @@ def _digest(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     listed = [[name, _name_of(tensors[name].dtype), list(tensors[name].shape)] for name in names]
     signed = {key: value for key, value in fields.items() if key != "digest"}
     text = json.dumps([signed, listed], sort_keys=True, separators=(",", ":"))
-    found = hashlib.sha256(text.encode("ascii"))
+    digest = hashlib.sha256(text.encode("ascii"))
     for name in names:
-        found.update(_bytes_of(tensors[name]))
-    return found.hexdigest()
+        digest.update(_bytes_of(tensors[name]))
+    return digest.hexdigest()
 
 
 def _name_of(dtype: torch.dtype) -> str:
@@ -154,20 +154,20 @@ def _header_size(stream: BinaryIO, size: int) -> int:
     return length
 
 
-def _truncation(found: int, promised: int) -> UnreadableError:
+def _truncation(size: int, promised: int) -> UnreadableError:
     return UnreadableError(
-        f"is truncated: {promised - found} bytes or more are missing; copy or save it again"
+        f"is truncated: {promised - size} bytes or more are missing; copy or save it again"
     )
 
 
 def _parse_json(text: bytes | str, what: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError as error:
         raise UnreadableError(f"is damaged: its {what} is not JSON; get a fresh copy") from error
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise UnreadableError(f"is damaged: its {what} is not a JSON object; get a fresh copy")
-    return found
+    return parsed
 
 
 def _fields(header: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,12 +208,12 @@ def _check_schema(fields: Mapping[str, Any]) -> None:
 
 def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
     """The tensors of a file in the order of their bytes."""
-    found = {
+    entries = {
         name: _entry(name, described)
         for name, described in header.items()
         if name != "__metadata__"
     }
-    return dict(sorted(found.items(), key=lambda item: item[1][2:]))
+    return dict(sorted(entries.items(), key=lambda item: item[1][2:]))
 
 
 def _entry(name: str, described: Any) -> Entry:
@@ -266,11 +266,11 @@ def read_tensors(stream: BinaryIO, contents: Contents) -> dict[str, Tensor]:
 
 
 def _unchecked_tensors(stream: BinaryIO, entries: Mapping[str, Entry]) -> dict[str, Tensor]:
-    found = {}
+    tensors = {}
     for name, entry in entries.items():
         # Memory from torch, whose alignment decides how some products are rounded.
-        found[name] = torch.empty(entry.shape, dtype=entry.dtype, device="cpu")
-        count = stream.readinto(_bytes_of(found[name]))  # type: ignore[attr-defined]
+        tensors[name] = torch.empty(entry.shape, dtype=entry.dtype, device="cpu")
+        count = stream.readinto(_bytes_of(tensors[name]))  # type: ignore[attr-defined]
         if count != entry.end - entry.begin:
             raise _truncation(entry.begin + count, entry.end)
-    return found
+    return tensors

@@ -59,14 +59,14 @@ class CountedNoise:
     def __call__(self, block: int, like: Tensor) -> Tensor:
         nodes, _, _, width = like.shape
         places = torch.tensor([self.order[name] for name in self.schedule.blocks[block].nodes])
-        found = normal(
+        numbers = normal(
             self.seed,
             self.row_ids,
             self.draws,
             places.repeat_interleave(width),
             torch.arange(width).repeat(nodes),
         )
-        return found.view(*found.shape[:2], nodes, width).movedim(2, 0).to(like)
+        return numbers.view(*numbers.shape[:2], nodes, width).movedim(2, 0).to(like)
 
 
 Solve = Callable[[Tensor, Tensor], Tensor]

@@ -181,8 +181,8 @@ class Sampler(nn.Module):
             return Move()
         value = incoming.value
         inputs = torch.cat([value, incoming.apart], dim=-1).flatten(1, 2)
-        found = self.network(inputs).to(value.dtype).view(*value.shape[:3], -1)
-        shift, change = found.chunk(2, dim=-1)
+        output = self.network(inputs).to(value.dtype).view(*value.shape[:3], -1)
+        shift, change = output.chunk(2, dim=-1)
         return Move(shift + (self.weight - 1.0) * value, change)
 
     def propose(

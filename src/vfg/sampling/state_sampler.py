@@ -90,9 +90,9 @@ class SampledStates(nn.Module):
 
     def sampler(self, name: str) -> Sampler:
         """The sampler of the latent block called `name`."""
-        found = self.samplers[name]
-        assert isinstance(found, Sampler)
-        return found
+        sampler = self.samplers[name]
+        assert isinstance(sampler, Sampler)
+        return sampler
 
 
 class _StateSampler:
@@ -369,22 +369,22 @@ def draw_states(
     )
 
 
-def log_likelihoods(model: VFG, found: Draw, cells: Tensor, scored: Tensor) -> dict[int, Tensor]:
+def log_likelihoods(model: VFG, draw: Draw, cells: Tensor, scored: Tensor) -> dict[int, Tensor]:
     """log p(x | h) of the scored cells by leaf block, `(nodes, draws, rows)`."""
     data, counted = model.sections.split(cells), model.sections.split(scored.to(cells.dtype))
     parts = {}
     for index, part in data.items():
-        state = found.states[index]
+        state = draw.states[index]
         wide = part[:, None].expand(-1, state.shape[1], -1, -1).flatten(1, 2)
         each = model.likelihood_at(index).log_prob(wide, state.flatten(1, 2))
         parts[index] = (each.unflatten(1, state.shape[1:3]) * counted[index][:, None]).sum(-1)
     return parts
 
 
-def log_weights(model: VFG, found: Draw, cells: Tensor, scored: Tensor) -> Tensor:
+def log_weights(model: VFG, draw: Draw, cells: Tensor, scored: Tensor) -> Tensor:
     """log p(x, h) − log q(h), `(draws, rows)`, in float64 and the model's units."""
-    explained = log_likelihoods(model, found, cells, scored)
-    signed = [*explained.values(), *found.prior.values(), *(-q for q in found.posterior.values())]
+    explained = log_likelihoods(model, draw, cells, scored)
+    signed = [*explained.values(), *draw.prior.values(), *(-q for q in draw.posterior.values())]
     return torch.stack([part.double().sum(0) for part in signed]).sum(0)
 
 

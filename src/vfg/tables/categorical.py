@@ -163,11 +163,11 @@ def _leading(centred: Array, shares: Array) -> Array:
     gram = (centred * shares[:, None]).T @ centred
     values, vectors = np.linalg.eigh(gram)
     useful = min(WIDEST, int((values > 1e-12 * max(float(values.max(initial=0.0)), 1e-300)).sum()))
-    found = vectors[:, ::-1][:, :useful]
+    directions = vectors[:, ::-1][:, :useful]
     if not useful:
-        return found
-    largest = found[np.abs(found).argmax(axis=0), np.arange(useful)]
-    return np.asarray(found * np.sign(largest))
+        return directions
+    largest = directions[np.abs(directions).argmax(axis=0), np.arange(useful)]
+    return np.asarray(directions * np.sign(largest))
 
 
 def joint_codes(
@@ -233,10 +233,10 @@ def category_indices(column: Column, categories: Sequence[Any]) -> Array:
     if values.dtype.kind in "OU" or any(isinstance(category, str) for category in categories):
         lookup = {category: place for place, category in enumerate(categories)}
         cells = values.tolist() if values.dtype.kind not in "Mm" else repeat(None, len(values))
-        found = np.fromiter(map(lookup.get, cells, repeat(-1)), np.int64, len(values))
+        places = np.fromiter(map(lookup.get, cells, repeat(-1)), np.int64, len(values))
     else:
-        found = _among_numbers(values, categories)
-    return np.where(column.missing, -1, found)
+        places = _among_numbers(values, categories)
+    return np.where(column.missing, -1, places)
 
 
 def _among_numbers(values: Array, categories: Sequence[Any]) -> Array:
@@ -253,9 +253,9 @@ def cells_of(categories: Sequence[Any]) -> Array:
     kinds = set(map(type, categories))
     if kinds in ({bool}, {int}, {float}, {int, float}) and _fits(categories):
         return np.array(categories)
-    found = np.empty(len(categories), dtype=object)
-    found[:] = categories
-    return found
+    cells = np.empty(len(categories), dtype=object)
+    cells[:] = categories
+    return cells
 
 
 def _fits(categories: Sequence[Any]) -> bool:
@@ -329,10 +329,10 @@ class CategoricalEncoding(ColumnEncoding):
         return len(self.counts) > MOST_SIMPLEX and int(self.counts.max()) == 1
 
     def encode(self, column: Column) -> tuple[Array, Mask]:
-        found = category_indices(column, self.categories)
+        places = category_indices(column, self.categories)
         if self.distinct:
-            found = np.full_like(found, -1)
-        return place_codes(self.points, found)
+            places = np.full_like(places, -1)
+        return place_codes(self.points, places)
 
     def decode(self, values: Array) -> Array:
         if self.empty:
@@ -442,11 +442,11 @@ class OrdinalEncoding(ColumnEncoding):
         return int((self.counts > 0).sum()) == 1
 
     def encode(self, column: Column) -> tuple[Array, Mask]:
-        found = category_indices(column, self.categories)
+        places = category_indices(column, self.categories)
         if self.empty:
-            found = np.full_like(found, -1)
+            places = np.full_like(places, -1)
         points = np.zeros_like(self.scores) if self.constant else self.scores
-        return place_codes(points[:, None], found)
+        return place_codes(points[:, None], places)
 
     def decode(self, values: Array) -> Array:
         if self.empty:

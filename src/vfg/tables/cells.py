@@ -87,11 +87,11 @@ def marked_cells(values: Array, marker: Any) -> Mask:
     comparable = kind == "O" or (kind == "U" if text else kind in "fiu")
     if is_absent(marker) or not comparable:
         return np.zeros(values.shape, dtype=bool)
-    found = np.asarray(values == marker, dtype=bool)
+    equal = np.asarray(values == marker, dtype=bool)
     if kind == "O" and not isinstance(marker, bool):
-        places = np.flatnonzero(found)
-        found[places] = [not isinstance(cell, bool | np.bool_) for cell in values[places]]
-    return found
+        places = np.flatnonzero(equal)
+        equal[places] = [not isinstance(cell, bool | np.bool_) for cell in values[places]]
+    return equal
 
 
 def read_cells(label: Label, cells: Array, marker: Any) -> Column:
@@ -187,9 +187,9 @@ def as_objects(values: Array) -> Array:
     if values.dtype.kind in "Mm":
         # Finer units have no counterpart in the standard library and would become integers.
         values = values.astype(f"{values.dtype.kind}8[us]")
-    found = np.empty(len(values), dtype=object)
-    found[:] = values.tolist()
-    return found
+    cells = np.empty(len(values), dtype=object)
+    cells[:] = values.tolist()
+    return cells
 
 
 def as_cells(values: Array, like: Array) -> Array:

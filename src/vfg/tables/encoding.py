@@ -310,9 +310,9 @@ def _fit_column(spec: ColumnSpec, column: Column) -> ColumnEncoding:
     if isinstance(spec, Continuous | Integer | Date):
         return NumericEncoding.fit(spec, column)
     categories = _categories_of(spec)
-    found = category_indices(column, categories)
-    _check_known(column, found, categories)
-    counts = np.bincount(found[found >= 0], minlength=len(categories))
+    places = category_indices(column, categories)
+    _check_known(column, places, categories)
+    counts = np.bincount(places[places >= 0], minlength=len(categories))
     if isinstance(spec, Ordinal):
         return OrdinalEncoding.fit(categories, counts)
     seen = np.flatnonzero(counts)
@@ -325,8 +325,8 @@ def _categories_of(spec: ColumnSpec) -> tuple[Any, ...]:
     return (spec.categories or ()) if isinstance(spec, Categorical | Ordinal) else ()
 
 
-def _check_known(column: Column, found: Array, categories: tuple[Any, ...]) -> None:
-    unknown = column.values[(found < 0) & ~column.missing]
+def _check_known(column: Column, places: Array, categories: tuple[Any, ...]) -> None:
+    unknown = column.values[(places < 0) & ~column.missing]
     if len(unknown):
         first = as_objects(unknown[:1])[0]
         raise ValueError(
@@ -342,9 +342,9 @@ def _with_joint_codes(
     many = {place: part for place, part in enumerate(parts) if _is_open(part)}
     if not many:
         return list(parts)
-    found = [category_indices(columns[place], part.categories) for place, part in many.items()]
+    members = [category_indices(columns[place], part.categories) for place, part in many.items()]
     others = [part.encode(c) for part, c in zip(parts, columns, strict=True) if not _is_open(part)]
-    points = joint_codes(found, [part.counts for part in many.values()], others)
+    points = joint_codes(members, [part.counts for part in many.values()], others)
     drawn = dict(zip(many, points, strict=True))
     return [
         replace(part, points=drawn[place]) if _is_open(part) else part

@@ -60,11 +60,6 @@ class Table(ABC):
         self.marker = marker
         self._columns: dict[int, Column] = {}
 
-    @property
-    def nothing(self) -> Any:
-        """What a missing cell is written as: the marker, if there is one."""
-        return None if is_absent(self.marker) else self.marker
-
     def column(self, position: int) -> Column:
         """One column, read once."""
         if position not in self._columns:
@@ -91,8 +86,8 @@ class Table(ABC):
     @cached_property
     def missing(self) -> Mask:
         """Which cells are missing, `(rows, columns)`."""
-        found = [self.column(position).missing for position in range(len(self.labels))]
-        return np.stack(found, axis=1) if found else np.zeros((self.rows, 0), dtype=bool)
+        masks = [self.column(position).missing for position in range(len(self.labels))]
+        return np.stack(masks, axis=1) if masks else np.zeros((self.rows, 0), dtype=bool)
 
     def columns(self) -> list[Column]:
         """Read every column.
@@ -100,14 +95,14 @@ class Table(ABC):
         Raises:
             ValueError: if a column of numbers holds an infinite one.
         """
-        found = [self.column(position) for position in range(len(self.labels))]
-        infinite = [column.label for column in found if _has_infinity(column)]
+        columns = [self.column(position) for position in range(len(self.labels))]
+        infinite = [column.label for column in columns if _has_infinity(column)]
         if infinite:
             raise ValueError(
                 f"the table contains infinity in column {quote(infinite)}; replace it by a "
                 "number, or mark it as missing"
             )
-        return found
+        return columns
 
 
 class ArrayTable(Table):
@@ -225,13 +220,13 @@ def as_cell_mask(observed: Any, table: Table) -> Mask:
                 raise ValueError(f"the mask names {name!r}, which is no column; {known}")
             mask[:, places[name]] = np.asarray(part, dtype=bool)
         return mask
-    found = np.asarray(observed)
-    if found.shape != shape or found.dtype != bool:
+    mask = np.asarray(observed)
+    if mask.shape != shape or mask.dtype != bool:
         raise ValueError(
-            f"observed must be a boolean mask of shape {shape}, but is {found.dtype} of shape "
-            f"{found.shape}"
+            f"observed must be a boolean mask of shape {shape}, but is {mask.dtype} of shape "
+            f"{mask.shape}"
         )
-    return found
+    return mask
 
 
 def open_table(table: Any, missing_values: Any = np.nan) -> Table:

@@ -126,11 +126,11 @@ def _objects(series: nw.Series[Any]) -> Array:
 
 def _read_texts(label: Label, series: nw.Series[Any], marker: Any, storage: Storage) -> Column:
     cells = _objects(series.cast(nw.String()))
-    found = read_cells(label, cells, marker)
+    column = read_cells(label, cells, marker)
     declared = None
     if isinstance(series.dtype, nw.Enum):
         declared = tuple(name for name in series.dtype.categories if name != marker)
-    return Column(label, storage, cells, found.missing, declared)
+    return Column(label, storage, cells, column.missing, declared)
 
 
 def as_series(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:

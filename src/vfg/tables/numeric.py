@@ -293,9 +293,9 @@ class NormalScores(nn.Module):
         """
         made = cls(values.shape[1])
         for column, share in enumerate(shares.tolist()):
-            found = _knots(values[observed[:, column], column].double(), share)
-            if found is not None:
-                made.knots[column], made.scores[column] = found
+            knots = _knots(values[observed[:, column], column].double(), share)
+            if knots is not None:
+                made.knots[column], made.scores[column] = knots
         return made
 
     def forward(self, values: Tensor) -> Tensor:

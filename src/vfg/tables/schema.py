@@ -174,10 +174,10 @@ def as_spec(label: Any, given: ColumnSpec | str) -> ColumnSpec:
 def _pair(bounds: Any) -> tuple[Any, Any]:
     if bounds is None:
         return UNBOUNDED
-    found = tuple(bounds) if isinstance(bounds, list | tuple) else ()
-    if len(found) != 2:
+    pair = tuple(bounds) if isinstance(bounds, list | tuple) else ()
+    if len(pair) != 2:
         raise ValueError(f"bounds must be a pair (lowest, highest), but are {bounds!r}")
-    return found[0], found[1]
+    return pair[0], pair[1]
 
 
 def _check_order(bounds: tuple[Any, Any]) -> None:
@@ -187,9 +187,9 @@ def _check_order(bounds: tuple[Any, Any]) -> None:
 
 
 def _check_bounds(bounds: Any) -> Bounds:
-    found = tuple(_finite(bound) for bound in _pair(bounds))
-    _check_order((found[0], found[1]))
-    return found[0], found[1]
+    pair = tuple(_finite(bound) for bound in _pair(bounds))
+    _check_order((pair[0], pair[1]))
+    return pair[0], pair[1]
 
 
 def _finite(bound: Any) -> float | None:
@@ -202,9 +202,9 @@ def _finite(bound: Any) -> float | None:
 
 
 def _check_moments(bounds: Any) -> Moments:
-    found = tuple(_iso(bound) for bound in _pair(bounds))
-    _check_order(tuple(None if bound is None else np.datetime64(bound) for bound in found))  # type: ignore[arg-type]
-    return found[0], found[1]
+    pair = tuple(_iso(bound) for bound in _pair(bounds))
+    _check_order(tuple(None if bound is None else np.datetime64(bound) for bound in pair))  # type: ignore[arg-type]
+    return pair[0], pair[1]
 
 
 def _iso(bound: Any) -> str | None:
@@ -224,11 +224,11 @@ def _check_categories(categories: Iterable[Any] | None) -> tuple[Category, ...] 
         return None
     if isinstance(categories, str):
         raise TypeError(f"categories must be a sequence such as ('a', 'b'), but are {categories!r}")
-    found = tuple(_plain(category) for category in categories)
-    if len(dict.fromkeys(found)) < len(found):
-        seen = [value for place, value in enumerate(found) if value in found[:place]]
+    plain = tuple(_plain(category) for category in categories)
+    if len(dict.fromkeys(plain)) < len(plain):
+        seen = [value for place, value in enumerate(plain) if value in plain[:place]]
         raise ValueError(f"categories must differ, but {seen[0]!r} equals another; leave it out")
-    return found
+    return plain
 
 
 def _plain(category: Any) -> Category:
@@ -331,13 +331,13 @@ class Schema(Mapping[Label, ColumnSpec]):
             Integer(bounds=(0.0, 120.0))
         """
         check_labels(tuple(self), bounds)
-        found = dict(self)
+        specs = dict(self)
         for label, pair in bounds.items():
-            spec = found[label]
+            spec = specs[label]
             if not isinstance(spec, Continuous | Integer | Date):
                 raise ValueError(f"column {label!r} is {spec.name} and has no bounds; leave it out")
-            found[label] = type(spec)(bounds=pair)  # type: ignore[arg-type]
-        return Schema(found)
+            specs[label] = type(spec)(bounds=pair)  # type: ignore[arg-type]
+        return Schema(specs)
 
     def check(self, labels: Sequence[Label]) -> None:
         """Refuse a table with other columns, or with the same ones in another order.
@@ -442,21 +442,21 @@ def distinct(cells: Array) -> tuple[Any, ...]:
         (1, 2, 'a', 'b')
     """
     if cells.dtype.kind in "OU":
-        found = dict.fromkeys(cells.tolist())
-        return tuple(sorted(found, key=lambda cell: (isinstance(cell, str), cell)))
+        different = dict.fromkeys(cells.tolist())
+        return tuple(sorted(different, key=lambda cell: (isinstance(cell, str), cell)))
     return tuple(as_objects(np.unique(cells)).tolist())
 
 
 def _natural_order(column: Column) -> tuple[Any, ...]:
     if column.categories is not None:
         return column.categories
-    found = distinct(column.observed)
-    if any(isinstance(cell, str) for cell in found):
+    cells = distinct(column.observed)
+    if any(isinstance(cell, str) for cell in cells):
         raise ValueError(
             f"the order of column {column.label!r} is unknown, since its cells are strings; give "
             "it from the lowest to the highest, as in Ordinal(('low', 'high'))"
         )
-    return found
+    return cells
 
 
 def check_labels(labels: Sequence[Label], given: Mapping[Any, Any] | None) -> None:

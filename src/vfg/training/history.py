@@ -93,10 +93,10 @@ class History:
         return "\n".join([*lines, repr(self)])
 
     def __repr__(self) -> str:
-        found = "no epochs" if not self.epochs else f"{len(self)} epochs, best {self.best}"
+        epochs = "no epochs" if not self.epochs else f"{len(self)} epochs, best {self.best}"
         value = None if self.best is None else self.epochs[self.best].validation
         score = "" if value is None else f" with held-out loss {value:.4g}"
-        return f"History({found}{score}; stopped: {self.stopped}; restarts: {self.restarts})"
+        return f"History({epochs}{score}; stopped: {self.stopped}; restarts: {self.restarts})"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""

@@ -322,10 +322,10 @@ class Run:
         self.checkpoint.write(tensors, progress)
 
     def _resume(self) -> None:
-        found = None if self.checkpoint is None else self.checkpoint.read()
-        if found is None:
+        stored = None if self.checkpoint is None else self.checkpoint.read()
+        if stored is None:
             return
-        tensors, progress = found
+        tensors, progress = stored
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
         for name, value in tensors.items():
             part, _, rest = name.partition(".")

@@ -37,14 +37,14 @@ class SurrogateLoss(nn.Module):
         beta: float | Tensor,
     ) -> Tensor:
         """Objective, reconstruction, kl, edge, root and constants."""
-        found = self.model.objective(cells, seen, scored, labels, beta)
+        surrogate = self.model.objective(cells, seen, scored, labels, beta)
         parts = [
-            found.total,
-            found.reconstruction.sum(),
-            _sum_terms(found.kl, cells),
-            _sum_terms(found.edge, cells),
-            found.root,
-            found.constants,
+            surrogate.total,
+            surrogate.reconstruction.sum(),
+            _sum_terms(surrogate.kl, cells),
+            _sum_terms(surrogate.edge, cells),
+            surrogate.root,
+            surrogate.constants,
         ]
         return torch.stack([part.mean() for part in parts])
 
@@ -70,13 +70,13 @@ class BoundLoss(nn.Module):
         self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
     ) -> Tensor:
         """Objective, reconstruction and KL of the seen cells; zeros for the surrogate's others."""
-        found = lower_bound(self.model, cells, seen, labels, fresh_noise)
+        bound = lower_bound(self.model, cells, seen, labels, fresh_noise)
         zero = cells.new_zeros(())
         return torch.stack(
             [
-                found.objective(beta, self.free_bits),
-                found.reconstruction.sum().mean(),
-                found.kl.sum().mean(),
+                bound.objective(beta, self.free_bits),
+                bound.reconstruction.sum().mean(),
+                bound.kl.sum().mean(),
                 zero,
                 zero,
                 zero,
@@ -129,7 +129,7 @@ def held_out_score(
         return model.objective(cells, seen, scored, labels, 0.0).total.sum()
     rows = torch.arange(len(cells), device=cells.device)
     noise = CountedNoise(model.passing.schedule, rows, torch.arange(DRAWS), seed=0)
-    found = draw_states(model, cells, seen, labels, {}, noise, DRAWS)
-    parts = log_likelihoods(model, found, cells, scored).values()
+    draw = draw_states(model, cells, seen, labels, {}, noise, DRAWS)
+    parts = log_likelihoods(model, draw, cells, scored).values()
     total = torch.stack([part.sum(0) for part in parts]).sum(0)
     return (total.logsumexp(0) - math.log(DRAWS)).sum()

@@ -197,11 +197,11 @@ def _loss_function(model: VFG, settings: FitSettings, world: World) -> Callable[
 def _edges_by_layer(model: VFG) -> list[list[nn.Parameter]]:
     """The parameters of the edges into each layer, from the leaves up."""
     schedule = model.passing.schedule
-    found: dict[int, list[nn.Parameter]] = {}
+    layers: dict[int, list[nn.Parameter]] = {}
     for index, group in enumerate(schedule.groups):
         layer = schedule.blocks[group.parent].layer
-        found.setdefault(layer, []).extend(model.passing.group(index).parameters())
-    return [found[layer] for layer in sorted(found)]
+        layers.setdefault(layer, []).extend(model.passing.group(index).parameters())
+    return [layers[layer] for layer in sorted(layers)]
 
 
 def _freeze_all_but(layers: list[list[nn.Parameter]], chosen: int) -> None:
