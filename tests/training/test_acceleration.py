@@ -72,8 +72,8 @@ def fitted(monkeypatch, answer, **options):
         made.append(loss)
         return loss
 
-    monkeypatch.setattr(step_module, "pays", lambda *_: answer)
-    monkeypatch.setattr(step_module, "compiled", fake)
+    monkeypatch.setattr(step_module, "compiling_pays", lambda *_: answer)
+    monkeypatch.setattr(step_module, "compile_loss", fake)
     model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2), flow=vfg.Coupling(hidden=4))
     table = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
     history = vfg.fit(model, table, epochs=3, batch=32, progress=False, device="cpu", **options)

@@ -217,8 +217,8 @@ def format_number(number: float, decimals: int = 4) -> str:
     """A number as text, with narrow spaces between thousands.
 
     Example:
-        >>> format_number(1234567.0), spelled(0.123456), spelled(-3.0), spelled(2e-9)
-        ('1\u202f234\u202f567', '0.1235', '−3', '2e−09')
+        >>> [format_number(x) for x in (1234567.0, 0.123456, -3.0, 2e-9)]
+        ['1\u202f234\u202f567', '0.1235', '−3', '2e−09']
     """
     if not math.isfinite(number):
         return "–"

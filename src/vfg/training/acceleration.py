@@ -67,8 +67,8 @@ def compiling_pays(
         budget: seconds that are left, if they are limited.
 
     Example:
-        >>> compiling_pays(1000, 0.1, gain=2.0, cost=120.0), pays(10_000, 0.1, gain=2.0, cost=120.0)
-        (False, True)
+        >>> [compiling_pays(steps, 0.1, gain=2.0, cost=120.0) for steps in (1000, 10_000)]
+        [False, True]
         >>> compiling_pays(10_000, 0.1, gain=1.0, cost=120.0)
         False
     """
