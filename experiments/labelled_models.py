@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import vfg
 from vfg.objectives.bound import lower_bound
-from vfg.sampling import drawn, fresh_noise, no_noise
+from vfg.sampling import draw_states, fresh_noise, no_noise
 
 LABELS = 10
 APART = 17.0
@@ -86,7 +86,7 @@ class Drawn(Tree):
 
     def _embed(self, rows: Tensor) -> Tensor:
         seen = torch.ones_like(rows, dtype=torch.bool)
-        return drawn(self.model, rows, seen, None, {}, no_noise, 1).states[self.root][0, 0]
+        return draw_states(self.model, rows, seen, None, {}, no_noise, 1).states[self.root][0, 0]
 
 
 class Passed(Tree):

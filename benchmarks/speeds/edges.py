@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Composition, Coupling
-from vfg.training.cuda_graphs import Recorder, Replayed
+from vfg.training.acceleration import Recorder, Replayed
 
 from .attempts import attempt
 from .clock import Where, Work, in_turns, load

@@ -17,7 +17,7 @@ from vfg.flows.base import of_kind
 from vfg.flows.conditioners import StackedLinear
 from vfg.flows.fast.primitives import PRECISIONS, conditioners_in
 from vfg.sklearn import VFGImputer
-from vfg.training.cuda_graphs import Recorder, Replayed
+from vfg.training.acceleration import Recorder, Replayed
 
 from .clock import Where, medians, seconds
 from .steps import letter

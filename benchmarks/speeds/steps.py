@@ -17,9 +17,8 @@ from vfg.imputation.fitting import MASKING
 from vfg.imputation.mixtures import fit_linear, star
 from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.plan import make_plan
-from vfg.training.cuda_graphs import Replayed
-from vfg.training.data import Table
-from vfg.training.distributed import World
+from vfg.training.acceleration import Replayed
+from vfg.training.data import Table, World
 from vfg.training.loop import Run
 from vfg.training.settings import FitSettings
 

@@ -1,8 +1,9 @@
-"""Tables, evidence and labels as users give them, checked and turned into tensors."""
+"""Tables, evidence and labels as users give them, checked and converted to tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -15,7 +16,8 @@ from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.passing.schedule import Schedule
 from vfg.passing.sections import Scaling, Sections
-from vfg.tables.numeric_frames import frame_labels, frame_values, is_frame
+from vfg.tables.cells import Array
+from vfg.tables.frames import Table, is_frame, open_table, quote
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -27,11 +29,11 @@ Name: TypeAlias = str | int
 
 
 CELLS_AT_ONCE = 2**18
-"""How many cells of a large table are looked at together."""
+"""Cells of a large table that are processed together: they fit into a cache."""
 
 
 class Scheduled(Protocol):
-    """What knows where the nodes of a graph are."""
+    """Anything with a schedule."""
 
     @property
     def schedule(self) -> Schedule:
@@ -39,7 +41,7 @@ class Scheduled(Protocol):
 
 
 class Tabular(Protocol):
-    """What reading tables and evidence asks of a model; `VFG` and `GaussianVFG` are such."""
+    """What reading tables and evidence needs of a model; `VFG` and `GaussianVFG` have it."""
 
     @property
     def graph(self) -> Graph:
@@ -84,7 +86,7 @@ def as_table(
         TypeError: for what is not a table of numbers.
     """
     cells, seen = as_cells(model, table, observed)
-    return *scaled(model, cells, seen), cells.new_zeros(())
+    return *scale_cells(model, cells, seen), cells.new_zeros(())
 
 
 def as_cells(model: Tabular, table: ArrayLike, observed: ArrayLike | None) -> tuple[Tensor, Tensor]:
@@ -107,17 +109,71 @@ def read_table(model: Tabular, table: ArrayLike, *, partial: bool = False) -> Te
         partial: whether a frame may lack columns, which are then NaN.
     """
     if is_frame(table):
-        names = frame_names(model, frame_labels(table))
-        return torch.from_numpy(frame_values(table, names, model.sections.columns, partial=partial))
+        return torch.from_numpy(_frame_values(model, open_table(table), partial))
     given = as_tensor(table, "the table")
     _check_shape(model, given)
     return given if given.is_floating_point() else given.to(torch.get_default_dtype())
 
 
+def _frame_values(model: Tabular, frame: Table, partial: bool) -> Array:
+    """The numbers of a frame, NaN where missing; float32 if every column is, else float64."""
+    names = frame_names(model, frame.labels)
+    count = model.sections.columns
+    if names is None and len(frame.labels) != count:
+        raise ValueError(
+            f"the frame must have {count} columns in the order of the leaves, but has "
+            f"{len(frame.labels)}; select them, or name the columns of the leaves in the graph"
+        )
+    places = dict(enumerate(range(count)) if names is None else _by_name(frame, names, partial))
+    dtypes = [_dtype_of(frame, place) for place in places.values()]
+    is_single = all(dtype == np.float32 for dtype in dtypes)
+    values = np.full((frame.rows, count), np.nan, dtype=np.float32 if is_single else np.float64)
+    for position, place in places.items():
+        column = frame.column(place)
+        if column.values.dtype.kind not in "fiub" and not column.missing.all():
+            cells = column.observed.tolist()
+            wrong = next((cell for cell in cells if not isinstance(cell, Real)), column.storage)
+            raise TypeError(
+                f"column {column.label!r} must hold numbers, but has {wrong!r}; encode it as "
+                "numbers, or mark missing values by NaN"
+            )
+        values[~column.missing, position] = column.observed
+    return values
+
+
+def _by_name(frame: Table, names: Sequence[str], partial: bool) -> Iterator[tuple[int, int]]:
+    """Positions of the named columns in the model and in the frame; a missing one has none."""
+    labels = frame.labels
+    repeated = [label for k, label in enumerate(labels) if label in labels[:k]]
+    missing = [] if partial else [name for name in names if name not in labels]
+    extra = [label for label in labels if label not in names]
+    wrong = [
+        f"{words} {quote(columns)}"
+        for words, columns in (("lacks", missing), ("has unknown", extra), ("repeats", repeated))
+        if columns
+    ]
+    if wrong:
+        raise ValueError(
+            f"the frame must have the columns of the model, in any order, but it "
+            f"{' and '.join(wrong)}; select or rename its columns"
+        )
+    return ((k, labels.index(name)) for k, name in enumerate(names) if name in labels)
+
+
+def _dtype_of(frame: Table, place: int) -> type[np.floating[Any]]:
+    name = frame.dtype_name(place)
+    if name in ("float16", "halffloat", "halffloat[pyarrow]"):
+        raise TypeError(
+            f"column {frame.labels[place]!r} is float16, which is too coarse to tell observed "
+            "values apart; convert it to float32 or float64"
+        )
+    return np.float32 if name in ("float32", "float[pyarrow]") else np.float64
+
+
 def frame_names(model: Tabular, labels: Sequence[Any]) -> list[str] | None:
     """The columns that a frame must have, in the order of the table; None takes them as they come.
 
-    Columns without names in the graph are called like their leaves, if the frame knows any leaf.
+    Columns without names in the graph are called like their leaves, if the frame has any such name.
     """
     columns = model.graph.columns
     if columns is not None and isinstance(columns[0], str):
@@ -129,7 +185,7 @@ def frame_names(model: Tabular, labels: Sequence[Any]) -> list[str] | None:
     return known if any(label in known for label in labels) else None
 
 
-def scaled(model: Tabular, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+def scale_cells(model: Tabular, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     """Checked cells in the model's units, dtype and device, 0 where unobserved; and their mask."""
     some = next(model.parameters())
     seen, cells = seen.to(some.device), cells.to(some.device)
@@ -137,15 +193,15 @@ def scaled(model: Tabular, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]
         torch.where(mask, model.scaling.apply_to(part), 0.0).to(some)
         for part, mask in by_rows(cells, seen)
     ]
-    found = parts[0] if len(parts) == 1 else torch.cat(parts)
-    _refuse_columns(model, found.isinf(), f"values too large for a model in {some.dtype}")
-    return found, seen
+    result = parts[0] if len(parts) == 1 else torch.cat(parts)
+    _refuse_columns(model, result.isinf(), f"values too large for a model in {some.dtype}")
+    return result, seen
 
 
 def by_rows(*tables: Tensor) -> list[tuple[Tensor, ...]]:
     """Tables of one shape cut into parts of some rows each.
 
-    What is computed on the way stays in a cache, and large tables need no memory for it.
+    Intermediate results stay in a cache, and large tables need no memory for them.
 
     Example:
         >>> [len(part) for (part,) in by_rows(torch.zeros(CELLS_AT_ONCE // 2 + 1, 2))]
@@ -158,7 +214,7 @@ def by_rows(*tables: Tensor) -> list[tuple[Tensor, ...]]:
 def as_tensor(given: ArrayLike, what: str) -> Tensor:
     """Numbers as a tensor; text, ragged lists and complex numbers are refused."""
     if isinstance(given, Tensor):
-        found = given
+        tensor = given
     else:
         try:
             array = np.asarray(given)
@@ -166,17 +222,17 @@ def as_tensor(given: ArrayLike, what: str) -> Tensor:
             raise TypeError(f"{what} must be rectangular, but is ragged; pad it by NaN") from error
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{what} must hold real numbers, but its dtype is {array.dtype}")
-        # Frames hand out arrays that may not be written to, and tensors know no such thing.
+        # Arrays of frames may be read-only, which tensors cannot be.
         plain = np.require(array, requirements=["C", "W"]).reshape(array.shape)
-        found = torch.from_numpy(plain)
-    if found.is_complex():
-        raise TypeError(f"{what} must hold real numbers, but its dtype is {found.dtype}")
-    if found.dtype in (torch.float16, torch.bfloat16):
+        tensor = torch.from_numpy(plain)
+    if tensor.is_complex():
+        raise TypeError(f"{what} must hold real numbers, but its dtype is {tensor.dtype}")
+    if tensor.dtype in (torch.float16, torch.bfloat16):
         raise TypeError(
-            f"{what} is {found.dtype}, which is too coarse to tell observed values apart; "
+            f"{what} is {tensor.dtype}, which is too coarse to tell observed values apart; "
             "convert it to float32 or float64"
         )
-    return found
+    return tensor
 
 
 def as_evidence(
@@ -192,7 +248,7 @@ def as_evidence(
     """
     some = next(model.parameters())
     schedule = model.passing.schedule
-    found: dict[int, Tensor] = {}
+    states: dict[int, Tensor] = {}
     like: Tensor | None = None
     for name, value in given.items():
         if name not in schedule.place or schedule.blocks[schedule.place[name][0]].is_leaf:
@@ -209,13 +265,13 @@ def as_evidence(
                 f"the state of {name!r} must have shape ({rows}, {block.width}), but has "
                 f"{tuple(tensor.shape)}"
             )
-        if index not in found:
+        if index not in states:
             shape = (len(block.nodes), tensor.shape[0], block.width)
-            found[index] = some.new_full(shape, torch.nan)
-        found[index][row] = tensor.to(some)
+            states[index] = some.new_full(shape, torch.nan)
+        states[index][row] = tensor.to(some)
         if like is None and tensor.is_floating_point():
             like = tensor.new_zeros(())
-    return found, 1 if rows is None else rows, some.new_zeros(()) if like is None else like
+    return states, 1 if rows is None else rows, some.new_zeros(()) if like is None else like
 
 
 def as_labels(model: VFG, labels: int | ArrayLike | None, rows: int) -> Tensor | None:
@@ -231,19 +287,19 @@ def as_labels(model: VFG, labels: int | ArrayLike | None, rows: int) -> Tensor |
             f"labels need a prior with one mean per label, but the prior is "
             f"{model.prior_spec.name!r}; build the model with prior=vfg.PerLabel(labels)"
         )
-    found = torch.as_tensor(labels).to(next(model.parameters()).device)
-    if found.is_floating_point() or found.dtype == torch.bool:
-        raise TypeError(f"labels must be integers, but they are {found.dtype}")
-    found = found.long().expand(rows) if found.ndim == 0 else found.long()
-    if tuple(found.shape) != (rows,):
-        raise ValueError(f"there must be one label per row ({rows}), but got {tuple(found.shape)}")
+    result = torch.as_tensor(labels).to(next(model.parameters()).device)
+    if result.is_floating_point() or result.dtype == torch.bool:
+        raise TypeError(f"labels must be integers, but they are {result.dtype}")
+    result = result.long().expand(rows) if result.ndim == 0 else result.long()
+    if tuple(result.shape) != (rows,):
+        raise ValueError(f"there must be one label per row ({rows}), but got {tuple(result.shape)}")
     count = model.prior_spec.labels
-    if rows and (int(found.min()) < -1 or int(found.max()) >= count):
+    if rows and (int(result.min()) < -1 or int(result.max()) >= count):
         raise ValueError(
             f"labels must run from 0 to {count - 1}, or be -1 for none, but they run from "
-            f"{int(found.min())} to {int(found.max())}"
+            f"{int(result.min())} to {int(result.max())}"
         )
-    return found
+    return result
 
 
 def _by_leaf(model: Tabular, table: Mapping[str, ArrayLike]) -> Tensor:
@@ -271,7 +327,7 @@ def _by_leaf(model: Tabular, table: Mapping[str, ArrayLike]) -> Tensor:
 
 def _check_shape(model: Tabular, table: Tensor) -> None:
     if table.ndim != 2 or table.shape[1] != model.sections.columns:
-        widths = {leaf: len(found) for leaf, found in model.sections.positions.items()}
+        widths = {leaf: len(columns) for leaf, columns in model.sections.positions.items()}
         shown = ", ".join(f"{leaf}: {width}" for leaf, width in list(widths.items())[:8])
         more = ", ..." if len(widths) > 8 else ""
         raise ValueError(
@@ -366,9 +422,9 @@ def column_of(model: Tabular, name: Name) -> int | None:
     if isinstance(name, str) == is_text and name in columns:
         return columns.index(name)
     leaf, bracket, place = str(name).rpartition("[")
-    found = model.sections.positions.get(leaf, ()) if bracket else ()
-    is_place = place.endswith("]") and place[:-1].isdecimal() and int(place[:-1]) < len(found)
-    return found[int(place[:-1])] if is_place else None
+    places = model.sections.positions.get(leaf, ()) if bracket else ()
+    is_place = place.endswith("]") and place[:-1].isdecimal() and int(place[:-1]) < len(places)
+    return places[int(place[:-1])] if is_place else None
 
 
 def table_columns(model: Tabular, name: Name, what: str) -> tuple[int, ...]:
@@ -407,7 +463,7 @@ def _refuse_columns(model: Tabular, bad: Tensor, what: str) -> None:
     """Name the first column of a table in which something is wrong."""
     if bool(bad.any()):
         column = int(bad.any(0).nonzero()[0])
-        leaf = next(leaf for leaf, found in model.sections.positions.items() if column in found)
+        leaf = next(leaf for leaf, columns in model.sections.positions.items() if column in columns)
         label = (model.graph.columns or range(model.sections.columns))[column]
         raise ValueError(
             f"leaf {leaf!r} has {what} (column {label!r} of the table); replace them by NaN "

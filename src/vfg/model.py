@@ -13,7 +13,7 @@ from vfg.distributions.likelihoods import Likelihood, LikelihoodSpec, likelihood
 from vfg.distributions.priors import LATENTS, Prior, PriorSpec, prior_spec
 from vfg.flows import Coupling, FlowSpec
 from vfg.graph import Graph
-from vfg.inference import Calibration, generation
+from vfg.inference import Calibration
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.objectives import bound as bounds
 from vfg.objectives import surrogate as surrogates
@@ -23,7 +23,7 @@ from vfg.passing.aggregation import aggregation as aggregation_called
 from vfg.passing.messages import MessagePassing, Passes, States
 from vfg.passing.schedule import Block, compile_schedule
 from vfg.passing.sections import Scaling, Sections
-from vfg.sampling import Sampled, SampledStates, StatesSpec, drawn, no_noise, states_spec
+from vfg.sampling import Sampled, SampledStates, StatesSpec, draw_states, no_noise, states_spec
 from vfg.utils.specs import check_choice, for_each, spec_from_dict
 
 if TYPE_CHECKING:
@@ -50,21 +50,21 @@ def treatments(
         ValueError: for an aggregation that is not known.
     """
     leaves = dict.fromkeys(graph.leaves)
-    found = {}
+    result = {}
     for node in graph.nodes:
         if node.name in leaves:
-            found[node.name] = repr(likelihoods[node.name])
+            result[node.name] = repr(likelihoods[node.name])
         else:
-            found[node.name] = node.aggregation or aggregation
-            aggregation_called(found[node.name])
-    return found
+            result[node.name] = node.aggregation or aggregation
+            aggregation_called(result[node.name])
+    return result
 
 
 def check_prior(block: Block, prior: Prior, spec: PriorSpec, states: StatesSpec) -> None:
     """Refuse a prior that does not go with the aggregation or the states.
 
     Raises:
-        ValueError: if the roots know their precision and the prior is not Normal, so that it cannot
+        ValueError: if the roots carry a precision and the prior is not Normal, so that it cannot
             be one more message; or if it needs whole states and states are deterministic.
     """
     if prior.needs_whole_states and not isinstance(states, Sampled):
@@ -207,7 +207,7 @@ class VFG(nn.Module):
         """How latent states come about: `deterministic` or `sampled`."""
         return self.states_spec.name
 
-    # What users call.
+    # Public methods.
 
     @torch.no_grad()
     def encode(
@@ -245,7 +245,7 @@ class VFG(nn.Module):
         observed: ArrayLike | None = None,
         labels: ArrayLike | None = None,
     ) -> Tensor:
-        """Forward and backward messages: every cell as the model sees it, gaps included.
+        """Forward and backward messages: the expected value of every cell, missing ones included.
 
         With sampled states, through the centres of q in place of draws.
 
@@ -267,14 +267,14 @@ class VFG(nn.Module):
         if self.sampling is None or not len(cells):
             states = self(cells, seen, given).backward
         else:
-            found = drawn(self, cells, seen, given, {}, no_noise, 1)
-            states = [state[:, 0] for state in found.states]
+            draw = draw_states(self, cells, seen, given, {}, no_noise, 1)
+            states = [state[:, 0] for state in draw.states]
         return self.scaling.undo(self.sections.join(self._leaf_means(states))).to(like)
 
     # Functions of other modules whose first argument is the model.
 
-    decode = generation.decode
-    sample = generation.sample
+    decode = inference.decode
+    sample = inference.sample
     surrogate = surrogates.surrogate
     consistency = surrogates.consistency
     bound = bounds.bound
@@ -329,15 +329,15 @@ class VFG(nn.Module):
 
     def likelihood_at(self, block: int) -> Likelihood:
         """The likelihood of a leaf block."""
-        found = self.likelihoods[self.passing.schedule.blocks[block].name]
-        assert isinstance(found, Likelihood)
-        return found
+        likelihood = self.likelihoods[self.passing.schedule.blocks[block].name]
+        assert isinstance(likelihood, Likelihood)
+        return likelihood
 
     def prior_at(self, block: int) -> Prior:
         """The prior of a root block."""
-        found = self.priors[self.passing.schedule.blocks[block].name]
-        assert isinstance(found, Prior)
-        return found
+        prior = self.priors[self.passing.schedule.blocks[block].name]
+        assert isinstance(prior, Prior)
+        return prior
 
     # How a model describes itself.
 

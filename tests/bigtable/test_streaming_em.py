@@ -9,9 +9,9 @@ from vfg.bigtable import fit, open_table, write_table
 from vfg.bigtable import streaming_em as every_row
 from vfg.bigtable.streaming_em import Rows, fit_linear_to_all
 from vfg.gaussian.em.general import chunks_of, e_step
-from vfg.inputs import scaled
+from vfg.inputs import scale_cells
 from vfg.sklearn import VFGImputer
-from vfg.training.distributed import World
+from vfg.training.data import World
 
 SAMPLE = 60
 
@@ -36,7 +36,7 @@ def test_sums_of_pieces_are_those_of_the_whole_table(rows, monkeypatch):
         linear = rows.model.linear
         cells, seen = rows.model.encode(rows.source.read())
         some = seen.any(1)
-        leaves, known, _ = linear.encode(*scaled(linear, cells[some], seen[some]))
+        leaves, known, _ = linear.encode(*scale_cells(linear, cells[some], seen[some]))
         chunks = chunks_of(linear.structure, 1, leaves, known)
         expected = e_step(linear.structure, values, chunks)
     assert number == int(some.sum())

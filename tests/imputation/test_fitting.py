@@ -23,7 +23,7 @@ def frame_of(table):
 
 
 def encoded(table):
-    return Encoding.fit(None, table, margin=0.0)
+    return Encoding.fit(None, table)
 
 
 def known_columns(table, **settings):

@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import vfg
 from vfg.sklearn import VFGImputer
-from vfg.tables.numeric_frames import is_frame
+from vfg.tables.frames import is_frame
 
 LIGHT = {
     "members": 1,

@@ -17,7 +17,7 @@ from vfg.imputation.mixtures import (
     with_all_columns,
 )
 from vfg.imputation.plan import MOST_MIXTURES, PAIR_SECONDS, MixturePlan, plan_mixtures
-from vfg.tables.normal_scores import NormalScores
+from vfg.tables.numeric import NormalScores
 
 ORDERED = torch.zeros(4, dtype=torch.bool)
 

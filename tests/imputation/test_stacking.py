@@ -29,7 +29,7 @@ from vfg.imputation.stacking import (
     drawing_shares,
     fit_stacking,
 )
-from vfg.tables.normal_scores import NormalScores
+from vfg.tables.numeric import NormalScores
 
 ALL = torch.ones(len(KINDS), dtype=torch.bool)
 

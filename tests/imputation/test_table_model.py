@@ -12,8 +12,7 @@ from scipy import stats
 
 import vfg
 from vfg.imputation.table_model import TableModel
-from vfg.modelfile import dumps, loads
-from vfg.modelfile import registry as kinds
+from vfg.modelfile import dumps, loads, registry
 from vfg.tables.encoding import Arrays
 
 
@@ -296,8 +295,8 @@ def test_a_model_without_any_telling_column_can_be_saved():
 
 
 def test_files_know_where_table_models_come_from():
-    assert "TableModel" in kinds.known_kinds()
-    assert kinds._ELSEWHERE["TableModel"] == TableModel.__module__
+    assert "TableModel" in registry.known_kinds()
+    assert registry._ELSEWHERE["TableModel"] == TableModel.__module__
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from strategies import perturbed
 import vfg
 import vfg.inference.calibration
 from vfg.inference import infer, traverse
-from vfg.inference.transport import transport
+from vfg.inference.queries import transport
 
 
 def test_names_arrays_and_masks_are_the_same_evidence():
@@ -129,7 +129,7 @@ NAMED = [
     (lambda m: infer(m, frame().rename(columns={"u": "p"})), r"repeats 'p'"),
     (lambda m: m.encode(pl.DataFrame({"p": [1.0]})), r"lacks 'q', 'u', 'v', 'w'"),
     (lambda m: m.fill(frame().drop(columns=["u"])), r"lacks the column 'u'"),
-    (lambda m: m.fill({"p": 1.0}), r"ask for values by name with infer"),
+    (lambda m: m.fill({"p": 1.0}), r"use infer for values by name"),
     (lambda m: m.fill(frame(u=["x"])), r"column 'u' must hold numbers, but holds text"),
     (lambda m: m.log_prob(frame()), r"deterministic states has no likelihood; use surrogate"),
     (lambda m: infer(m, [{"p": 1.0}, {"zz": 1.0}]), r"names 'zz', which is not a leaf"),
@@ -155,7 +155,7 @@ NAMED = [
     (lambda m: infer(m, torch.zeros(1, 5), []), r"targets is empty"),
     (
         lambda m: infer(m, {"b": [NAN]}, observed={"b": [True]}),
-        r"column 'u' of row 0 is observed, but it is NaN",
+        r"column 'u' of row 0 as observed, but it is NaN",
     ),
     (
         lambda m: infer(m, {"root": torch.zeros(1, 3)}, observed={"root": [True]}),

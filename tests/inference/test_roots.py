@@ -20,7 +20,7 @@ from strategies import perturbed
 import vfg
 import vfg.inference.calibration
 from vfg.inference import classify, embed, infer, label_probabilities, traverse
-from vfg.inference.transport import transport
+from vfg.inference.queries import transport
 
 
 @pytest.mark.parametrize("width", [2, 5])

@@ -10,7 +10,7 @@ from strategies import all_masks, models, perturbed, rows_for
 import vfg
 import vfg.inference.calibration
 from vfg.inference import embed, infer, traverse
-from vfg.inference.transport import transport
+from vfg.inference.queries import transport
 
 
 def pieces(model, table, parts, row_ids, **options):

@@ -15,8 +15,7 @@ from strategies import models
 
 import vfg
 from vfg.modelfile import container, dumps, loads
-from vfg.modelfile import io as storing
-from vfg.modelfile import safe_build as rehearsal
+from vfg.modelfile import io as model_io
 
 HUGE = 10**9
 
@@ -96,7 +95,7 @@ def test_tables_that_are_not_in_the_file_are_bounded(monkeypatch):
     graph = vfg.Graph.star({f"x{i}": 1 for i in range(100)}, width=100)
     data = dumps(vfg.VFG(graph, flow=vfg.Linear("affine"), aggregation="concatenation"))
     loads(data)
-    monkeypatch.setattr(rehearsal, "LARGEST_TABLES", -200_000)
+    monkeypatch.setattr(model_io, "LARGEST_TABLES", -200_000)
     with pytest.raises(ValueError, match="the data describes a model far larger than its tensors"):
         loads(data)
 
@@ -109,7 +108,7 @@ def test_the_header_is_not_read_when_it_cannot_be_there():
 
     start = struct.pack("<Q", container.LONGEST_HEADER) + b"{}"
     with pytest.raises(ValueError, match="truncated"), container.error_context("it"):
-        storing._read(Watched(start), len(start), None)
+        model_io._read(Watched(start), len(start), None)
 
 
 # Damage of all kinds.

@@ -14,7 +14,7 @@ from modelfile.examples import changed, repacked, signed, tiny
 
 import vfg
 from vfg.modelfile import container, dumps, load, loads
-from vfg.modelfile import io as storing
+from vfg.modelfile import io as model_io
 
 
 def as_zip(content):
@@ -79,7 +79,7 @@ def test_every_truncation_is_refused_as_one():
 def test_a_file_that_shrinks_while_it_is_read_is_truncated():
     data = dumps(tiny())
     with pytest.raises(ValueError, match="it is truncated"), container.error_context("it"):
-        storing._read(io.BytesIO(data[:-4]), len(data), None)
+        model_io._read(io.BytesIO(data[:-4]), len(data), None)
 
 
 def test_bytes_after_the_end_are_refused():

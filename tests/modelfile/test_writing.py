@@ -10,8 +10,7 @@ from strategies import perturbed
 
 import vfg
 from vfg import modelfile
-from vfg.modelfile import container, dumps, load, loads, save
-from vfg.modelfile import registry as kinds
+from vfg.modelfile import container, dumps, load, loads, registry, save
 
 
 def test_overwriting_replaces_the_file_and_leaves_nothing_else(tmp_path):
@@ -84,7 +83,7 @@ def test_only_registered_classes_are_saved():
 
 
 def test_other_kinds_can_be_registered(monkeypatch):
-    monkeypatch.setattr(kinds, "_KINDS", dict(kinds._KINDS))
+    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
 
     @modelfile.register("mine")
     class Mine(vfg.VFG):

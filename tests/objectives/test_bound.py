@@ -10,7 +10,7 @@ import torch
 from strategies import perturbed
 
 import vfg
-from vfg.sampling.noise import bounded
+from vfg.sampling.noise import bound_log_scale
 
 NAN = float("nan")
 
@@ -449,9 +449,9 @@ def test_a_wide_model_is_fitted_at_a_high_rate():
 
 
 def test_scales_are_bounded_and_zero_stays_zero():
-    assert bounded(torch.tensor([-1e9, 0.0, 1e9])).tolist() == [-6.0, 0.0, 6.0]
+    assert bound_log_scale(torch.tensor([-1e9, 0.0, 1e9])).tolist() == [-6.0, 0.0, 6.0]
     slope = torch.tensor(0.0, requires_grad=True)
-    bounded(slope).backward()
+    bound_log_scale(slope).backward()
     assert slope.grad.item() == pytest.approx(1.0)
 
 

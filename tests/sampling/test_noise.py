@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vfg.sampling import noise as normals
+from vfg.sampling import noise
 
 
 def precisions(draws, rows=3, width=2):
@@ -20,12 +20,12 @@ def vectors(draws=4, rows=3, width=2):
 @pytest.mark.parametrize("shared", [True, False])
 def test_solving_and_spreading_invert_the_precision(shared):
     matrix, vector = precisions(1 if shared else 4), vectors()
-    factor = normals.factored(matrix, vector)
+    factor = noise.factorise(matrix, vector)
     dense = matrix.expand(1, 4, 3, 2, 2)
     expected = torch.linalg.solve(dense, vector[..., None])[..., 0]
-    torch.testing.assert_close(normals.solved(factor, vector), expected)
+    torch.testing.assert_close(noise.solve_factored(factor, vector), expected)
     basis = torch.eye(2).double()
-    columns = [normals.spread(factor, basis[k].expand_as(vector)) for k in range(2)]
+    columns = [noise.scale_noise(factor, basis[k].expand_as(vector)) for k in range(2)]
     spread = torch.stack(columns, dim=-1)
     torch.testing.assert_close(spread @ spread.mT, torch.linalg.inv(dense))
 
@@ -33,19 +33,19 @@ def test_solving_and_spreading_invert_the_precision(shared):
 def test_a_diagonal_is_a_matrix_without_the_rest():
     diagonal, vector = vectors(1).square() + 0.1, vectors()
     matrix = torch.diag_embed(diagonal)
-    for function in (normals.solved, normals.spread):
-        short = function(normals.factored(diagonal, vector), vector)
-        long = function(normals.factored(matrix, vector), vector)
+    for function in (noise.solve_factored, noise.scale_noise):
+        short = function(noise.factorise(diagonal, vector), vector)
+        long = function(noise.factorise(matrix, vector), vector)
         torch.testing.assert_close(short, long)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_density_is_that_of_the_draw(shared):
-    matrix, noise = precisions(1 if shared else 4), vectors()
-    factor = normals.factored(matrix, noise)
+    matrix, numbers = precisions(1 if shared else 4), vectors()
+    factor = noise.factorise(matrix, numbers)
     law = torch.distributions.MultivariateNormal(torch.zeros(2).double(), precision_matrix=matrix)
-    expected = law.log_prob(normals.spread(factor, noise))
-    torch.testing.assert_close(normals.log_density(factor, noise).sum(-1), expected)
+    expected = law.log_prob(noise.scale_noise(factor, numbers))
+    torch.testing.assert_close(noise.log_density(factor, numbers).sum(-1), expected)
 
 
 @pytest.mark.parametrize("diagonal", [True, False])
@@ -54,7 +54,7 @@ def test_evidence_through_noise_is_the_marginal_evidence(diagonal):
     precision = vectors(1)[:, 0].square() + 0.2 if diagonal else precisions(1)[:, 0]
     dense = torch.diag_embed(precision) if diagonal else precision
     eta, above = vectors(1)[:, 0], vectors(2)[:, 1].square() + 0.3
-    found_eta, found = normals.through_noise(eta, precision, above)
+    found_eta, found = noise.pass_through_noise(eta, precision, above)
     wide = torch.linalg.inv(torch.linalg.inv(dense) + torch.diag_embed(1.0 / above))
     mean = torch.linalg.solve(dense, eta[..., None])
     torch.testing.assert_close(torch.diag_embed(found) if diagonal else found, wide)
@@ -63,6 +63,6 @@ def test_evidence_through_noise_is_the_marginal_evidence(diagonal):
 
 def test_no_evidence_stays_none():
     nothing = torch.zeros(1, 3, 2, 2).double()
-    eta, precision = normals.through_noise(torch.zeros(1, 3, 2).double(), nothing, torch.ones(2))
+    eta, precision = noise.pass_through_noise(torch.zeros(1, 3, 2).double(), nothing, torch.ones(2))
     assert eta.abs().max() == 0.0
     assert precision.abs().max() == 0.0

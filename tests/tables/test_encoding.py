@@ -15,7 +15,6 @@ from vfg.tables.frames import open_table
 
 EVERY = FRAMES + ARRAYS
 NAMES = [name for name, _, _ in EVERY]
-SHARP = 1e-3
 """A deviation of errors so small that code points decode to their own category."""
 
 
@@ -35,7 +34,7 @@ def test_gaps_are_filled_and_everything_else_stays(name, kind, table):
     generator = np.random.default_rng(0)
     filled = encoding.decode(generator.normal(size=values.shape), table)
     assert type(filled) is type(table)
-    assert not encoding.gaps(filled).any()
+    assert not open_table(filled).missing.any()
     assert repr(observed_cells(filled, first)) == repr(observed_cells(table, first))
     if isinstance(table, np.ndarray):
         assert filled.dtype == table.dtype
@@ -50,9 +49,9 @@ def test_gaps_are_filled_and_everything_else_stays(name, kind, table):
 def test_encoded_rows_decode_to_the_cells_they_came_from(name, kind, table):
     encoding = Encoding.fit(None, table)
     values, _ = encoding.encode(table)
-    first = next(iter(encoding.sections))
     column = open_table(table).column(0)
-    found = encoding.decode_columns(values, {first: SHARP})[first][~column.missing]
+    label, section = next(iter(encoding.sections.items()))
+    found = encoding.parts[label].decode(values[:, section])[~column.missing]
     if kind == "continuous":
         wanted = column.observed.astype(float)
         np.testing.assert_allclose(found, wanted, rtol=1e-3 if "16" in name else 1e-6)
@@ -73,7 +72,7 @@ def test_sections_are_standardised_over_the_observed_rows(name, kind, table):
 
 @pytest.mark.parametrize(("name", "kind", "table"), EVERY, ids=NAMES)
 def test_an_encoding_survives_json_and_arrays(name, kind, table):
-    encoding = Encoding.fit(None, table, margin=0.1)
+    encoding = Encoding.fit(None, table)
     stored = json.loads(json.dumps(encoding.to_dict(), allow_nan=False))
     restored = Encoding.from_dict(stored, encoding.state())
     assert restored.schema == encoding.schema
@@ -81,10 +80,10 @@ def test_an_encoding_survives_json_and_arrays(name, kind, table):
     for ours, theirs in zip(restored.encode(table), encoding.encode(table), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     matrix = np.random.default_rng(0).normal(size=(ROWS, encoding.width))
-    mine, other = (each.decode_columns(matrix) for each in (restored, encoding))
-    for label in encoding.sections:
-        assert mine[label].dtype == other[label].dtype
-        np.testing.assert_array_equal(mine[label], other[label])
+    for label, section in encoding.sections.items():
+        mine, other = (e.parts[label].decode(matrix[:, section]) for e in (restored, encoding))
+        assert mine.dtype == other.dtype
+        np.testing.assert_array_equal(mine, other)
 
 
 def mixed(rows, seed=0):
@@ -181,7 +180,6 @@ def test_tables_of_no_or_one_row_can_be_fitted_and_used(rows, convert):
     assert values.shape == observed.shape == (rows, encoding.width)
     assert set(encoding.idle) == set(encoding.sections)
     assert len(encoding.decode(values, table)) == rows
-    assert {len(cells) for cells in encoding.decode_columns(values).values()} == {rows}
     full = Encoding.fit(None, convert({"a": [1.5], "b": ["x"], "c": [True]}))
     assert full.encode(table)[0].shape == (rows, full.width)
 
@@ -227,13 +225,11 @@ def test_cells_outside_given_categories_are_refused_in_fitting():
         Encoding.fit({"g": Ordinal(("low", "high"))}, pd.DataFrame({"g": ["low", "top"]}))
 
 
-def test_margin_and_bounds_keep_fills_in_range():
+def test_filled_numbers_keep_to_bounds_or_the_observed_range():
     table = np.array([[0.0, 0.0], [10.0, 10.0], [np.nan, np.nan]])
     schema = {1: Continuous((0, 11))}
-    encoding = Encoding.fit(schema, table, margin=0.5)
-    assert encoding.decode(np.full((3, 2), 9.0), table)[2].tolist() == [15.0, 11.0]
-    with pytest.raises(ValueError, match="margin must be a share"):
-        Encoding.fit(None, table, margin=-0.1)
+    encoding = Encoding.fit(schema, table)
+    assert encoding.decode(np.full((3, 2), 9.0), table)[2].tolist() == [10.0, 11.0]
 
 
 def test_far_evidence_is_clipped_for_the_model_only():
@@ -247,7 +243,7 @@ def test_a_marker_is_kept_with_the_encoding():
     table = np.array([[1, 2], [-1, 4], [5, -1]])
     encoding = Encoding.fit(None, table, missing_values=-1)
     restored = Encoding.from_dict(json.loads(json.dumps(encoding.to_dict())), encoding.state())
-    assert restored.gaps(table).tolist() == [[False, False], [True, False], [False, True]]
+    np.testing.assert_array_equal(restored.encode(table)[1], table != -1)
     assert restored.decode(np.zeros((3, 2)), table).tolist() == [[1, 2], [3, 4], [5, 3]]
 
 
@@ -289,7 +285,7 @@ def test_objects_are_filled_with_objects_of_their_own_type(cells, given, expecte
         (lambda e: e.encode(np.array([[1.0, np.inf]])), "contains infinity in column"),
         (lambda e: e.decode(np.zeros((2, 2)), np.zeros((1, 2))), r"the shape \(1, 2\)"),
         (lambda e: e.decode(np.full((1, 2), np.nan), [[np.nan, 1.0]]), "finite where column 'a'"),
-        (lambda e: e.probabilities("a", np.zeros((1, 2))), "no categories"),
+        (lambda e: e.parts["a"].probabilities(np.zeros((1, 1))), "no categories"),
         (lambda e: e.encode([["x", 1.0]]), "column 'a' must hold numbers, but holds text"),
     ],
 )
@@ -301,7 +297,7 @@ def test_wrong_uses_are_refused(use, message):
 
 def test_probabilities_are_those_of_the_column():
     frame = pd.DataFrame({"a": ["x", "y", "y"], "b": [1.0, 2.0, 3.0]})
-    found = Encoding.fit(None, frame).probabilities("a", np.zeros((2, 2)))
+    found = Encoding.fit(None, frame).parts["a"].probabilities(np.zeros((2, 1)))
     np.testing.assert_allclose(found, [[1 / 3, 2 / 3]] * 2)
 
 
@@ -329,7 +325,7 @@ def test_random_tables_of_objects_are_filled_and_otherwise_kept(data):
     assert np.isfinite(values).all()
     assert not values[~observed].any()
     filled = encoding.decode(values, table)
-    gaps = encoding.gaps(table)
+    gaps = open_table(table).missing
     assert all(a is b for a, b in zip(filled[~gaps], table[~gaps], strict=True))
     for position, part in enumerate(encoding.parts.values()):
         assert open_table(filled).column(position).missing.any() == (part.empty and rows > 0)

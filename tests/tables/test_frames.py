@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from tables.frames_of_every_kind import ARRAYS, FRAMES, GAPS, ROWS, cells_of, dtypes_of, objects
 
-from vfg.tables.cells import absent
+from vfg.tables.cells import absent_cells
 from vfg.tables.frames import TableView, as_cell_mask, open_table
 
 GAP_MASK = np.isin(np.arange(ROWS), GAPS)
@@ -23,7 +23,7 @@ def test_a_frame_keeps_dtypes_and_observed_cells_when_gaps_are_filled(name, kind
     assert column.label == "x"
     np.testing.assert_array_equal(column.missing, GAP_MASK)
     before = cells_of(frame, "x")
-    filled = table.filled({0: (column.missing, column.values[[0, 1, 2, 4, 5]])})
+    filled = table.replace_cells({0: (column.missing, column.values[[0, 1, 2, 4, 5]])})
     assert type(filled) is type(frame)
     assert dtypes_of(filled) == dtypes_of(frame)
     after = cells_of(filled, "x")
@@ -42,7 +42,7 @@ def test_an_array_keeps_dtype_and_observed_cells_when_gaps_are_filled(name, kind
     table = open_table(array)
     column = table.column(0)
     np.testing.assert_array_equal(column.missing, GAP_MASK)
-    filled = table.filled({0: (column.missing, column.values[[0, 1, 2, 4, 5]])})
+    filled = table.replace_cells({0: (column.missing, column.values[[0, 1, 2, 4, 5]])})
     assert filled.dtype == array.dtype
     expected = array.copy()
     expected[list(GAPS), 0] = array[[0, 1, 2, 4, 5], 0]
@@ -104,14 +104,16 @@ def test_a_marker_marks_missing_cells_besides_those_that_stand_for_nothing(table
 
 def test_a_marked_integer_array_is_filled_with_integers():
     table = open_table(np.array([[1, 2], [-1, 4]], dtype=np.int8), -1)
-    filled = table.filled({0: (table.column(0).missing, np.array([6.6]))})
+    filled = table.replace_cells({0: (table.column(0).missing, np.array([6.6]))})
     assert filled.dtype == np.int8
     assert filled.tolist() == [[1, 2], [7, 4]]
 
 
 def test_texts_longer_than_the_array_has_room_for_are_not_cut():
     table = open_table(np.array([["a", "?"], ["b", "c"]]), "?")
-    assert table.filled({1: (table.column(1).missing, objects(["longer"]))})[0, 1] == "longer"
+    assert (
+        table.replace_cells({1: (table.column(1).missing, objects(["longer"]))})[0, 1] == "longer"
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_texts_longer_than_the_array_has_room_for_are_not_cut():
     ],
 )
 def test_nested_sequences_become_numbers_where_they_can(nested, dtype):
-    assert open_table(nested).filled({}).dtype == dtype
+    assert open_table(nested).replace_cells({}).dtype == dtype
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_what_is_no_table_is_refused_in_one_sentence(table, error, message):
 def test_what_stands_for_nothing_is_known_without_pandas_too(monkeypatch):
     cells = objects([None, float("nan"), np.datetime64("NaT"), 0, "", False])
     monkeypatch.delitem(sys.modules, "pandas")
-    assert absent(cells).tolist() == [True, True, True, False, False, False]
+    assert absent_cells(cells).tolist() == [True, True, True, False, False, False]
 
 
 @pytest.mark.parametrize("marker", [[1], {}, object()])
@@ -191,7 +193,7 @@ def test_times_that_clocks_skip_are_moved_on(wanted, zone):
     for frame in (pd.DataFrame({"t": times}), pl.from_pandas(pd.DataFrame({"t": times}))):
         table = open_table(frame)
         fill = np.array([wanted], dtype="datetime64[us]")
-        filled = table.filled({0: (table.column(0).missing, fill)})
+        filled = table.replace_cells({0: (table.column(0).missing, fill)})
         assert filled["t"].to_list()[1] == pd.Timestamp("2021-03-28T03:00", tz=zone)
 
 
@@ -206,7 +208,7 @@ def test_a_view_hides_cells_and_fills_the_whole_table(name, kind, frame):
     np.testing.assert_array_equal(column.missing, GAP_MASK | hidden[:, 1])
     np.testing.assert_array_equal(view.missing[:, 1], column.missing)
     number = int(column.missing.sum())
-    filled = view.filled({1: (column.missing, table.column(0).values[[1] * number])})
+    filled = view.replace_cells({1: (column.missing, table.column(0).values[[1] * number])})
     before, after = cells_of(frame, "x"), cells_of(filled, "x")
     assert after[0] == before[1]
     assert [after[k] for k in range(ROWS) if not column.missing[k]] == [

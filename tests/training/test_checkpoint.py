@@ -139,7 +139,7 @@ def test_two_processes_agree_with_one_on_the_joint_batch(tmp_path, mode):
 
 
 def test_fingerprints_tell_tensors_and_settings_apart():
-    from vfg.training.checkpoint import fingerprint
+    from vfg.training.history import fingerprint
 
     base = fingerprint({"a": 1}, {"x": torch.zeros(3)})
     assert base == fingerprint({"a": 1}, {"x": torch.zeros(3)})

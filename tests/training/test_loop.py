@@ -12,9 +12,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import vfg
-from vfg.inputs import scaled
+from vfg.inputs import scale_cells
 from vfg.training import loop
-from vfg.training.data import Table, fit_scaling, held_out
+from vfg.training.data import Table, draw_held_out, fit_scaling
 from vfg.training.settings import FitSettings
 from vfg.training.steps import Steps
 
@@ -124,7 +124,7 @@ def test_scales_of_large_tables_are_found_by_parts(monkeypatch):
         torch.testing.assert_close(model.scaling.scale[column], observed.std(correction=0))
         assert model.scaling.low[column] == observed.min()
         assert model.scaling.high[column] == observed.max()
-    cells, _ = scaled(model, torch.nan_to_num(table), ~table.isnan())
+    cells, _ = scale_cells(model, torch.nan_to_num(table), ~table.isnan())
     expected = (table - model.scaling.location) / model.scaling.scale
     torch.testing.assert_close(cells, torch.nan_to_num(expected).float())
 
@@ -168,7 +168,7 @@ def test_unobserved_cells_change_nothing():
 def test_held_out_cells_are_scored_and_never_learned_from():
     table, model = circle(), small()
     data = Table(table, torch.ones_like(table, dtype=torch.bool), None)
-    held = held_out(model, data, 0.1, seed=0)
+    held = draw_held_out(model, data, 0.1, seed=0)
     other = torch.where(held, table + 5.0, table)
     first = vfg.fit(small(), table, scale=False, **QUICK)
     second = vfg.fit(small(), other, scale=False, **QUICK)
@@ -180,7 +180,7 @@ def test_held_out_cells_are_scored_and_never_learned_from():
 def test_sections_are_held_out_whole():
     table, model = circle(), small()
     data = Table(table, torch.ones_like(table, dtype=torch.bool), None)
-    held = held_out(model, data, 0.3, seed=0)
+    held = draw_held_out(model, data, 0.3, seed=0)
     assert torch.equal(held[:, 0], held[:, 1])
     assert torch.equal(held[:, 2], held[:, 3])
     assert not torch.equal(held[:, 0], held[:, 2])
@@ -240,7 +240,7 @@ def test_patience_stops_and_the_best_state_is_kept():
 def test_the_restored_state_has_the_best_held_out_loss():
     model, table = small(), circle()
     history = vfg.fit(model, table, scale=False, rate=0.05, **QUICK | {"epochs": 12})
-    held = held_out(model, Table(table, torch.ones_like(table).bool(), None), 0.1, 0)
+    held = draw_held_out(model, Table(table, torch.ones_like(table).bool(), None), 0.1, 0)
     rows = held.any(1)
     with torch.no_grad():
         found = (

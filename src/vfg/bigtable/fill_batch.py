@@ -12,8 +12,8 @@ from torch import Tensor
 from vfg.imputation.settings import SEEDS, check_count, check_share
 from vfg.imputation.table_model import MissingCells, TableModel
 from vfg.inference.variables import central_levels
-from vfg.tables.frames import listed
 from vfg.tables.frames import open_table as opened
+from vfg.tables.frames import quote
 from vfg.tables.schema import FITTING, Boolean, ColumnSpec, Continuous, Date, Integer
 from vfg.utils.extras import needs
 
@@ -134,7 +134,7 @@ def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None
         added.append(pa.field(DRAW_COLUMN, pa.int32()))
     taken = [field.name for field in added if field.name in schema.names]
     if taken:
-        raise ValueError(f"the table has a column {listed(taken)} already; rename it")
+        raise ValueError(f"the table has a column {quote(taken)} already; rename it")
     return pa.schema([*fields, *added], metadata=None)
 
 

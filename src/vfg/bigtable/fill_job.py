@@ -23,7 +23,7 @@ from vfg.imputation.imputer import VFGImputer
 from vfg.imputation.settings import check_count
 from vfg.imputation.table_model import TableModel
 from vfg.modelfile import load
-from vfg.training.checkpoint import fingerprint
+from vfg.training.history import fingerprint
 from vfg.utils.extras import needs
 
 with needs("table"):

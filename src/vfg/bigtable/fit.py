@@ -19,7 +19,7 @@ from vfg.imputation.plan import MOST_ROWS
 from vfg.imputation.settings import as_seed, check_count
 from vfg.modelfile import dumps
 from vfg.tables.cells import Array, is_absent
-from vfg.tables.frames import listed
+from vfg.tables.frames import quote
 from vfg.tables.schema import Categorical, ColumnSpec, Continuous, Date, Integer, Schema
 from vfg.utils.extras import needs
 
@@ -253,7 +253,7 @@ def select_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[s
     unknown = [name for name in wanted if name not in names]
     if unknown or not wanted:
         raise ValueError(
-            f"there is no column {listed(unknown) or 'to fit'}; there are {listed(list(names))}"
+            f"there is no column {quote(unknown) or 'to fit'}; there are {quote(list(names))}"
         )
     return [name for name in names if name in dict.fromkeys(wanted)]
 

@@ -23,8 +23,8 @@ from vfg.gaussian.em.m_step import m_step
 from vfg.gaussian.parameters import Values
 from vfg.imputation.table_model import TableModel
 from vfg.inference.propagation import evaluating
-from vfg.inputs import scaled
-from vfg.training.distributed import World
+from vfg.inputs import scale_cells
+from vfg.training.data import World
 from vfg.utils.extras import needs
 
 with needs("table"):
@@ -88,7 +88,7 @@ class Rows:
             sizes = sum(part.numel() for part in _shapes(linear, values))
             return torch.zeros(1 + sizes, dtype=torch.float64)
         with evaluating(linear):
-            leaves, known, _ = linear.encode(*scaled(linear, cells[rows], seen[rows]))
+            leaves, known, _ = linear.encode(*scale_cells(linear, cells[rows], seen[rows]))
             chunks = chunks_of(linear.structure, linear.components, leaves, known)
             found = e_step(linear.structure, values, chunks)
         return torch.cat([count, _pack(found)])

@@ -114,7 +114,7 @@ class GaussianAnswer(GraphAnswer):
     @cached_property
     def mean(self) -> ByName:
         """Expected values `(rows, width)`, of a column `(rows,)`; for categories the likeliest."""
-        return self._with_evidence(self._collect(self._tile_means))
+        return self._with_evidence(self._collect_tiles(self._tile_means))
 
     def mean_through(self, change: Callable[[Tensor], Tensor]) -> ByName:
         r"""The mean of a function of the columns: $\sum_k p(k \mid x_o)\, g(E[x \mid x_o, k])$.
@@ -148,16 +148,16 @@ class GaussianAnswer(GraphAnswer):
             table = change(self._decode(whole))
             return self._table_and_states(tile.means, (tile.shares[..., None] * table).sum(1))
 
-        return self._collect(changed)
+        return self._collect_tiles(changed)
 
     @cached_property
     def std(self) -> ByName:
         """Standard deviations, shaped like `mean`; 0 where observed, NaN for categories."""
-        found = self._collect(lambda tile: self._tile_moments(tile)[1])
+        found = self._collect_tiles(lambda tile: self._tile_moments(tile)[1])
         return self._with_evidence(found, certain=0.0)
 
     def _at_levels(self, levels: Tensor) -> ByName:
-        return self._collect(lambda tile: self._levels(tile, levels), (len(levels),))
+        return self._collect_tiles(lambda tile: self._levels(tile, levels), (len(levels),))
 
     def samples(self, n: int) -> ByName:
         """Joint draws `(n, rows, width)`, of a column `(n, rows)`; the first are always the same.
@@ -177,7 +177,7 @@ class GaussianAnswer(GraphAnswer):
         """
         if n < 1:
             raise ValueError(f"the number of draws must be positive, but is {n}")
-        return self._with_evidence(self._collect(lambda tile: self._draw_tile(tile, n), (n,)))
+        return self._with_evidence(self._collect_tiles(lambda tile: self._draw_tile(tile, n), (n,)))
 
     @cached_property
     def probabilities(self) -> ByName:
@@ -264,7 +264,7 @@ class GaussianAnswer(GraphAnswer):
         whole = torch.cat([values, torch.where(known, states, 0.0)], dim=1)
         return whole, torch.cat([seen, known], dim=1)
 
-    def _collect(
+    def _collect_tiles(
         self, of: Callable[[CodedTile], TableAndStates], leading: tuple[int, ...] = ()
     ) -> ByName:
         """The targets of all rows from table and states of every tile, without the evidence."""

@@ -24,7 +24,7 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.parameters import factors_of
 from vfg.tables.cells import Array
-from vfg.tables.normal_scores import NormalScores
+from vfg.tables.numeric import NormalScores
 
 MeanFunction: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Computes the means of every entry from values, their mask, and ids of the rows."""

@@ -18,8 +18,8 @@ from vfg.gaussian.em.m_step import m_step
 from vfg.gaussian.leaves import Adam, fit_maps, make_normal
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.inference.propagation import evaluating
-from vfg.inputs import ArrayLike, as_cells, scaled
-from vfg.training.data import Table, held_out
+from vfg.inputs import ArrayLike, as_cells, scale_cells
+from vfg.training.data import Table, draw_held_out
 from vfg.utils.specs import check_choice
 
 if TYPE_CHECKING:
@@ -157,11 +157,11 @@ def training_of(
     """
     cells, held = cells.double(), torch.zeros_like(seen)
     if not isinstance(validation, int | float):
-        return Training(cells, seen, held, scaled(model, *as_cells(model, validation, None)))
+        return Training(cells, seen, held, scale_cells(model, *as_cells(model, validation, None)))
     if not 0.0 <= validation < 1.0:
         raise ValueError(f"validation is a share from 0 up to 1, but got {validation}")
     if validation > 0.0:
-        held = held_out(model, Table(cells, seen, None), validation, seed)
+        held = draw_held_out(model, Table(cells, seen, None), validation, seed)
     return Training(cells, seen & ~held, held)
 
 

@@ -24,7 +24,7 @@ from vfg.graph import Graph
 from vfg.inference.answers import as_row_ids, as_targets
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import evaluating
-from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, scaled
+from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, scale_cells
 from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.passing.sections import Scaling, Sections, column_positions
@@ -159,7 +159,7 @@ class GaussianVFG(nn.Module):
         chosen = with_options(settings, options, GaussianSettings, "a GaussianVFG")
         cells, seen = as_cells(self, table, observed)
         self._rescale(cells, seen)
-        cells, seen = scaled(self, cells, seen)
+        cells, seen = scale_cells(self, cells, seen)
         training = training_of(self, cells, seen, chosen.validation, chosen.seed)
         self.codes.start(cells, training.seen)
         plan = replace(

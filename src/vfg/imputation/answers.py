@@ -31,11 +31,17 @@ from vfg.inference.variables import (
 )
 from vfg.inputs import Name, coordinate_labels
 from vfg.tables.categorical import OrdinalEncoding, category_indices
-from vfg.tables.cells import Array, Column, Label, Mask, as_objects, read_cells
-from vfg.tables.columns import ColumnEncoding
-from vfg.tables.frames import TableView, as_cell_mask, hide_cells, listed, open_table
+from vfg.tables.cells import (
+    Array,
+    Column,
+    ColumnEncoding,
+    Label,
+    Mask,
+    as_objects,
+    read_cells,
+)
+from vfg.tables.frames import TableView, as_cell_mask, hide_cells, is_frame, open_table, quote
 from vfg.tables.numeric import NumericEncoding
-from vfg.tables.numeric_frames import is_frame
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
@@ -160,7 +166,7 @@ def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[lis
         if unknown:
             close = suggestion(str(unknown[0]), model.labels)
             raise ValueError(
-                f"the table has the column {listed(unknown)}, which the model does not know; "
+                f"the table has the column {quote(unknown)}, which the model does not know; "
                 f"{close} Select the columns of the model."
             )
         view = TableView(opened, range(len(opened.labels)))
@@ -199,7 +205,7 @@ def _as_records(model: TableModel, given: Mapping[Any, Any]) -> list[dict[Any, A
     """Rows from values by name, each a single value or one per row."""
     lengths: dict[Any, int] = {}
     for name, value in given.items():
-        if _is_listed(model, name, value):
+        if _is_quote(model, name, value):
             lengths[name] = len(value)
     rows = max(lengths.values(), default=1)
     for name, length in lengths.items():
@@ -216,7 +222,7 @@ def _as_records(model: TableModel, given: Mapping[Any, Any]) -> list[dict[Any, A
     return records
 
 
-def _is_listed(model: TableModel, name: Name, value: Any) -> bool:
+def _is_quote(model: TableModel, name: Name, value: Any) -> bool:
     """Whether a value is one per row rather than a single one."""
     if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
         return False
@@ -239,7 +245,7 @@ def _cells_of(model: TableModel, name: Name, value: Any) -> Iterator[tuple[Label
     values = [value] if len(columns) == 1 else list(value)
     if len(values) != len(columns):
         raise ValueError(
-            f"{name!r} holds the {len(columns)} columns {listed(columns)}, but got {value!r}"
+            f"{name!r} holds the {len(columns)} columns {quote(columns)}, but got {value!r}"
         )
     yield from zip(columns, values, strict=True)
 

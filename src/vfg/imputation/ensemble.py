@@ -26,7 +26,7 @@ from vfg.inference.calibration import noise_scale
 from vfg.inference.draws import Tile, decode, internal_normals
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import Belief, evaluating
-from vfg.inference.queries import believe
+from vfg.inference.queries import compute_belief
 from vfg.model import VFG
 from vfg.utils.cached import CachedModule
 
@@ -311,7 +311,7 @@ class FewRows:
             return None
         copies, ids = len(model.members), torch.arange(len(values))
         given = as_given(model.stack, repeat_columns(_with_nan(values, observed), copies), None)
-        belief = believe(model.stack, given, None, ids, padded=False)
+        belief = compute_belief(model.stack, given, None, ids, padded=False)
         expected = _means_of_few_rows(model, belief, values, observed, ids)
         return cls(model, values, observed, belief, expected)
 

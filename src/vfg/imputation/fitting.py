@@ -34,14 +34,13 @@ from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.tables.cells import Label
 from vfg.tables.encoding import Encoding
-from vfg.tables.frames import Table, listed
+from vfg.tables.frames import Table, quote
 from vfg.tables.schema import Schema
 from vfg.training.data import Table as TrainingTable
-from vfg.training.distributed import chosen_device, joined_world
+from vfg.training.data import choose_device, join_world
 from vfg.training.history import History, Progress
 from vfg.training.loop import Run
-from vfg.training.masking import Masking
-from vfg.training.settings import FitSettings
+from vfg.training.settings import FitSettings, Masking
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
@@ -104,7 +103,7 @@ def fit_encoding(table: Table, settings: ImputerSettings) -> Encoding:
         schema = Schema.infer(table, schema, missing_values=marker)
     if settings.bounds is not None:
         schema = schema.bounded(settings.bounds)
-    return Encoding.fit(schema, table, missing_values=marker, margin=0.0)
+    return Encoding.fit(schema, table, missing_values=marker)
 
 
 def _fit_to_matrix(
@@ -171,7 +170,7 @@ def _fit_ensemble(
         seed=settings.seed,
         budget=budget,
         progress=settings.progress,
-        device=chosen_device(settings.device),
+        device=choose_device(settings.device),
         unordered=unordered,
         members=members,
     )
@@ -280,7 +279,7 @@ def _check_labels(labels: dict[str, tuple[Label, ...]], encoding: Encoding) -> N
     if unknown or lacking:
         raise ValueError(
             f"the leaves of the graph must hold the columns of the table, but the table lacks "
-            f"{listed(unknown) or 'none'} and the graph lacks {listed(lacking) or 'none'}; name "
+            f"{quote(unknown) or 'none'} and the graph lacks {quote(lacking) or 'none'}; name "
             "leaves like columns, or give them columns="
         )
 
@@ -519,7 +518,7 @@ def _train(
     )  # fmt: skip
     data = TrainingTable(torch.where(seen, cells, 0.0), seen, None)
     devices = [device] if device.type == "cuda" else []
-    with joined_world(device) as world, torch.random.fork_rng(devices=devices):
+    with join_world(device) as world, torch.random.fork_rng(devices=devices):
         run = Run(model, data, settings, world, None, held.to(device))
         history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
     if history.stopped == "interrupted":

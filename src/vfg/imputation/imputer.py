@@ -29,8 +29,7 @@ from vfg.imputation.table_model import MissingCells, TableModel, answering_devic
 from vfg.inference.variables import central_levels
 from vfg.modelfile import dumps, loads
 from vfg.tables.cells import Array, Mask
-from vfg.tables.frames import ArrayTable, Table, open_table
-from vfg.tables.numeric_frames import is_frame
+from vfg.tables.frames import ArrayTable, Table, is_frame, open_table
 from vfg.tables.schema import Continuous, Integer, Schema
 
 
@@ -76,7 +75,7 @@ def _with_zeros(imputer: VFGImputer, filled: Any, missing: Mask) -> Any:
         for place, (label, part) in enumerate(encoding.parts.items())
         if part.empty and isinstance(encoding.schema[label], Continuous | Integer)
     }
-    return open_table(filled, encoding.missing_values).filled(zeros) if zeros else filled
+    return open_table(filled, encoding.missing_values).replace_cells(zeros) if zeros else filled
 
 
 def _without_columns(filled: Any, dropped: list[int]) -> Any:

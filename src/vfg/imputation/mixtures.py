@@ -15,7 +15,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.graph import Graph
 from vfg.imputation.plan import ITERATIONS, MixturePlan
-from vfg.tables.normal_scores import NormalScores
+from vfg.tables.numeric import NormalScores
 from vfg.utils.cached import CachedModule
 
 START_ROWS = 20_000

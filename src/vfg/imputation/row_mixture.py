@@ -25,7 +25,7 @@ from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_fun
 from vfg.imputation.mixtures import fit_linear, star
 from vfg.imputation.plan import MOST_ROW_MIXTURES, RowMixtureKind
 from vfg.inference.propagation import tiles
-from vfg.tables.normal_scores import SHARE, NormalScores
+from vfg.tables.numeric import SHARE, NormalScores
 from vfg.utils.cached import CachedModule
 from vfg.utils.random import normal, uniform
 

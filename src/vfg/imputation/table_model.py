@@ -32,10 +32,10 @@ from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.tables.cells import Array, Label, as_objects
 from vfg.tables.encoding import Arrays, Encoding
-from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, listed, open_table
+from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, open_table, quote
 from vfg.tables.numeric import NumericEncoding
 from vfg.tables.schema import Integer
-from vfg.training.distributed import chosen_device
+from vfg.training.data import choose_device
 from vfg.training.history import History
 from vfg.utils.extras import needs
 from vfg.utils.specs import with_options
@@ -62,7 +62,7 @@ def answering_device(device: str | torch.device | None) -> torch.device:
         >>> answering_device("mps")
         device(type='cpu')
     """
-    wanted = chosen_device(device)
+    wanted = choose_device(device)
     is_there = wanted.type == "cuda" and torch.cuda.is_available()
     return wanted if is_there else torch.device("cpu")
 
@@ -465,8 +465,8 @@ class TableModel(Ensemble):
         missing = [label for label, place in positions.items() if place is None]
         if missing:
             raise ValueError(
-                f"the table lacks the column {listed(missing)} that the model knows; there are "
-                f"{listed(list(labels))}"
+                f"the table lacks the column {quote(missing)} that the model knows; there are "
+                f"{quote(list(labels))}"
             )
         return [place for place in positions.values() if place is not None]
 

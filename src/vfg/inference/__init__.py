@@ -2,18 +2,19 @@
 
 from vfg.inference.answers import Answer
 from vfg.inference.calibration import Calibration, fit_calibration
-from vfg.inference.protocol import Model
 from vfg.inference.queries import (
     classify,
+    decode,
     embed,
     fill,
     infer,
     label_probabilities,
     log_prob,
+    sample,
+    transport,
     traverse,
 )
-from vfg.inference.transport import transport
-from vfg.inference.variables import Marginal, Variable, graph_variables
+from vfg.inference.variables import Marginal, Model, Variable, graph_variables
 
 __all__ = [
     "Answer",
@@ -22,6 +23,7 @@ __all__ = [
     "Calibration",
     "Variable",
     "classify",
+    "decode",
     "embed",
     "fill",
     "fit_calibration",
@@ -29,6 +31,7 @@ __all__ = [
     "infer",
     "label_probabilities",
     "log_prob",
+    "sample",
     "transport",
     "traverse",
 ]

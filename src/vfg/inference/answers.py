@@ -1,12 +1,12 @@
-"""Answer: what is inferred about the targets, with its spread, for every kind of model."""
+"""Answer: the posterior of the targets of a query, for every kind of model."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -46,10 +46,13 @@ if TYPE_CHECKING:
 
 
 DRAWS_FOR_QUANTILES = 256
-"""How many draws the quantiles of joint answers are read from."""
+"""Draws behind the quantiles of joint answers: more are smoother, and take longer."""
 TILE = {"cpu": 32}
-"""How many rows are decoded together, each with `GROUP` draws, by type of device."""
+"""Rows that are decoded together, each with `GROUP` draws, by type of device: on a CPU few, so that
+states stay in its cache; on others `OTHER_TILE`. Bits depend on the size."""
 OTHER_TILE = 1024
+
+AnyTile = TypeVar("AnyTile")
 
 
 class ByName(dict[Name, Any]):
@@ -65,7 +68,7 @@ class ByName(dict[Name, Any]):
 
 @dataclass(frozen=True)
 class Target:
-    """One thing that is asked for: a leaf, one column, or a latent node."""
+    """A target of a query: a leaf, one column, or a latent node."""
 
     name: Name
     node: str
@@ -116,7 +119,7 @@ class Answer(ABC):
 
     Values are in the units of the data: tensors from `vfg.VFG` and `vfg.GaussianVFG`, arrays with
     the units and categories of the table from `vfg.TableModel`. Observed values come back as they
-    were given, with deviation 0. Draws are made when they are asked for, so ask before the model is
+    were given, with deviation 0. Draws are made on request, so take them before the model is
     trained any further.
     """
 
@@ -196,7 +199,7 @@ class Answer(ABC):
 
     @abstractmethod
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
-        """What is known of every variable among the targets, of the only row."""
+        """The marginal of every variable among the targets, of the only row."""
 
     @abstractmethod
     def _labelled(self, values: ByName) -> dict[str, Array]:
@@ -257,7 +260,7 @@ class Answer(ABC):
     def marginals(
         self, *, row: int = 0, level: float = 0.9, draws: int = 128
     ) -> dict[str, Marginal]:
-        """What is known of every variable among the targets in one row, ready to be shown.
+        """The marginal posterior of every variable among the targets in one row.
 
         Args:
             row: which row of the evidence.
@@ -276,7 +279,7 @@ class Answer(ABC):
             '2'
         """
         if not 0 <= row < self.rows:
-            raise IndexError(f"the answer has {self.rows} rows, but row {row} was asked for")
+            raise IndexError(f"the answer has {self.rows} rows, but row {row} was requested")
         central_levels(level)
         one = self if self.rows == 1 else self.select([row])
         return one._marginals(level, draws)
@@ -305,8 +308,8 @@ class Answer(ABC):
         if std:
             columns |= {f"{name} std": cells for name, cells in self._labelled(self.std).items()}
         for level in quantiles:
-            found = self._labelled(self.quantile(level))
-            columns |= {f"{name} q{level:g}": cells for name, cells in found.items()}
+            ends = self._labelled(self.quantile(level))
+            columns |= {f"{name} q{level:g}": cells for name, cells in ends.items()}
         return pandas.DataFrame(columns, index=self._index)
 
     def __repr__(self) -> str:
@@ -325,7 +328,7 @@ class GraphAnswer(Answer):
     Args:
         model: a model of a graph.
         given: the evidence.
-        targets: what was asked for.
+        targets: the targets of the query.
         row_ids: the ids of the rows.
         seed: of the draws.
         padded: whether rows are computed in padded tiles of a fixed size, so that their bits depend
@@ -398,21 +401,21 @@ class GraphAnswer(Answer):
         free = self._side_by_side(self._known, chosen).isnan()
         draws = self._side_by_side(self.samples(DRAWS_FOR_QUANTILES), chosen)
         left = draws - draws.mean(0)
-        found = torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)
+        matrix = torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)
         unordered = torch.tensor(
             [self._is_categorical(target) for target in chosen for _ in target.labels],
-            device=found.device,
+            device=matrix.device,
         )
         unknown = unordered[:, None] | unordered[None, :]
-        found = torch.where(unknown, torch.nan, found)
-        return torch.where(free[:, :, None] & free[:, None, :], found, 0.0)
+        matrix = torch.where(unknown, torch.nan, matrix)
+        return torch.where(free[:, :, None] & free[:, None, :], matrix, 0.0)
 
     def _chosen(self, targets: Name | Sequence[Name]) -> list[Target]:
         names = [targets] if isinstance(targets, str | int) else list(targets)
         known = {target.name: target for target in self._targets}
         for name in names:
             if name not in known:
-                ByName(known)[name]  # says which targets there are
+                ByName(known)[name]  # the error lists the targets
         return [known[name] for name in names]
 
     @staticmethod
@@ -439,49 +442,49 @@ class GraphAnswer(Answer):
 
     def expectations(self) -> dict[str, Array]:
         mean, shares = self.mean, self.probabilities
-        found = {}
+        expected = {}
         for target, place, variable in self._coordinates:
             if target.name in shares:
-                found[variable.name] = _array(shares[target.name])
+                expected[variable.name] = _to_array(shares[target.name])
                 continue
-            cells = _array(mean[target.name])
+            cells = _to_array(mean[target.name])
             cells = cells if target.is_column else cells[:, place]
             is_chance = variable.kind == "choice"
-            found[variable.name] = np.stack([1.0 - cells, cells], 1) if is_chance else cells
-        return found
+            expected[variable.name] = np.stack([1.0 - cells, cells], 1) if is_chance else cells
+        return expected
 
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
         ends = central_levels(level)
         # One call, since the draws behind quantiles are made for each.
-        quantiles = _arrays(self._quantiles_at([*ends, *even_levels(draws).tolist()]))
-        expected, std, given = self.expectations(), _arrays(self.std), _arrays(self._known)
-        found = {}
+        quantiles = _to_arrays(self._quantiles_at([*ends, *even_levels(draws).tolist()]))
+        expected, std, given = self.expectations(), _to_arrays(self.std), _to_arrays(self._known)
+        marginals = {}
         for target, place, variable in self._coordinates:
             known = float(_coordinate(given[target.name], target, place)[0])
             if known == known:
                 value = variable.value_of(known) if variable.kind != "choice" else int(known)
-                found[variable.name] = given_marginal(variable, value)
+                marginals[variable.name] = given_marginal(variable, value)
             elif variable.kind == "choice":
                 chances = expected[variable.name][0]
                 likeliest = int(chances.argmax())
-                found[variable.name] = Marginal(variable, likeliest, probabilities=chances)
+                marginals[variable.name] = Marginal(variable, likeliest, probabilities=chances)
             else:
-                found[variable.name] = _number_marginal(
+                marginals[variable.name] = _number_marginal(
                     variable,
                     float(expected[variable.name][0]),
                     float(_coordinate(std[target.name], target, place)[0]),
                     _coordinate(quantiles[target.name], target, place)[:, 0],
                 )
-        return found
+        return marginals
 
-    def _named(self, found: TableAndStates) -> ByName:
+    def _named(self, values: TableAndStates) -> ByName:
         named = ByName()
         for target in self._targets:
             if target.is_latent:
-                named[target.name] = found.states[target.node]
+                named[target.name] = values.states[target.node]
             else:
                 chosen = target.columns[0] if target.is_column else index_of_places(target.columns)
-                named[target.name] = found.table[..., chosen]
+                named[target.name] = values.table[..., chosen]
         return named
 
     def _states(self, states: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -501,10 +504,10 @@ class GraphAnswer(Answer):
         }
         return self._named(TableAndStates(given.table, {**free, **given.states}))
 
-    def _with_evidence(self, found: ByName, certain: float | None = None) -> ByName:
-        """Put what was given, or what `certain` says of it, in place of what was inferred."""
+    def _with_evidence(self, values: ByName, certain: float | None = None) -> ByName:
+        """Replace what was inferred by the evidence, or by `certain`, where there is evidence."""
         put = ByName()
-        for name, value in found.items():
+        for name, value in values.items():
             known = self._known[name]
             chosen = known if certain is None else torch.full_like(known, certain)
             put[name] = torch.where(known.isnan(), value.to(known), chosen)
@@ -519,10 +522,32 @@ class GraphAnswer(Answer):
 
     def _labelled(self, values: ByName) -> dict[str, Array]:
         return {
-            label: _coordinate(_array(values[target.name]), target, place)
+            label: _coordinate(_to_array(values[target.name]), target, place)
             for target in self._targets
             for place, label in enumerate(target.labels)
         }
+
+    def _collect(
+        self,
+        tiles: Iterable[tuple[Tensor, Tensor, AnyTile]],
+        of: Callable[[AnyTile], tuple[TableAndStates, ...]],
+        leading: tuple[tuple[int, ...], ...],
+    ) -> list[ByName]:
+        """The targets of all rows from the values of tiles, before evidence is put in place."""
+        like, rows = self._given.table, self._given.rows
+        wholes = [
+            ByName({t.name: like.new_zeros((*first, rows, *t.shape)) for t in self._targets})
+            for first in leading
+        ]
+        with evaluating(self._model):
+            for chosen, positions, tile in tiles:
+                here = chosen.to(like.device)
+                for whole, first, values in zip(wholes, leading, of(tile), strict=True):
+                    axis = len(first)
+                    for name, part in self._named(values).items():
+                        own = part.index_select(axis, positions).to(like)
+                        whole[name].index_copy_(axis, here, own)
+        return wholes
 
     def _own_tiles(self, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Rows, their positions in a tile, and the ids of that tile's rows.
@@ -540,13 +565,13 @@ class GraphAnswer(Answer):
         ]
 
 
-def _array(values: Tensor) -> Array:
-    found: Array = values.detach().cpu().numpy()
-    return found
+def _to_array(values: Tensor) -> Array:
+    array: Array = values.detach().cpu().numpy()
+    return array
 
 
-def _arrays(values: Mapping[Name, Tensor]) -> dict[Name, Array]:
-    return {name: _array(value) for name, value in values.items()}
+def _to_arrays(values: Mapping[Name, Tensor]) -> dict[Name, Array]:
+    return {name: _to_array(value) for name, value in values.items()}
 
 
 def _coordinate(values: Array, target: Target, place: int) -> Array:
@@ -573,11 +598,11 @@ class MessageAnswer(GraphAnswer):
     Args:
         model: the model.
         given: the evidence.
-        targets: what was asked for.
+        targets: the targets of the query.
         row_ids: the ids of the rows.
         seed: of the draws.
         padded: as in `GraphAnswer`.
-        belief: what the messages said.
+        belief: the result of message passing.
 
     Example:
         >>> import vfg
@@ -623,7 +648,7 @@ class MessageAnswer(GraphAnswer):
 
     @property
     def converged(self) -> Tensor:
-        """Which rows' gaps inside partly observed sections have settled, `(rows,)`."""
+        """Which rows' missing cells inside partly observed sections have settled, `(rows,)`."""
         return self._belief.converged[0].to(self._given.table.device)
 
     @cached_property
@@ -634,8 +659,8 @@ class MessageAnswer(GraphAnswer):
         """
         sections, scaling = self._model.sections, self._model.scaling
         expected = scaling.undo(sections.join(self._belief.means))
-        picture = TableAndStates(expected, self._states(self._belief.backward))
-        return self._with_evidence(self._named(picture))
+        values = TableAndStates(expected, self._states(self._belief.backward))
+        return self._with_evidence(self._named(values))
 
     @cached_property
     @torch.no_grad()
@@ -680,23 +705,23 @@ class MessageAnswer(GraphAnswer):
         """
         if n < 1:
             raise ValueError(f"the number of draws must be positive, but is {n}")
-        return self._with_evidence(self._by_tiles(lambda tile: self._drawn(tile, n), (n,)))
+        return self._with_evidence(self._by_tiles(lambda tile: self._draw(tile, n), (n,)))
 
     @cached_property
     @torch.no_grad()
     def probabilities(self) -> ByName:
         """Probabilities of every code `(rows, categories)` of the categorical targets."""
-        found = ByName()
+        result = ByName()
         for target in self._targets:
             block, row = self._model.passing.schedule.place[target.node]
             if target.is_latent:
                 continue
             likelihood = self._model.likelihood_at(block)
             if isinstance(likelihood, CategoricalLikelihood):
-                found[target.name] = self._with_codes(
+                result[target.name] = self._with_codes(
                     target, likelihood.logits(self._belief.backward[block]).softmax(-1)[row]
                 )
-        return found
+        return result
 
     # Private.
 
@@ -723,22 +748,10 @@ class MessageAnswer(GraphAnswer):
     def _by_tiles(
         self, of: Callable[[Tile], TableAndStates], leading: tuple[int, ...] = ()
     ) -> ByName:
-        """The targets of all rows from a picture of every tile, evidence not yet put in place."""
-        like, rows, axis = self._given.table, self._given.rows, len(leading)
-        whole = ByName(
-            {
-                target.name: like.new_zeros((*leading, rows, *target.shape))
-                for target in self._targets
-            }
-        )
-        with evaluating(self._model):
-            for chosen, positions, tile in self._tiles():
-                here = chosen.to(like.device)
-                for name, part in self._named(of(tile)).items():
-                    whole[name].index_copy_(axis, here, part.index_select(axis, positions).to(like))
-        return whole
+        """The targets of all rows, before evidence is put in place."""
+        return self._collect(self._tiles(), lambda tile: (of(tile),), (leading,))[0]
 
-    def _drawn(self, tile: Tile, count: int) -> TableAndStates:
+    def _draw(self, tile: Tile, count: int) -> TableAndStates:
         tables, states = [], []
         # Without padding nothing keeps the draws of few rows from being decoded at once.
         size = GROUP if self._padded else count
@@ -748,20 +761,22 @@ class MessageAnswer(GraphAnswer):
             tables.append(tile.data(draws, decoded))
             states.append(self._states(decoded))
         latent = {node: torch.cat([part[node] for part in states])[:count] for node in states[0]}
-        return TableAndStates(torch.cat(tables)[:count], latent if self.joint else _unknown(latent))
+        return TableAndStates(
+            torch.cat(tables)[:count], latent if self.joint else _as_unknown(latent)
+        )
 
     def _quantiles(self, tile: Tile, levels: Tensor) -> TableAndStates:
         # Codes have no order, which shows in their deviations.
         table = torch.where(tile.deviations().isnan(), torch.nan, tile.plain_quantiles(levels))
         if not self.joint:
             states = self._states([x.expand(len(levels), *x.shape) for x in tile.belief.backward])
-            return TableAndStates(table, _unknown(states))
-        drawn = self._drawn(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
+            return TableAndStates(table, _as_unknown(states))
+        drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         mixed = torch.where(continuous_columns(self._model), drawn.table, table)
         return TableAndStates(mixed, drawn.states)
 
 
-def _unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:
+def _as_unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:
     return {node: torch.full_like(state, torch.nan) for node, state in states.items()}
 
 
@@ -809,32 +824,32 @@ def as_row_ids(model: nn.Module, row_ids: ArrayLike | None, rows: int) -> Tensor
     device = next(model.parameters()).device
     if row_ids is None:
         return torch.arange(rows, device=device)
-    found = as_tensor(row_ids, "row_ids")
-    if found.is_floating_point() or found.dtype == torch.bool:
-        raise TypeError(f"row_ids must be integers, but they are {found.dtype}")
-    if tuple(found.shape) != (rows,):
-        raise ValueError(f"there must be one row id per row ({rows}), but got {tuple(found.shape)}")
-    found = found.long().to(device)
-    if rows and int(found.min()) < 0:
-        raise ValueError(f"row_ids must be 0 or more, but one is {int(found.min())}")
-    values, counts = found.unique(return_counts=True)
+    ids = as_tensor(row_ids, "row_ids")
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise TypeError(f"row_ids must be integers, but they are {ids.dtype}")
+    if tuple(ids.shape) != (rows,):
+        raise ValueError(f"there must be one row id per row ({rows}), but got {tuple(ids.shape)}")
+    ids = ids.long().to(device)
+    if rows and int(ids.min()) < 0:
+        raise ValueError(f"row_ids must be 0 or more, but one is {int(ids.min())}")
+    values, counts = ids.unique(return_counts=True)
     if len(values) < rows:
         raise ValueError(f"row_ids must differ, but {int(values[counts > 1][0])} appears twice")
-    return found
+    return ids
 
 
 def _target(model: Tabular, name: Name) -> Target:
     graph, positions = model.graph, model.sections.positions
     columns: tuple[Name, ...] = graph.columns or ()
     if isinstance(name, str) and name in positions:
-        found = positions[name]
-        return Target(name, name, found, leaf_labels(model, name), (len(found),))
+        places = positions[name]
+        return Target(name, name, places, leaf_labels(model, name), (len(places),))
     if isinstance(name, str) and name in model.passing.schedule.place:
         width = graph.node(name).width
         return Target(name, name, (), coordinate_labels(name, width), (width,))
     column = column_of(model, name)
     if column is not None:
-        leaf = next(leaf for leaf, found in positions.items() if column in found)
+        leaf = next(leaf for leaf, places in positions.items() if column in places)
         return Target(name, leaf, (column,), (str(name),), ())
     known = [*(node.name for node in graph.nodes), *map(str, columns)]
     raise ValueError(

@@ -4,9 +4,9 @@ $$h^{(r)} \sim N(r, P^{-1} / \tau), \qquad
   x_c = \hat x_c(h) + \sigma_c \varepsilon, \qquad
   \log \sigma_c = \log s_c + a_c + \sum_t B_{ct} o_t$$
 
-with s the scales of the likelihoods and o what the mask is like: the observed share of every leaf,
-1 / (1 + their sum), and whether nothing is observed. If a root does not know
-its precision, the noise is all there is and B is fitted; else τ is fitted, and B only if it pays.
+with s the scales of the likelihoods and o the features of the mask: the observed share of every
+leaf, 1 / (1 + their sum), and whether nothing is observed. If a root carries no precision, the
+noise is all there is and B is fitted; else τ is fitted, and B only if BIC accepts it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from vfg.model import VFG
 
 FLOOR = 1e-4
-"""What the fitted noise never falls below, in the model's units."""
+"""The least fitted noise in the model's units: columns that are predicted exactly need some."""
 COUNT_FEATURES = 2
-"""How many numbers tell how much is observed, besides one per leaf."""
+"""Features of how much is observed, besides one per leaf."""
 NEAR = 0.1
-"""The change of log τ up to which decoded variances need not be computed again."""
+"""The change of log τ up to which decoded variances are taken for proportional to 1/τ."""
 ROWS_AT_ONCE = 256
-"""How many rows are decoded together; they are many draws each."""
+"""Rows that are decoded together; each has `INTERNAL` draws, which bounds the memory."""
 
 
 class Calibration(nn.Module):
     """The numbers behind deviations and draws; at the start the likelihoods' own scales.
 
-    They are buffers: kept with the model, and untouched by its optimiser.
+    They are buffers: saved with the model, and not trained by its optimiser.
 
     Args:
         columns: number of table columns.
@@ -65,12 +65,12 @@ class Calibration(nn.Module):
 
         Args:
             base: the likelihoods' scales, `(columns,)`.
-            features: what `mask_features` says of the rows' masks.
+            features: the `mask_features` of the rows' masks.
         """
         return (base.log() + self.log_noise + features @ self.by_observed.mT).exp()
 
 
-def _fresh(model: VFG) -> Calibration:
+def _new_calibration(model: VFG) -> Calibration:
     return Calibration(model.sections.columns, len(model.graph.leaves)).to(next(model.parameters()))
 
 
@@ -81,12 +81,12 @@ def noise_scale(model: VFG, observed: Tensor) -> Tensor:
 
 def likelihood_scales(model: VFG) -> Tensor:
     """The scales of Gaussian leaves in the order of the table, 1 for others, `(columns,)`."""
-    found = {}
+    scales = {}
     for block, places in model.sections.split(torch.ones_like(model.scaling.scale)[None]).items():
         likelihood = model.likelihood_at(block)
         known = likelihood.scale() if isinstance(likelihood, GaussianLikelihood) else places
-        found[block] = known.detach().to(next(model.parameters()))
-    return model.sections.join(found)[0]
+        scales[block] = known.detach().to(next(model.parameters()))
+    return model.sections.join(scales)[0]
 
 
 def mask_features(model: VFG, observed: Tensor) -> Tensor:
@@ -96,7 +96,10 @@ def mask_features(model: VFG, observed: Tensor) -> Tensor:
     """
     kind = next(model.parameters())
     shares = torch.stack(
-        [observed[:, list(found)].to(kind).mean(1) for found in model.sections.positions.values()],
+        [
+            observed[:, list(columns)].to(kind).mean(1)
+            for columns in model.sections.positions.values()
+        ],
         dim=1,
     )
     count = shares.sum(1, keepdim=True)
@@ -115,25 +118,25 @@ def fit_calibration(
     masks: int | None = None,
     most_rows: int | None = None,
 ) -> Calibration:
-    """Fit the spread to held-out cells by the Gaussian log score, with random masks on top.
+    """Fit the calibration to held-out cells by the Gaussian log score, with random masks on top.
 
-    Every row is looked at under several masks; each keeps every leaf with a rate of its own. The
+    Every row is scored under several masks; each keeps every leaf with a rate of its own. The
     scores count continuous cells that training did not see, or, if there are none, those that
     the masks hid.
 
     Args:
         model: the model, whose `spread` is set.
-        cells: a table in the model's units without gaps `(rows, columns)`.
+        cells: a table in the model's units, without NaN, `(rows, columns)`.
         seen: which cells the messages may see.
         held_out: which other cells have a known value.
         labels: label per row, or None.
-        seed: of the masks and of the rows that are looked at.
+        seed: of the masks and of the choice of rows.
         masks: how many masks per row; None means 4, or 2 if draws have to be decoded.
-        most_rows: how many rows are looked at, at most, those with most held-out cells first; None
+        most_rows: how many rows are used, at most, those with most held-out cells first; None
             means 2048, or 512 if draws have to be decoded.
 
     Returns:
-        The fitted spread, which is also `model.spread`.
+        The fitted calibration, which is also `model.spread`.
 
     Example:
         >>> import vfg
@@ -152,7 +155,7 @@ def fit_calibration(
     cells, seen, held_out = cells[chosen], seen[chosen], held_out[chosen]
     labels = None if labels is None else labels[chosen]
     has_cells = bool(held_out.any())
-    spread = _fresh(model)
+    spread = _new_calibration(model)
     with evaluating(model):
         trials = [
             _trial(model, cells, visible, held_out if has_cells else seen & ~visible, labels)
@@ -166,7 +169,7 @@ def fit_calibration(
 
 
 class Trial(NamedTuple):
-    """Some rows under one mask: what was believed, by how much it was wrong, and what counts."""
+    """Some rows under one mask: beliefs, residuals, which cells count, and features of the mask."""
 
     belief: Belief
     residual: Tensor
@@ -182,15 +185,15 @@ def _chosen_rows(held_out: Tensor, most_rows: int, generator: torch.Generator) -
 
 def _visible(model: VFG, seen: Tensor, masks: int, generator: torch.Generator) -> list[Tensor]:
     """What is seen, and parts of it that keep every leaf at a rate that differs by row."""
-    found = [seen]
+    patterns = [seen]
     for _ in range(masks - 1):
         rate = torch.rand(len(seen), 1, generator=generator)
         kept = torch.rand(len(seen), len(model.graph.leaves), generator=generator) < rate
         visible = seen.clone()
         for k, columns in enumerate(model.sections.positions.values()):
             visible[:, list(columns)] &= kept[:, k : k + 1].to(seen.device)
-        found.append(visible)
-    return found
+        patterns.append(visible)
+    return patterns
 
 
 def _trial(
@@ -207,14 +210,14 @@ def _trial(
 
 def continuous_columns(model: VFG) -> Tensor:
     """Which table columns belong to Gaussian leaves, `(columns,)`."""
-    found = torch.zeros(model.sections.columns, dtype=torch.bool)
+    flags = torch.zeros(model.sections.columns, dtype=torch.bool)
     for leaf, columns in model.sections.positions.items():
         likelihood = model.likelihood_at(model.passing.schedule.place[leaf][0])
-        found[list(columns)] = isinstance(likelihood, GaussianLikelihood)
-    return found.to(model.scaling.scale.device)
+        flags[list(columns)] = isinstance(likelihood, GaussianLikelihood)
+    return flags.to(model.scaling.scale.device)
 
 
-def _pooled(model: VFG, residual: Tensor, counted: Tensor) -> Tensor:
+def _pool_scales(model: VFG, residual: Tensor, counted: Tensor) -> Tensor:
     """log of each column's root mean square, relative to its likelihood's scale."""
     # Half a cell's weight for the average of all columns helps those with few cells.
     total, count = residual.square().sum(0), counted.sum(0)
@@ -230,7 +233,7 @@ def _fit_noise(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
     counted = torch.cat([trial.counted for trial in trials])
     features = torch.cat([trial.features for trial in trials])
     base = likelihood_scales(model).double().log()
-    noise = _pooled(model, residual, counted).requires_grad_()
+    noise = _pool_scales(model, residual, counted).requires_grad_()
     weights = torch.zeros_like(spread.by_observed, dtype=torch.float64).requires_grad_()
 
     def score() -> Tensor:
@@ -246,14 +249,14 @@ def _fit_noise(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
 def _fit_joint(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
     """Temperature and noise: minimise Σ ½ log v + d²/2v with v = variance / τ + σ².
 
-    A precision trained for the mean alone need not know how certain it should be. The noise then
+    A precision trained for the mean alone need not be calibrated. The noise then
     depends on what was observed as well, but only if that pays for its many weights (BIC).
     """
     residual = torch.cat([trial.residual for trial in trials])
     counted = torch.cat([trial.counted for trial in trials])
     features = torch.cat([trial.features for trial in trials])
     base = likelihood_scales(model).double()
-    start = _pooled(model, residual, counted)
+    start = _pool_scales(model, residual, counted)
     noise = start.clone().requires_grad_()
     heat = torch.zeros((), dtype=torch.float64, device=noise.device).requires_grad_()
     weights = torch.zeros_like(spread.by_observed, dtype=torch.float64).requires_grad_()
@@ -267,7 +270,7 @@ def _fit_joint(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
 
     for attempt in range(2):
         if attempt and heat.abs().item() < NEAR:
-            break  # the variance of bent edges is proportional to 1/τ only nearby, as here
+            break  # the variance of nonlinear edges is proportional to 1/τ only nearby, as here
         at = heat.detach().clone()
         with torch.no_grad():
             decoded = torch.cat([_variance(model, trial.belief, at) for trial in trials])
@@ -289,7 +292,7 @@ def _variance(model: VFG, belief: Belief, log_temperature: Tensor) -> Tensor:
     normals = internal_normals(model)
     temperature = log_temperature.exp().to(belief.backward[0])
     rows = torch.arange(belief.converged.shape[1], device=belief.converged.device)
-    found = []
+    variances = []
     for part in rows.split(ROWS_AT_ONCE):
         states = internal_states(model, belief.select(part), temperature, normals)
         parts = {}
@@ -298,12 +301,12 @@ def _variance(model: VFG, belief: Belief, log_temperature: Tensor) -> Tensor:
                 parts[block] = states[block].var(0, correction=0)
             else:
                 parts[block] = torch.zeros_like(mean.index_select(1, part))
-        found.append(model.sections.join(parts).double())
-    return torch.cat(found)
+        variances.append(model.sections.join(parts).double())
+    return torch.cat(variances)
 
 
 def _minimise(score: Callable[[], Tensor], parameters: list[Tensor]) -> float:
-    """Lower the score as far as it goes; what it is then."""
+    """Minimise the score by L-BFGS and return its least value."""
     optimiser = torch.optim.LBFGS(
         parameters, max_iter=200, tolerance_grad=1e-6, line_search_fn="strong_wolfe"
     )

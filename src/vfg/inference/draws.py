@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from vfg.model import VFG
 
 INTERNAL = 64
-"""How many fixed draws of the roots tell where decoded draws lie and how far they spread."""
+"""Fixed draws of the roots behind the mean and variance of decoded states: exact for affine edges
+with up to half as many root coordinates."""
 GROUP = 32
 """How many draws of padded tiles are decoded together: always this many, so that a draw has the
 same bits in every request."""
 
 
 def is_joint(model: VFG) -> bool:
-    """Whether every root knows its precision, so that draws carry the spread of the latent states.
+    """Whether every root carries a precision, so that draws include the latent uncertainty.
 
     Example:
         >>> import vfg
@@ -43,7 +44,7 @@ def is_joint(model: VFG) -> bool:
 def root_factor(state: State) -> Tensor:
     """S with S Sᵀ = P⁻¹: `(nodes, batch, width)` for a diagonal P, else `(..., width, width)`."""
     if state.precision is None:
-        raise RuntimeError("these roots know nothing of their precision")
+        raise RuntimeError("these roots carry no precision")
     if state.precision.ndim == state.value.ndim:
         return state.precision.rsqrt()
     factor, _ = torch.linalg.cholesky_ex(state.precision)
@@ -56,7 +57,7 @@ def root_factor(state: State) -> Tensor:
 def internal_normals(model: VFG) -> dict[int, Tensor]:
     """The fixed draws behind means and deviations: by root block `(draws, nodes, 1, width)`.
 
-    The second half is the first with its signs turned, and if there are few enough coordinates
+    The second half is the first with the opposite sign, and if there are few enough coordinates
     their sample covariance is the identity: for affine edges their mean and covariance are exact.
     """
     blocks = model.passing.schedule.blocks
@@ -139,7 +140,7 @@ Moments = tuple[list[Tensor], list[Tensor]]
 
 
 class Tile:
-    """Rows at consecutive ids and everything random about them.
+    """A tile of rows and their draws.
 
     Args:
         model: the model.
@@ -148,7 +149,7 @@ class Tile:
         temperature: what the roots' precision is multiplied by.
         row_ids: the ids of the rows.
         seed: of the draws.
-        remembered: where moments are kept, by the first id of their tile.
+        remembered: a cache of moments, by the first id of their tile.
     """
 
     def __init__(
@@ -186,7 +187,7 @@ class Tile:
     def states(self, draws: Tensor) -> list[Tensor]:
         """Backward states for draws by their numbers, by block `(draws, nodes, rows, width)`."""
         if not self.joint:
-            return self._repeated(len(draws))
+            return self._repeat_states(len(draws))
         normals = self.root_normals(draws)
         drawn = decode(self.model, self.belief, normals, self.temperature)
         centres, means = self.belief.backward, self.moments[0]
@@ -205,13 +206,13 @@ class Tile:
     def plain_quantiles(self, levels: Tensor) -> Tensor:
         """Quantiles of the leaves given the backward states alone, `(levels, rows, columns)`."""
         shape = (len(levels), len(self.row_ids), self.model.sections.columns)
-        states = self._repeated(len(levels))
+        states = self._repeat_states(len(levels))
         return self.at_levels(states, levels[:, None, None].expand(shape))
 
     def deviations(self) -> Tensor:
         """Standard deviations of the leaves in data units, `(rows, columns)`."""
         noise = self.model.sections.split(self.noise)
-        found = {
+        parts = {
             block: deviation(
                 self.model.likelihood_at(block),
                 self.belief.backward[block],
@@ -220,7 +221,7 @@ class Tile:
             )
             for block in noise
         }
-        return self.model.sections.join(found).double() * self.model.scaling.scale
+        return self.model.sections.join(parts).double() * self.model.scaling.scale
 
     def state_deviations(self, block: int) -> Tensor:
         """Standard deviations of latent states, `(nodes, rows, width)`; NaN if unknown."""
@@ -232,13 +233,13 @@ class Tile:
         wide = factor.ndim > self.belief.backward[block].ndim
         return (factor.square().sum(-1).sqrt() if wide else factor) * self.temperature.rsqrt()
 
-    def _repeated(self, count: int) -> list[Tensor]:
+    def _repeat_states(self, count: int) -> list[Tensor]:
         return [states.expand(count, *states.shape) for states in self.belief.backward]
 
     def root_normals(self, draws: Tensor) -> dict[int, Tensor]:
         """Standard Normal draws of the roots, by block `(draws, nodes, rows, width)`."""
         order = {node.name: place for place, node in enumerate(self.model.graph.nodes)}
-        found = {}
+        normals = {}
         for index in self.belief.roots:
             block = self.model.passing.schedule.blocks[index]
             nodes = torch.tensor([order[name] for name in block.nodes])
@@ -246,15 +247,15 @@ class Tile:
             nodes = nodes.repeat_interleave(block.width)
             drawn = normal(self.seed, self.row_ids, draws, nodes, coordinates)
             shaped = drawn.unflatten(-1, (len(block.nodes), block.width)).movedim(2, 1)
-            found[index] = shaped.to(self.belief.backward[index])
-        return found
+            normals[index] = shaped.to(self.belief.backward[index])
+        return normals
 
     def at_levels(self, states: list[Tensor], numbers: Tensor) -> Tensor:
         """The leaves' quantiles at `numbers (draws, rows, columns)`, in data units."""
         sections = self.model.sections
         levels = sections.split(numbers.flatten(0, 1))
         noise = sections.split(self.noise.expand(numbers.shape).flatten(0, 1))
-        found = {
+        parts = {
             block: quantile(
                 self.model.likelihood_at(block),
                 states[block].movedim(0, 1).flatten(1, 2),
@@ -263,7 +264,7 @@ class Tile:
             )
             for block, level in levels.items()
         }
-        return self.model.scaling.undo(sections.join(found)).view(numbers.shape)
+        return self.model.scaling.undo(sections.join(parts)).view(numbers.shape)
 
 
 def column_counters(model: VFG) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What `infer` is given: a table with gaps, or values by name, and what may be used of it."""
+"""Evidence for `infer`: a table with missing values, records or values by name, checked."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from vfg.inputs import (
     check_values,
     column_of,
     read_table,
-    scaled,
+    scale_cells,
     table_columns,
 )
-from vfg.tables.numeric_frames import is_frame
+from vfg.tables.frames import is_frame
 
 
 @dataclass(frozen=True)
 class Given:
-    """Evidence, as it came and as the passes want it."""
+    """Evidence, as it came and in the form that message passing takes."""
 
     table: Tensor
     """In its own units, dtype and device `(rows, columns)`, NaN where nothing is observed."""
@@ -84,13 +84,13 @@ def as_given(model: Tabular, given: ArrayLike, observed: ArrayLike | None) -> Gi
     else:
         table = read_table(model, given, partial=True)
     if observed is not None:
-        table = _masked(model, table, observed)
+        table = _apply_mask(model, table, observed)
     seen = ~table.isnan()
     known = torch.where(seen, table, 0.0)
     check_values(model, known, seen)
     evidence, _, _ = as_evidence(model, states, rows=len(table))
     index = getattr(given, "index", None) if is_frame(given) else None
-    return Given(table, states, *scaled(model, known, seen), evidence, index)
+    return Given(table, states, *scale_cells(model, known, seen), evidence, index)
 
 
 def is_records(given: ArrayLike) -> bool:
@@ -128,7 +128,7 @@ def _from_records(
                 states.setdefault(str(name), free)[row] = value[0]
                 continue
             for column in places[name]:
-                _take(model, taken, name, column)
+                _claim_column(model, taken, name, column)
             if isinstance(given, int | float) and len(places[name]) == 1:
                 cells[row, places[name][0]] = given
             else:
@@ -138,17 +138,17 @@ def _from_records(
 
 def _one_row(value: ArrayLike) -> ArrayLike:
     """The values of one node as a table of one row."""
-    found = as_tensor(value, "a row of evidence")
-    return found[None] if found.ndim == 1 and len(found) > 1 else found
+    row = as_tensor(value, "a row of evidence")
+    return row[None] if row.ndim == 1 and len(row) > 1 else row
 
 
-def _masked(model: Tabular, table: Tensor, observed: ArrayLike) -> Tensor:
+def _apply_mask(model: Tabular, table: Tensor, observed: ArrayLike) -> Tensor:
     mask = as_mask(model, observed, table)
     empty = mask & table.isnan()
     if bool(empty.any()):
         row, column = empty.nonzero()[0].tolist()
         raise ValueError(
-            f"observed says that column {_label(model, column)!r} of row {row} is observed, but it "
+            f"observed marks column {_label(model, column)!r} of row {row} as observed, but it "
             "is NaN; give its value, or mark it as unobserved"
         )
     return torch.where(mask, table, torch.nan)
@@ -175,12 +175,12 @@ def _by_name(model: Tabular, given: Mapping[Name, ArrayLike]) -> tuple[Tensor, d
             states[str(name)] = _finite(name, value)
         else:
             for place, column in enumerate(table_columns(model, name, "the evidence")):
-                _take(model, taken, name, column)
+                _claim_column(model, taken, name, column)
                 table[:, column] = value[:, place]
     return table, states
 
 
-def _take(model: Tabular, taken: dict[int, Name], name: Name, column: int) -> None:
+def _claim_column(model: Tabular, taken: dict[int, Name], name: Name, column: int) -> None:
     if column in taken:
         raise ValueError(
             f"the evidence gives column {_label(model, column)!r} twice, as {taken[column]!r} and "

@@ -1,4 +1,4 @@
-"""Messages until they agree: what is known about a batch of rows, gaps inside sections included."""
+"""Message passing until missing values inside partly observed sections settle."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from vfg.model import VFG
 
 ROUNDS = 32
-"""How often at most the gaps of partly observed states are filled again."""
+"""Most rounds in which missing values of partly observed states are filled again."""
 DAMPING = 0.5
-"""The share of the way towards the new fill, where nothing better is known."""
+"""The step towards the new fill where Anderson's method proposes none; 1 may oscillate."""
 MEMORY = 4
-"""How many earlier rounds help to guess where the fills will end."""
+"""Earlier rounds that Anderson's method extrapolates from."""
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 """A row whose fills would change by less, relative to 1 + their size, has converged."""
 
@@ -30,7 +30,7 @@ Fills = dict[int, Tensor]
 
 @dataclass(frozen=True)
 class Belief:
-    """What the messages say about a batch of rows; every tensor is `(nodes, batch, ...)`."""
+    """The result of message passing for a batch of rows; every tensor is `(nodes, batch, ...)`."""
 
     backward: list[Tensor]
     """Backward states, by block."""
@@ -151,11 +151,13 @@ def propagate_by_tiles(
     for rows, positions in tiles(row_ids, size) or [(empty, empty)]:
         tile = propagate(
             model,
-            placed(cells, rows, positions, size, 0.0),
-            placed(seen, rows, positions, size, False),
-            None if labels is None else placed(labels, rows, positions, size, -1),
+            place_rows(cells, rows, positions, size, 0.0),
+            place_rows(seen, rows, positions, size, False),
+            None if labels is None else place_rows(labels, rows, positions, size, -1),
             {
-                block: placed(given.movedim(1, 0), rows, positions, size, torch.nan).movedim(0, 1)
+                block: place_rows(given.movedim(1, 0), rows, positions, size, torch.nan).movedim(
+                    0, 1
+                )
                 for block, given in evidence.items()
             },
             rounds=rounds,
@@ -165,7 +167,7 @@ def propagate_by_tiles(
     return Belief.join(parts).select(torch.cat(order).argsort())
 
 
-def placed(table: Tensor, rows: Tensor, positions: Tensor, size: int, rest: float) -> Tensor:
+def place_rows(table: Tensor, rows: Tensor, positions: Tensor, size: int, rest: float) -> Tensor:
     """Some rows of a table at positions of a batch of `size`, which is `rest` elsewhere."""
     wide = table.new_full((size, *table.shape[1:]), rest)
     return wide.index_copy(0, positions, table.index_select(0, rows))
@@ -180,20 +182,20 @@ def propagate(
     *,
     rounds: int = ROUNDS,
 ) -> Belief:
-    """Both passes; where a state is observed in part, again until its gaps no longer change.
+    """Both passes; repeated until missing values of partly observed states no longer change.
 
-    Gaps start at the learned default. In every round the backward state says what they should be,
-    and they move there, by a damped step or by extrapolation from the rounds before. A row that
+    Missing values start at the learned default. In every round they move towards the backward
+    state, by a damped step or by extrapolation from the rounds before. A row that
     would hardly change is frozen; one that is not frozen in the end has not converged, and keeps
     the default. Columns are never filled beyond the range in which training saw them.
 
     Args:
         model: the model.
-        cells: a table in the model's units without gaps `(batch, columns)`.
+        cells: a table in the model's units without NaN, `(batch, columns)`.
         seen: which of its cells are observed.
         labels: label per row, or None.
         evidence: given latent states by block, NaN where free.
-        rounds: how often gaps are filled again, at most.
+        rounds: how often missing values are filled again, at most.
     """
     leaves, priors = model._leaf_states(cells, seen), model._prior_means(labels)
 
@@ -202,10 +204,10 @@ def propagate(
         return model.passing.run(leaves, priors, evidence, filled)
 
     passes = run(None)
-    gaps = _gaps(model, passes)
-    converged = ~gaps.any(-1)
+    missing = _missing_coordinates(model, passes)
+    converged = ~missing.any(-1)
     if not bool(converged.all()):
-        passes, converged = _settle(model, run, passes, gaps, rounds)
+        passes, converged = _settle(model, run, passes, missing, rounds)
     return Belief(
         passes.backward,
         model._leaf_means(passes.backward),
@@ -216,13 +218,13 @@ def propagate(
 
 
 def _settle(
-    model: VFG, run: Callable[[Tensor], Passes], passes: Passes, gaps: Tensor, rounds: int
+    model: VFG, run: Callable[[Tensor], Passes], passes: Passes, missing: Tensor, rounds: int
 ) -> tuple[Passes, Tensor]:
-    """Fill the gaps again and again; rows that do not settle keep the default."""
-    fills = defaults = _defaults(model, gaps)
+    """Fill the missing values again and again; rows that do not settle keep the default."""
+    fills = defaults = _defaults(model, missing)
     low, high = _ranges(model, fills)
-    active = gaps.any(-1)
-    seeker = FixedPoint(gaps)
+    active = missing.any(-1)
+    seeker = FixedPoint(missing)
     for left in reversed(range(rounds + 1)):
         proposed = _flat(model, passes.backward).clamp(low, high)
         change = seeker.change(fills, proposed)
@@ -238,7 +240,7 @@ def _settle(
 
 
 class FixedPoint:
-    """Per row, guesses x with g(x) = x from pairs (x, g(x)) by Anderson's method.
+    """Per row, a solution of g(x) = x from pairs (x, g(x)) by Anderson's method.
 
     Args:
         free: which coordinates may move, `(batch, coordinates)`.
@@ -266,7 +268,7 @@ class FixedPoint:
         changes = torch.stack(self.residuals, 1).diff(dim=1)
         weights = _least_squares(changes, residual)
         better = plain - (weights[:, None] @ (moves + DAMPING * changes))[:, 0]
-        # After a step that made things worse the past is a bad guide.
+        # After a step that increased the residual, extrapolation is not trusted.
         worse = residual.square().sum(-1) > self.residuals[-2].square().sum(-1)
         trusted = better.isfinite().all(-1) & ~worse
         return torch.where(trusted[:, None], better, plain).to(point)
@@ -312,7 +314,7 @@ def _by_block(model: VFG, flat: Tensor) -> Fills:
     }
 
 
-def _gaps(model: VFG, passes: Passes) -> Tensor:
+def _missing_coordinates(model: VFG, passes: Passes) -> Tensor:
     """Unobserved coordinates of partly observed states, `(batch, coordinates)`."""
     observed = [state.observed for state in passes.forward]
     return _flat(model, [seen.any(-1, keepdim=True) & ~seen for seen in observed]).bool()
@@ -331,10 +333,10 @@ def _ranges(model: VFG, like: Tensor) -> tuple[Tensor, Tensor]:
     return ends[0], ends[1]
 
 
-def _defaults(model: VFG, gaps: Tensor) -> Tensor:
+def _defaults(model: VFG, missing: Tensor) -> Tensor:
     passing = model.passing
     blocks = [
-        passing.default(index, {}) if not block.is_root else gaps.new_zeros(())
+        passing.default(index, {}) if not block.is_root else missing.new_zeros(())
         for index, block in enumerate(passing.schedule.blocks)
     ]
-    return _flat(model, blocks).expand(len(gaps), -1).contiguous()
+    return _flat(model, blocks).expand(len(missing), -1).contiguous()

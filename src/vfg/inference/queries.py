@@ -1,4 +1,4 @@
-"""Inference: any nodes given any others, and what else the states of a model are good for."""
+"""Queries of a VFG: infer, fill, embed, classify, traverse, decode, sample, transport."""
 
 from __future__ import annotations
 
@@ -11,19 +11,32 @@ from torch import Tensor
 
 from vfg.distributions.likelihoods import Bernoulli
 from vfg.distributions.priors import LabelPrior
+from vfg.graph import Edge
 from vfg.inference.answers import Answer, MessageAnswer, as_row_ids, as_targets
-from vfg.inference.evidence import Given, as_given
+from vfg.inference.evidence import Given, as_given, as_value
 from vfg.inference.propagation import ROUNDS, Belief, evaluating, propagate_by_tiles
 from vfg.inference.sampled import SampledAnswer
-from vfg.inputs import ArrayLike, Name, Tabular, as_labels, as_tensor, frame_names
-from vfg.tables.frames import open_table
-from vfg.tables.numeric_frames import is_frame
+from vfg.inputs import (
+    ArrayLike,
+    Name,
+    Tabular,
+    as_evidence,
+    as_labels,
+    as_tensor,
+    check_values,
+    frame_names,
+    scale_cells,
+)
+from vfg.passing.messages import States
+from vfg.sampling import GeneratedNoise, draw_states
+from vfg.tables.frames import is_frame, open_table
 
 if TYPE_CHECKING:
     from vfg.model import VFG
 
+
 CHUNK = {"cpu": 256}
-"""How many rows pass messages together, by type of device; part of what makes bits the same."""
+"""Rows that pass messages together, by type of device, else `OTHER_CHUNK`; bits depend on it."""
 OTHER_CHUNK = 4096
 
 
@@ -43,10 +56,10 @@ def infer(
 ) -> Answer:
     """Any targets given any evidence.
 
-    A state that is observed in part has its gaps filled by backward messages, again and again
-    until they settle. With sampled states nothing is iterated: latent nodes are drawn given what
-    is observed, and the answer is a `SampledAnswer`. The rows run in chunks of a fixed size aligned
-    to their ids, so a row with the same id has the same bits in every batch and order.
+    The missing values of a state that is observed in part are filled by backward messages,
+    repeatedly, until they settle. With sampled states nothing is iterated: latent nodes are drawn
+    given what is observed, and the answer is a `SampledAnswer`. Rows run in chunks of a fixed size
+    aligned to their ids, so a row with the same id has the same bits in every batch and order.
 
     Args:
         model: the model.
@@ -60,8 +73,8 @@ def infer(
         seed: of the draws.
         row_ids: distinct integers from 0 on that draws and chunks depend on; None means the
             position in the input.
-        rounds: how often gaps are filled again, at most.
-        importance: with sampled states, how many draws per row are weighed by self-normalised
+        rounds: how often missing values are filled again, at most.
+        importance: with sampled states, how many draws per row are weighted by self-normalised
             importance weights, which takes q nearer to the posterior; 0 for plain draws.
         padded: False computes the rows as they are, without padding to the fixed size. This is
             faster for a few rows; numbers are the same up to rounding.
@@ -93,7 +106,7 @@ def infer(
         )
     if model.sampling is not None:
         return SampledAnswer(model, evidence, chosen, ids, seed, padded, kinds, importance)
-    belief = believe(model, evidence, kinds, ids, rounds, padded=padded)
+    belief = compute_belief(model, evidence, kinds, ids, rounds, padded=padded)
     return MessageAnswer(model, evidence, chosen, ids, seed, padded, belief)
 
 
@@ -133,8 +146,8 @@ def label_probabilities(
 ) -> Tensor:
     r"""Probabilities of the labels, all alike beforehand.
 
-    $p(u \mid x) \propto p(h \mid u)$ on the observed coordinates of the roots; for roots that know
-    their precision exactly $\exp(\tfrac12 (\eta + \lambda_u)^\top P^{-1} (\eta + \lambda_u) -
+    $p(u \mid x) \propto p(h \mid u)$ on the observed coordinates of the roots; for roots that carry
+    a precision exactly $\exp(\tfrac12 (\eta + \lambda_u)^\top P^{-1} (\eta + \lambda_u) -
     \tfrac12 \lVert \lambda_u \rVert^2)$ with η without the prior.
 
     Args:
@@ -156,7 +169,7 @@ def label_probabilities(
     """
     given = as_given(model, table, observed)
     priors = {block: model.prior_at(block) for block in model._blocks_of(model.priors)}
-    belief = believe(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
+    belief = compute_belief(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
     scores = []
     for block, prior in priors.items():
         if not isinstance(prior, LabelPrior):
@@ -194,10 +207,9 @@ def fill(model: Tabular, table: ArrayLike, *, row_ids: ArrayLike | None = None) 
         array([[2., 2.]])
     """
     if isinstance(table, Mapping):
-        raise TypeError("fill takes a table; ask for values by name with infer")
+        raise TypeError("fill takes a table; use infer for values by name")
     if isinstance(table, Tensor):
-        found = _expected_cells(model, table, row_ids)
-        return torch.where(table.isnan(), found.to(table), table)
+        return torch.where(table.isnan(), _expected_cells(model, table, row_ids).to(table), table)
     opened = open_table(table)
     names = frame_names(model, opened.labels) if is_frame(table) else None
     places = range(len(opened.labels)) if names is None else _places(opened.labels, names)
@@ -215,7 +227,7 @@ def fill(model: Tabular, table: ArrayLike, *, row_ids: ArrayLike | None = None) 
         for k, (place, column) in enumerate(zip(places, columns, strict=True))
         if column.missing.any()
     }
-    return opened.filled(fills)
+    return opened.replace_cells(fills)
 
 
 def _places(labels: Sequence[Any], names: Sequence[str]) -> list[int]:
@@ -223,7 +235,7 @@ def _places(labels: Sequence[Any], names: Sequence[str]) -> list[int]:
     if missing:
         raise ValueError(
             f"the frame lacks the column {', '.join(map(repr, missing[:6]))} of the model; "
-            "add it, or ask with infer, which takes a frame with some of the columns"
+            "add it, or use infer, which takes a frame with some of the columns"
         )
     return [list(labels).index(name) for name in names]
 
@@ -231,12 +243,12 @@ def _places(labels: Sequence[Any], names: Sequence[str]) -> list[int]:
 def _expected_cells(model: Any, table: Tensor, row_ids: ArrayLike | None) -> Tensor:
     """The expected table; of Bernoulli columns the more probable value."""
     answer = model.infer(table, row_ids=row_ids)
-    found = torch.empty_like(table if table.is_floating_point() else table.double())
+    expected = torch.empty_like(table if table.is_floating_point() else table.double())
     for leaf, columns in model.sections.positions.items():
         part = answer.mean[leaf]
         is_chance = isinstance(model.likelihood_specs[leaf], Bernoulli)
-        found[:, list(columns)] = ((part > 0.5).to(part) if is_chance else part).to(found)
-    return found
+        expected[:, list(columns)] = ((part > 0.5).to(part) if is_chance else part).to(expected)
+    return expected
 
 
 def log_prob(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
@@ -317,17 +329,14 @@ def traverse(
     _check_coordinate(model, node, coordinate)
     steps = as_tensor(values, "the values").reshape(-1)
     given = as_given(model, table, observed)
-    belief = believe(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
+    belief = compute_belief(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
     with evaluating(model):
         moved = [_decode_moved(model, belief, node, coordinate, float(step)) for step in steps]
     empty = given.table.new_zeros((given.rows, 0, model.sections.columns))
     return torch.stack(moved, dim=1).to(given.table) if moved else empty
 
 
-# What the functions above share.
-
-
-def believe(
+def compute_belief(
     model: VFG,
     given: Given,
     labels: Tensor | None,
@@ -336,7 +345,7 @@ def believe(
     *,
     padded: bool = True,
 ) -> Belief:
-    """What messages say about rows, in padded tiles of a fixed size or as they are."""
+    """Pass messages for rows, in padded tiles of a fixed size or as they are."""
     size = CHUNK.get(row_ids.device.type, OTHER_CHUNK)
     if not padded:
         size, row_ids = given.rows, torch.arange(given.rows, device=row_ids.device)
@@ -391,3 +400,204 @@ def _decode_moved(model: VFG, belief: Belief, node: str, coordinate: int, step: 
     known = {index: state.observed.any(-1, keepdim=True) for index, state in belief.roots.items()}
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
     return model.scaling.undo(model.sections.join(model._leaf_means(backward)))
+
+
+@torch.no_grad()
+def decode(model: VFG, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
+    """Backward messages: what the leaves are expected to be given states above them.
+
+    Args:
+        model: the model.
+        states: values of roots, and of other latent nodes to fix, `(rows, width)`. A root that
+            is not given, or NaN, is at its prior's mean. Of the result of `encode` the roots
+            are used.
+
+    Returns:
+        The expected data of every leaf, `(rows, columns)`.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2))
+        >>> model.decode({"root": torch.zeros(3, 2)})["a"].shape
+        torch.Size([3, 1])
+    """
+    if isinstance(states, States):
+        states = states.roots()
+    evidence, rows, like = as_evidence(model, states)
+    priors = model._prior_means(None)
+    tops = {index: mean.expand(-1, rows, -1) for index, mean in priors.items()}
+    known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
+    backward, _, _ = model.passing.backward_pass(tops, known, evidence)
+    table = model.scaling.undo(model.sections.join(model._leaf_means(backward))).to(like)
+    return {leaf: table[:, list(columns)] for leaf, columns in model.sections.positions.items()}
+
+
+@torch.no_grad()
+def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed: int = 0) -> Tensor:
+    """Draw rows: roots from the prior, backward messages, leaves from their likelihoods.
+
+    With sampled states every latent node is drawn around what its parents expect.
+
+    Args:
+        model: the model.
+        rows: how many.
+        label: one label for all rows or one per row, if the prior has labels.
+        seed: of the draws.
+
+    Returns:
+        A table `(rows, columns)`.
+
+    Example:
+        >>> import vfg
+        >>> vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2)).sample(5).shape
+        torch.Size([5, 2])
+    """
+    labels = as_labels(model, label, rows)
+    generator = torch.Generator(model._some.device).manual_seed(seed)
+    draw = _message_states if model.sampling is None else _sampled_states
+    states = draw(model, rows, labels, generator)
+    drawn = {
+        index: model.likelihood_at(index).sample(states[index], generator)
+        for index in model._blocks_of(model.likelihoods)
+    }
+    return model.scaling.undo(model.sections.join(drawn)).to(model._some.dtype)
+
+
+def _message_states(
+    model: VFG, rows: int, labels: Tensor | None, generator: torch.Generator
+) -> list[Tensor]:
+    """States of all blocks below roots that are drawn from their prior."""
+    blocks = model._blocks_of(model.priors)
+    tops = {index: model.prior_at(index).sample(rows, labels, generator) for index in blocks}
+    known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
+    return model.passing.backward_pass(tops, known, {})[0]
+
+
+def _sampled_states(
+    model: VFG, rows: int, labels: Tensor | None, generator: torch.Generator
+) -> list[Tensor]:
+    """States of all blocks where nothing is observed, so that all nodes are drawn from p."""
+    cells = model._some.new_zeros(rows, model.sections.columns)
+    seen = torch.zeros_like(cells, dtype=torch.bool)
+    draw = draw_states(model, cells, seen, labels, {}, GeneratedNoise(generator), 1)
+    return [states[:, 0] for states in draw.states]
+
+
+@torch.no_grad()
+def transport(model: VFG, value: ArrayLike, source: str, target: str) -> Tensor:
+    r"""Take values of one node to another through their closest common ancestor.
+
+    $\hat x^{(j)} = f_{(a,j)}(f_{(i,a)}(x^{(i)}))$ on a tree, with a the closest common ancestor.
+    With mean aggregation this is the mean of `infer` if nothing but the source is observed; it
+    differs if more is observed, or if nodes weigh their messages against a prior.
+
+    Args:
+        model: a model whose graph is a tree.
+        value: values of the source, none missing: `(rows, width)`, or `(rows,)` or a number if its
+            width is 1.
+        source: a leaf or latent node.
+        target: a leaf or latent node.
+
+    Returns:
+        Values of the target, `(rows, width)`, in data units if it is a leaf.
+
+    Raises:
+        ValueError: if the graph is no tree, a node is unknown or a value is missing.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))  # edges are identities
+        >>> transport(model, [1.0, 2.0], "a", "b").flatten()
+        tensor([1., 2.], dtype=torch.float64)
+    """
+    graph = model.graph
+    _check_tree(model)
+    graph.node(source), graph.node(target)
+    given = as_value(model, source, value)
+    if not bool(given.isfinite().all()):
+        raise ValueError(f"transport needs all of {source!r}, but its value has NaN or infinities")
+    kind = given if given.is_floating_point() else torch.zeros((), device=given.device)
+    state = _to_state(model, source, given)
+    ancestor = graph.common_ancestor(source, target)
+    with evaluating(model):
+        for edge in graph.path(source, ancestor):
+            state = _up(model, edge, state)
+        for edge in reversed(graph.path(target, ancestor)):
+            state = _down(model, edge, state)
+    return _from_state(model, target, state).to(kind)
+
+
+def _check_tree(model: VFG) -> None:
+    graph = model.graph
+    if graph.is_tree:
+        return
+    several = [node.name for node in graph.nodes if len(graph.parents(node.name)) > 1]
+    why = (
+        f"node {several[0]!r} has the parents {', '.join(map(repr, graph.parents(several[0])))}"
+        if several
+        else f"there are several roots: {', '.join(map(repr, graph.roots))}"
+    )
+    raise ValueError(f"transport is defined on trees only, but {why}; use infer")
+
+
+def _to_state(model: VFG, node: str, value: Tensor) -> Tensor:
+    """A value in data units as a state `(rows, width)`."""
+    some = next(model.parameters())
+    if node not in model.sections.positions:
+        return value.to(some)
+    columns = list(model.sections.positions[node])
+    table = value.new_zeros((len(value), model.sections.columns), dtype=value.dtype)
+    table[:, columns] = value
+    seen = torch.zeros_like(table, dtype=torch.bool)
+    seen[:, columns] = True
+    check_values(model, table, seen)
+    states = model._leaf_states(*scale_cells(model, table, seen))
+    block, row = model.passing.schedule.place[node]
+    return states[block].value[row]
+
+
+def _from_state(model: VFG, node: str, state: Tensor) -> Tensor:
+    """A state in data units."""
+    if node not in model.sections.positions:
+        return state
+    schedule = model.passing.schedule
+    states = [
+        state.new_zeros((len(block.nodes), len(state), block.width)) for block in schedule.blocks
+    ]
+    block, row = schedule.place[node]
+    states[block][row] = state
+    table = model.scaling.undo(model.sections.join(model._leaf_means(states)))
+    return table[:, list(model.sections.positions[node])]
+
+
+def _place_of(model: VFG, edge: Edge) -> tuple[int, int]:
+    """The group of an edge and its place there."""
+    for index, group in enumerate(model.passing.schedule.groups):
+        if edge in group.edges:
+            return index, group.edges.index(edge)
+    raise RuntimeError(f"edge {edge.name!r} is in no group")
+
+
+def _up(model: VFG, edge: Edge, state: Tensor) -> Tensor:
+    """f of one edge; coordinates of the parent that it does not cover get their default."""
+    index, k = _place_of(model, edge)
+    passing, group = model.passing, model.passing.group(index)
+    members = len(passing.schedule.groups[index].edges)
+    source = state.expand(members, *state.shape)
+    source = source if group.lifting is None else group.lifting.lift(source)
+    value = (source if group.flow is None else group.flow(source)[0])[k]
+    if group.coordinates is None:
+        return value
+    block, row = passing.schedule.place[edge.parent]
+    whole = passing.default(block, model._prior_means(None))[row].expand(len(value), -1).clone()
+    whole[:, group.coordinates.chosen[k]] = value
+    return whole
+
+
+def _down(model: VFG, edge: Edge, state: Tensor) -> Tensor:
+    """f⁻¹ of one edge."""
+    index, k = _place_of(model, edge)
+    group = model.passing.group(index)
+    members = len(model.passing.schedule.groups[index].edges)
+    arrived = state if group.coordinates is None else state[:, group.coordinates.chosen[k]]
+    return group.return_(arrived.expand(members, *arrived.shape))[k]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,9 +23,9 @@ from vfg.inference.answers import (
 from vfg.inference.calibration import continuous_columns, likelihood_scales
 from vfg.inference.draws import GROUP, column_counters, quantile
 from vfg.inference.evidence import Given
-from vfg.inference.propagation import evaluating, placed
+from vfg.inference.propagation import evaluating, place_rows
 from vfg.sampling.noise import CountedNoise
-from vfg.sampling.weights import drawn, log_weights
+from vfg.sampling.state_sampler import draw_states, log_weights
 from vfg.utils.random import uniform
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 DRAWS_FOR_MEANS = 256
-"""How many draws means and deviations are averaged over, if none are weighed."""
+"""Draws behind means without importance weights: their error is a sixteenth of a deviation."""
 
 
 class Pool(NamedTuple):
@@ -105,7 +105,7 @@ class SampledTile:
     def states(self, count: int) -> list[Tensor]:
         """The first `count` draws by block; if weighed, drawn again from the weighed ones."""
         if self.importance:
-            return self._resampled(count)
+            return self._resample(count)
         groups = [self._group(number)[0] for number in range(-(-count // GROUP))]
         return [torch.cat(parts, dim=1)[:, :count] for parts in zip(*groups, strict=True)]
 
@@ -117,22 +117,22 @@ class SampledTile:
         levels = uniform(self.seed, self.row_ids, draws, nodes, coordinates)
         noise = likelihood_scales(model).expand(levels.shape).flatten(0, 1)
         split = model.sections.split(noise)
-        found = {
+        parts = {
             block: quantile(
                 model.likelihood_at(block), states[block].flatten(1, 2), level, split[block]
             )
             for block, level in model.sections.split(levels.flatten(0, 1)).items()
         }
-        return model.scaling.undo(model.sections.join(found)).view(levels.shape)
+        return model.scaling.undo(model.sections.join(parts)).view(levels.shape)
 
     def _group(self, number: int) -> tuple[list[Tensor], Tensor]:
         """One group of draws: always as many, so that each has the same bits in every request."""
         model, draws = self.model, torch.arange(number * GROUP, (number + 1) * GROUP)
         noise = CountedNoise(model.passing.schedule, self.row_ids, draws, self.seed)
-        found = drawn(model, self.cells, self.seen, self.labels, self.evidence, noise, GROUP)
-        return found.states, log_weights(model, found, self.cells, self.seen)
+        draw = draw_states(model, self.cells, self.seen, self.labels, self.evidence, noise, GROUP)
+        return draw.states, log_weights(model, draw, self.cells, self.seen)
 
-    def _resampled(self, count: int) -> list[Tensor]:
+    def _resample(self, count: int) -> list[Tensor]:
         states, weights = self.weighed
         below = weights.softmax(0).cumsum(0)[:-1]
         # A node that the graph has not, so that these numbers are used nowhere else.
@@ -148,7 +148,7 @@ class SampledTile:
 class SampledAnswer(GraphAnswer):
     """What a model with sampled states infers, from draws of its latent nodes.
 
-    Latent nodes are drawn from q given the observed sections, nodes about which nothing is known
+    Latent nodes are drawn from q given the observed sections, nodes without observed descendants
     from their parents; the leaves follow by their likelihoods. Means and deviations are those of
     the 256 first draws, or, if draws are weighed, of that many with self-normalised importance
     weights; quantiles come from 256 draws. Draws are joint.
@@ -156,7 +156,7 @@ class SampledAnswer(GraphAnswer):
     Args:
         model: the model.
         given: the evidence.
-        targets: what was asked for.
+        targets: the targets of the query.
         row_ids: the ids of the rows.
         seed: of the draws.
         padded: as in `GraphAnswer`.
@@ -206,11 +206,11 @@ class SampledAnswer(GraphAnswer):
         Far below their number, q is far from the posterior, and weighing helps more than it costs
         only if the number itself is large.
         """
-        found = self._given.table.new_zeros(self._given.rows)
+        sizes = self._given.table.new_zeros(self._given.rows)
         with evaluating(self._model):
             for rows, positions, tile in self._sampled_tiles():
-                found[rows.to(found.device)] = tile.effective_sample_size()[positions].to(found)
-        return found
+                sizes[rows.to(sizes.device)] = tile.effective_sample_size()[positions].to(sizes)
+        return sizes
 
     @cached_property
     def mean(self) -> ByName:
@@ -228,13 +228,13 @@ class SampledAnswer(GraphAnswer):
     @cached_property
     def probabilities(self) -> ByName:
         """Probabilities of every code `(rows, categories)` of the categorical targets."""
-        found = ByName()
+        result = ByName()
         for target in self._targets:
             likelihood = self._categorical(target)
             if likelihood is not None:
                 shares = self._code_table(target, likelihood)
-                found[target.name] = self._with_codes(target, shares)
-        return found
+                result[target.name] = self._with_codes(target, shares)
+        return result
 
     @torch.no_grad()
     def samples(self, n: int) -> ByName:
@@ -257,8 +257,8 @@ class SampledAnswer(GraphAnswer):
         """
         if n < 1:
             raise ValueError(f"the number of draws must be positive, but is {n}")
-        (found,) = self._collected(lambda tile: (self._draws_of(tile, n),), ((n,),))
-        return self._with_evidence(found)
+        [draws] = self._collect(self._sampled_tiles(), lambda tile: (self._draw(tile, n),), ((n,),))
+        return self._with_evidence(draws)
 
     def __repr__(self) -> str:
         if not self._importance or not self._given.rows:
@@ -273,7 +273,7 @@ class SampledAnswer(GraphAnswer):
     @cached_property
     @torch.no_grad()
     def _moments_by_name(self) -> tuple[ByName, ByName]:
-        first, second = self._collected(self._moments_of, ((), ()))
+        first, second = self._collect(self._sampled_tiles(), self._moments_of, ((), ()))
         return first, second
 
     def _moments_of(self, tile: SampledTile) -> tuple[TableAndStates, TableAndStates]:
@@ -308,19 +308,21 @@ class SampledAnswer(GraphAnswer):
 
     @torch.no_grad()
     def _at_levels(self, levels: Tensor) -> ByName:
-        (found,) = self._collected(lambda tile: (self._levels_of(tile, levels),), ((len(levels),),))
-        return found
+        (quantiles,) = self._collect(
+            self._sampled_tiles(), lambda tile: (self._levels_of(tile, levels),), ((len(levels),),)
+        )
+        return quantiles
 
     def _levels_of(self, tile: SampledTile, levels: Tensor) -> TableAndStates:
         """Quantiles from draws; of Bernoulli leaves from their probability; NaN of codes."""
-        drawn = self._draws_of(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
+        drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         first, second = self._moments_of(tile)
         binary = (levels[:, None, None] > 1.0 - first.table).to(drawn.table)
         discrete = torch.where(second.table.isnan(), torch.nan, binary)
         table = torch.where(continuous_columns(self._model), drawn.table, discrete)
         return TableAndStates(table, drawn.states)
 
-    def _draws_of(self, tile: SampledTile, count: int) -> TableAndStates:
+    def _draw(self, tile: SampledTile, count: int) -> TableAndStates:
         states = tile.states(count)
         return TableAndStates(
             tile.data(states), self._states([state.movedim(1, 0) for state in states])
@@ -334,14 +336,16 @@ class SampledAnswer(GraphAnswer):
         ):
             size = len(ids)
             evidence = {
-                block: placed(part.movedim(1, 0), rows, positions, size, torch.nan).movedim(0, 1)
+                block: place_rows(part.movedim(1, 0), rows, positions, size, torch.nan).movedim(
+                    0, 1
+                )
                 for block, part in given.evidence.items()
             }
             tile = SampledTile(
                 self._model,
-                placed(given.cells, rows, positions, size, 0.0),
-                placed(given.seen, rows, positions, size, False),
-                None if labels is None else placed(labels, rows, positions, size, -1),
+                place_rows(given.cells, rows, positions, size, 0.0),
+                place_rows(given.seen, rows, positions, size, False),
+                None if labels is None else place_rows(labels, rows, positions, size, -1),
                 evidence,
                 row_ids=ids,
                 seed=self._seed,
@@ -349,32 +353,11 @@ class SampledAnswer(GraphAnswer):
             )
             yield rows, positions, tile
 
-    def _collected(
-        self,
-        of: Callable[[SampledTile], tuple[TableAndStates, ...]],
-        leading: tuple[tuple[int, ...], ...],
-    ) -> list[ByName]:
-        """The targets of all rows from pictures of every tile, evidence not yet put in place."""
-        like, rows = self._given.table, self._given.rows
-        wholes = [
-            ByName({t.name: like.new_zeros((*first, rows, *t.shape)) for t in self._targets})
-            for first in leading
-        ]
-        with evaluating(self._model):
-            for chosen, positions, tile in self._sampled_tiles():
-                here = chosen.to(like.device)
-                for whole, first, picture in zip(wholes, leading, of(tile), strict=True):
-                    axis = len(first)
-                    for name, part in self._named(picture).items():
-                        kept = part.index_select(axis, positions).to(like)
-                        whole[name].index_copy_(axis, here, kept)
-        return wholes
-
     def _categorical(self, target: Target) -> CategoricalLikelihood | None:
         if target.is_latent:
             return None
-        found = self._model.likelihood_at(self._model.passing.schedule.place[target.node][0])
-        return found if isinstance(found, CategoricalLikelihood) else None
+        likelihood = self._model.likelihood_at(self._model.passing.schedule.place[target.node][0])
+        return likelihood if isinstance(likelihood, CategoricalLikelihood) else None
 
     @torch.no_grad()
     def _code_table(self, target: Target, likelihood: CategoricalLikelihood) -> Tensor:

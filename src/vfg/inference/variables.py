@@ -1,18 +1,22 @@
-"""Variables: the columns of a model with their ranges and categories, and values as people type."""
+"""Model, the protocol of all models; Variable, a column with its range or categories; Marginal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from vfg.distributions.likelihoods import Bernoulli, Categorical
+from vfg.graph import Graph
 from vfg.graph.checks import suggestion
-from vfg.inputs import Tabular, leaf_labels
+from vfg.inputs import Name, Tabular, leaf_labels
+
+if TYPE_CHECKING:
+    from vfg.inference.answers import Answer
 
 Array: TypeAlias = npt.NDArray[Any]
 Kind: TypeAlias = Literal["number", "integer", "date", "choice"]
@@ -22,16 +26,16 @@ Value: TypeAlias = Any
 DAY = 86_400_000_000
 """Microseconds, in which dates are counted, of a day, in which they are drawn."""
 STEPS = 200
-"""How many steps a slider has, about."""
+"""About how many steps a slider has."""
 TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-"""How people write truth values, in small letters."""
+"""Spellings of truth values, in small letters."""
 LATENT_RANGE = 3.0
 """Deviations of a standard Normal root that a drawing of a latent coordinate shows."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A column of a model: what it is called, which values it has, and how people write them.
+    """A column of a model: its name, its range or categories, and how its values are written.
 
     Args:
         name: under which `infer` takes it as evidence and as a target.
@@ -40,7 +44,7 @@ class Variable:
         low: the least value in training; dates are counted in days since 1970, durations in days.
         high: the greatest.
         categories: what a choice can be.
-        idle: whether it tells nothing, since it never varied.
+        idle: whether it is constant in training, and so no evidence.
         place: its position among the columns of the leaf, in the order in which the leaf's values
             are given.
     """
@@ -78,7 +82,7 @@ class Variable:
         return self.value_of(self.low + round((centre - self.low) / self.step) * self.step)
 
     def parse(self, text: Any) -> Value:
-        """What somebody typed, or a slider sent, as a value.
+        """Text or a number from a user as a value.
 
         Raises:
             ValueError: if it is no value of this variable.
@@ -131,7 +135,7 @@ class Variable:
         """A value in few characters."""
         if self.kind in ("choice", "date"):
             return str(value)
-        return spelled(float(value), max(self.decimals, 4))
+        return format_number(float(value), max(self.decimals, 4))
 
     def show_number(self, number: float) -> str:
         """A place on the axis in few characters.
@@ -144,7 +148,7 @@ class Variable:
             return "–"
         if self.kind == "date":
             return str(self.value_of(number))
-        return spelled(number, self.decimals)
+        return format_number(number, self.decimals)
 
     @property
     def decimals(self) -> int:
@@ -209,12 +213,12 @@ def moments_of(days: Array) -> Array:
     return np.rint(np.asarray(days, dtype=np.float64) * DAY).astype(np.int64).astype("M8[us]")
 
 
-def spelled(number: float, decimals: int = 4) -> str:
-    """A number as people write it, with narrow spaces between thousands.
+def format_number(number: float, decimals: int = 4) -> str:
+    """A number as text, with narrow spaces between thousands.
 
     Example:
-        >>> spelled(1234567.0), spelled(0.123456), spelled(-3.0), spelled(2e-9)
-        ('1\u202f234\u202f567', '0.1235', '−3', '2e−09')
+        >>> [format_number(x) for x in (1234567.0, 0.123456, -3.0, 2e-9)]
+        ['1\u202f234\u202f567', '0.1235', '−3', '2e−09']
     """
     if not math.isfinite(number):
         return "–"
@@ -237,20 +241,9 @@ def percent(share: float) -> str:
     return "<1\u202f%" if 0.0 < share < 0.005 else f"{100 * share:.0f}\u202f%"
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """Some names, and how many more there are.
-
-    Example:
-        >>> listed(["a", "b", "c"], most=2)
-        "'a', 'b' and 1 more"
-    """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
-
-
 @dataclass(frozen=True)
 class Marginal:
-    """What an answer says about one variable of one row.
+    """The marginal posterior of one variable in one row.
 
     Args:
         variable: which one.
@@ -337,12 +330,12 @@ def graph_variables(model: Tabular) -> dict[str, Variable]:
         >>> list(graph_variables(vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2))))
         ['a[0]', 'a[1]', 'b']
     """
-    found: dict[int, Variable] = {}
+    by_column: dict[int, Variable] = {}
     for leaf, columns in model.sections.positions.items():
         for place, label in enumerate(leaf_labels(model, leaf)):
             variable = _graph_variable(model, label, leaf, columns[place])
-            found[columns[place]] = replace(variable, place=place)
-    return {found[column].name: found[column] for column in sorted(found)}
+            by_column[columns[place]] = replace(variable, place=place)
+    return {by_column[column].name: by_column[column] for column in sorted(by_column)}
 
 
 def _graph_variable(model: Tabular, name: str, leaf: str, column: int) -> Variable:
@@ -361,3 +354,70 @@ def _graph_variable(model: Tabular, name: str, leaf: str, column: int) -> Variab
 def latent_variable(name: str, node: str) -> Variable:
     """One coordinate of a latent node as a variable."""
     return Variable(name, "number", node, -LATENT_RANGE, LATENT_RANGE)
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A model that answers questions about a table: `VFG`, `GaussianVFG` or `TableModel`.
+
+    Tables go in and come out in the units of the data. A `TableModel` takes columns of any kind,
+    the other two take numbers. `vfg.fit` fits, `vfg.save` and `vfg.load` keep every kind.
+
+    Example:
+        >>> import vfg
+        >>> isinstance(vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 1})), Model)
+        True
+    """
+
+    @property
+    def graph(self) -> Graph:
+        """The nodes and edges."""
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """The columns of the table by the names that `infer` takes."""
+
+    def infer(
+        self,
+        given: Any,
+        targets: Name | Sequence[Name] | None = None,
+        *,
+        observed: Any = None,
+        seed: int = 0,
+        row_ids: Any = None,
+        padded: bool = True,
+    ) -> Answer:
+        """Any targets given any evidence.
+
+        Args:
+            given: values by name, a list of such mappings, a frame with some of the columns, or a
+                table with missing values.
+            targets: columns or nodes by name; None means all columns.
+            observed: which cells of a table may be used.
+            seed: of the draws.
+            row_ids: distinct integers from 0 on that draws depend on; None means the position.
+            padded: False is faster for a few rows; numbers are the same up to rounding.
+        """
+
+    def sample(self, rows: int, /, *, seed: int = 0) -> Any:
+        """New rows, as a table."""
+
+    def log_prob(self, table: Any, *, observed: Any = None) -> Any:
+        """log p of the observed cells of every row.
+
+        Raises:
+            ValueError: where it is not defined, with what to use instead.
+        """
+
+    def embed(self, table: Any, *, observed: Any = None) -> Any:
+        """The states of the roots, `(rows, width)`."""
+
+    def fill(self, table: Any, *, row_ids: Any = None) -> Any:
+        """A copy of a table whose missing cells are what the model expects."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but tensors, ready for JSON."""
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any], /) -> Self:
+        """A new model with the configuration that `to_dict` returned."""

@@ -14,8 +14,8 @@ The tensors of a file are exactly the model's `state_dict()`. Its metadata has o
 Reading a file runs no code from it and takes memory in proportion to its size: what its numbers
 promise is checked against its bytes before anything of that size is made.
 
-The rooms, each leaning on those before it: `kinds` (the classes that files know), `container` (the
-bytes of a file), `rehearsal` (building what a file describes, under limits), `storing` (the rest).
+Modules: `registry` (the classes of models that files can hold), `container` (the bytes of a file),
+`io` (building what a file describes, first on the meta device and under limits; save and load).
 """
 
 from vfg.modelfile.io import dumps, load, loads, save

@@ -1,4 +1,4 @@
-"""What a safetensors file of ours is: its header, fields, tensors and digest."""
+"""The layout of a model file: safetensors with a header, fields, tensors and a digest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = 1
 """The layout that `save` writes; `load` reads it and all earlier ones."""
 
 LONGEST_HEADER = 16 * 2**20
-"""How many bytes of names, shapes and JSON a file may have."""
+"""The most bytes of names, shapes and JSON in a file; they are read before anything is checked."""
 
 DTYPES = {
     "F64": torch.float64,
@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """All that a file says before its data."""
+    """The contents of a file before its data."""
 
     fields: dict[str, Any]
     entries: dict[str, Entry]
@@ -78,8 +78,8 @@ class Contents(NamedTuple):
 
 
 def fields_of(model: Storable) -> dict[str, Any]:
-    """What a file says about a model besides its tensors, but for the digest."""
-    from vfg import __version__  # the package imports this module before it knows its version
+    """The fields of a file about a model, without the digest."""
+    from vfg import __version__  # not set yet when the package imports this module
 
     return {
         "schema": SCHEMA,
@@ -94,15 +94,15 @@ def fields_of(model: Storable) -> dict[str, Any]:
     }
 
 
-def packed(fields: Mapping[str, Any], state: Mapping[str, Tensor]) -> bytes:
+def pack(fields: Mapping[str, Any], state: Mapping[str, Tensor]) -> bytes:
     """The file with these fields, a digest and these tensors."""
     signed = json.loads(json.dumps(fields, allow_nan=False))
-    tensors = {name: _on_cpu(tensor) for name, tensor in state.items()}
+    tensors = {name: _copy_to_cpu(tensor) for name, tensor in state.items()}
     signed["digest"] = _digest(signed, tensors)
     return safetensors.torch.save(tensors, {"vfg": json.dumps(signed)})
 
 
-def _on_cpu(tensor: Tensor) -> Tensor:
+def _copy_to_cpu(tensor: Tensor) -> Tensor:
     # A copy, because safetensors refuses tensors that share memory.
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
@@ -113,10 +113,10 @@ def _digest(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     listed = [[name, _name_of(tensors[name].dtype), list(tensors[name].shape)] for name in names]
     signed = {key: value for key, value in fields.items() if key != "digest"}
     text = json.dumps([signed, listed], sort_keys=True, separators=(",", ":"))
-    found = hashlib.sha256(text.encode("ascii"))
+    digest = hashlib.sha256(text.encode("ascii"))
     for name in names:
-        found.update(_bytes_of(tensors[name]))
-    return found.hexdigest()
+        digest.update(_bytes_of(tensors[name]))
+    return digest.hexdigest()
 
 
 def _name_of(dtype: torch.dtype) -> str:
@@ -134,7 +134,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 def read_contents(stream: BinaryIO, size: int) -> Contents:
     """Everything before the data, checked so far that the data can be read."""
     header_size = _header_size(stream, size)
-    header = _parsed(stream.read(header_size), "header")
+    header = _parse_json(stream.read(header_size), "header")
     fields = _fields(header)
     entries = _entries(header)
     _check_tiling(entries, size - 8 - header_size)
@@ -149,25 +149,25 @@ def _header_size(stream: BinaryIO, size: int) -> int:
     if len(start) < 9 or not 2 <= length <= LONGEST_HEADER or start[8:] != b"{":
         raise UnreadableError("is not a model file; one written by vfg.save was expected")
     if length > size - 8:
-        raise _truncated(size, 8 + length)
+        raise _truncation(size, 8 + length)
     stream.seek(8)
     return length
 
 
-def _truncated(found: int, promised: int) -> UnreadableError:
+def _truncation(size: int, promised: int) -> UnreadableError:
     return UnreadableError(
-        f"is truncated: {promised - found} bytes or more are missing; copy or save it again"
+        f"is truncated: {promised - size} bytes or more are missing; copy or save it again"
     )
 
 
-def _parsed(text: bytes | str, what: str) -> dict[str, Any]:
+def _parse_json(text: bytes | str, what: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError as error:
         raise UnreadableError(f"is damaged: its {what} is not JSON; get a fresh copy") from error
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise UnreadableError(f"is damaged: its {what} is not a JSON object; get a fresh copy")
-    return found
+    return parsed
 
 
 def _fields(header: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _fields(header: Mapping[str, Any]) -> dict[str, Any]:
     text = metadata.get("vfg") if isinstance(metadata, dict) else None
     if not isinstance(text, str):
         raise UnreadableError("is a safetensors file without a vfg model; save models by vfg.save")
-    fields = _parsed(text, "vfg entry")
+    fields = _parse_json(text, "vfg entry")
     _check_schema(fields)
     for name, kind in {"kind": str, "model": dict, "dtype": str, "digest": str}.items():
         if not isinstance(fields.get(name), kind):
@@ -208,13 +208,21 @@ def _check_schema(fields: Mapping[str, Any]) -> None:
 
 def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
     """The tensors of a file in the order of their bytes."""
-    found = {name: _entry(name, said) for name, said in header.items() if name != "__metadata__"}
-    return dict(sorted(found.items(), key=lambda item: item[1][2:]))
+    entries = {
+        name: _entry(name, described)
+        for name, described in header.items()
+        if name != "__metadata__"
+    }
+    return dict(sorted(entries.items(), key=lambda item: item[1][2:]))
 
 
-def _entry(name: str, said: Any) -> Entry:
-    said = said if isinstance(said, dict) else {}
-    dtype, shape, offsets = said.get("dtype"), said.get("shape"), said.get("data_offsets")
+def _entry(name: str, described: Any) -> Entry:
+    described = described if isinstance(described, dict) else {}
+    dtype, shape, offsets = (
+        described.get("dtype"),
+        described.get("shape"),
+        described.get("data_offsets"),
+    )
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise UnreadableError(f"has the tensor {name!r} of the unknown dtype {dtype!r}")
     if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
@@ -237,12 +245,12 @@ def _check_tiling(entries: Mapping[str, Entry], size: int) -> None:
         needed = math.prod(entry.shape) * entry.dtype.itemsize
         if entry.begin != end or entry.end - entry.begin != needed:
             raise UnreadableError(
-                f"is damaged: the tensor {name!r} of shape {entry.shape} is said to be at bytes "
+                f"is damaged: the tensor {name!r} of shape {entry.shape} lies at bytes "
                 f"{entry.begin} to {entry.end}, but needs {needed} bytes from {end}"
             )
         end = entry.end
     if end > size:
-        raise _truncated(size, end)
+        raise _truncation(size, end)
     if end < size:
         raise UnreadableError(f"is damaged: {size - end} bytes follow its last tensor")
 
@@ -258,11 +266,11 @@ def read_tensors(stream: BinaryIO, contents: Contents) -> dict[str, Tensor]:
 
 
 def _unchecked_tensors(stream: BinaryIO, entries: Mapping[str, Entry]) -> dict[str, Tensor]:
-    found = {}
+    tensors = {}
     for name, entry in entries.items():
         # Memory from torch, whose alignment decides how some products are rounded.
-        found[name] = torch.empty(entry.shape, dtype=entry.dtype, device="cpu")
-        count = stream.readinto(_bytes_of(found[name]))  # type: ignore[attr-defined]
+        tensors[name] = torch.empty(entry.shape, dtype=entry.dtype, device="cpu")
+        count = stream.readinto(_bytes_of(tensors[name]))  # type: ignore[attr-defined]
         if count != entry.end - entry.begin:
-            raise _truncated(entry.begin + count, entry.end)
-    return found
+            raise _truncation(entry.begin + count, entry.end)
+    return tensors

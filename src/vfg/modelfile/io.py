@@ -1,24 +1,133 @@
-"""Models to files and back."""
+"""Save and load: a model that a file describes is first built without memory and under limits."""
 
 from __future__ import annotations
 
 import io
 import os
+import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from vfg.modelfile.container import (
     Contents,
+    Entry,
+    UnreadableError,
     error_context,
     fields_of,
-    packed,
+    pack,
     read_contents,
     read_tensors,
 )
-from vfg.modelfile.safe_build import build_model, check_buildable
+from vfg.modelfile.registry import Storable, class_of
 from vfg.utils.files import write_atomically
+
+LARGEST_TABLES = 2**28
+"""Most numbers of a model besides its state, such as tables of coordinates; 1 GiB in float32."""
+
+
+def build_model(fields: Mapping[str, Any]) -> Storable:
+    """The model that the fields of a file describe, in any state."""
+    try:
+        return class_of(fields["kind"]).from_dict(fields["model"])
+    except (UnreadableError, RecursionError):
+        raise
+    except Exception as error:  # the description may be anything, and so may what goes wrong
+        reason = textwrap.shorten(f"{type(error).__name__}: {error}", 300).rstrip(".")
+        raise UnreadableError(f"has a malformed configuration ({reason})") from error
+
+
+def check_buildable(contents: Contents) -> None:
+    """Refuse a file whose model is malformed, too large, or has other tensors than the file."""
+    _check_state(_build_on_meta(contents), contents.entries)
+
+
+def _build_on_meta(contents: Contents) -> dict[str, Tensor]:
+    """The state of the model that a file describes, as tensors without memory."""
+    _check_sizes(contents.fields["model"], contents.numbers)
+    mode = _MetaMode(
+        most_numbers=16 * contents.numbers + LARGEST_TABLES,
+        most_calls=contents.header_size // 8 + 1000,
+    )
+    with torch.device("meta"), mode:
+        return build_model(contents.fields).state_dict()
+
+
+def _check_sizes(description: Mapping[str, Any], numbers: int) -> None:
+    """Refuse sizes so large that listing coordinates or layers would take the memory already.
+
+    Every coordinate of a node has at least one number in the state.
+    """
+    sizes = [(name, size) for name, size in _sizes(description) if name != "seed"]
+    total = sum(size for name, size in sizes if name == "width")
+    name, largest = max(sizes, key=lambda item: item[1], default=("", 0))
+    if total > numbers + 2**12 or largest > numbers + 2**24:
+        name, largest = ("width", total) if total > numbers + 2**12 else (name, largest)
+        raise UnreadableError(
+            f"describes a model that its {numbers} numbers cannot fill: {name!r} is {largest}"
+        )
+
+
+def _sizes(description: Any) -> Iterator[tuple[str, int]]:
+    """Every whole number of a description with the name that it stands under."""
+    waiting = [description]
+    for part in waiting:  # grows while it is read
+        if isinstance(part, dict):
+            yield from ((name, size) for name, size in part.items() if isinstance(size, int))
+        children = part.values() if isinstance(part, dict) else part
+        waiting += [child for child in children if isinstance(child, dict | list)]
+
+
+class _MetaMode(TorchFunctionMode):
+    """Makes all tensors on the meta device, where they take no memory, and only so many."""
+
+    def __init__(self, *, most_numbers: int, most_calls: int) -> None:
+        super().__init__()
+        self.numbers_left, self.calls_left = most_numbers, most_calls
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        # Nothing is drawn, and a generator of the CPU would be refused.
+        options = {key: value for key, value in (kwargs or {}).items() if key != "generator"}
+        if "device" in options:
+            options["device"] = "meta"
+        result = func(*args, **options)
+        if isinstance(result, Tensor):
+            self._charge(result)
+        return result
+
+    def _charge(self, made: Tensor) -> None:
+        self.numbers_left -= 0 if made._is_view() else made.numel()
+        self.calls_left -= 1
+        if self.numbers_left < 0 or self.calls_left < 0:
+            raise UnreadableError("describes a model far larger than its tensors")
+
+
+def _check_state(state: Mapping[str, Tensor], entries: Mapping[str, Entry]) -> None:
+    for name in state:
+        if name not in entries:
+            raise UnreadableError(f"lacks the tensor {name!r}, which its model has")
+    for name, entry in entries.items():
+        if name not in state:
+            raise UnreadableError(f"has the tensor {name!r}, which its model has not")
+        expected = state[name]
+        if entry.shape != tuple(expected.shape):
+            raise UnreadableError(
+                f"has the tensor {name!r} of shape {entry.shape}, but its model needs "
+                f"{tuple(expected.shape)}"
+            )
+        both_float = entry.dtype.is_floating_point and expected.is_floating_point()
+        if entry.dtype != expected.dtype and not both_float:
+            raise UnreadableError(
+                f"has the tensor {name!r} of dtype {entry.dtype}, but its model needs "
+                f"{expected.dtype}"
+            )
+
 
 Device = torch.device | str | int
 FilePath = str | os.PathLike[str]
@@ -36,7 +145,7 @@ def save(model: Any, path: FilePath) -> None:
 
     Raises:
         FileNotFoundError: if the folder does not exist.
-        TypeError: if the model is of a class that files do not know.
+        TypeError: if the class of the model is not registered.
         ValueError: if the file could not be loaded again.
 
     Example:
@@ -83,7 +192,7 @@ def dumps(model: Any) -> bytes:
         model: the model, on any device.
 
     Raises:
-        TypeError: if the model is of a class that files do not know.
+        TypeError: if the class of the model is not registered.
         ValueError: if the bytes could not be loaded again.
 
     Example:
@@ -93,9 +202,9 @@ def dumps(model: Any) -> bytes:
         True
     """
     model = getattr(model, "model_", model)  # what a scikit-learn estimator has fitted
-    data = packed(fields_of(model), model.state_dict())
+    data = pack(fields_of(model), model.state_dict())
     with error_context("this model cannot be saved: its file"):
-        _rehearsed_contents(io.BytesIO(data), len(data))
+        _read_checked_contents(io.BytesIO(data), len(data))
     return data
 
 
@@ -121,7 +230,7 @@ def loads(data: bytes, device: Device | None = None) -> Any:
         return _read(io.BytesIO(data), len(data), device)
 
 
-def _rehearsed_contents(stream: BinaryIO, size: int) -> Contents:
+def _read_checked_contents(stream: BinaryIO, size: int) -> Contents:
     """Everything before the data, checked so far that a model of the data's size can be built."""
     contents = read_contents(stream, size)
     check_buildable(contents)
@@ -129,7 +238,7 @@ def _rehearsed_contents(stream: BinaryIO, size: int) -> Contents:
 
 
 def _read(stream: BinaryIO, size: int, device: Device | None) -> Any:
-    contents = _rehearsed_contents(stream, size)
+    contents = _read_checked_contents(stream, size)
     tensors = read_tensors(stream, contents)
     fields = contents.fields
     with torch.device("cpu"):

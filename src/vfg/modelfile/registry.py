@@ -1,4 +1,4 @@
-"""The classes that files know, by name."""
+"""The classes of models that files can hold, by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from vfg.model import VFG
 class Storable(Protocol):
     """What can be saved: an `nn.Module` with `to_dict` and `from_dict`.
 
-    `from_dict` makes a model whose `state_dict()` has the same names and shapes, and does not look
-    at the value of any tensor on the way: it is rehearsed with tensors that have none.
+    `from_dict` makes a model whose `state_dict()` has the same names and shapes, and reads no
+    value of a tensor: loading runs it first on the meta device, where tensors have none.
     """
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ Kind = TypeVar("Kind", bound=Storable)
 
 _KINDS: dict[str, type[Storable]] = {}
 _ELSEWHERE = {"GaussianVFG": "vfg.gaussian.model", "TableModel": "vfg.imputation.table_model"}
-"""Modules that register a kind when they are imported, which a file may need before anyone does."""
+"""Modules that register a kind when they are imported, which loading a file does."""
 
 
 def register(kind: str) -> Callable[[type[Kind]], type[Kind]]:

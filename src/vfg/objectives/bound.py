@@ -20,7 +20,7 @@ from torch import Tensor
 from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, as_labels, as_table
 from vfg.objectives.surrogate import Terms, in_data_units
-from vfg.sampling import Noise, drawn, log_likelihoods, log_weights
+from vfg.sampling import Noise, draw_states, log_likelihoods, log_weights
 from vfg.sampling.noise import CountedNoise
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def log_likelihood(
             for first in range(0, samples, together):
                 draws = range(first, min(first + together, samples))
                 noise = _noise(model, rows, draws, seed)
-                states = drawn(
+                states = draw_states(
                     model, cells[rows], seen[rows], own, {}, noise, len(draws), pruned=False
                 )
                 parts.append(log_weights(model, states, cells[rows], seen[rows]).logsumexp(0))
@@ -190,7 +190,7 @@ def lower_bound(
     draws: int = 1,
 ) -> Bound:
     """The bound of the seen cells of a table in the model's units; nothing is checked."""
-    states = drawn(model, cells, seen, labels, {}, noise, draws, pruned=False)
+    states = draw_states(model, cells, seen, labels, {}, noise, draws, pruned=False)
     explained = log_likelihoods(model, states, cells, seen)
     return Bound(
         _terms(model, explained), _terms(model, states.prior), _terms(model, states.posterior)

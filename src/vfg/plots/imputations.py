@@ -26,7 +26,7 @@ from vfg.plots.style import (
     tidy,
 )
 from vfg.tables.cells import Column, Label
-from vfg.tables.frames import Table, listed, open_table
+from vfg.tables.frames import Table, open_table, quote
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def column_index(table: Table, column: Label) -> int:
         ValueError: if there is none of that name.
     """
     if column not in table.labels:
-        raise ValueError(f"there is no column {column!r}; there are {listed(table.labels)}")
+        raise ValueError(f"there is no column {column!r}; there are {quote(table.labels)}")
     return table.labels.index(column)
 
 

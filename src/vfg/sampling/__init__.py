@@ -1,10 +1,15 @@
 """Sampled states: q and p of every latent node, drawn together, so that there is a bound."""
 
 from vfg.sampling.noise import GeneratedNoise, Noise, fresh_noise, no_noise
-from vfg.sampling.samplers import Sampler
-from vfg.sampling.specs import Deterministic, Sampled, StatesSpec, states_spec
-from vfg.sampling.state_sampler import Draw, SampledStates
-from vfg.sampling.weights import drawn, log_likelihoods, log_weights, sampling_of
+from vfg.sampling.samplers import Deterministic, Sampled, Sampler, StatesSpec, states_spec
+from vfg.sampling.state_sampler import (
+    Draw,
+    SampledStates,
+    draw_states,
+    log_likelihoods,
+    log_weights,
+    sampling_of,
+)
 
 __all__ = [
     "Deterministic",
@@ -15,7 +20,7 @@ __all__ = [
     "SampledStates",
     "Sampler",
     "StatesSpec",
-    "drawn",
+    "draw_states",
     "fresh_noise",
     "log_likelihoods",
     "log_weights",

@@ -27,7 +27,7 @@ def no_noise(block: int, like: Tensor) -> Tensor:
 
 
 class GeneratedNoise:
-    """From a generator, in the order in which blocks ask.
+    """From a generator, in the order in which blocks are drawn.
 
     Args:
         generator: on the device of the model.
@@ -59,38 +59,38 @@ class CountedNoise:
     def __call__(self, block: int, like: Tensor) -> Tensor:
         nodes, _, _, width = like.shape
         places = torch.tensor([self.order[name] for name in self.schedule.blocks[block].nodes])
-        found = normal(
+        numbers = normal(
             self.seed,
             self.row_ids,
             self.draws,
             places.repeat_interleave(width),
             torch.arange(width).repeat(nodes),
         )
-        return found.view(*found.shape[:2], nodes, width).movedim(2, 0).to(like)
+        return numbers.view(*numbers.shape[:2], nodes, width).movedim(2, 0).to(like)
 
 
 Solve = Callable[[Tensor, Tensor], Tensor]
 LIMIT = 6.0
-"""What the logarithm of a learned scale never exceeds: scales lie between 0.0025 and 403."""
+"""Bound of the logarithm of a learned scale: scales lie between 0.0025 and 403."""
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-def bounded(logarithm: Tensor) -> Tensor:
-    """The logarithm of a scale, kept within ±`LIMIT` without a kink; 0 stays 0.
+def bound_log_scale(logarithm: Tensor) -> Tensor:
+    """The logarithm of a scale, bounded smoothly to ±`LIMIT`; 0 stays 0.
 
     Example:
-        >>> bounded(torch.tensor([0.0, 1e9]))
+        >>> bound_log_scale(torch.tensor([0.0, 1e9]))
         tensor([0., 6.])
     """
     return LIMIT * torch.tanh(logarithm / LIMIT)
 
 
-def added_diagonal(precision: Tensor, vector: Tensor, diagonal: Tensor) -> Tensor:
+def add_diagonal(precision: Tensor, vector: Tensor, diagonal: Tensor) -> Tensor:
     """Λ + D for a diagonal D, whether Λ is a matrix or itself a diagonal like `vector`."""
     return precision + (diagonal if precision.ndim == vector.ndim else torch.diag_embed(diagonal))
 
 
-def factored(precision: Tensor, vector: Tensor) -> Tensor:
+def factorise(precision: Tensor, vector: Tensor) -> Tensor:
     """L with L Lᵀ = Λ: the root of a diagonal, or a Cholesky factor."""
     if precision.ndim == vector.ndim:
         return precision.sqrt()
@@ -99,14 +99,14 @@ def factored(precision: Tensor, vector: Tensor) -> Tensor:
     return factor
 
 
-def solved(factor: Tensor, vector: Tensor) -> Tensor:
+def solve_factored(factor: Tensor, vector: Tensor) -> Tensor:
     """Λ⁻¹ v."""
     if factor.ndim == vector.ndim:
         return vector / factor.square()
     return _by_columns(factor, vector, lambda left, right: torch.cholesky_solve(right, left))
 
 
-def spread(factor: Tensor, noise: Tensor) -> Tensor:
+def scale_noise(factor: Tensor, noise: Tensor) -> Tensor:
     """L⁻ᵀ ε, whose covariance is Λ⁻¹ if that of ε is the identity."""
     if factor.ndim == noise.ndim:
         return noise / factor
@@ -124,15 +124,17 @@ def log_density(factor: Tensor, noise: Tensor) -> Tensor:
     return scale.log() - 0.5 * noise.square() - HALF_LOG_TWO_PI
 
 
-def through_noise(information: Tensor, precision: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-    r"""What (η, Λ) about a noisy state says of its mean, if the noise has the precision S.
+def pass_through_noise(
+    information: Tensor, precision: Tensor, above: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""(η, Λ) of the mean of a state, given those of the state, whose noise has the precision S.
 
     $(S (\Lambda + S)^{-1} \eta, S (\Lambda + S)^{-1} \Lambda)$, which is 0 if Λ is.
     """
     if precision.ndim == information.ndim:
         share = above / (precision + above)
         return share * information, share * precision
-    factor = factored(added_diagonal(precision, information, above), information)
+    factor = factorise(add_diagonal(precision, information, above), information)
     carried = above[..., None] * torch.cholesky_solve(precision, factor)
     eta = above * torch.cholesky_solve(information[..., None], factor)[..., 0]
     return eta, 0.5 * (carried + carried.mT)

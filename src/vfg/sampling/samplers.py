@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,27 +12,95 @@ from vfg.flows import Conditioner, Network
 from vfg.passing.aggregation import aggregation
 from vfg.passing.schedule import Block
 from vfg.sampling.noise import (
-    added_diagonal,
-    bounded,
-    factored,
+    add_diagonal,
+    bound_log_scale,
+    factorise,
     log_density,
-    solved,
-    spread,
+    scale_noise,
+    solve_factored,
 )
-from vfg.sampling.specs import Sampled
+from vfg.utils.specs import Spec
+
+
+class StatesSpec(Spec):
+    """How the states of latent nodes are computed; frozen, and plain JSON in a model file."""
+
+
+@dataclass(frozen=True)
+class Deterministic(StatesSpec):
+    """Every state is the aggregated messages: the paper's algorithms, which have no bound.
+
+    Example:
+        >>> Deterministic().to_dict()
+        {'name': 'deterministic'}
+    """
+
+    name: ClassVar[str] = "deterministic"
+
+
+@dataclass(frozen=True)
+class Sampled(StatesSpec):
+    r"""Every state is drawn from a Normal q around the aggregated messages, so there is a bound.
+
+    The scales of q and of $p(h^{(i)} \mid \text{parents})$ are learned, and always bounded.
+
+    Args:
+        amortised: width of a small network per node that moves the centre and the scales of q as
+            a function of the messages; 0 for none, so that the scales are the same for all rows.
+        ladder: draw from the roots down: messages go up without noise, and q of a node that is no
+            root combines them with what the parents' draws expect. Siblings are then as
+            dependent as their parents make them. Otherwise draws go up from node to node.
+
+    Raises:
+        ValueError: if `amortised` is negative.
+
+    Example:
+        >>> Sampled(amortised=64).to_dict()
+        {'name': 'sampled', 'amortised': 64, 'ladder': False}
+    """
+
+    name: ClassVar[str] = "sampled"
+    amortised: int = 0
+    ladder: bool = False
+
+    def __post_init__(self) -> None:
+        if self.amortised < 0:
+            raise ValueError(
+                f"amortised is the width of a network, 0 for none, but got {self.amortised}"
+            )
+
+
+def states_spec(given: str | StatesSpec) -> StatesSpec:
+    """A spec of states, by name or as it is.
+
+    Raises:
+        ValueError: for a name that is not known.
+
+    Example:
+        >>> states_spec("sampled")
+        Sampled(amortised=0, ladder=False)
+    """
+    if isinstance(given, StatesSpec):
+        return given
+    by_name: dict[str, StatesSpec] = {"deterministic": Deterministic(), "sampled": Sampled()}
+    if given not in by_name:
+        raise ValueError(
+            f"states must be one of {', '.join(by_name)} or vfg.Sampled(...), but got {given!r}"
+        )
+    return by_name[given]
 
 
 class Incoming(NamedTuple):
-    """What the messages from below say about a block; all `(nodes, 1 or draws, rows, ...)`."""
+    """The messages from below to a block; all `(nodes, 1 or draws, rows, ...)`."""
 
     value: Tensor
-    """The aggregated state, with the nodes' default where nothing was heard."""
+    """The aggregated state, with the nodes' default where no message came."""
     observed: Tensor
     """Which coordinates messages reached, or evidence fixed."""
     reached: Tensor
     """How many messages reached each coordinate."""
     information: Tensor | None
-    """η, if the aggregation knows its precision."""
+    """η, if the aggregation carries a precision."""
     precision: Tensor | None
     """Λ, likewise; at roots with the prior's."""
     apart: Tensor | None
@@ -81,11 +150,11 @@ class Sampler(nn.Module):
         super().__init__()
         nodes, width = len(block.nodes), block.width
         self.log_scale = nn.Parameter(torch.zeros(nodes, 1, 1, width))
-        knows = aggregation(block.treatment).carries != "none"
-        # A state that hears n unit-precision messages besides a unit prior has scale (1 + n)^-½.
-        self.by_count = None if knows else nn.Parameter(torch.full((nodes, 1, 1, width), -0.5))
-        leans = knows and not block.is_root and not spec.ladder
-        self.log_lean = nn.Parameter(torch.zeros(nodes, 1, 1, width)) if leans else None
+        carries = aggregation(block.treatment).carries != "none"
+        # With n messages of unit precision besides a unit prior the scale is (1 + n)^-½.
+        self.by_count = None if carries else nn.Parameter(torch.full((nodes, 1, 1, width), -0.5))
+        has_lean = carries and not block.is_root and not spec.ladder
+        self.log_lean = nn.Parameter(torch.zeros(nodes, 1, 1, width)) if has_lean else None
         self.log_noise = None if block.is_root else nn.Parameter(torch.zeros(nodes, 1, 1, width))
         self.weight = nn.Parameter(torch.ones(nodes, 1, 1, width)) if spec.amortised else None
         self.network = (
@@ -104,21 +173,21 @@ class Sampler(nn.Module):
         """log of the scale of p(h | parents), `(nodes, 1, 1, width)`; not for roots."""
         if self.log_noise is None:
             raise RuntimeError("these nodes are roots and have a prior instead")
-        return bounded(self.log_noise)
+        return bound_log_scale(self.log_noise)
 
-    def move(self, heard: Incoming) -> Move:
-        """What the network makes of the messages."""
-        if self.network is None or self.weight is None or heard.apart is None:
+    def move(self, incoming: Incoming) -> Move:
+        """The change that the network makes for these messages."""
+        if self.network is None or self.weight is None or incoming.apart is None:
             return Move()
-        value = heard.value
-        inputs = torch.cat([value, heard.apart], dim=-1).flatten(1, 2)
-        found = self.network(inputs).to(value.dtype).view(*value.shape[:3], -1)
-        shift, change = found.chunk(2, dim=-1)
+        value = incoming.value
+        inputs = torch.cat([value, incoming.apart], dim=-1).flatten(1, 2)
+        output = self.network(inputs).to(value.dtype).view(*value.shape[:3], -1)
+        shift, change = output.chunk(2, dim=-1)
         return Move(shift + (self.weight - 1.0) * value, change)
 
     def propose(
         self,
-        heard: Incoming,
+        incoming: Incoming,
         move: Move,
         default: Tensor,
         expected: Tensor | None,
@@ -128,21 +197,21 @@ class Sampler(nn.Module):
         """Draw from q.
 
         Args:
-            heard: what the messages from below say.
-            move: what the network makes of it.
+            incoming: the messages from below.
+            move: the change that the network makes.
             default: of the nodes, `(nodes, 1, 1 or rows, width)`.
             expected: what the parents' draws expect, in a ladder; else None.
             above: the precision with which they expect it.
             noise: standard Normal numbers `(nodes, draws, rows, width)`.
         """
         with torch.autocast(noise.device.type, enabled=False):
-            if heard.precision is None:
-                return self._around(heard, move, expected, above, noise)
-            return self._informed(heard, move, default, expected, above, noise)
+            if incoming.precision is None:
+                return self._around(incoming, move, expected, above, noise)
+            return self._informed(incoming, move, default, expected, above, noise)
 
     def _around(
         self,
-        heard: Incoming,
+        incoming: Incoming,
         move: Move,
         expected: Tensor | None,
         above: Tensor | None,
@@ -150,19 +219,19 @@ class Sampler(nn.Module):
     ) -> Proposal:
         """Around the aggregated state, coordinate by coordinate."""
         assert self.by_count is not None
-        slope = self.by_count * heard.reached.log1p()
-        precision = (-2.0 * bounded(self.log_scale + slope + move.change)).exp()
-        centre = heard.value + move.shift
+        slope = self.by_count * incoming.reached.log1p()
+        precision = (-2.0 * bound_log_scale(self.log_scale + slope + move.change)).exp()
+        centre = incoming.value + move.shift
         if expected is not None and above is not None:
-            known = precision * heard.observed
+            known = precision * incoming.observed
             precision = known + above
             centre = (known * centre + above * expected) / precision
-        factor = factored(precision, precision)
-        return Proposal(centre + spread(factor, noise), log_density(factor, noise))
+        factor = factorise(precision, precision)
+        return Proposal(centre + scale_noise(factor, noise), log_density(factor, noise))
 
     def _informed(
         self,
-        heard: Incoming,
+        incoming: Incoming,
         move: Move,
         default: Tensor,
         expected: Tensor | None,
@@ -170,18 +239,18 @@ class Sampler(nn.Module):
         noise: Tensor,
     ) -> Proposal:
         """From messages that carry their precision."""
-        eta, precision = heard.information, heard.precision
+        eta, precision = incoming.information, incoming.precision
         assert eta is not None
         assert precision is not None
         if expected is not None and above is not None:
-            precision = added_diagonal(precision, eta, above)
+            precision = add_diagonal(precision, eta, above)
             eta = eta + above * expected
         elif self.log_lean is not None:
-            lean = bounded(self.log_lean).exp()
-            precision = added_diagonal(precision, eta, lean)
+            lean = bound_log_scale(self.log_lean).exp()
+            precision = add_diagonal(precision, eta, lean)
             eta = eta + lean * default
-        factor = factored(precision, heard.value)
-        stretch = bounded(self.log_scale + move.change)
-        around = solved(factor, eta) + move.shift
-        state = around + stretch.exp() * spread(factor, noise)
+        factor = factorise(precision, incoming.value)
+        stretch = bound_log_scale(self.log_scale + move.change)
+        around = solve_factored(factor, eta) + move.shift
+        state = around + stretch.exp() * scale_noise(factor, noise)
         return Proposal(state, log_density(factor, noise) - stretch)

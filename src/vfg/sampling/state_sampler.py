@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,11 @@ from vfg.passing.aggregation import State, aggregation
 from vfg.passing.incidence import add_all
 from vfg.passing.messages import EdgeGroup, MessagePassing
 from vfg.passing.schedule import Schedule
-from vfg.sampling.noise import Noise, through_noise
-from vfg.sampling.samplers import Incoming, Move, Proposal, Sampler
-from vfg.sampling.specs import Sampled
+from vfg.sampling.noise import Noise, pass_through_noise
+from vfg.sampling.samplers import Incoming, Move, Proposal, Sampled, Sampler
+
+if TYPE_CHECKING:
+    from vfg.model import VFG
 
 
 class Draw(NamedTuple):
@@ -30,11 +32,11 @@ class Draw(NamedTuple):
 
 
 class SampledStates(nn.Module):
-    """The samplers of all latent blocks, and the walk that draws from them.
+    """The samplers of all latent blocks, and how all states are drawn from them.
 
-    A node without observed descendants is *pruned*: its terms are 0, and if anyone asks for its
-    state, that is drawn from p given its parents. Its children are pruned too, and all parents of a
-    node that is not are none themselves, so what is left is the model of the observed leaves alone.
+    A node without observed descendants is *pruned*: its terms are 0, and its state, where
+    it is wanted, is drawn from p given its parents. Its children are pruned too, and no parent of
+    another node is, so what is left is the model of the observed leaves alone.
 
     Args:
         schedule: the compiled order of computation.
@@ -82,17 +84,18 @@ class SampledStates(nn.Module):
             pruned: whether the states of pruned nodes are wanted too, drawn from p; the terms of
                 the bound do not depend on them.
         """
-        walk = _Walk(self, passing, leaves, priors, labels, evidence, noise, draws, pruned)
-        return walk.run()
+        return _StateSampler(
+            self, passing, leaves, priors, labels, evidence, noise, draws, pruned
+        ).run()
 
     def sampler(self, name: str) -> Sampler:
         """The sampler of the latent block called `name`."""
-        found = self.samplers[name]
-        assert isinstance(found, Sampler)
-        return found
+        sampler = self.samplers[name]
+        assert isinstance(sampler, Sampler)
+        return sampler
 
 
-class _Walk:
+class _StateSampler:
     """One drawing of all states; holds what the steps share."""
 
     def __init__(
@@ -115,18 +118,18 @@ class _Walk:
         self.leaves, self.rows, self.noise = leaves, some.shape[1], noise
         self.roots = {index: prior.mean(labels) for index, prior in priors.items()}
         self.some = some
-        self.heard: dict[int, Incoming] = {}
+        self.incoming: dict[int, Incoming] = {}
         self.moves: dict[int, Move] = {}
         self.numbers: dict[int, Tensor] = {}
         self.proposals: dict[int, Proposal] = {}
 
     def run(self) -> Draw:
-        self._up()
-        return self._down()
+        self._pass_up()
+        return self._pass_down()
 
     # Up: messages, with draws in them unless this is a ladder.
 
-    def _up(self) -> None:
+    def _pass_up(self) -> None:
         states: list[State] = []
         outgoing: list[tuple[Tensor, Tensor]] = []
         for index, block in enumerate(self.schedule.blocks):
@@ -134,20 +137,20 @@ class _Walk:
                 state = self.leaves[index]
                 filled = torch.where(state.observed, state.value, self._default(index))
             else:
-                state = self._listen(index, states, outgoing)
-                self.moves[index] = self._sampler(index).move(self.heard[index])
+                state = self._aggregate(index, states, outgoing)
+                self.moves[index] = self._sampler(index).move(self.incoming[index])
                 self.numbers[index] = self._numbers(index)
                 if not self.ladder:
                     self.proposals[index] = self._propose(index, None)
-                state = self._speak(index, state)
+                state = self._outgoing(index, state)
                 filled = state.value
             states.append(state)
             outgoing.append((filled, state.observed.any(-1, keepdim=True).to(filled.dtype)))
 
-    def _listen(
+    def _aggregate(
         self, index: int, states: list[State], outgoing: list[tuple[Tensor, Tensor]]
     ) -> State:
-        """Aggregate the messages of the children, and remember what they say."""
+        """Aggregate the messages of the children, and store them."""
         block = self.schedule.blocks[index]
         rule = aggregation(block.treatment)
         parts, children = [], []
@@ -158,63 +161,69 @@ class _Walk:
             children.append((group, *outgoing[child]))
         batch = max(part[-1].shape[1] for part in parts)
         total = tuple(
-            add_all([self._widened(part, batch) for part in same])
+            add_all([self._repeat_rows(part, batch) for part in same])
             for same in zip(*parts, strict=True)
         )
         given = self.evidence.get(index)
         state = rule.resolve(
             total,
-            self._widened(self._default(index), batch),
-            self._widened(self.roots[index], batch) if index in self.roots else None,
-            None if given is None else self._widened(given, batch),
+            self._repeat_rows(self._default(index), batch),
+            self._repeat_rows(self.roots[index], batch) if index in self.roots else None,
+            None if given is None else self._repeat_rows(given, batch),
         )
-        filled = state.value  # a node that knows its precision has leaned on its default already
+        filled = state.value  # with a precision, the default is in it already
         if state.precision is None:
-            filled = torch.where(state.observed, filled, self._widened(self._default(index), batch))
-        self.heard[index] = Incoming(
-            self._unfolded(filled),
-            self._unfolded(state.observed),
-            self._unfolded(total[-1]),
-            None if state.information is None else self._unfolded(state.information),
-            None if state.precision is None else self._unfolded(state.precision),
-            self._unfolded(self._apart(children, batch)) if self.sampled.spec.amortised else None,
+            filled = torch.where(
+                state.observed, filled, self._repeat_rows(self._default(index), batch)
+            )
+        self.incoming[index] = Incoming(
+            self._split_draws(filled),
+            self._split_draws(state.observed),
+            self._split_draws(total[-1]),
+            None if state.information is None else self._split_draws(state.information),
+            None if state.precision is None else self._split_draws(state.precision),
+            self._split_draws(self._join_children(children, batch))
+            if self.sampled.spec.amortised
+            else None,
         )
         return state._replace(value=filled)
 
-    def _apart(self, children: list[tuple[EdgeGroup, Tensor, Tensor]], batch: int) -> Tensor:
+    def _join_children(
+        self, children: list[tuple[EdgeGroup, Tensor, Tensor]], batch: int
+    ) -> Tensor:
         """The children's states side by side, with flags, `(nodes, batch, numbers)`."""
         parts = []
         for group, states, sent in children:
             for part in (states * sent, sent):
                 by_node = group.above.by_node(group.below.spread(part)).movedim(1, 2).flatten(2)
-                parts.append(self._widened(by_node, batch))
+                parts.append(self._repeat_rows(by_node, batch))
         return torch.cat(parts, dim=-1)
 
-    def _speak(self, index: int, state: State) -> State:
+    def _outgoing(self, index: int, state: State) -> State:
         """What a block sends on: its draws, or in a ladder the centre that is known from below."""
         has = state.observed.any(-1, keepdim=True)
         if not self.ladder:
-            value = self._folded(self._fixed(index, self.proposals[index].state))
-            seen = self._widened(has, value.shape[1]).expand_as(value)
+            value = self._merge_draws(self._put_evidence(index, self.proposals[index].state))
+            seen = self._repeat_rows(has, value.shape[1]).expand_as(value)
             if state.precision is None or index in self.roots:
                 return State(value, seen)
             precision = self._above(index)[:, 0] * seen
             return State(value, seen, precision * value, precision)
         if state.information is None or state.precision is None or index in self.roots:
-            moved = self._fixed(index, self.heard[index].value + self.moves[index].shift)
-            return state._replace(value=self._folded(moved))
+            moved = self._put_evidence(index, self.incoming[index].value + self.moves[index].shift)
+            return state._replace(value=self._merge_draws(moved))
         above = self._above(index)[:, 0].expand_as(state.value)
-        eta, precision = through_noise(state.information, state.precision, above)
+        eta, precision = pass_through_noise(state.information, state.precision, above)
         return state._replace(information=eta, precision=precision)
 
-    # Down: what parents expect, draws from it where nothing was heard, and the log-densities.
+    # Down: what parents expect, draws from it where no message came, and the log-densities.
 
-    def _down(self) -> Draw:
+    def _pass_down(self) -> Draw:
         states: dict[int, Tensor] = {}
         prior: dict[int, Tensor] = {}
         posterior: dict[int, Tensor] = {}
         for index in reversed(range(len(self.schedule.blocks))):
-            expected = None if index in self.roots else self._expected(index, states)
+            expected = None if index in self.roots else self._expect(index, states)
             if index in self.leaves:
                 assert expected is not None
                 states[index] = expected
@@ -222,44 +231,44 @@ class _Walk:
             if self.ladder:
                 self.proposals[index] = self._propose(index, expected)
             proposal = self.proposals[index]
-            has = self.heard[index].observed.any(-1)
+            has = self.incoming[index].observed.any(-1)
             drawn = proposal.state
             if self.pruned:
-                drawn = torch.where(has[..., None], drawn, self._untold(index, expected))
-            states[index] = self._fixed(index, drawn)
+                drawn = torch.where(has[..., None], drawn, self._draw_from_prior(index, expected))
+            states[index] = self._put_evidence(index, drawn)
             prior[index] = self._log_prior(index, states[index], expected) * has
             posterior[index] = (proposal.log_density * self._free(index)).sum(-1) * has
         return Draw([states[index] for index in range(len(states))], prior, posterior)
 
-    def _expected(self, index: int, states: dict[int, Tensor]) -> Tensor:
+    def _expect(self, index: int, states: dict[int, Tensor]) -> Tensor:
         """The mean of the parents' backward messages."""
         parts = []
         for g in self.schedule.out_of(index):
             group = self.passing.group(g)
-            above = self._folded(states[self.schedule.groups[g].parent])
+            above = self._merge_draws(states[self.schedule.groups[g].parent])
             back = group.return_(group.arrive(above))
             single = len(self.schedule.out_of(index)) == 1 and group.below.is_aligned
             parts.append(back if single else group.below.collect(group.share * back))
-        return self._unfolded(add_all(parts))
+        return self._split_draws(add_all(parts))
 
-    def _untold(self, index: int, expected: Tensor | None) -> Tensor:
-        """Draws from p, for nodes about which nothing is known from below."""
+    def _draw_from_prior(self, index: int, expected: Tensor | None) -> Tensor:
+        """Draws from p, for nodes without observed descendants."""
         numbers = self.numbers[index]
         if expected is None:
             labels = None if self.labels is None else self.labels.repeat(self.draws)
-            drawn = self.priors[index].push(self._folded(numbers), labels)
-            return self._unfolded(drawn)
+            drawn = self.priors[index].push(self._merge_draws(numbers), labels)
+            return self._split_draws(drawn)
         return expected + self._log_scale(index).exp() * self.sampled.law.standard(numbers)
 
     def _log_prior(self, index: int, state: Tensor, expected: Tensor | None) -> Tensor:
         """log p(h | parents), `(nodes, draws, rows)`."""
         with torch.autocast(state.device.type, enabled=False):
             if expected is None:
-                flat = self._folded(state)
+                flat = self._merge_draws(state)
                 labels = None if self.labels is None else self.labels.repeat(self.draws)
                 seen = torch.ones_like(flat, dtype=torch.bool)
                 density = self.priors[index].log_prob(flat, seen, labels)
-                return self._unfolded(density.value - density.constant)
+                return self._split_draws(density.value - density.constant)
             log_scale = self._log_scale(index)
             distance = self.sampled.law.distance((state - expected) * (-log_scale).exp())
             constant = self.sampled.law.constant_per_coordinate
@@ -270,7 +279,7 @@ class _Walk:
     def _propose(self, index: int, expected: Tensor | None) -> Proposal:
         width = self.schedule.blocks[index].width
         return self._sampler(index).propose(
-            self.heard[index],
+            self.incoming[index],
             self.moves[index],
             self._default(index)[:, None],
             expected,
@@ -298,7 +307,7 @@ class _Walk:
     def _default(self, index: int) -> Tensor:
         return self.passing.default(index, self.roots)
 
-    def _fixed(self, index: int, drawn: Tensor) -> Tensor:
+    def _put_evidence(self, index: int, drawn: Tensor) -> Tensor:
         """Put evidence in place of what was drawn."""
         if index not in self.evidence:
             return drawn
@@ -308,18 +317,18 @@ class _Walk:
     def _free(self, index: int) -> Tensor | float:
         return self.evidence[index].isnan()[:, None] if index in self.evidence else 1.0
 
-    def _widened(self, part: Tensor, batch: int) -> Tensor:
+    def _repeat_rows(self, part: Tensor, batch: int) -> Tensor:
         """Rows repeated for every draw where they are not yet."""
         if part.shape[1] == batch or part.shape[1] != self.rows:
             return part
         return part.repeat(1, self.draws, *[1] * (part.ndim - 2))
 
-    def _unfolded(self, part: Tensor) -> Tensor:
+    def _split_draws(self, part: Tensor) -> Tensor:
         """`(nodes, draws · rows, ...)` to `(nodes, draws, rows, ...)`, 1 draw if all are alike."""
         draws = 1 if part.shape[1] == self.rows else self.draws
         return part.view(part.shape[0], draws, self.rows, *part.shape[2:])
 
-    def _folded(self, part: Tensor) -> Tensor:
+    def _merge_draws(self, part: Tensor) -> Tensor:
         return part.flatten(1, 2)
 
 
@@ -331,3 +340,63 @@ def _inputs(schedule: Schedule, index: int) -> int:
         fan = max(group.parent_rows.count(row) for row in group.parent_rows)
         total += fan * (group.narrow + 1)
     return total
+
+
+def draw_states(
+    model: VFG,
+    cells: Tensor,
+    seen: Tensor,
+    labels: Tensor | None,
+    evidence: dict[int, Tensor],
+    noise: Noise,
+    draws: int,
+    *,
+    pruned: bool = True,
+) -> Draw:
+    """All latent states given the seen cells of a table in the model's units.
+
+    Without `pruned`, those of nodes without seen descendants mean nothing.
+    """
+    return sampling_of(model).draw(
+        model.passing,
+        model._leaf_states(cells, seen),
+        {index: model.prior_at(index) for index in model._blocks_of(model.priors)},
+        labels,
+        evidence,
+        noise,
+        draws,
+        pruned=pruned,
+    )
+
+
+def log_likelihoods(model: VFG, draw: Draw, cells: Tensor, scored: Tensor) -> dict[int, Tensor]:
+    """log p(x | h) of the scored cells by leaf block, `(nodes, draws, rows)`."""
+    data, counted = model.sections.split(cells), model.sections.split(scored.to(cells.dtype))
+    parts = {}
+    for index, part in data.items():
+        state = draw.states[index]
+        wide = part[:, None].expand(-1, state.shape[1], -1, -1).flatten(1, 2)
+        each = model.likelihood_at(index).log_prob(wide, state.flatten(1, 2))
+        parts[index] = (each.unflatten(1, state.shape[1:3]) * counted[index][:, None]).sum(-1)
+    return parts
+
+
+def log_weights(model: VFG, draw: Draw, cells: Tensor, scored: Tensor) -> Tensor:
+    """log p(x, h) − log q(h), `(draws, rows)`, in float64 and the model's units."""
+    explained = log_likelihoods(model, draw, cells, scored)
+    signed = [*explained.values(), *draw.prior.values(), *(-q for q in draw.posterior.values())]
+    return torch.stack([part.double().sum(0) for part in signed]).sum(0)
+
+
+def sampling_of(model: VFG) -> SampledStates:
+    """What draws the states of a model.
+
+    Raises:
+        ValueError: if its states are deterministic.
+    """
+    if model.sampling is None:
+        raise ValueError(
+            "a bound needs sampled states, but the states of this model are deterministic; build "
+            "it with states='sampled', or use model.surrogate, which is not a bound"
+        )
+    return model.sampling

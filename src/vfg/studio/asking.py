@@ -16,8 +16,7 @@ import vfg
 from vfg.graph import Graph
 from vfg.imputation.table_model import TableModel
 from vfg.inference.answers import Answer
-from vfg.inference.protocol import Model
-from vfg.inference.variables import Array, Marginal, Value, Variable, given_marginal, listed
+from vfg.inference.variables import Array, Marginal, Model, Value, Variable, given_marginal
 from vfg.inputs import Name
 from vfg.studio.ask_html import (
     LEVEL,
@@ -31,6 +30,7 @@ from vfg.studio.ask_html import (
     widget,
 )
 from vfg.studio.markup import picture_shape
+from vfg.tables.frames import quote
 from vfg.utils.files import write_atomically
 
 Evidence: TypeAlias = Mapping[str, Value]
@@ -90,7 +90,7 @@ class OpenModel:
             ValueError: if there is none.
         """
         if name not in self.variables:
-            raise ValueError(f"there is no {name!r}; there are {listed(list(self.variables))}")
+            raise ValueError(f"there is no {name!r}; there are {quote(list(self.variables))}")
         return self.variables[name]
 
     def variables_of(self, leaf: str) -> list[Variable]:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from vfg.imputation.table_model import TableModel
-from vfg.inference.variables import Array, Marginal, Value, Variable, days_of, listed
+from vfg.inference.variables import Array, Marginal, Value, Variable, days_of
 from vfg.studio.asking import OpenModel
 from vfg.tables.cells import Column
 from vfg.tables.frames import Table as Cells
+from vfg.tables.frames import is_frame, quote
 from vfg.tables.frames import open_table as open_cells
-from vfg.tables.numeric_frames import frame_labels, is_frame
 from vfg.utils.extras import needs
 
 MOST_BYTES = 64 * 2**20
@@ -155,7 +155,7 @@ def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
         labels: Sequence[Any] = range(cells.shape[1])
         whole = pa.table({str(k): pa.array(cells[:, k].tolist(), from_pandas=True) for k in labels})
     else:
-        labels = frame_labels(table)
+        labels = open_cells(table).labels
         whole = _as_arrow(table)
     return _check_columns(model, whole, _places(model, labels, name), name)
 
@@ -193,8 +193,8 @@ def _places(model: OpenModel, labels: Sequence[Any], name: str) -> tuple[int, ..
     if len(labels) == len(names) and counted in (names, list(found)):
         return tuple(range(len(names)))
     raise ValueError(
-        f"{name!r} lacks the column{'' if len(missing) == 1 else 's'} {listed(missing)}; "
-        f"the model has {listed(names)}"
+        f"{name!r} lacks the column{'' if len(missing) == 1 else 's'} {quote(missing)}; "
+        f"the model has {quote(names)}"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from dash import dcc, html
 
-from vfg.inference.variables import spelled
+from vfg.inference.variables import format_number
 from vfg.studio.markup import png, stretch
 
 PLOT = {"displaylogo": False, "displayModeBar": False, "responsive": True}
@@ -73,4 +73,4 @@ def data_table(frame: Any) -> Any:
 def _format_cell(cell: Any) -> str:
     if isinstance(cell, bool | np.bool_) or not isinstance(cell, float | int | np.number):
         return str(cell)[:24]
-    return spelled(float(cell), 3)
+    return format_number(float(cell), 3)

@@ -8,20 +8,215 @@ from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import special
+from scipy import sparse, special
 
-from vfg.tables.category_points import placed, simplex_codes, simplex_weights
-from vfg.tables.cells import Array, Column, Mask
-from vfg.tables.columns import ColumnEncoding
+from vfg.tables.cells import Array, Column, ColumnEncoding, Mask
+
+WIDEST = 8
+"""The most dimensions that code points have."""
+RAREST = 0.01
+"""Rarer categories count as this frequent in a simplex, so that no point lies beyond ten."""
+FURTHEST = 10.0
+"""Distance from the origin beyond which code points are shrunk, as evidence is clipped at ten."""
+CAUTION = 10.0
+"""Cells besides the first at which a category's own mean counts as much as the overall one."""
+SPREAD = 0.01
+"""Size of the fixed spread of code points, next to the largest differences between categories."""
+MOST_OTHERS = 256
+"""The most columns of other sections that code points are computed from; bounds the time."""
+
+
+def simplex_codes(frequencies: Array) -> Array:
+    """The corners of a simplex, whitened: Σ p_c m_c = 0 and Σ p_c m_c m_cᵀ = I.
+
+    With equal frequencies the simplex is regular. A corner lies at the distance √(1/p_c − 1), so
+    rare categories count as one in a hundred.
+
+    Args:
+        frequencies: how frequent every category is, `(categories,)`.
+
+    Returns:
+        The code points `(categories, categories - 1)`.
+
+    Example:
+        >>> simplex_codes(np.array([0.5, 0.5]))
+        array([[-1.],
+               [ 1.]])
+    """
+    roots = np.sqrt(simplex_weights(frequencies))
+    direction = roots.copy()
+    direction[0] += 1.0
+    # A reflection that takes the first axis to −√p: its other columns are orthogonal to √p.
+    mirror = np.eye(len(roots)) - np.outer(direction, direction) / (1.0 + roots[0])
+    return np.asarray(mirror[:, 1:] / roots[:, None])
+
+
+def simplex_weights(frequencies: Array) -> Array:
+    """The frequencies by which a simplex is whitened: none below one in a hundred."""
+    shares = frequencies / frequencies.sum()
+    raised = np.maximum(shares, RAREST)
+    return np.asarray(raised / raised.sum())
+
+
+def spread_codes(count: int, width: int) -> Array:
+    """Different points `(count, width)`, spread like a standard Normal and always the same.
+
+    Example:
+        >>> bool(np.abs(spread_codes(1000, 8).mean(0)).max() < 0.1)
+        True
+    """
+    # The additive recurrence of the generalised golden ratio fills a cube evenly.
+    ratio = 2.0
+    for _ in range(64):
+        ratio = (1.0 + ratio) ** (1.0 / (width + 1))
+    steps = ratio ** -np.arange(1.0, width + 1)
+    cube = (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0
+    return np.asarray(special.ndtri(np.clip(cube, 1e-9, 1 - 1e-9)))
+
+
+def whiten(points: Array, frequencies: Array) -> Array:
+    """Points centred and whitened so that Σ p_c m_c = 0 and Σ p_c m_c m_cᵀ = I.
+
+    Raises:
+        numpy.linalg.LinAlgError: if the points do not span their space.
+    """
+    shares = frequencies / frequencies.sum()
+    centred = points - shares @ points
+    covariance = (centred * shares[:, None]).T @ centred
+    values, vectors = np.linalg.eigh(covariance)
+    if values[0] <= 1e-14 * values[-1]:
+        raise np.linalg.LinAlgError("code points must span their space")
+    # The symmetric root moves the axes least, so that the order of the directions stays.
+    return np.asarray(centred @ (vectors / np.sqrt(values)) @ vectors.T)
+
+
+def category_means(members: Array, count: int, values: Array, observed: Mask) -> Array:
+    """The mean of every column in every category, shrunk towards 0 where cells are few.
+
+    A mean of n cells counts (n − 1) / (n − 1 + 10): a category that is seen once would otherwise
+    repeat its row, and a model would learn to read hidden cells off it.
+
+    Args:
+        members: the category of every row, -1 for none.
+        count: how many categories there are.
+        values: standardised columns `(width, rows)`, anything where they are not observed.
+        observed: which of them are observed.
+
+    Returns:
+        The means `(count, width)`.
+    """
+    rows = np.flatnonzero(members >= 0)
+    ones = np.ones(len(rows))
+    membership = sparse.csr_matrix((ones, (members[rows], rows)), shape=(count, len(members)))
+    sums = membership @ np.where(observed, values, 0.0).T
+    cells = membership @ observed.T.astype(np.float64)
+    means = sums / np.maximum(cells, 1.0)
+    trust = np.maximum(cells - 1.0, 0.0)
+    return np.asarray(means * trust / (trust + CAUTION))
+
+
+def optimal_codes(means: Array, frequencies: Array) -> Array:
+    """Code points that keep most of how categories differ in the other columns.
+
+    The leading eight principal directions of the categories' means, weighted by frequency, with a
+    fixed small spread that keeps the points apart (and stands in for directions that are missing),
+    whitened. Points beyond ten are shrunk, so that none of them is an outlier.
+
+    Args:
+        means: the means of the other columns in every category, `(categories, columns)`.
+        frequencies: how frequent every category is.
+
+    Returns:
+        The code points `(categories, 8)`.
+    """
+    shares = frequencies / frequencies.sum()
+    centred = means - shares @ means
+    spreads = shares @ centred**2
+    if centred.shape[1] > MOST_OTHERS:
+        chosen = np.sort(np.argsort(-spreads, kind="stable")[:MOST_OTHERS])
+        centred = centred[:, chosen]
+    points = np.zeros((len(means), WIDEST))
+    directions = _leading(centred, shares)
+    points[:, : directions.shape[1]] = centred @ directions
+    size = float(np.sqrt((shares @ points**2).max()))
+    points += SPREAD * (size or 1.0) * whiten(spread_codes(len(means), WIDEST), frequencies)
+    return shrink_far_points(whiten(points, frequencies))
+
+
+def shrink_far_points(points: Array) -> Array:
+    """Points whose distance r from the origin, beyond ten, becomes 10 + log(1 + r − 10).
+
+    Example:
+        >>> shrink_far_points(np.array([[3.0, 4.0], [30.0, 40.0]])).round(3)
+        array([[ 3.   ,  4.   ],
+               [ 8.228, 10.971]])
+    """
+    distance = np.linalg.norm(points, axis=1, keepdims=True)
+    shorter = FURTHEST + np.log1p(np.maximum(distance - FURTHEST, 0.0))
+    return np.asarray(
+        np.where(distance > FURTHEST, points * (shorter / (distance + 1e-300)), points)
+    )
+
+
+def _leading(centred: Array, shares: Array) -> Array:
+    """The principal directions `(columns, at most 8)`, each with its largest entry positive."""
+    gram = (centred * shares[:, None]).T @ centred
+    values, vectors = np.linalg.eigh(gram)
+    useful = min(WIDEST, int((values > 1e-12 * max(float(values.max(initial=0.0)), 1e-300)).sum()))
+    directions = vectors[:, ::-1][:, :useful]
+    if not useful:
+        return directions
+    largest = directions[np.abs(directions).argmax(axis=0), np.arange(useful)]
+    return np.asarray(directions * np.sign(largest))
+
+
+def joint_codes(
+    members: Sequence[Array], counts: Sequence[Array], others: Sequence[tuple[Array, Mask]]
+) -> list[Array]:
+    """Code points of several columns with many categories, each computed from all other columns.
+
+    They begin as fixed spread points and are computed twice, so that columns with many
+    categories depend on each other too.
+
+    Args:
+        members: for each of these columns, the category of every row, -1 for none.
+        counts: how often each category was seen.
+        others: values and mask of all other columns' sections, each `(width, rows)`.
+
+    Returns:
+        The code points of each column, `(categories, 8)`.
+    """
+    codes = [whiten(spread_codes(len(count), WIDEST), count) for count in counts]
+    for _ in range(2 if len(codes) > 1 else 1):
+        sections = [place_codes(*pair) for pair in zip(codes, members, strict=True)]
+        for place, (member, count) in enumerate(zip(members, counts, strict=True)):
+            rest = [*others, *sections[:place], *sections[place + 1 :]]
+            means = [category_means(member, len(count), *section) for section in rest]
+            codes[place] = optimal_codes(
+                np.column_stack([np.zeros((len(count), 0)), *means]), count
+            )
+    return codes
+
+
+def place_codes(codes: Array, members: Array) -> tuple[Array, Mask]:
+    """The code points of rows, 0 where there is none, and which are there; both `(width, rows)`."""
+    seen = members >= 0
+    if not len(codes):
+        return np.zeros((codes.shape[1], len(members))), np.zeros(
+            (codes.shape[1], len(members)), bool
+        )
+    section = np.where(seen, codes.T[:, members], 0.0)
+    return section, np.broadcast_to(seen, section.shape)
+
 
 MOST_SIMPLEX = 9
-"""The most categories that become the corners of a simplex."""
+"""The most categories that become the corners of a simplex: those of eight dimensions."""
 MOST_CANDIDATES = 4096
-"""The most categories that a gap may be filled with: the most frequent ones."""
+"""The most categories, by frequency, that missing cells may be filled with; bounds the time."""
 CHUNK = 2**18
 """How many scores of categories are computed at once, so that they stay in a cache."""
 NEARBY = 0.5
-"""The deviation of errors that is taken for granted for many categories, if none is given."""
+"""The assumed deviation of errors for many categories, if none is given."""
 
 
 def category_indices(column: Column, categories: Sequence[Any]) -> Array:
@@ -38,10 +233,10 @@ def category_indices(column: Column, categories: Sequence[Any]) -> Array:
     if values.dtype.kind in "OU" or any(isinstance(category, str) for category in categories):
         lookup = {category: place for place, category in enumerate(categories)}
         cells = values.tolist() if values.dtype.kind not in "Mm" else repeat(None, len(values))
-        found = np.fromiter(map(lookup.get, cells, repeat(-1)), np.int64, len(values))
+        places = np.fromiter(map(lookup.get, cells, repeat(-1)), np.int64, len(values))
     else:
-        found = _among_numbers(values, categories)
-    return np.where(column.missing, -1, found)
+        places = _among_numbers(values, categories)
+    return np.where(column.missing, -1, places)
 
 
 def _among_numbers(values: Array, categories: Sequence[Any]) -> Array:
@@ -58,9 +253,9 @@ def cells_of(categories: Sequence[Any]) -> Array:
     kinds = set(map(type, categories))
     if kinds in ({bool}, {int}, {float}, {int, float}) and _fits(categories):
         return np.array(categories)
-    found = np.empty(len(categories), dtype=object)
-    found[:] = categories
-    return found
+    cells = np.empty(len(categories), dtype=object)
+    cells[:] = categories
+    return cells
 
 
 def _fits(categories: Sequence[Any]) -> bool:
@@ -83,9 +278,9 @@ class CategoricalEncoding(ColumnEncoding):
     eight dimensions that keep how the categories differ in the other columns; all whitened over
     the observed rows, where categories rarer than one in a hundred count as that frequent.
     Categories that were not seen in fitting are no evidence. A column with more than nine
-    categories, all seen only once, says nothing about other rows: it is no evidence either, and
-    its gaps are filled with its first category, those of a constant column with its only one. A
-    gap is filled with one of the 4096 most frequent categories.
+    categories, all seen only once, does not predict other rows: it is no evidence either, and its
+    missing cells are filled with its first category, those of a constant column with its only one.
+    Other missing cells are filled with one of the 4096 most frequent categories.
 
     Args:
         categories: those that were seen.
@@ -108,8 +303,8 @@ class CategoricalEncoding(ColumnEncoding):
         many = len(categories) > MOST_SIMPLEX
         if len(categories) > 1 and not many:
             return cls(categories, counts, simplex_codes(counts))
-        silent = not many or int(counts.max()) == 1
-        return cls(categories, counts, np.zeros((len(categories), int(silent))))
+        is_idle = not many or int(counts.max()) == 1
+        return cls(categories, counts, np.zeros((len(categories), int(is_idle))))
 
     @property
     def width(self) -> int:
@@ -117,7 +312,7 @@ class CategoricalEncoding(ColumnEncoding):
 
     @property
     def open(self) -> bool:
-        """Whether the code points are still to be drawn from other columns."""
+        """Whether the code points are still to be computed from other columns."""
         return self.width == 0
 
     @property
@@ -134,19 +329,19 @@ class CategoricalEncoding(ColumnEncoding):
         return len(self.counts) > MOST_SIMPLEX and int(self.counts.max()) == 1
 
     def encode(self, column: Column) -> tuple[Array, Mask]:
-        found = category_indices(column, self.categories)
+        places = category_indices(column, self.categories)
         if self.distinct:
-            found = np.full_like(found, -1)
-        return placed(self.points, found)
+            places = np.full_like(places, -1)
+        return place_codes(self.points, places)
 
-    def decode(self, values: Array, scale: float | None = None) -> Array:
+    def decode(self, values: Array) -> Array:
         if self.empty:
             return np.full(len(values), None, dtype=object)
         cells = cells_of(self.categories)
         if self.constant:
             return np.repeat(cells[[np.argmax(self.counts)]], len(values))
         frequent = np.sort(np.argsort(-self.counts, kind="stable")[:MOST_CANDIDATES])
-        slopes, offsets = self._scores(scale, frequent)
+        slopes, offsets = self._scores(None, frequent)
         chosen = np.empty(len(values), dtype=np.int64)
         chunk = max(1, CHUNK // len(frequent))
         for start in range(0, len(values), chunk):
@@ -247,13 +442,13 @@ class OrdinalEncoding(ColumnEncoding):
         return int((self.counts > 0).sum()) == 1
 
     def encode(self, column: Column) -> tuple[Array, Mask]:
-        found = category_indices(column, self.categories)
+        places = category_indices(column, self.categories)
         if self.empty:
-            found = np.full_like(found, -1)
+            places = np.full_like(places, -1)
         points = np.zeros_like(self.scores) if self.constant else self.scores
-        return placed(points[:, None], found)
+        return place_codes(points[:, None], places)
 
-    def decode(self, values: Array, scale: float | None = None) -> Array:
+    def decode(self, values: Array) -> Array:
         if self.empty:
             return np.full(len(values), None, dtype=object)
         low, high = np.flatnonzero(self.counts)[[0, -1]]

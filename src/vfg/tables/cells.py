@@ -1,14 +1,15 @@
-"""Cells of any Python type: which are missing, what they hold, and how they are written."""
+"""Cells of any Python type, columns of them, and the contract of a column's encoding."""
 
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +41,8 @@ class Column:
     Args:
         label: its name, or its position.
         storage: what its dtype, or its cells if they are Python objects, can hold.
-        values: the cells, anything where they are missing. Dates are `datetime64` of the clock on
-            the wall in the column's own time zone.
+        values: the cells, anything where they are missing. Dates are `datetime64` of local
+            time in the column's own time zone.
         missing: which cells are missing.
         categories: the categories that its dtype declares, or None.
         ordered: whether the order of those categories means something.
@@ -67,10 +68,10 @@ def is_absent(marker: Any) -> bool:
         >>> is_absent(float("nan")), is_absent(None), is_absent(-1), is_absent("?")
         (True, True, False, False)
     """
-    return bool(absent(np.array([marker], dtype=object))[0])
+    return bool(absent_cells(np.array([marker], dtype=object))[0])
 
 
-def absent(cells: Array) -> Mask:
+def absent_cells(cells: Array) -> Mask:
     """Which cells of an object array stand for nothing."""
     pandas = sys.modules.get("pandas")
     if pandas is not None:
@@ -79,18 +80,18 @@ def absent(cells: Array) -> Mask:
     return np.asarray(np.equal(cells, np.array(None)) | (cells != cells), dtype=bool)
 
 
-def marked(values: Array, marker: Any) -> Mask:
+def marked_cells(values: Array, marker: Any) -> Mask:
     """Which cells equal the marker of missing cells; a number never equals a boolean or a text."""
     kind = values.dtype.kind
     text = isinstance(marker, str)
     comparable = kind == "O" or (kind == "U" if text else kind in "fiu")
     if is_absent(marker) or not comparable:
         return np.zeros(values.shape, dtype=bool)
-    found = np.asarray(values == marker, dtype=bool)
+    equal = np.asarray(values == marker, dtype=bool)
     if kind == "O" and not isinstance(marker, bool):
-        places = np.flatnonzero(found)
-        found[places] = [not isinstance(cell, bool | np.bool_) for cell in values[places]]
-    return found
+        places = np.flatnonzero(equal)
+        equal[places] = [not isinstance(cell, bool | np.bool_) for cell in values[places]]
+    return equal
 
 
 def read_cells(label: Label, cells: Array, marker: Any) -> Column:
@@ -104,12 +105,12 @@ def read_cells(label: Label, cells: Array, marker: Any) -> Column:
     Raises:
         TypeError: for cells that are no numbers, texts, booleans or dates.
     """
-    gone = absent(cells)
+    gone = absent_cells(cells)
     # The missing value of pandas cannot be compared with a marker.
-    missing = gone | marked(np.where(gone, np.array(None), cells), marker)
+    missing = gone | marked_cells(np.where(gone, np.array(None), cells), marker)
     observed = cells[~missing]
     storage = _shared_storage(label, observed.tolist())
-    converted = _converted(storage, observed)
+    converted = _convert(storage, observed)
     values = np.zeros(len(cells), dtype=converted.dtype)
     values[~missing] = converted
     return Column(label, storage, values, missing)
@@ -142,7 +143,7 @@ def _shared_storage(label: Label, cells: list[Any]) -> Storage:
     )
 
 
-def _converted(storage: Storage, cells: Array) -> Array:
+def _convert(storage: Storage, cells: Array) -> Array:
     if storage == "float":
         return cells.astype(np.float64)
     if storage == "integer":
@@ -158,7 +159,7 @@ def _converted(storage: Storage, cells: Array) -> Array:
 
 
 def cast(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Decoded values in another dtype: rounded and kept in range for integers and narrow floats.
+    """Decoded values in another dtype: rounded and clipped for integers and narrow floats.
 
     Example:
         >>> cast(np.array([1.6, 300.0]), np.dtype("uint8"))
@@ -186,9 +187,9 @@ def as_objects(values: Array) -> Array:
     if values.dtype.kind in "Mm":
         # Finer units have no counterpart in the standard library and would become integers.
         values = values.astype(f"{values.dtype.kind}8[us]")
-    found = np.empty(len(values), dtype=object)
-    found[:] = values.tolist()
-    return found
+    cells = np.empty(len(values), dtype=object)
+    cells[:] = values.tolist()
+    return cells
 
 
 def as_cells(values: Array, like: Array) -> Array:
@@ -206,3 +207,48 @@ def as_cells(values: Array, like: Array) -> Array:
         if kind not in (datetime, timedelta):
             cells[:] = [kind(cell) for cell in cells]
     return cells
+
+
+class ColumnEncoding(ABC):
+    """How one column of a table becomes one to eight columns of real numbers, and back.
+
+    How to write a new one: make a frozen dataclass that sets `name`, implement the methods below,
+    and let `vfg.tables.encoding` fit and restore it.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many columns of real numbers it becomes."""
+
+    @property
+    @abstractmethod
+    def empty(self) -> bool:
+        """Whether no cell was observed, so that missing cells cannot be filled."""
+
+    @property
+    @abstractmethod
+    def constant(self) -> bool:
+        """Whether every missing cell has the same fill, whatever a model predicts."""
+
+    @abstractmethod
+    def encode(self, column: Column) -> tuple[Array, Mask]:
+        """Numbers and which of them are evidence, both `(width, rows)`."""
+
+    @abstractmethod
+    def decode(self, values: Array) -> Array:
+        """Cells from numbers `(rows, width)`."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but arrays, ready for JSON."""
+
+    def state(self) -> dict[str, Array]:
+        """The arrays."""
+        return {}
+
+    def probabilities(self, values: Array, scale: float | None = None) -> Array:
+        """The probability of every category, `(rows, categories)`."""
+        raise ValueError(f"a column of kind {self.name} has no categories")

@@ -10,11 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, category_indices
-from vfg.tables.category_points import joint_codes
-from vfg.tables.cells import Array, Column, Label, Mask, as_objects, is_absent
-from vfg.tables.columns import ColumnEncoding
-from vfg.tables.frames import Table, listed, open_table
+from vfg.tables.categorical import (
+    CategoricalEncoding,
+    OrdinalEncoding,
+    category_indices,
+    joint_codes,
+)
+from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask, as_objects, is_absent
+from vfg.tables.frames import Table, open_table, quote
 from vfg.tables.numeric import NumericEncoding
 from vfg.tables.schema import (
     Boolean,
@@ -87,7 +90,7 @@ class Encoding:
         parts: the encoding of every column, by label.
         sections: which columns of the matrix every column of the table becomes, by label.
         width: the number of columns of the matrix.
-        idle: columns that tell a model nothing and that no model needs to fill: constant ones,
+        idle: columns that are no evidence and that no model needs to fill: constant ones,
             those without observed cells, and those with many categories, none of them seen twice.
 
     Example:
@@ -127,32 +130,30 @@ class Encoding:
         table: Any,
         *,
         missing_values: Any = np.nan,
-        margin: float | None = None,
     ) -> Encoding:
-        """Learn scales and code points from the observed cells of a table.
+        """Fit scales and code points to the observed cells of a table.
+
+        Filled numbers and dates lie between the bounds of their column or, without bounds, within
+        the observed range.
 
         Args:
             schema: the kinds of all columns; or a mapping of some of them, the others being
                 inferred; None infers all.
             table: an array, nested sequences or a frame.
             missing_values: what marks missing cells besides NaN, None, NaT and NA.
-            margin: how far beyond the observed range filled numbers and dates may lie, as a share
-                of that range; None for any distance. Bounds of a column go before it.
 
         Raises:
             ValueError: for infinite cells, other columns than the schema has, or cells that do not
                 fit the kind of their column.
             TypeError: for cells that are no numbers, strings, booleans or dates.
         """
-        if margin is not None and not margin >= 0:
-            raise ValueError(f"margin must be a share of at least 0, or None, but is {margin!r}")
         opened = open_table(table, missing_values)
         if not isinstance(schema, Schema):
             schema = Schema.infer(opened, schema, missing_values=missing_values)
         schema.check(opened.labels)
-        columns = _labelled(opened.columns(), schema)
+        columns = _relabel(opened.columns(), schema)
         schema = schema.resolve(columns)
-        parts = [_fitted(schema[column.label], column, margin) for column in columns]
+        parts = [_fit_column(schema[column.label], column) for column in columns]
         return cls(schema, _with_joint_codes(parts, columns), missing_values)
 
     def encode(self, table: Any) -> tuple[Array, Mask]:
@@ -172,10 +173,10 @@ class Encoding:
             ValueError: for infinite cells, or other columns than those fitted.
         """
         opened = self._open(table)
-        return self.encode_columns(_labelled(opened.columns(), self.schema), opened.rows)
+        return self.encode_columns(_relabel(opened.columns(), self.schema), opened.rows)
 
     def encode_columns(self, columns: Sequence[Column], rows: int) -> tuple[Array, Mask]:
-        """The matrix of some columns of a table; nothing is known of the others.
+        """The matrix of some columns of a table; all others are missing.
 
         Args:
             columns: under the labels of the schema.
@@ -191,7 +192,7 @@ class Encoding:
     def evidence(self, table: Any, columns: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Some columns of a table's matrix, and which of their entries are evidence.
 
-        Columns that tell nothing, such as constant ones, are no evidence.
+        Idle columns, such as constant ones, are no evidence.
 
         Args:
             table: with the columns that were fitted.
@@ -202,7 +203,7 @@ class Encoding:
     def without_idle(
         self, values: Array, observed: Mask, columns: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Some columns of a matrix as tensors; columns that tell nothing are no evidence."""
+        """Some columns of a matrix as tensors; idle columns are no evidence."""
         for label in self.idle:
             observed[:, self.sections[label]] = False
         chosen = list(columns)
@@ -216,71 +217,31 @@ class Encoding:
             flags[section] = self.schema[label].name in ("categorical", "boolean")
         return flags
 
-    def gaps(self, table: Any) -> Mask:
-        """Which cells of a table are missing, `(rows, columns)`."""
-        return self._open(table).missing
+    def decode(self, values: Array, like: Any) -> Any:
+        """A copy of a table whose missing cells are filled from a matrix.
 
-    def decode(self, values: Array, like: Any, scales: Mapping[Any, float] | None = None) -> Any:
-        """A copy of a table whose gaps are filled from a matrix.
-
-        Observed cells stay bit for bit, unknown categories included; so do columns without gaps,
-        and dtypes. Gaps of columns that had no observed cell in fitting stay.
+        Observed cells stay bit for bit, unknown categories included; so do columns without
+        missing cells, and dtypes. Columns without any observed cell in fitting are not filled.
 
         Args:
             values: the matrix `(rows, width)`, read only where cells are missing.
-            like: the table with the gaps.
-            scales: the deviation of the errors of `values`, by label, for columns of categories;
-                see `Codes.probabilities`.
+            like: the table with missing cells.
 
         Returns:
             A table of the same kind; nested sequences come back as an array.
 
         Raises:
-            ValueError: for a matrix of another shape, or one that is not finite at a gap.
+            ValueError: for a matrix of another shape, or one that is not finite at a missing cell.
         """
         opened = self._open(like)
-        matrix = self._checked(values, opened.rows)
+        matrix = self._check_matrix(values, opened.rows)
         fills: dict[int, tuple[Mask, Array]] = {}
         for position, (label, part) in enumerate(self.parts.items()):
             missing = opened.column(position).missing
             if not part.empty and missing.any():
                 chosen = matrix[missing, self.sections[label]]
-                fills[position] = missing, self._decoded(label, chosen, scales)
-        return opened.filled(fills)
-
-    def decode_columns(
-        self, values: Array, scales: Mapping[Any, float] | None = None
-    ) -> dict[Label, Array]:
-        """New rows from a matrix, such as samples, as plain arrays by label.
-
-        Args:
-            values: the matrix `(rows, width)`.
-            scales: the deviation of the errors of `values`, as in `decode`.
-
-        Returns:
-            float64 for continuous, int64 for integer, bool for boolean, `datetime64` (on the clock
-            of the column's own time zone) for date columns, the categories for all others.
-        """
-        matrix = self._checked(values, len(values))
-        return {
-            label: self._decoded(label, matrix[:, section], scales)
-            for label, section in self.sections.items()
-        }
-
-    def probabilities(self, label: Label, values: Array, scale: float | None = None) -> Array:
-        """The probabilities of a column's categories, `(rows, categories)`.
-
-        Args:
-            label: a boolean, categorical or ordinal column.
-            values: the matrix `(rows, width)`.
-            scale: the deviation of the errors of `values`; see `Codes.probabilities`.
-
-        Raises:
-            ValueError: for a column without categories.
-        """
-        part = self.parts[label]
-        matrix = self._checked(values, len(values))
-        return part.probabilities(matrix[:, self.sections[label]], scale)
+                fills[position] = missing, self._decode_column(label, chosen)
+        return opened.replace_cells(fills)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but arrays, ready for JSON."""
@@ -321,7 +282,7 @@ class Encoding:
         self.schema.check(opened.labels)
         return opened
 
-    def _checked(self, values: Array, rows: int) -> Array:
+    def _check_matrix(self, values: Array, rows: int) -> Array:
         matrix = np.asarray(values, dtype=np.float64)
         if matrix.shape != (rows, self.width):
             raise ValueError(
@@ -330,14 +291,14 @@ class Encoding:
             )
         return matrix
 
-    def _decoded(self, label: Label, chosen: Array, scales: Mapping[Any, float] | None) -> Array:
+    def _decode_column(self, label: Label, chosen: Array) -> Array:
         part = self.parts[label]
         if not (part.empty or part.constant) and not np.isfinite(chosen).all():
             raise ValueError(f"the matrix must be finite where column {label!r} is filled from it")
-        return part.decode(chosen, None if scales is None else scales.get(label))
+        return part.decode(chosen)
 
 
-def _labelled(columns: list[Column], schema: Schema) -> list[Column]:
+def _relabel(columns: list[Column], schema: Schema) -> list[Column]:
     """The columns under the labels of the schema, which may be names where a table has none."""
     return [
         Column(label, c.storage, c.values, c.missing, c.categories, c.ordered)
@@ -345,13 +306,13 @@ def _labelled(columns: list[Column], schema: Schema) -> list[Column]:
     ]
 
 
-def _fitted(spec: ColumnSpec, column: Column, margin: float | None) -> ColumnEncoding:
+def _fit_column(spec: ColumnSpec, column: Column) -> ColumnEncoding:
     if isinstance(spec, Continuous | Integer | Date):
-        return NumericEncoding.fit(spec, column, margin)
+        return NumericEncoding.fit(spec, column)
     categories = _categories_of(spec)
-    found = category_indices(column, categories)
-    _check_known(column, found, categories)
-    counts = np.bincount(found[found >= 0], minlength=len(categories))
+    places = category_indices(column, categories)
+    _check_known(column, places, categories)
+    counts = np.bincount(places[places >= 0], minlength=len(categories))
     if isinstance(spec, Ordinal):
         return OrdinalEncoding.fit(categories, counts)
     seen = np.flatnonzero(counts)
@@ -364,26 +325,26 @@ def _categories_of(spec: ColumnSpec) -> tuple[Any, ...]:
     return (spec.categories or ()) if isinstance(spec, Categorical | Ordinal) else ()
 
 
-def _check_known(column: Column, found: Array, categories: tuple[Any, ...]) -> None:
-    unknown = column.values[(found < 0) & ~column.missing]
+def _check_known(column: Column, places: Array, categories: tuple[Any, ...]) -> None:
+    unknown = column.values[(places < 0) & ~column.missing]
     if len(unknown):
         first = as_objects(unknown[:1])[0]
         raise ValueError(
             f"column {column.label!r} holds {first!r}, which is not among its categories "
-            f"{listed(categories)}; add it, or mark such cells as missing"
+            f"{quote(categories)}; add it, or mark such cells as missing"
         )
 
 
 def _with_joint_codes(
     parts: Sequence[ColumnEncoding], columns: Sequence[Column]
 ) -> list[ColumnEncoding]:
-    """The encodings, where columns of many categories have points drawn from all others."""
+    """The encodings, where columns of many categories have points computed from all others."""
     many = {place: part for place, part in enumerate(parts) if _is_open(part)}
     if not many:
         return list(parts)
-    found = [category_indices(columns[place], part.categories) for place, part in many.items()]
+    members = [category_indices(columns[place], part.categories) for place, part in many.items()]
     others = [part.encode(c) for part, c in zip(parts, columns, strict=True) if not _is_open(part)]
-    points = joint_codes(found, [part.counts for part in many.values()], others)
+    points = joint_codes(members, [part.counts for part in many.values()], others)
     drawn = dict(zip(many, points, strict=True))
     return [
         replace(part, points=drawn[place]) if _is_open(part) else part

@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from numbers import Number
+from numbers import Number, Real
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from vfg.graph.checks import suggestion
 from vfg.tables.cells import (
@@ -22,13 +23,23 @@ from vfg.tables.cells import (
     as_cells,
     cast,
     is_absent,
-    marked,
+    marked_cells,
     read_cells,
 )
-from vfg.tables.numeric_frames import is_frame
 
 BLOCK = 4096
-"""Rows of an array that are turned into columns at once."""
+"""Rows of an array that are transposed at once: a block fits into a cache."""
+
+
+def is_frame(table: Any) -> bool:
+    """Whether a table has named columns and is neither an array nor a mapping.
+
+    Example:
+        >>> is_frame(np.zeros((2, 2))), is_frame({"a": [1.0]})
+        (False, False)
+    """
+    plain = isinstance(table, Tensor | np.ndarray | Mapping | Sequence | Real)
+    return not plain and hasattr(table, "columns")
 
 
 class Table(ABC):
@@ -49,13 +60,8 @@ class Table(ABC):
         self.marker = marker
         self._columns: dict[int, Column] = {}
 
-    @property
-    def nothing(self) -> Any:
-        """What a missing cell is written as: the marker, if there is one."""
-        return None if is_absent(self.marker) else self.marker
-
     def column(self, position: int) -> Column:
-        """One column, read when it is first asked for."""
+        """One column, read once."""
         if position not in self._columns:
             self._columns[position] = self._read(position)
         return self._columns[position]
@@ -65,7 +71,11 @@ class Table(ABC):
         """Read one column."""
 
     @abstractmethod
-    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+    def dtype_name(self, position: int) -> str:
+        """The dtype of one column in its own library, in small letters."""
+
+    @abstractmethod
+    def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         """A copy of the table, some of whose cells are replaced.
 
         Args:
@@ -76,8 +86,8 @@ class Table(ABC):
     @cached_property
     def missing(self) -> Mask:
         """Which cells are missing, `(rows, columns)`."""
-        found = [self.column(position).missing for position in range(len(self.labels))]
-        return np.stack(found, axis=1) if found else np.zeros((self.rows, 0), dtype=bool)
+        masks = [self.column(position).missing for position in range(len(self.labels))]
+        return np.stack(masks, axis=1) if masks else np.zeros((self.rows, 0), dtype=bool)
 
     def columns(self) -> list[Column]:
         """Read every column.
@@ -85,14 +95,14 @@ class Table(ABC):
         Raises:
             ValueError: if a column of numbers holds an infinite one.
         """
-        found = [self.column(position) for position in range(len(self.labels))]
-        infinite = [column.label for column in found if _has_infinity(column)]
+        columns = [self.column(position) for position in range(len(self.labels))]
+        infinite = [column.label for column in columns if _has_infinity(column)]
         if infinite:
             raise ValueError(
-                f"the table contains infinity in column {listed(infinite)}; replace it by a "
+                f"the table contains infinity in column {quote(infinite)}; replace it by a "
                 "number, or mark it as missing"
             )
-        return found
+        return columns
 
 
 class ArrayTable(Table):
@@ -105,18 +115,18 @@ class ArrayTable(Table):
     @cached_property
     def by_column(self) -> Array:
         """The array with its columns in one piece each."""
-        turned = np.empty(self.array.shape[::-1], dtype=self.array.dtype)
+        transposed = np.empty(self.array.shape[::-1], dtype=self.array.dtype)
         # In blocks that fit into a cache this is several times faster than in one go.
         for start in range(0, self.rows, BLOCK):
-            turned[:, start : start + BLOCK] = self.array[start : start + BLOCK].T
-        return turned
+            transposed[:, start : start + BLOCK] = self.array[start : start + BLOCK].T
+        return transposed
 
     def _read(self, position: int) -> Column:
         cells = self.by_column[position]
         if cells.dtype.kind == "O":
             return read_cells(position, cells, self.marker)
         storage = STORAGE_OF_KIND[cells.dtype.kind]
-        missing = marked(cells, self.marker)
+        missing = marked_cells(cells, self.marker)
         if storage == "float":
             values = cells.astype(np.float64, copy=False)
             return Column(position, storage, values, missing | np.isnan(values))
@@ -124,7 +134,10 @@ class ArrayTable(Table):
             missing = missing | np.isnat(cells)
         return Column(position, storage, cells, missing)
 
-    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Array:
+    def dtype_name(self, position: int) -> str:
+        return str(self.array.dtype)
+
+    def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Array:
         written = {
             position: self._written(values, self.array[~missing, position])
             for position, (missing, values) in fills.items()
@@ -155,7 +168,7 @@ class TableView(Table):
         >>> view = TableView(open_table([[1.0, 2.0], [3.0, 4.0]]), [1], np.array([[True], [False]]))
         >>> view.column(0).observed
         array([4.])
-        >>> view.filled({0: (view.missing[:, 0], np.array([9.0]))})
+        >>> view.replace_cells({0: (view.missing[:, 0], np.array([9.0]))})
         array([[1., 9.],
                [3., 4.]])
     """
@@ -177,8 +190,11 @@ class TableView(Table):
             return column
         return replace(column, missing=column.missing | self.hidden[:, position])
 
-    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
-        return self.table.filled({self.positions[k]: fill for k, fill in fills.items()})
+    def dtype_name(self, position: int) -> str:
+        return self.table.dtype_name(self.positions[position])
+
+    def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+        return self.table.replace_cells({self.positions[k]: fill for k, fill in fills.items()})
 
 
 def hide_cells(table: Table, hidden: Mask) -> Table:
@@ -204,13 +220,13 @@ def as_cell_mask(observed: Any, table: Table) -> Mask:
                 raise ValueError(f"the mask names {name!r}, which is no column; {known}")
             mask[:, places[name]] = np.asarray(part, dtype=bool)
         return mask
-    found = np.asarray(observed)
-    if found.shape != shape or found.dtype != bool:
+    mask = np.asarray(observed)
+    if mask.shape != shape or mask.dtype != bool:
         raise ValueError(
-            f"observed must be a boolean mask of shape {shape}, but is {found.dtype} of shape "
-            f"{found.shape}"
+            f"observed must be a boolean mask of shape {shape}, but is {mask.dtype} of shape "
+            f"{mask.shape}"
         )
-    return found
+    return mask
 
 
 def open_table(table: Any, missing_values: Any = np.nan) -> Table:
@@ -218,7 +234,7 @@ def open_table(table: Any, missing_values: Any = np.nan) -> Table:
 
     Args:
         table: an array, nested sequences, or a frame of pandas, polars or another library that
-            narwhals knows.
+            narwhals supports.
         missing_values: what marks a missing cell besides NaN, None, NaT, NA and null, which always
             do: a number or a string.
 
@@ -249,12 +265,12 @@ def open_table(table: Any, missing_values: Any = np.nan) -> Table:
     return NarwhalsTable(table, missing_values)
 
 
-def listed(labels: Sequence[Label]) -> str:
-    """Labels for an error, the first six of them.
+def quote(labels: Sequence[Label]) -> str:
+    """Labels in quotes for a message: the first six, and how many more there are.
 
     Example:
-        >>> listed(["a", "b"])
-        "'a', 'b'"
+        >>> quote("abcdefgh")
+        "'a', 'b', 'c', 'd', 'e', 'f' and 2 more"
     """
     more = f" and {len(labels) - 6} more" if len(labels) > 6 else ""
     return ", ".join(map(repr, labels[:6])) + more
@@ -270,7 +286,9 @@ def _as_array(table: Any) -> Array:
     if array.dtype.kind == "c":
         raise ValueError("Complex data not supported: a table holds real numbers; split it in two")
     if array.dtype.kind not in STORAGE_OF_KIND and array.dtype.kind != "O":
-        raise TypeError(f"an array of dtype {array.dtype} is no table; convert it, say to object")
+        raise TypeError(
+            f"an array of dtype {array.dtype} is no table; convert it, for example to object"
+        )
     return array
 
 

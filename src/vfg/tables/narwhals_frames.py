@@ -1,4 +1,4 @@
-"""Frames of polars, Arrow and other libraries that narwhals knows."""
+"""Frames of polars, Arrow and other libraries that narwhals supports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vfg.tables.cells import (
     Storage,
     as_objects,
     cast,
-    marked,
+    marked_cells,
     read_cells,
 )
 from vfg.tables.frames import Table
@@ -35,18 +35,21 @@ class NarwhalsTable(Table):
     def _read(self, position: int) -> Column:
         return read_series(self.labels[position], self._series(position), self.marker)
 
-    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+    def dtype_name(self, position: int) -> str:
+        return str(self._series(position).dtype).lower()
+
+    def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         changed = []
         for position, (missing, values) in fills.items():
             series = _with_categories(self._series(position), values)
             # Every row takes part in the choice below, so fills are spread over all rows.
-            new = written(values[(np.cumsum(missing) - 1).clip(0)], series)
+            new = as_series(values[(np.cumsum(missing) - 1).clip(0)], series)
             keep = nw.new_series("keep", ~missing, nw.Boolean(), backend=series.implementation)
             changed.append(series.zip_with(keep, new).alias(series.name))
         return self._native(self.frame.with_columns(*changed))
 
     def _native(self, frame: nw.DataFrame[Any]) -> Any:
-        """The frame of its own library; Arrow has kinds of categories that narwhals cannot say."""
+        """The frame of its own library; narwhals cannot express all categories of Arrow."""
         native = frame.to_native()
         if not frame.implementation.is_pyarrow():
             return native
@@ -57,7 +60,7 @@ class NarwhalsTable(Table):
 
 
 def read_series(label: Label, series: nw.Series[Any], marker: Any) -> Column:
-    """A series that narwhals knows as a column.
+    """A series of narwhals as a column.
 
     Raises:
         TypeError: for a dtype that holds no numbers, texts, booleans or dates.
@@ -67,16 +70,16 @@ def read_series(label: Label, series: nw.Series[Any], marker: Any) -> Column:
     if storage is None:
         return read_cells(label, _objects(series), marker)
     if storage in ("text", "category"):
-        return _texts(label, series, marker, storage)
-    values = _plain(series, storage)
-    missing = missing | marked(values, marker)
+        return _read_texts(label, series, marker, storage)
+    values = _to_numpy(series, storage)
+    missing = missing | marked_cells(values, marker)
     if storage == "float":
         missing |= np.isnan(values)
     return Column(label, storage, values, missing)
 
 
 def _storage(dtype: Any) -> Storage | None:
-    """What a column of that dtype holds, None if its cells have to tell."""
+    """What a column of that dtype holds, None if that depends on its cells."""
     if dtype.is_float() or dtype.is_decimal():
         return "float"
     if dtype.is_integer():
@@ -93,7 +96,7 @@ def _storage(dtype: Any) -> Storage | None:
     return next((storage for kind, storage in known if isinstance(dtype, kind)), None)
 
 
-def _plain(series: nw.Series[Any], storage: Storage) -> Array:
+def _to_numpy(series: nw.Series[Any], storage: Storage) -> Array:
     """The cells as an array of numpy, anything where they are missing."""
     if storage == "float":
         return np.asarray(series.cast(nw.Float64()).to_numpy(), dtype=np.float64)
@@ -121,16 +124,16 @@ def _objects(series: nw.Series[Any]) -> Array:
     return cells
 
 
-def _texts(label: Label, series: nw.Series[Any], marker: Any, storage: Storage) -> Column:
+def _read_texts(label: Label, series: nw.Series[Any], marker: Any, storage: Storage) -> Column:
     cells = _objects(series.cast(nw.String()))
-    found = read_cells(label, cells, marker)
+    column = read_cells(label, cells, marker)
     declared = None
     if isinstance(series.dtype, nw.Enum):
         declared = tuple(name for name in series.dtype.categories if name != marker)
-    return Column(label, storage, cells, found.missing, declared)
+    return Column(label, storage, cells, column.missing, declared)
 
 
-def written(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
+def as_series(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
     """Decoded values as a series with the name and dtype of another, or one that fits them."""
     dtype = like.dtype
     if isinstance(dtype, nw.Unknown):  # such as that of nothing but nulls
@@ -141,7 +144,7 @@ def written(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
     if dtype.is_decimal():
         return _series(values.astype(np.float64), like, nw.Float64()).cast(dtype)
     if isinstance(dtype, nw.Datetime | nw.Date | nw.Duration):
-        return _moments(values, like)
+        return _moment_series(values, like)
     if isinstance(dtype, nw.Boolean):
         return _series(values.astype(bool), like, dtype)
     return _series(as_objects(values).tolist(), like, nw.String()).cast(dtype)
@@ -161,7 +164,7 @@ def _series(values: Any, like: nw.Series[Any], dtype: Any) -> nw.Series[Any]:
     return nw.new_series(like.name, values, dtype, backend=like.implementation)
 
 
-def _moments(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
+def _moment_series(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
     dtype = like.dtype
     zone = getattr(dtype, "time_zone", None)
     if isinstance(dtype, nw.Duration):
@@ -176,7 +179,7 @@ def _moments(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
 
 
 def in_zone(wall: Array, zone: str) -> Array:
-    """The universal time at which clocks in a zone show a time."""
-    from vfg.tables.pandas_frames import localised
+    """Local times of a zone in UTC."""
+    from vfg.tables.pandas_frames import localise
 
-    return np.asarray(localised(wall, zone).tz_convert("UTC").tz_localize(None))
+    return np.asarray(localise(wall, zone).tz_convert("UTC").tz_localize(None))

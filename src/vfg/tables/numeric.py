@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
-from vfg.tables.cells import Array, Column, Mask, cast
-from vfg.tables.columns import ColumnEncoding
+from vfg.tables.cells import Array, Column, ColumnEncoding, Mask, cast
 from vfg.tables.schema import Continuous, Date, Integer
 
 FURTHEST = 10.0
-"""Standard deviations from the mean up to which a model sees evidence as it is in any case."""
+"""Deviations from the mean up to which evidence is never clipped."""
 OUTLYING = 100.0
 """Interquartile ranges from the median beyond which cells do not count for mean and deviation."""
 STEPS = ("D", "h", "m", "s", "ms", "us", "ns")
@@ -81,8 +82,8 @@ class NumericEncoding(ColumnEncoding):
     beyond the observed cells if they lie further, as if it lay there. Cells further than a hundred
     interquartile ranges from the median, if they are at most one in twenty, do not count for
     centre, deviation and what a model sees; for the limits of filled cells they do. A constant
-    column is encoded as zeros, whatever comes later, and its gaps are filled with its value.
-    A column without observed cells is no evidence, and its gaps stay.
+    column is encoded as zeros, whatever comes later, and its missing cells are filled with
+    its value. A column without observed cells is no evidence, and is not filled.
 
     Args:
         centre: the mean of the observed cells.
@@ -112,16 +113,13 @@ class NumericEncoding(ColumnEncoding):
     furthest: float = FURTHEST
 
     @classmethod
-    def fit(
-        cls, spec: Continuous | Integer | Date, column: Column, margin: float | None = None
-    ) -> NumericEncoding:
+    def fit(cls, spec: Continuous | Integer | Date, column: Column) -> NumericEncoding:
         """Standardise a column.
 
         Args:
-            spec: its kind and bounds.
+            spec: its kind, and its bounds; where it has none, filled cells keep to the observed
+                range.
             column: its cells.
-            margin: how far beyond the observed cells filled ones may lie, as a share of the
-                observed range; None for any distance.
         """
         clock = TimeUnit.read(column.observed) if column.values.dtype.kind in "Mm" else None
         numbers = _numbers(column, clock)[~column.missing]
@@ -131,10 +129,10 @@ class NumericEncoding(ColumnEncoding):
         centre, deviation, furthest = lowest, 1.0, FURTHEST
         if lowest < highest:
             centre, deviation, furthest = _moments(numbers)
-        floor, ceiling = _limits(_bounds(spec, clock), lowest, highest, margin)
-        whole = isinstance(spec, Integer)
+        low, high = _bounds(spec, clock)
+        floor, ceiling = lowest if low is None else low, highest if high is None else high
         limits = lowest, highest, floor, ceiling
-        return cls(centre, deviation, *limits, False, whole, clock, furthest)
+        return cls(centre, deviation, *limits, False, isinstance(spec, Integer), clock, furthest)
 
     @property
     def constant(self) -> bool:
@@ -154,7 +152,7 @@ class NumericEncoding(ColumnEncoding):
         standard[column.missing] = 0.0
         return standard[None], observed
 
-    def decode(self, values: Array, scale: float | None = None) -> Array:
+    def decode(self, values: Array) -> Array:
         return self._result(self.numbers(values))
 
     def numbers(self, values: Array) -> Array:
@@ -226,7 +224,7 @@ def _moments(numbers: Array) -> tuple[float, float, float]:
 
 def _without_outliers(numbers: Array) -> Array:
     centre, deviation = float(numbers.mean()), float(numbers.std())
-    # One cell in twenty that lies far off has to lie at least four deviations from the mean.
+    # At most one outlier in twenty cells lies at least four deviations from the mean.
     if np.abs(numbers - centre).max() <= 4.0 * deviation:
         return numbers
     low, median, high = np.quantile(numbers, [0.25, 0.5, 0.75])
@@ -250,13 +248,108 @@ def _bounds(
     return ticks(low), ticks(high)
 
 
-def _limits(
-    bounds: tuple[float | None, float | None], lowest: float, highest: float, margin: float | None
-) -> tuple[float | None, float | None]:
-    """Bounds where there are any, else the observed range widened by the margin."""
-    low, high = bounds
-    if margin is not None:
-        room = margin * (highest - lowest)
-        low = lowest - room if low is None else low
-        high = highest + room if high is None else high
-    return low, high
+KNOTS = 128
+"""How many knots a map has."""
+SCORE_LIMIT = 1e4
+"""Scores are clipped here, far beyond any that occur, so that one search serves all columns."""
+SHARE = 0.5
+"""How far a column goes from its own values, 0, to its normal scores, 1."""
+
+
+class NormalScores(nn.Module):
+    r"""Piecewise linear maps $x \mapsto (1 - a) x + a \Phi^{-1}(F(x))$, one per column.
+
+    F is the distribution of a column's known cells. Beyond them slopes are 1.
+
+    Args:
+        columns: how many.
+
+    Example:
+        >>> values = torch.tensor([[1.0], [2.0], [100.0]], dtype=torch.float64)
+        >>> ranks = NormalScores.of(values, torch.ones(3, 1, dtype=torch.bool), torch.tensor([1.0]))
+        >>> [round(score, 2) for score in ranks(values)[:, 0].tolist()]
+        [-0.97, 0.0, 0.97]
+        >>> ranks.inverse(ranks(values))[:, 0].tolist()
+        [1.0, 2.0, 100.0]
+    """
+
+    knots: Tensor
+    scores: Tensor
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        line = torch.linspace(-1.0, 1.0, KNOTS, dtype=torch.float64).repeat(columns, 1)
+        self.register_buffer("knots", line)
+        self.register_buffer("scores", line.clone())
+
+    @classmethod
+    def of(cls, values: Tensor, observed: Tensor, shares: Tensor) -> NormalScores:
+        """Maps by the known cells of a matrix.
+
+        Args:
+            values: the matrix, `(rows, columns)`.
+            observed: which of its entries are known.
+            shares: how far each column goes to its normal scores; 0 leaves it as it is.
+        """
+        made = cls(values.shape[1])
+        for column, share in enumerate(shares.tolist()):
+            knots = _knots(values[observed[:, column], column].double(), share)
+            if knots is not None:
+                made.knots[column], made.scores[column] = knots
+        return made
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Scores of values `(rows, columns)`."""
+        return _interpolate(values, self.knots, self.scores)
+
+    def inverse(self, scores: Tensor) -> Tensor:
+        """Values of scores `(..., columns)`."""
+        flat = scores.reshape(-1, scores.shape[-1])
+        return _interpolate(flat, self.scores, self.knots).view(scores.shape)
+
+    def inverse_at(self, scores: Tensor, columns: Tensor) -> Tensor:
+        """Values of scores, each of a column of its own.
+
+        Args:
+            scores: of any shape.
+            columns: of the same shape.
+        """
+        # One search in all columns at once, each moved to a place of its own.
+        lines = torch.arange(len(self.scores), dtype=torch.float64) * (2.0 * SCORE_LIMIT)
+        ends = self.scores.clamp(-SCORE_LIMIT, SCORE_LIMIT) + lines[:, None]
+        keys = (scores.clamp(-SCORE_LIMIT, SCORE_LIMIT) + lines[columns]).contiguous()
+        right = torch.searchsorted(ends.view(-1), keys) - columns * KNOTS
+        place = right.clamp(1, KNOTS - 1) + columns * KNOTS
+        start, end = self.scores.view(-1)[place - 1], self.scores.view(-1)[place]
+        low, high = self.knots.view(-1)[place - 1], self.knots.view(-1)[place]
+        share = (scores - start) / (end - start)
+        return (1.0 - share) * low + share * high
+
+
+def _knots(cells: Tensor, share: float) -> tuple[Tensor, Tensor] | None:
+    """Values and scores of one column; nothing if it has a single value or stays as it is."""
+    values, counts = cells.unique(return_counts=True)
+    if len(values) < 2 or share == 0.0:
+        return None
+    numbers = counts.double()
+    below = (numbers.cumsum(0) - 0.5 * numbers) / numbers.sum()
+    scores = (1.0 - share) * values + share * torch.special.ndtri(below)
+    inner = KNOTS - 2
+    if len(values) > inner:
+        chosen = torch.linspace(0.0, len(values) - 1.0, inner, dtype=torch.float64).round().long()
+        values, scores = values[chosen], scores[chosen]
+    # The outer knots are a deviation apart: two nearly equal cells must not set the outer slope.
+    steps = torch.arange(1.0, KNOTS - len(values), dtype=torch.float64)
+    ends = [torch.cat([part[:1] - 1.0, part, part[-1] + steps]) for part in (values, scores)]
+    return ends[0], ends[1]
+
+
+def _interpolate(values: Tensor, knots: Tensor, scores: Tensor) -> Tensor:
+    columns = values.T.contiguous()
+    right = torch.searchsorted(knots, columns).clamp(1, knots.shape[1] - 1)
+    left = right - 1
+    start, end = knots.gather(1, left), knots.gather(1, right)
+    low, high = scores.gather(1, left), scores.gather(1, right)
+    # As a sum of both ends, so that a knot has exactly its score.
+    share = (columns - start) / (end - start)
+    return ((1.0 - share) * low + share * high).T.contiguous()

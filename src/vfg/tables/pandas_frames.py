@@ -16,7 +16,7 @@ from vfg.tables.cells import (
     as_cells,
     as_objects,
     cast,
-    marked,
+    marked_cells,
     read_cells,
 )
 from vfg.tables.frames import Table
@@ -36,11 +36,14 @@ class PandasTable(Table):
     def _read(self, position: int) -> Column:
         return read_series(self.labels[position], self.frame.iloc[:, position], self.marker)
 
-    def filled(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
+    def dtype_name(self, position: int) -> str:
+        return str(self.frame.dtypes.iloc[position]).lower()
+
+    def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         result = self.frame.copy()
         for position, (missing, values) in fills.items():
             series = self.frame.iloc[:, position]
-            result.isetitem(position, _merged(series, missing, values))
+            result.isetitem(position, _merge(series, missing, values))
         return result
 
 
@@ -53,7 +56,7 @@ def read_series(label: Any, series: Any, marker: Any) -> Column:
     """
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
-        return _categories(label, series, marker)
+        return _read_categories(label, series, marker)
     kind = getattr(dtype, "kind", "O")
     if kind == "c":
         raise ValueError(f"Complex data not supported: column {label!r} must hold real numbers")
@@ -64,17 +67,17 @@ def read_series(label: Any, series: Any, marker: Any) -> Column:
         text = column.storage == "empty" and (kind == "U" or isinstance(dtype, pd.StringDtype))
         return replace(column, storage="text") if text else column
     missing = series.isna().to_numpy(dtype=bool)
-    values = _plain(series, kind)
-    missing = missing | marked(values, marker)
+    values = _to_numpy(series, kind)
+    missing = missing | marked_cells(values, marker)
     if kind == "f":
         missing |= np.isnan(values)
     return Column(label, STORAGE_OF_KIND[kind], values, missing)
 
 
-def _plain(series: Any, kind: str) -> Array:
+def _to_numpy(series: Any, kind: str) -> Array:
     """The cells as an array of numpy, anything where they are missing."""
     if kind in "Mm":
-        return _moments(series)
+        return _read_moments(series)
     if kind == "f":
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
     wanted = {"i": np.int64, "u": np.uint64, "b": np.bool_}[kind]
@@ -83,8 +86,8 @@ def _plain(series: Any, kind: str) -> Array:
     return np.asarray(series.to_numpy(dtype=wanted, na_value=False if kind == "b" else 0))
 
 
-def _moments(series: Any) -> Array:
-    """Dates as the clock on the wall shows them, or durations, in their own unit."""
+def _read_moments(series: Any) -> Array:
+    """Dates in local time, or durations, in their own unit."""
     if _zone(series.dtype) is not None:
         series = series.dt.tz_localize(None)
     if isinstance(series.dtype, pd.ArrowDtype):
@@ -92,7 +95,7 @@ def _moments(series: Any) -> Array:
     return np.asarray(series.to_numpy())
 
 
-def _categories(label: Any, series: Any, marker: Any) -> Column:
+def _read_categories(label: Any, series: Any, marker: Any) -> Column:
     declared = series.cat.categories
     plain = read_series(label, pd.Series(declared), marker)
     codes = series.cat.codes.to_numpy()
@@ -104,7 +107,7 @@ def _categories(label: Any, series: Any, marker: Any) -> Column:
     return Column(label, "category", values, missing, names, bool(series.cat.ordered))
 
 
-def _merged(series: Any, missing: Mask, values: Array) -> Any:
+def _merge(series: Any, missing: Mask, values: Array) -> Any:
     """The series with new values in its missing cells."""
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = _with_categories(series, values)
@@ -133,7 +136,7 @@ def _as_dtype(values: Array, like: Any) -> Any:
     kind = getattr(dtype, "kind", "O")
     zone = _zone(dtype)
     if zone is not None:
-        return pd.Series(localised(values, zone)).astype(dtype).array
+        return pd.Series(localise(values, zone)).astype(dtype).array
     if kind in "iuf":
         plain = getattr(dtype, "numpy_dtype", getattr(dtype, "subtype", dtype))
         values = cast(values, np.dtype(plain))
@@ -149,8 +152,8 @@ def _zone(dtype: Any) -> Any:
     return getattr(arrow, "tz", None)
 
 
-def localised(wall: Array, zone: Any) -> Any:
-    """Times that the clock on the wall shows; those that it shows twice or never are moved on."""
+def localise(wall: Array, zone: Any) -> Any:
+    """Local times in a time zone; ambiguous and nonexistent ones are moved forward."""
     late = np.zeros(len(wall), dtype=bool)
     index = pd.DatetimeIndex(wall).tz_localize(zone, ambiguous=late, nonexistent="shift_forward")
     return index.array

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from vfg.tables.cells import Array, Column, Label, as_objects
-from vfg.tables.frames import listed, open_table
+from vfg.tables.frames import open_table, quote
 from vfg.utils.specs import Spec, spec_from_dict
 
 Category: TypeAlias = str | int | float | bool
@@ -32,7 +32,7 @@ class Continuous(ColumnSpec):
     """Real numbers.
 
     Args:
-        bounds: the lowest and the highest value that a filled cell may have; None for no bound.
+        bounds: the lowest and the highest value of filled cells; None for the observed one.
 
     Raises:
         ValueError: for bounds that are no pair of finite numbers in order.
@@ -46,15 +46,15 @@ class Continuous(ColumnSpec):
     bounds: Bounds = UNBOUNDED
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", _checked_bounds(self.bounds))
+        object.__setattr__(self, "bounds", _check_bounds(self.bounds))
 
 
 @dataclass(frozen=True)
 class Integer(ColumnSpec):
-    """Whole numbers: filled cells are rounded, and not kept in the observed range unless asked.
+    """Whole numbers: filled cells are rounded.
 
     Args:
-        bounds: the lowest and the highest value that a filled cell may have; None for no bound.
+        bounds: the lowest and the highest value of filled cells; None for the observed one.
 
     Raises:
         ValueError: for bounds that are no pair of finite numbers in order.
@@ -64,7 +64,7 @@ class Integer(ColumnSpec):
     bounds: Bounds = UNBOUNDED
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", _checked_bounds(self.bounds))
+        object.__setattr__(self, "bounds", _check_bounds(self.bounds))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Categorical(ColumnSpec):
     categories: tuple[Category, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", _checked_categories(self.categories))
+        object.__setattr__(self, "categories", _check_categories(self.categories))
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Ordinal(ColumnSpec):
     categories: tuple[Category, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", _checked_categories(self.categories))
+        object.__setattr__(self, "categories", _check_categories(self.categories))
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,7 @@ class Date(ColumnSpec):
 
     Args:
         bounds: the earliest and the latest moment that a filled cell may have, as dates or ISO
-            strings on the clock of the column's own time zone; None for no bound. Durations have no
-            bounds.
+            strings in the column's own time zone; None for the observed one. Durations have none.
 
     Raises:
         ValueError: for bounds that are no pair of moments in order.
@@ -139,7 +138,7 @@ class Date(ColumnSpec):
     bounds: Moments = UNBOUNDED
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", _checked_moments(self.bounds))
+        object.__setattr__(self, "bounds", _check_moments(self.bounds))
 
 
 KINDS: dict[str, type[ColumnSpec]] = {
@@ -175,22 +174,22 @@ def as_spec(label: Any, given: ColumnSpec | str) -> ColumnSpec:
 def _pair(bounds: Any) -> tuple[Any, Any]:
     if bounds is None:
         return UNBOUNDED
-    found = tuple(bounds) if isinstance(bounds, list | tuple) else ()
-    if len(found) != 2:
+    pair = tuple(bounds) if isinstance(bounds, list | tuple) else ()
+    if len(pair) != 2:
         raise ValueError(f"bounds must be a pair (lowest, highest), but are {bounds!r}")
-    return found[0], found[1]
+    return pair[0], pair[1]
 
 
-def _in_order(bounds: tuple[Any, Any]) -> None:
+def _check_order(bounds: tuple[Any, Any]) -> None:
     low, high = bounds
     if low is not None and high is not None and low > high:
         raise ValueError(f"bounds must be in order, but {low!r} is above {high!r}; swap them")
 
 
-def _checked_bounds(bounds: Any) -> Bounds:
-    found = tuple(_finite(bound) for bound in _pair(bounds))
-    _in_order((found[0], found[1]))
-    return found[0], found[1]
+def _check_bounds(bounds: Any) -> Bounds:
+    pair = tuple(_finite(bound) for bound in _pair(bounds))
+    _check_order((pair[0], pair[1]))
+    return pair[0], pair[1]
 
 
 def _finite(bound: Any) -> float | None:
@@ -202,10 +201,10 @@ def _finite(bound: Any) -> float | None:
     return float(bound)
 
 
-def _checked_moments(bounds: Any) -> Moments:
-    found = tuple(_iso(bound) for bound in _pair(bounds))
-    _in_order(tuple(None if bound is None else np.datetime64(bound) for bound in found))  # type: ignore[arg-type]
-    return found[0], found[1]
+def _check_moments(bounds: Any) -> Moments:
+    pair = tuple(_iso(bound) for bound in _pair(bounds))
+    _check_order(tuple(None if bound is None else np.datetime64(bound) for bound in pair))  # type: ignore[arg-type]
+    return pair[0], pair[1]
 
 
 def _iso(bound: Any) -> str | None:
@@ -220,16 +219,16 @@ def _iso(bound: Any) -> str | None:
     return str(moment)
 
 
-def _checked_categories(categories: Iterable[Any] | None) -> tuple[Category, ...] | None:
+def _check_categories(categories: Iterable[Any] | None) -> tuple[Category, ...] | None:
     if categories is None:
         return None
     if isinstance(categories, str):
         raise TypeError(f"categories must be a sequence such as ('a', 'b'), but are {categories!r}")
-    found = tuple(_plain(category) for category in categories)
-    if len(dict.fromkeys(found)) < len(found):
-        seen = [value for place, value in enumerate(found) if value in found[:place]]
+    plain = tuple(_plain(category) for category in categories)
+    if len(dict.fromkeys(plain)) < len(plain):
+        seen = [value for place, value in enumerate(plain) if value in plain[:place]]
         raise ValueError(f"categories must differ, but {seen[0]!r} equals another; leave it out")
-    return found
+    return plain
 
 
 def _plain(category: Any) -> Category:
@@ -247,7 +246,7 @@ def _plain(category: Any) -> Category:
 
 
 Given: TypeAlias = Mapping[Any, ColumnSpec | str]
-"""What a user says about some columns, by label: the name of a kind, or a description."""
+"""Kinds of some columns, by label: the name of a kind, or a description."""
 
 FITTING: dict[str, tuple[type[ColumnSpec], ...]] = {
     "float": (Continuous, Integer, Boolean, Categorical, Ordinal),
@@ -312,12 +311,14 @@ class Schema(Mapping[Label, ColumnSpec]):
         check_labels(opened.labels, given)
         named = {} if given is None else given
         columns = opened.columns()
-        chosen = {c.label: as_spec(c.label, named.get(c.label, inferred(c))) for c in columns}
-        return cls({c.label: resolved(chosen[c.label], c) for c in columns})
+        chosen = {c.label: as_spec(c.label, named.get(c.label, infer_spec(c))) for c in columns}
+        return cls({c.label: resolve_spec(chosen[c.label], c) for c in columns})
 
     def resolve(self, columns: Sequence[Column]) -> Schema:
         """The same schema with the categories that were left open, checked against a table."""
-        return Schema({column.label: resolved(self[column.label], column) for column in columns})
+        return Schema(
+            {column.label: resolve_spec(self[column.label], column) for column in columns}
+        )
 
     def bounded(self, bounds: Mapping[Any, Bounds | Moments]) -> Schema:
         """The same schema with other bounds for some columns.
@@ -330,13 +331,13 @@ class Schema(Mapping[Label, ColumnSpec]):
             Integer(bounds=(0.0, 120.0))
         """
         check_labels(tuple(self), bounds)
-        found = dict(self)
+        specs = dict(self)
         for label, pair in bounds.items():
-            spec = found[label]
+            spec = specs[label]
             if not isinstance(spec, Continuous | Integer | Date):
                 raise ValueError(f"column {label!r} is {spec.name} and has no bounds; leave it out")
-            found[label] = type(spec)(bounds=pair)  # type: ignore[arg-type]
-        return Schema(found)
+            specs[label] = type(spec)(bounds=pair)  # type: ignore[arg-type]
+        return Schema(specs)
 
     def check(self, labels: Sequence[Label]) -> None:
         """Refuse a table with other columns, or with the same ones in another order.
@@ -354,7 +355,7 @@ class Schema(Mapping[Label, ColumnSpec]):
             the same order, but the columns are 'b', 'a' in place of 'a', 'b'; reorder them
         """
         known = tuple(self)
-        if not (_counts(labels) or _counts(known)):
+        if not (_are_positions(labels) or _are_positions(known)):
             _check_names(known, tuple(labels))
         if len(labels) != len(known):
             raise ValueError(
@@ -407,14 +408,14 @@ class Schema(Mapping[Label, ColumnSpec]):
         return f"Schema({self._specs!r})"
 
 
-def inferred(column: Column) -> ColumnSpec:
-    """What a column is if nobody says otherwise."""
+def infer_spec(column: Column) -> ColumnSpec:
+    """The kind of a column by its storage."""
     if column.ordered:
         return Ordinal()
     return FITTING[column.storage][0]()
 
 
-def resolved(spec: ColumnSpec, column: Column) -> ColumnSpec:
+def resolve_spec(spec: ColumnSpec, column: Column) -> ColumnSpec:
     """A description that fits a column, with its categories.
 
     Raises:
@@ -441,35 +442,35 @@ def distinct(cells: Array) -> tuple[Any, ...]:
         (1, 2, 'a', 'b')
     """
     if cells.dtype.kind in "OU":
-        found = dict.fromkeys(cells.tolist())
-        return tuple(sorted(found, key=lambda cell: (isinstance(cell, str), cell)))
+        different = dict.fromkeys(cells.tolist())
+        return tuple(sorted(different, key=lambda cell: (isinstance(cell, str), cell)))
     return tuple(as_objects(np.unique(cells)).tolist())
 
 
 def _natural_order(column: Column) -> tuple[Any, ...]:
     if column.categories is not None:
         return column.categories
-    found = distinct(column.observed)
-    if any(isinstance(cell, str) for cell in found):
+    cells = distinct(column.observed)
+    if any(isinstance(cell, str) for cell in cells):
         raise ValueError(
             f"the order of column {column.label!r} is unknown, since its cells are strings; give "
             "it from the lowest to the highest, as in Ordinal(('low', 'high'))"
         )
-    return found
+    return cells
 
 
 def check_labels(labels: Sequence[Label], given: Mapping[Any, Any] | None) -> None:
-    """Refuse labels that repeat, and anything said about a column that is not there."""
+    """Refuse labels that repeat, and settings of a column that does not exist."""
     known = dict.fromkeys(labels)
     if len(known) < len(labels):
         repeated = [label for place, label in enumerate(labels) if label in labels[:place]]
-        raise ValueError(f"columns need different names, but {listed(repeated)} repeats; rename it")
+        raise ValueError(f"columns need different names, but {quote(repeated)} repeats; rename it")
     unknown = [label for label in given or {} if label not in known]
     if unknown:
-        raise ValueError(f"there is no column {listed(unknown)}; there are {listed(labels)}")
+        raise ValueError(f"there is no column {quote(unknown)}; there are {quote(labels)}")
 
 
-def _counts(labels: Sequence[Label]) -> bool:
+def _are_positions(labels: Sequence[Label]) -> bool:
     return list(labels) == list(range(len(labels)))
 
 
@@ -477,7 +478,7 @@ def _check_names(known: tuple[Label, ...], labels: tuple[Label, ...]) -> None:
     missing = [label for label in known if label not in labels]
     extra = [label for label in labels if label not in known]
     wrong = [
-        f"{words} {listed(columns)}"
+        f"{words} {quote(columns)}"
         for words, columns in (("lacks", missing), ("has the unknown", extra))
         if columns
     ]
@@ -486,6 +487,6 @@ def _check_names(known: tuple[Label, ...], labels: tuple[Label, ...]) -> None:
         raise ValueError(f"{should}, but the table {' and '.join(wrong)}; select or rename columns")
     if labels != known:
         raise ValueError(
-            f"{should}, and be in the same order, but the columns are {listed(labels)} in place of "
-            f"{listed(known)}; reorder them"
+            f"{should}, and be in the same order, but the columns are {quote(labels)} in place of "
+            f"{quote(known)}; reorder them"
         )

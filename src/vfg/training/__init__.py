@@ -2,7 +2,6 @@
 
 from vfg.training.history import Epoch, History
 from vfg.training.loop import fit
-from vfg.training.masking import Masking
-from vfg.training.settings import FitSettings
+from vfg.training.settings import FitSettings, Masking
 
 __all__ = ["Epoch", "FitSettings", "History", "Masking", "fit"]

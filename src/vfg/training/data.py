@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -21,31 +26,31 @@ class Table(NamedTuple):
     labels: Tensor | None
 
 
-def collected(table: ArrayLike) -> ArrayLike:
+def collect_rows(table: ArrayLike) -> ArrayLike:
     """The rows of a torch dataset or loader as one tensor; anything else as it is.
 
     Example:
         >>> from torch.utils.data import TensorDataset
-        >>> collected(TensorDataset(torch.zeros(3, 2))).shape
+        >>> collect_rows(TensorDataset(torch.zeros(3, 2))).shape
         torch.Size([3, 2])
     """
     if isinstance(table, DataLoader):
-        return torch.cat([_rows(batch) for batch in table])
+        return torch.cat([_as_rows(batch) for batch in table])
     if isinstance(table, IterableDataset):
-        return torch.stack([_rows(row) for row in table])
+        return torch.stack([_as_rows(row) for row in table])
     if isinstance(table, Dataset):
-        return torch.stack([_rows(table[k]) for k in range(len(table))])  # type: ignore[arg-type]
+        return torch.stack([_as_rows(table[k]) for k in range(len(table))])  # type: ignore[arg-type]
     return table
 
 
-def _rows(item: ArrayLike) -> Tensor:
+def _as_rows(item: ArrayLike) -> Tensor:
     """The data of an item that may carry more, such as a label."""
     first = item[0] if isinstance(item, tuple | list) else item
     return torch.as_tensor(first)
 
 
 def fit_scaling(model: Tabular, cells: Tensor, seen: Tensor, scale: bool) -> None:
-    """Learn range, location and scale of the columns, unless the model knows them already.
+    """Fit range, location and scale of the columns, unless the model has them already.
 
     Raises:
         ValueError: if a column has no observed cell.
@@ -84,7 +89,7 @@ def _is_real(model: Tabular, device: torch.device) -> Tensor:
 
 
 def column_name(model: Tabular, column: int) -> str:
-    """How to speak of a column: by its name, or by its leaf and place."""
+    """A column in an error message: by its name, or by its leaf and position."""
     names = model.graph.columns
     if names is not None and isinstance(names[0], str):
         return repr(names[column])
@@ -94,8 +99,8 @@ def column_name(model: Tabular, column: int) -> str:
     raise IndexError(column)
 
 
-def held_out(model: Tabular, data: Table, share: float, seed: int) -> Tensor:
-    """Which observed cells are kept from training: whole sections, drawn row by row."""
+def draw_held_out(model: Tabular, data: Table, share: float, seed: int) -> Tensor:
+    """Draw the observed cells that are held out from training: whole sections, row by row."""
     generator = torch.Generator().manual_seed(seed * 7919 + 17)
     sections = len(model.sections.positions)
     drawn = torch.rand(len(data.cells), sections, generator=generator) < share
@@ -112,12 +117,61 @@ def initialise(model: VFG, data: Table, rows: int) -> None:
     ):
         return
     flows = [model.passing.group(g).flow for g in range(len(model.passing.schedule.groups))]
-    hooks = [flow.register_forward_pre_hook(_from_data) for flow in flows if flow is not None]
+    hooks = [flow.register_forward_pre_hook(_initialise_flow) for flow in flows if flow is not None]
     labels = None if data.labels is None else data.labels[:rows]
     model(data.cells[:rows], data.seen[:rows], labels)
     for hook in hooks:
         hook.remove()
 
 
-def _from_data(flow: Flow, inputs: tuple[Tensor, ...]) -> None:
+def _initialise_flow(flow: Flow, inputs: tuple[Tensor, ...]) -> None:
     flow.initialise(inputs[0])
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those that train together."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.rank == 0
+
+    def agree(self, value: float, device: torch.device) -> float:
+        """The first process's value, so that all take the same decision."""
+        if self.size == 1:
+            return value
+        shared = torch.tensor(value, dtype=torch.float64, device=device)
+        dist.broadcast(shared, src=0)
+        return float(shared)
+
+
+@contextmanager
+def join_world(device: torch.device) -> Iterator[World]:
+    """The processes that torchrun started, or this one alone.
+
+    A process group that exists already is used and left alone; otherwise one is made (gloo on
+    CPUs, nccl on GPUs) and taken down again.
+    """
+    if dist.is_available() and dist.is_initialized():
+        yield World(dist.get_rank(), dist.get_world_size())
+    elif int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        try:
+            yield World(dist.get_rank(), dist.get_world_size())
+        finally:
+            dist.destroy_process_group()
+    else:
+        yield World()
+
+
+def choose_device(device: str | torch.device | None) -> torch.device:
+    """The device to train on: the one named, else this process's GPU, else the CPU."""
+    if device is not None:
+        return torch.device(device)
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")

@@ -1,7 +1,8 @@
-"""The history of a training run, and the bar that shows it."""
+"""The history of a training run, its progress bar, and its checkpoint on disk."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,12 +10,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 from rich.text import Text
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
 
 from vfg.utils.extras import needs
+from vfg.utils.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas
@@ -87,10 +93,10 @@ class History:
         return "\n".join([*lines, repr(self)])
 
     def __repr__(self) -> str:
-        found = "no epochs" if not self.epochs else f"{len(self)} epochs, best {self.best}"
+        epochs = "no epochs" if not self.epochs else f"{len(self)} epochs, best {self.best}"
         value = None if self.best is None else self.epochs[self.best].validation
         score = "" if value is None else f" with held-out loss {value:.4g}"
-        return f"History({found}{score}; stopped: {self.stopped}; restarts: {self.restarts})"
+        return f"History({epochs}{score}; stopped: {self.stopped}; restarts: {self.restarts})"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -137,7 +143,7 @@ def _cell(value: float | None) -> str:
 
 
 NARROW = 110
-"""Up to this width of a terminal the terms would push aside what says how long it takes."""
+"""Up to this width of a terminal the terms would push aside the remaining time."""
 
 
 class Rate(ProgressColumn):
@@ -148,7 +154,7 @@ class Rate(ProgressColumn):
 
 
 class Progress:
-    """Shows how far training is; silent unless visible.
+    """The progress bar of training; shows nothing unless visible.
 
     Args:
         epochs: how many there will be at the most.
@@ -192,3 +198,61 @@ class Progress:
         if self.bar.console.width > NARROW:
             terms.append(f"fit {last.reconstruction:.3f}  distance {last.kl + last.edge:.3f}")
         self.bar.update(self.task, completed=len(history), terms="  ".join(terms))
+
+
+FILE = "training.safetensors"
+
+
+class Checkpoint:
+    """The folder of a run.
+
+    Args:
+        folder: where it is, or will be.
+        fingerprint: what identifies the run; a folder that belongs to another is refused.
+
+    Raises:
+        ValueError: if the folder holds another run or a file that cannot be read.
+    """
+
+    def __init__(self, folder: str | Path, fingerprint: str) -> None:
+        self.path = Path(folder) / FILE
+        self.fingerprint = fingerprint
+
+    def write(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+        """Replace what is there by a new state."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        described = json.dumps({"fingerprint": self.fingerprint, **progress})
+        write_atomically(self.path, save(plain, metadata={"vfg-training": described}))
+
+    def read(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The last state, or None if the run has not begun."""
+        if not self.path.exists():
+            return None
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                progress = json.loads(file.metadata()["vfg-training"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"the checkpoint {self.path} cannot be read ({error}); remove it to start again"
+            ) from error
+        if progress["fingerprint"] != self.fingerprint:
+            raise ValueError(
+                f"the checkpoint {self.path} belongs to a run with another model, table or "
+                "settings; name another folder, or remove it to start again"
+            )
+        return tensors, progress
+
+
+def fingerprint(described: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    """A digest of settings and tensors."""
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
+    for name, tensor in tensors.items():
+        digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(_bytes(tensor))
+    return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

@@ -1,4 +1,4 @@
-"""`fit`: gradient ascent, with everything that a long run needs around it."""
+"""`fit`: gradient ascent with restarts, early stopping, a time budget and checkpoints."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ import torch
 from torch import Tensor
 
 from vfg.inference import fit_calibration
-from vfg.inputs import ArrayLike, as_cells, as_labels, scaled
+from vfg.inputs import ArrayLike, as_cells, as_labels, scale_cells
 from vfg.model import VFG
-from vfg.training.checkpoint import Checkpoint, fingerprint
-from vfg.training.data import Table, collected, fit_scaling, held_out, initialise
-from vfg.training.distributed import World, chosen_device, joined_world
-from vfg.training.history import Epoch, History, Progress
+from vfg.training.data import (
+    Table,
+    World,
+    choose_device,
+    collect_rows,
+    draw_held_out,
+    fit_scaling,
+    initialise,
+    join_world,
+)
+from vfg.training.history import Checkpoint, Epoch, History, Progress, fingerprint
 from vfg.training.losses import HeldOutLoss
 from vfg.training.optimiser import AdamW, has_blown_up, one_cycle
 from vfg.training.settings import FitSettings
@@ -26,9 +33,10 @@ from vfg.training.steps import Steps
 from vfg.utils.specs import with_options
 
 RESTARTS = 5
-"""How often a non-finite loss or a blow-up is answered by going back and lowering the rate."""
+"""How often training goes back and lowers the rate after a non-finite loss or a blow-up: at most
+to 0.2 % of the first rate."""
 SLOWDOWN = 0.3
-"""By how much the rate is lowered then."""
+"""The factor of the rate after each restart."""
 
 
 def fit(
@@ -53,12 +61,12 @@ def fit(
     messages from a random subset of each row's sections and scores the others. With sampled states
     every step ascends the bound on the likelihood instead: of all observed sections, or, where
     `masking` hides some, of those that are left, so that q learns to work from any of them; every
-    such step is a bound on log p of what it sees, and `Masking.visible` has no say. Only observed
+    such step is a bound on log p of what it sees, and `Masking.visible` is not used. Only observed
     cells ever enter a loss. Training a model that was trained before continues from where it is.
 
     A non-finite loss is answered by going back and lowering the rate. So is a blow-up of sampled
     states, an epoch after which held-out cells are predicted far worse than before: training goes
-    on from the best state, and a warning says so once.
+    on from the best state, with one warning.
 
     Args:
         model: a `vfg.VFG`, `vfg.GaussianVFG` or `vfg.TableModel`; on return a VFG has the best
@@ -101,11 +109,11 @@ def fit(
         )
     settings = with_options(settings, options, FitSettings, "a VFG")
     progress = progress is not False
-    cells, seen = as_cells(model, collected(table), observed)
+    cells, seen = as_cells(model, collect_rows(table), observed)
     if not len(cells):
         raise ValueError("there is nothing to learn from a table without rows")
     given = as_labels(model, labels, len(cells))
-    where = chosen_device(device)
+    where = choose_device(device)
     folder = None
     if checkpoint is not None:
         described = {"settings": asdict(settings), "model": model.to_dict()}
@@ -113,9 +121,9 @@ def fit(
         folder = Checkpoint(checkpoint, fingerprint(described, tensors))
     fit_scaling(model, cells, seen, settings.scale)
     model.to(where)
-    data = Table(*scaled(model, cells, seen), None if given is None else given.to(where))
+    data = Table(*scale_cells(model, cells, seen), None if given is None else given.to(where))
     devices = [where] if where.type == "cuda" else []
-    with joined_world(where) as world, torch.random.fork_rng(devices=devices):
+    with join_world(where) as world, torch.random.fork_rng(devices=devices):
         run = Run(model, data, settings, world, folder)
         shown = Progress(settings.epochs, visible=progress and world.is_first)
         history = run.train(shown)
@@ -158,7 +166,7 @@ class Run:
     ) -> None:
         self.model, self.settings, self.world, self.checkpoint = model, settings, world, checkpoint
         self.device = data.cells.device
-        drawn = held_out(model, data, settings.validation, settings.seed)
+        drawn = draw_held_out(model, data, settings.validation, settings.seed)
         self.held = drawn if held is None else held
         self.data = Table(data.cells, data.seen & ~self.held, data.labels)
         self.history = History()
@@ -190,7 +198,7 @@ class Run:
         return self.history
 
     def _epoch(self, begun: float) -> None:
-        """One pass over the rows; repeated at a lower rate for as long as it goes astray."""
+        """One pass over the rows; repeated at a lower rate while it diverges."""
         number = len(self.history)
         start, memory = _copy(self.model), self.optimiser.copy()
         while True:
@@ -199,9 +207,9 @@ class Run:
             )
             self.elapsed = self.world.agree(time.monotonic() - begun, self.device)
             if not finite:
-                self._refuse_another()
+                self._check_restarts()
             else:
-                epoch = self._measured(number, means)
+                epoch = self._evaluate(number, means)
                 if not self._is_blow_up(epoch):
                     break
                 start, memory = self.best, {}
@@ -212,11 +220,11 @@ class Run:
             self.optimiser.restore(memory)
             self.history.restarts += 1
             self.slowdown *= SLOWDOWN
-            start, memory = self.best, {}  # where the epoch began may be astray already
+            start, memory = self.best, {}  # the start of the epoch may have diverged already
         if self.history.add(epoch):
             self.best = _copy(self.model)
 
-    def _measured(self, number: int, means: list[float]) -> Epoch:
+    def _evaluate(self, number: int, means: list[float]) -> Epoch:
         objective, reconstruction, kl, edge, root, constants = means
         return Epoch(
             number,
@@ -232,7 +240,7 @@ class Run:
             seconds=self.elapsed,
         )
 
-    def _refuse_another(self) -> None:
+    def _check_restarts(self) -> None:
         """Give up if the loss was not finite too often."""
         if self.history.restarts < RESTARTS:
             return
@@ -314,10 +322,10 @@ class Run:
         self.checkpoint.write(tensors, progress)
 
     def _resume(self) -> None:
-        found = None if self.checkpoint is None else self.checkpoint.read()
-        if found is None:
+        stored = None if self.checkpoint is None else self.checkpoint.read()
+        if stored is None:
             return
-        tensors, progress = found
+        tensors, progress = stored
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
         for name, value in tensors.items():
             part, _, rest = name.partition(".")

@@ -1,4 +1,4 @@
-"""What training asks of a model: the surrogate or the bound, and how well it predicts."""
+"""The losses of training: the surrogate or the bound, and the loss of held-out cells."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from vfg.model import VFG
 from vfg.objectives.bound import lower_bound
 from vfg.objectives.surrogate import Terms
-from vfg.sampling import drawn, fresh_noise, log_likelihoods
+from vfg.sampling import draw_states, fresh_noise, log_likelihoods
 from vfg.sampling.noise import CountedNoise
-from vfg.training.cuda_graphs import Recorder, Replayed
+from vfg.training.acceleration import Recorder, Replayed
 from vfg.training.data import Table
 
 ROWS = 4096
-"""How many rows with held-out cells are looked at, at most."""
+"""The most rows with held-out cells that are scored after an epoch; bounds its time."""
 DRAWS = 8
-"""How many draws per row predict held-out cells."""
+"""Draws per row that predict held-out cells: few, since every epoch pays for them."""
 
 
 class SurrogateLoss(nn.Module):
@@ -37,19 +37,19 @@ class SurrogateLoss(nn.Module):
         beta: float | Tensor,
     ) -> Tensor:
         """Objective, reconstruction, kl, edge, root and constants."""
-        found = self.model.objective(cells, seen, scored, labels, beta)
+        surrogate = self.model.objective(cells, seen, scored, labels, beta)
         parts = [
-            found.total,
-            found.reconstruction.sum(),
-            _summed(found.kl, cells),
-            _summed(found.edge, cells),
-            found.root,
-            found.constants,
+            surrogate.total,
+            surrogate.reconstruction.sum(),
+            _sum_terms(surrogate.kl, cells),
+            _sum_terms(surrogate.edge, cells),
+            surrogate.root,
+            surrogate.constants,
         ]
         return torch.stack([part.mean() for part in parts])
 
 
-def _summed(terms: Terms, cells: Tensor) -> Tensor:
+def _sum_terms(terms: Terms, cells: Tensor) -> Tensor:
     """All terms, zero on the right device where a graph has none."""
     return terms.sum() if terms.stacks else cells.new_zeros(())
 
@@ -70,13 +70,13 @@ class BoundLoss(nn.Module):
         self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
     ) -> Tensor:
         """Objective, reconstruction and KL of the seen cells; zeros for the surrogate's others."""
-        found = lower_bound(self.model, cells, seen, labels, fresh_noise)
+        bound = lower_bound(self.model, cells, seen, labels, fresh_noise)
         zero = cells.new_zeros(())
         return torch.stack(
             [
-                found.objective(beta, self.free_bits),
-                found.reconstruction.sum().mean(),
-                found.kl.sum().mean(),
+                bound.objective(beta, self.free_bits),
+                bound.reconstruction.sum().mean(),
+                bound.kl.sum().mean(),
                 zero,
                 zero,
                 zero,
@@ -129,7 +129,7 @@ def held_out_score(
         return model.objective(cells, seen, scored, labels, 0.0).total.sum()
     rows = torch.arange(len(cells), device=cells.device)
     noise = CountedNoise(model.passing.schedule, rows, torch.arange(DRAWS), seed=0)
-    found = drawn(model, cells, seen, labels, {}, noise, DRAWS)
-    parts = log_likelihoods(model, found, cells, scored).values()
+    draw = draw_states(model, cells, seen, labels, {}, noise, DRAWS)
+    parts = log_likelihoods(model, draw, cells, scored).values()
     total = torch.stack([part.sum(0) for part in parts]).sum(0)
     return (total.logsumexp(0) - math.log(DRAWS)).sum()

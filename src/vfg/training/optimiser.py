@@ -1,4 +1,4 @@
-"""AdamW, its schedule, the running norm of gradients, and how a blow-up is told."""
+"""AdamW, its schedule, the running norm of gradients, and the test for a blow-up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST = 0.1
 
 
 class RunningNorm:
-    """How long gradients usually are: a running mean, in which no gradient counts too much.
+    """The running mean of the norms of gradients, in which no gradient counts too much.
 
     A gradient that is clipped at a fixed norm is still remembered for long by an optimiser whose
     other gradients are much shorter; one that is shortened to twice the usual norm is not.
@@ -55,7 +55,7 @@ def has_blown_up(before: Sequence[Epoch], epoch: Epoch) -> bool:
     """Whether an epoch undid what earlier ones with the same β had learned.
 
     Its held-out loss is then far above the best one, and its objective below the usual one, which
-    it is not where a model merely learns its table by heart.
+    it is not where a model merely overfits.
 
     Args:
         before: the epochs of the run so far.
@@ -98,10 +98,10 @@ class AdamW:
             for parameter in module.parameters()
         }
         self.named = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        bent = [p for p in self.named.values() if id(p) in decayed]
+        conditioners = [p for p in self.named.values() if id(p) in decayed]
         other = [p for p in self.named.values() if id(p) not in decayed]
         groups = [
-            {"params": bent, "weight_decay": weight_decay},
+            {"params": conditioners, "weight_decay": weight_decay},
             {"params": other, "weight_decay": 0.0},
         ]
         device = next(iter(self.named.values())).device

@@ -13,10 +13,15 @@ from vfg.flows import Flow, Rounding
 from vfg.flows.base import of_kind, temporarily_set
 from vfg.model import VFG
 from vfg.passing.aggregation import FramedPrecision
-from vfg.training.compiling import COST, compiled, expected_gain, pays
-from vfg.training.cuda_graphs import Recorder, Replayed
-from vfg.training.data import Table
-from vfg.training.distributed import World
+from vfg.training.acceleration import (
+    COST,
+    Recorder,
+    Replayed,
+    compile_loss,
+    compiling_pays,
+    expected_gain,
+)
+from vfg.training.data import Table, World
 from vfg.training.losses import BoundLoss, SurrogateLoss
 from vfg.training.optimiser import AdamW
 from vfg.training.settings import FitSettings
@@ -89,17 +94,17 @@ class Steps:
         return terms, bool(self.finite)
 
     def _is_new(self, begun: float) -> bool:
-        """Whether steps were recorded since then, so that the time since says little."""
+        """Whether steps were recorded since then, so that the time since is no measure."""
         return any(kind.recorded_at >= begun for kind in self.kinds.values())
 
     def _decide(self, done: int, seconds: float) -> None:
-        """Compile the loss if that pays, which the first epoch tells that is like all others."""
+        """Compile the loss if that pays, by the time of the first epoch without recordings."""
         self.may_compile = False
         left = (self.settings.epochs - done) * self.number
         kind = self.rows.device.type
         gain, cost = expected_gain(self.model, kind, self.settings.precision), COST[kind]
-        if pays(left, seconds, gain, cost, self.settings.budget):
-            self.loss = compiled(self.loss)
+        if compiling_pays(left, seconds, gain, cost, self.settings.budget):
+            self.loss = compile_loss(self.loss)
             self.kinds.clear()
 
     def _begin(self, seed: int, beta: float) -> None:
@@ -134,9 +139,9 @@ class Steps:
             temporarily_set(self.networks, "precision", self.settings.precision),
             temporarily_set(self.flows, "memory", self.settings.memory),
         ):
-            self._learn(masked, layer)
+            self._update(masked, layer)
 
-    def _learn(self, masked: bool, layer: int) -> None:
+    def _update(self, masked: bool, layer: int) -> None:
         seen, scored = self._masks(masked)
         own = slice(self.world.rank, None, self.world.size)
         rows = self.rows[own]
@@ -192,11 +197,11 @@ def _loss_function(model: VFG, settings: FitSettings, world: World) -> Callable[
 def _edges_by_layer(model: VFG) -> list[list[nn.Parameter]]:
     """The parameters of the edges into each layer, from the leaves up."""
     schedule = model.passing.schedule
-    found: dict[int, list[nn.Parameter]] = {}
+    layers: dict[int, list[nn.Parameter]] = {}
     for index, group in enumerate(schedule.groups):
         layer = schedule.blocks[group.parent].layer
-        found.setdefault(layer, []).extend(model.passing.group(index).parameters())
-    return [found[layer] for layer in sorted(found)]
+        layers.setdefault(layer, []).extend(model.passing.group(index).parameters())
+    return [layers[layer] for layer in sorted(layers)]
 
 
 def _freeze_all_but(layers: list[list[nn.Parameter]], chosen: int) -> None:

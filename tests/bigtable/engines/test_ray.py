@@ -11,7 +11,7 @@ from bigtable.tables_on_disk import numbers
 
 from vfg.bigtable import write_table
 from vfg.bigtable.engines import process_group
-from vfg.training.distributed import World
+from vfg.training.data import World
 
 JOB = Path(__file__).parent / "group_job.py"
 ROWS = 40_000

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from vfg.modelfile import dumps, loads
-from vfg.training.distributed import World, joined_world
+from vfg.training.data import World, join_world
 from vfg.utils.specs import check_choice
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def process_group() -> Iterator[World]:
     if is_first_to_join:
         dist.init_process_group(backends())
     try:
-        with joined_world(torch.device("cpu")) as world:
+        with join_world(torch.device("cpu")) as world:
             yield world
     finally:
         if is_first_to_join:

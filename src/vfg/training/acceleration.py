@@ -1,4 +1,4 @@
-"""Work that a GPU records once and then replays: all its kernels for the price of one launch."""
+"""Faster steps: `torch.compile` where it pays, and CUDA graphs, which replay recorded work."""
 
 from __future__ import annotations
 
@@ -9,9 +9,96 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor, nn
+
+from vfg.flows import AffineCoupling, SplineCoupling
+
+Loss = Callable[..., Tensor]
+COST = {"cpu": 120.0, "cuda": 60.0}
+"""Seconds that compiling takes, by device, as measured by `compile` of benchmarks/speed.py."""
+GAIN = 2.0
+"""By how much steps of spline couplings are faster on a CPU; others gain nothing or little."""
+GPU_GAIN = {"float32": 1.3, "tf32": 1.3, "bf16": 1.35}
+"""By how much steps of affine couplings are faster on a GPU at least, by the precision of the
+conditioners; others were not measured there."""
+MARGIN = 2.0
+"""How many times the cost has to be saved: an estimate that is wrong must not cost much."""
+
+
+def check_compile(compile: bool | str) -> None:
+    """Refuse what is neither a decision nor `"auto"`."""
+    if compile not in (True, False, "auto"):
+        raise ValueError(f'compile is True, False or "auto", but got {compile!r}')
+
+
+def expected_gain(model: nn.Module, device: str, precision: str = "float32") -> float:
+    """By how much compiled steps of a model are expected to be faster.
+
+    Args:
+        model: a model or flow.
+        device: `"cpu"` or `"cuda"`.
+        precision: of its conditioners.
+
+    Example:
+        >>> import vfg
+        >>> expected_gain(vfg.Coupling(kind="spline").build(edges=1, width=4), "cpu")
+        2.0
+        >>> expected_gain(vfg.Coupling().build(edges=1, width=4), "cpu")
+        1.0
+        >>> expected_gain(vfg.Coupling().build(edges=1, width=4), "cuda")
+        1.3
+    """
+    is_cuda = device == "cuda"
+    kind = AffineCoupling if is_cuda else SplineCoupling
+    gain = GPU_GAIN[precision] if is_cuda else GAIN
+    return gain if any(isinstance(part, kind) for part in model.modules()) else 1.0
+
+
+def compiling_pays(
+    steps: int, seconds: float, gain: float, cost: float, budget: float | None = None
+) -> bool:
+    """Whether compiling the steps that are left saves clearly more time than it takes.
+
+    Args:
+        steps: how many are left.
+        seconds: what one takes as it is.
+        gain: by how much compiled ones are expected to be faster.
+        cost: seconds that compiling takes.
+        budget: seconds that are left, if they are limited.
+
+    Example:
+        >>> [compiling_pays(steps, 0.1, gain=2.0, cost=120.0) for steps in (1000, 10_000)]
+        [False, True]
+        >>> compiling_pays(10_000, 0.1, gain=1.0, cost=120.0)
+        False
+    """
+    work = steps * seconds
+    if budget is not None:
+        work = min(work, budget)
+    return work * (1.0 - 1.0 / gain) > MARGIN * cost
+
+
+def compile_loss(loss: Loss) -> Loss:
+    """A compiled loss; as it is, with a warning, if it cannot be compiled here."""
+    fast: Loss = torch.compile(loss)
+
+    def call(*arguments: Tensor | float | None) -> Tensor:
+        nonlocal fast
+        try:
+            return fast(*arguments)
+        except (RuntimeError, OSError) as error:  # no compiler here, or one that fails
+            if fast is loss:
+                raise
+            reason = str(error).strip().partition("\n")[0]
+            warnings.warn(f"steps are not compiled and run slower: {reason}", stacklevel=2)
+            fast = loss
+            return fast(*arguments)
+
+    return call
+
 
 WARM_UP = 2
-"""How often work runs before it is recorded: what happens only at first must not be in it."""
+"""How often work runs before it is recorded: what happens only at first must not be recorded."""
 
 Work = Callable[[], None]
 """What it reads and writes are tensors that stay where they are; it decides nothing by numbers."""
@@ -21,7 +108,7 @@ class Recorder:
     """Records work on one GPU as CUDA graphs, which share their memory.
 
     Work that cannot be recorded, because it waits for the device or calls something that does, runs
-    as it is, and a warning says so.
+    as it is, with a warning.
 
     Args:
         device: the GPU.
@@ -32,7 +119,7 @@ class Recorder:
         self.device = device
         own = torch.cuda.current_device() if device.index is None else device.index
         self.generators = list(generators)
-        self.drawn_from = [torch.cuda.default_generators[own], *generators]
+        self.all_generators = [torch.cuda.default_generators[own], *generators]
         self.stream = torch.cuda.Stream(device)
         self.pool = torch.cuda.graph_pool_handle()
         self.kept: torch.cuda.CUDAGraph | None = None
@@ -51,11 +138,11 @@ class Recorder:
         # What is freed while recording would wait for the device.
         gc.collect()
         torch.cuda.synchronize(self.device)
-        before = [generator.clone_state() for generator in self.drawn_from]
+        before = [generator.clone_state() for generator in self.all_generators]
         try:
             if self.kept is None:
-                self.kept = self._recorded(self._little)
-            return self._recorded(work).replay
+                self.kept = self._capture(self._minimal_work)
+            return self._capture(work).replay
         except RuntimeError as error:
             self._recover(before)
             reason = str(error).partition("\n")[0]
@@ -72,17 +159,17 @@ class Recorder:
         torch.cuda.synchronize(self.device)
         self.pool = torch.cuda.graph_pool_handle()  # the old one may never be closed
         try:
-            self.kept = self._recorded(self._little)
+            self.kept = self._capture(self._minimal_work)
         except RuntimeError:
             self.kept = None
-            for generator, state in zip(self.drawn_from, before, strict=True):
+            for generator, state in zip(self.all_generators, before, strict=True):
                 generator.graphsafe_set_state(state)
         torch.cuda.synchronize(self.device)
 
-    def _little(self) -> None:
+    def _minimal_work(self) -> None:
         torch.zeros(1, device=self.device)
 
-    def _recorded(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    def _capture(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
