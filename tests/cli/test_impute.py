@@ -185,7 +185,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(store, here, commands):
     assert page.startswith("<!doctype html>")
     assert "http" not in page.replace("http://www.w3.org", "")
     assert page.count("<img ") == 3
-    for heading in ("What was missing where", "Errors on held-out cells", "The graph"):
+    for heading in ("Missing values", "Errors on held-out cells", "The graph"):
         assert f"<h2>{heading}</h2>" in page
     for column in COLUMNS[1:]:
         assert f"<td>{column}</td>" in page
