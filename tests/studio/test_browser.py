@@ -234,7 +234,7 @@ def test_tables_are_filled_and_downloaded(mixed_imputer, table_page, tmp_path):
     page.wait_for_selector("#table-summary:has-text('gaps.csv: 60 rows')")
     page.wait_for_selector("#missing-plot .heatmaplayer")
     page.click("#fill")
-    page.wait_for_selector("#fill-summary:has-text('gaps filled')")
+    page.wait_for_selector("#fill-summary:has-text('missing values filled')")
     with page.expect_download() as caught:
         page.click("#download")
     assert caught.value.suggested_filename == "gaps-filled.csv"
