@@ -169,7 +169,7 @@ def assert_same(found, expected, path="", atol=1e-6):
     """Text, dates, truth values and shapes must be equal, numbers up to rounding.
 
     Rounding differs between processors: members are float32, and missing values inside sections
-    are iterated, so embeddings differed by up to 5e-6 between two machines with other versions of torch.
+    are iterated, so embeddings differed by up to 5e-6 between two machines and versions of torch.
     """
     if isinstance(expected, dict):
         assert list(found) == list(expected), path
