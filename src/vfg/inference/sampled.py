@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -186,18 +186,8 @@ class SampledAnswer(GraphAnswer):
         super().__init__(model, given, targets, row_ids, seed, padded)
         self._labels, self._importance = labels, importance
 
-    def select(self, rows: int | Sequence[int]) -> SampledAnswer:
-        chosen = torch.tensor(rows, dtype=torch.long, device=self._row_ids.device).reshape(-1)
-        return SampledAnswer(
-            self._model,
-            self._given.select(chosen),
-            self._targets,
-            self._row_ids[chosen],
-            self._seed,
-            self._padded,
-            None if self._labels is None else self._labels[chosen],
-            self._importance,
-        )
+    def _further_arguments(self, rows: Tensor) -> tuple[Any, ...]:
+        return None if self._labels is None else self._labels[rows], self._importance
 
     @cached_property
     def effective_sample_size(self) -> Tensor:
@@ -208,7 +198,7 @@ class SampledAnswer(GraphAnswer):
         """
         sizes = self._given.table.new_zeros(self._given.rows)
         with evaluating(self._model):
-            for rows, positions, tile in self._sampled_tiles():
+            for rows, positions, tile in self._tiles():
                 sizes[rows.to(sizes.device)] = tile.effective_sample_size()[positions].to(sizes)
         return sizes
 
@@ -225,41 +215,6 @@ class SampledAnswer(GraphAnswer):
         """Standard deviations, shaped like `mean`; 0 where observed, NaN of categorical leaves."""
         return self._with_evidence(self._moments_by_name[1], certain=0.0)
 
-    @cached_property
-    def probabilities(self) -> ByName:
-        """Probabilities of every code `(rows, categories)` of the categorical targets."""
-        result = ByName()
-        for target in self._targets:
-            likelihood = self._categorical(target)
-            if likelihood is not None:
-                shares = self._code_table(target, likelihood)
-                result[target.name] = self._with_codes(target, shares)
-        return result
-
-    @torch.no_grad()
-    def samples(self, n: int) -> ByName:
-        """Joint draws `(n, rows, width)`, of a column `(n, rows)`; the first are always the same.
-
-        If draws are weighed, these are chosen among the weighed ones by their weights.
-
-        Args:
-            n: how many draws per row.
-
-        Raises:
-            ValueError: if `n` is not positive.
-
-        Example:
-            >>> import vfg
-            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1), states="sampled")
-            >>> answer = model.infer({"a": 2.0})
-            >>> torch.equal(answer.samples(100)["b"][:20], answer.samples(20)["b"])
-            True
-        """
-        if n < 1:
-            raise ValueError(f"the number of draws must be positive, but is {n}")
-        [draws] = self._collect(self._sampled_tiles(), lambda tile: (self._draw(tile, n),), ((n,),))
-        return self._with_evidence(draws)
-
     def __repr__(self) -> str:
         if not self._importance or not self._given.rows:
             return super().__repr__()
@@ -271,10 +226,8 @@ class SampledAnswer(GraphAnswer):
     # Private.
 
     @cached_property
-    @torch.no_grad()
-    def _moments_by_name(self) -> tuple[ByName, ByName]:
-        first, second = self._collect(self._sampled_tiles(), self._moments_of, ((), ()))
-        return first, second
+    def _moments_by_name(self) -> list[ByName]:
+        return self._collect(self._moments_of, (), ())
 
     def _moments_of(self, tile: SampledTile) -> tuple[TableAndStates, TableAndStates]:
         """Means and deviations over the pool."""
@@ -306,14 +259,7 @@ class SampledAnswer(GraphAnswer):
             return mean, (variance + likelihood.scale().square()).sqrt()
         return mean, (mean * (1.0 - mean)).clamp(min=0.0).sqrt()
 
-    @torch.no_grad()
-    def _at_levels(self, levels: Tensor) -> ByName:
-        (quantiles,) = self._collect(
-            self._sampled_tiles(), lambda tile: (self._levels_of(tile, levels),), ((len(levels),),)
-        )
-        return quantiles
-
-    def _levels_of(self, tile: SampledTile, levels: Tensor) -> TableAndStates:
+    def _quantiles(self, tile: SampledTile, levels: Tensor) -> TableAndStates:
         """Quantiles from draws; of Bernoulli leaves from their probability; NaN of codes."""
         drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         first, second = self._moments_of(tile)
@@ -328,8 +274,7 @@ class SampledAnswer(GraphAnswer):
             tile.data(states), self._states([state.movedim(1, 0) for state in states])
         )
 
-    def _sampled_tiles(self) -> Iterator[tuple[Tensor, Tensor, SampledTile]]:
-        """Rows, their positions, and the padded tile in which they lie."""
+    def _tiles(self) -> Iterator[tuple[Tensor, Tensor, SampledTile]]:
         given, labels = self._given, self._labels
         for rows, positions, ids in self._own_tiles(
             TILE.get(self._row_ids.device.type, OTHER_TILE)
@@ -353,23 +298,11 @@ class SampledAnswer(GraphAnswer):
             )
             yield rows, positions, tile
 
-    def _categorical(self, target: Target) -> CategoricalLikelihood | None:
-        if target.is_latent:
-            return None
-        likelihood = self._model.likelihood_at(self._model.passing.schedule.place[target.node][0])
-        return likelihood if isinstance(likelihood, CategoricalLikelihood) else None
-
-    @torch.no_grad()
-    def _code_table(self, target: Target, likelihood: CategoricalLikelihood) -> Tensor:
-        """Probabilities of all codes, evidence not yet put in place, `(rows, categories)`."""
+    def _shares(self, tile: SampledTile, target: Target) -> Tensor:
         block, row = self._model.passing.schedule.place[target.node]
-        parts, order = [], []
-        with evaluating(self._model):
-            for rows, positions, tile in self._sampled_tiles():
-                shares = _code_shares(tile.pool, likelihood, tile.pool.states[block])
-                parts.append(shares[row, positions])
-                order.append(rows)
-        return torch.cat(parts)[torch.cat(order).argsort()]
+        likelihood = self._model.likelihood_at(block)
+        assert isinstance(likelihood, CategoricalLikelihood)
+        return _code_shares(tile.pool, likelihood, tile.pool.states[block])[row]
 
 
 def _code_shares(pool: Pool, likelihood: CategoricalLikelihood, states: Tensor) -> Tensor:
