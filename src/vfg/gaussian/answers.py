@@ -20,6 +20,7 @@ from vfg.gaussian.factors import (
     column_means,
     condition,
     group_masks,
+    mixed_covariance,
     mixed_moments,
 )
 from vfg.gaussian.parameters import Values, factors_of, with_latents
@@ -70,14 +71,6 @@ class GaussianAnswer(GraphAnswer):
     the table, each given all before it, and latent nodes given the whole row. So where several
     columns are missing, the shares of drawn categories are not exactly `probabilities`.
 
-    Args:
-        model: the model.
-        given: the evidence.
-        targets: the targets.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        padded: as in `GraphAnswer`.
-
     Example:
         >>> import vfg
         >>> from vfg.gaussian import GaussianVFG
@@ -90,7 +83,6 @@ class GaussianAnswer(GraphAnswer):
 
     @cached_property
     def mean(self) -> ByName:
-        """Expected values `(rows, width)`, of a column `(rows,)`; for categories the likeliest."""
         return self._with_evidence(self._over_tiles(self._tile_means))
 
     def mean_through(self, change: Callable[[Tensor], Tensor]) -> ByName:
@@ -129,7 +121,6 @@ class GaussianAnswer(GraphAnswer):
 
     @cached_property
     def std(self) -> ByName:
-        """Standard deviations, shaped like `mean`; 0 where observed, NaN for categories."""
         found = self._over_tiles(lambda tile: self._tile_moments(tile)[1])
         return self._with_evidence(found, certain=0.0)
 
@@ -144,15 +135,7 @@ class GaussianAnswer(GraphAnswer):
         return found
 
     def covariance(self, targets: Name | Sequence[Name]) -> Tensor:
-        """The joint covariance of one target or several, `(rows, width, width)`; 0 where observed.
-
-        Exact for affine leaves and latent nodes, else from 256 draws; NaN for categories.
-
-        Args:
-            targets: names among the targets; their coordinates follow each other.
-
-        Raises:
-            KeyError: for another name.
+        """As in `Answer`; exact for affine leaves and latent nodes, else from 256 draws.
 
         Example:
             >>> import vfg
@@ -329,10 +312,6 @@ def factors_of_model(model: GaussianVFG, latent: bool) -> tuple[Factors, Factors
     """The factor models of the evidence, and of all columns and latent coordinates.
 
     Factors without latent evidence are kept until a parameter changes.
-
-    Args:
-        model: the model.
-        latent: whether states of latent nodes are given.
     """
     if latent:
         values = model.linear.values()
@@ -369,27 +348,16 @@ class Posterior:
     def to(self, like: Tensor) -> Posterior:
         """The same with the dtype and device of another tensor."""
 
-        def moved(found: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {name: value.to(like) for name, value in found.items()}
+        def move(part: Any) -> Any:
+            if isinstance(part, Tensor):
+                return part.to(like)
+            return {name: value.to(like) for name, value in part.items()}
 
-        return Posterior(
-            moved(self.mean),
-            moved(self.covariance),
-            self.responsibilities.to(like),
-            moved(self.component_mean),
-            moved(self.component_covariance),
-        )
+        return Posterior(*(move(part) for part in vars(self).values()))
 
 
 def posterior_of(structure: Structure, values: Values, table: Tensor, seen: Tensor) -> Posterior:
-    """Moments of all latent nodes, by chunks of rows.
-
-    Args:
-        structure: of the graph.
-        values: of the equations of its nodes.
-        table: values of the leaves `(rows, columns)`; any finite number where unobserved.
-        seen: which are observed.
-    """
+    """Moments of all latent nodes given values of the leaves, by chunks of rows."""
     chunks = zip(table.split(ROWS_AT_ONCE), seen.split(ROWS_AT_ONCE), strict=True)
     parts = [_part(structure, values, *chunk) for chunk in chunks]
     shares = torch.cat([part[0] for part in parts])
@@ -397,14 +365,9 @@ def posterior_of(structure: Structure, values: Values, table: Tensor, seen: Tens
     for index, name in enumerate(structure.nodes):
         means[name] = torch.cat([part[1][index][0] for part in parts])
         covariances[name] = torch.cat([part[1][index][1] for part in parts])
-    whole = {name: _mix(shares, means[name], covariances[name]) for name in means}
-    return Posterior(
-        {name: pair[0] for name, pair in whole.items()},
-        {name: pair[1] for name, pair in whole.items()},
-        shares,
-        means,
-        covariances,
-    )
+    centres = {name: (shares[..., None] * mean).sum(1) for name, mean in means.items()}
+    whole = {name: mixed_covariance(shares, means[name], covariances[name]) for name in means}
+    return Posterior(centres, whole, shares, means, covariances)
 
 
 def _part(structure: Structure, values: Values, table: Tensor, seen: Tensor) -> Part:
@@ -417,11 +380,3 @@ def _part(structure: Structure, values: Values, table: Tensor, seen: Tensor) -> 
         (mean, covariance.expand(-1, components, -1, -1)[masks.groups])
         for mean, covariance in moments
     ]
-
-
-def _mix(shares: Tensor, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of mixtures from those of their components."""
-    centre = (shares[..., None] * mean).sum(1)
-    left = mean - centre[:, None]
-    whole = covariance + left[..., :, None] * left[..., None, :]
-    return centre, (shares[..., None, None] * whole).sum(1)

@@ -144,7 +144,10 @@ class Answer(ABC):
     @property
     @abstractmethod
     def mean(self) -> ByName:
-        """Expected values by target; for categories the most probable one."""
+        """Expected values by target; the probability of 1, or the most probable category.
+
+        A leaf or node has `(rows, width)`, a column `(rows,)`.
+        """
 
     @property
     @abstractmethod
@@ -361,9 +364,9 @@ class GraphAnswer(Answer):
     def _shares(self, tile: Any, target: Target) -> Tensor:
         """Probabilities of the codes of a categorical target, `(rows, categories)`."""
 
-    def _further_arguments(self, rows: Tensor) -> tuple[Any, ...]:
-        """What the constructor takes after `padded`, for some rows."""
-        return ()
+    def _own_arguments(self, rows: Tensor) -> dict[str, Any]:
+        """What the constructor of a kind of answer takes besides, for some rows."""
+        return {}
 
     def select(self, rows: int | Sequence[int]) -> Self:
         chosen = torch.tensor(rows, dtype=torch.long, device=self._row_ids.device).reshape(-1)
@@ -374,7 +377,7 @@ class GraphAnswer(Answer):
             self._row_ids[chosen],
             self._seed,
             self._padded,
-            *self._further_arguments(chosen),
+            **self._own_arguments(chosen),
         )
 
     @property
@@ -412,12 +415,6 @@ class GraphAnswer(Answer):
         The first draws are the same for every `n`, and for every choice of targets. Latent nodes
         are NaN if the answer is not joint.
 
-        Args:
-            n: how many draws per row.
-
-        Raises:
-            ValueError: if `n` is not positive.
-
         Example:
             >>> import vfg
             >>> answer = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1)).infer({"a": 2.0})
@@ -445,15 +442,7 @@ class GraphAnswer(Answer):
         return found
 
     def covariance(self, targets: Name | Sequence[Name]) -> Tensor:
-        """The joint covariance of one target or several, `(rows, width, width)`; 0 where observed.
-
-        From 256 draws; NaN for categories.
-
-        Args:
-            targets: names among the targets; their coordinates follow each other.
-
-        Raises:
-            KeyError: for another name.
+        """As in `Answer`, from 256 draws; 0 where observed, NaN for categories.
 
         Example:
             >>> import vfg
@@ -511,8 +500,7 @@ class GraphAnswer(Answer):
             if target.name in shares:
                 expected[variable.name] = _to_array(shares[target.name])
                 continue
-            cells = _to_array(mean[target.name])
-            cells = cells if target.is_column else cells[:, place]
+            cells = _coordinate(mean[target.name], target, place)
             is_chance = variable.kind == "choice"
             expected[variable.name] = np.stack([1.0 - cells, cells], 1) if is_chance else cells
         return expected
@@ -520,8 +508,8 @@ class GraphAnswer(Answer):
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
         ends = central_levels(level)
         # One call, since the draws behind quantiles are made for each.
-        quantiles = _to_arrays(self._quantiles_at([*ends, *even_levels(draws).tolist()]))
-        expected, std, given = self.expectations(), _to_arrays(self.std), _to_arrays(self._known)
+        quantiles = self._quantiles_at([*ends, *even_levels(draws).tolist()])
+        expected, std, given = self.expectations(), self.std, self._known
         marginals = {}
         for target, place, variable in self._coordinates:
             known = float(_coordinate(given[target.name], target, place)[0])
@@ -533,11 +521,12 @@ class GraphAnswer(Answer):
                 likeliest = int(chances.argmax())
                 marginals[variable.name] = Marginal(variable, likeliest, probabilities=chances)
             else:
-                marginals[variable.name] = _number_marginal(
-                    variable,
-                    float(expected[variable.name][0]),
-                    float(_coordinate(std[target.name], target, place)[0]),
-                    _coordinate(quantiles[target.name], target, place)[:, 0],
+                mean = float(expected[variable.name][0])
+                spread = float(_coordinate(std[target.name], target, place)[0])
+                found = _coordinate(quantiles[target.name], target, place)[:, 0]
+                low, high, shown = float(found[0]), float(found[1]), found[2:]
+                marginals[variable.name] = Marginal(
+                    variable, mean, False, mean, spread, low, high, shown if len(shown) else found
                 )
         return marginals
 
@@ -589,7 +578,7 @@ class GraphAnswer(Answer):
 
     def _labelled(self, values: ByName) -> dict[str, Array]:
         return {
-            label: _coordinate(_to_array(values[target.name]), target, place)
+            label: _coordinate(values[target.name], target, place)
             for target in self._targets
             for place, label in enumerate(target.labels)
         }
@@ -647,20 +636,9 @@ def _to_array(values: Tensor) -> Array:
     return array
 
 
-def _to_arrays(values: Mapping[Name, Tensor]) -> dict[Name, Array]:
-    return {name: _to_array(value) for name, value in values.items()}
-
-
-def _coordinate(values: Array, target: Target, place: int) -> Array:
+def _coordinate(values: Tensor, target: Target, place: int) -> Array:
     """One coordinate of a target, `(..., rows)`."""
-    return values if target.is_column else values[..., place]
-
-
-def _number_marginal(variable: Variable, mean: float, std: float, quantiles: Array) -> Marginal:
-    """From the mean, the deviation, both ends of the interval, and quantiles at even levels."""
-    low, high = (float(end) for end in quantiles[:2])
-    draws = quantiles[2:] if len(quantiles) > 2 else quantiles
-    return Marginal(variable, mean, False, mean, std, low, high, draws)
+    return _to_array(values if target.is_column else values[..., place])
 
 
 class MessageAnswer(GraphAnswer):
@@ -673,12 +651,7 @@ class MessageAnswer(GraphAnswer):
     whose scale depends on which leaves were observed, independent from column to column.
 
     Args:
-        model: the model.
-        given: the evidence.
-        targets: the targets of the query.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        padded: as in `GraphAnswer`.
+        model: the model; this and more as in `GraphAnswer`.
         belief: the result of message passing.
 
     Example:
@@ -692,22 +665,15 @@ class MessageAnswer(GraphAnswer):
         (2.0, 1.0, torch.Size([5, 1, 1]))
     """
 
-    def __init__(
-        self,
-        model: VFG,
-        given: Given,
-        targets: Sequence[Target],
-        row_ids: Tensor,
-        seed: int,
-        padded: bool,
-        belief: Belief,
-    ) -> None:
-        super().__init__(model, given, targets, row_ids, seed, padded)
+    _model: VFG
+
+    def __init__(self, model: VFG, *shared: Any, belief: Belief) -> None:
+        super().__init__(model, *shared)
         self._belief = belief
         self._moments: dict[int, Moments] = {}
 
-    def _further_arguments(self, rows: Tensor) -> tuple[Any, ...]:
-        return (self._belief.select(rows),)
+    def _own_arguments(self, rows: Tensor) -> dict[str, Any]:
+        return {"belief": self._belief.select(rows)}
 
     @property
     def joint(self) -> bool:
@@ -719,10 +685,6 @@ class MessageAnswer(GraphAnswer):
 
     @cached_property
     def mean(self) -> ByName:
-        """Expected values `(rows, width)`, of a column `(rows,)`.
-
-        Of Bernoulli leaves the probability of 1, of categorical leaves the most probable code.
-        """
         sections, scaling = self._model.sections, self._model.scaling
         expected = scaling.undo(sections.join(self._belief.means))
         values = TableAndStates(expected, self._states(self._belief.backward))
@@ -778,7 +740,7 @@ class MessageAnswer(GraphAnswer):
         for first in range(0, count, size):
             draws = torch.arange(first, first + size)
             decoded = tile.states(draws)
-            tables.append(tile.data(draws, decoded))
+            tables.append(tile.at_levels(decoded, tile.levels(draws)))
             states.append(self._states(decoded))
         latent = {node: torch.cat([part[node] for part in states])[:count] for node in states[0]}
         return TableAndStates(
