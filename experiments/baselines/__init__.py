@@ -1,1 +1,1 @@
-"""Rivals of the experiments, trained as well as we can."""
+"""Methods that vfg is compared with."""

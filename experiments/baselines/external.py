@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 EXTERNAL = ("miceforest", "hyperimpute", "miwae", "gain")
-WORKER = Path(__file__).parent / "rivals_worker.py"
+WORKER = Path(__file__).parent / "external_worker.py"
 
 
 def run_external(

@@ -1,14 +1,14 @@
 """Run one imputer of another library; for an environment that has them, called by external.py.
 
-python rivals_worker.py METHOD QUESTION.npz ANSWER.npz
+python external_worker.py METHOD QUESTION.npz ANSWER.npz
 
 Imports nothing of this project. An environment in which all of them run (Python 3.11):
 
-python -m venv rivals
-rivals/bin/pip install torch==2.13.0 numpy==1.26.4 scikit-learn==1.5.2 pandas==2.2.3 scipy \
+python -m venv baselines
+baselines/bin/pip install torch==2.13.0 numpy==1.26.4 scikit-learn==1.5.2 pandas==2.2.3 scipy \
     lightgbm==4.5.0 xgboost catboost optuna loguru==0.6.0 cloudpickle geomloss pydantic redis \
     pyarrow "setuptools<80"
-rivals/bin/pip install --no-deps hyperimpute==0.1.17 miceforest==6.0.5
+baselines/bin/pip install --no-deps hyperimpute==0.1.17 miceforest==6.0.5
 """
 
 from __future__ import annotations

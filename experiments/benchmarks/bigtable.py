@@ -1,10 +1,10 @@
 """How fast a table larger than memory is filled, and how much memory that takes.
 
-python benchmarks/bigtable.py                        100 million rows; goes on when started again
-python benchmarks/bigtable.py --minutes 8            as many of them as 8 minutes allow
-python benchmarks/bigtable.py --quick                20,000 rows
-python benchmarks/bigtable.py --csv --before FOLDER  `vfg impute` of a CSV file, here and as it is
-                                                     in another checkout
+    python -m experiments.benchmarks.bigtable    100 million rows; goes on when started again
+
+    --minutes 8              as many rows as 8 minutes allow
+    --quick                  20,000 rows
+    --csv --before FOLDER    `vfg impute` of a CSV file, here and in another checkout
 
 The table has 16 columns of correlated numbers, a fifth of its cells are missing, and its rows are
 made while they are read. They pass through `vfg.bigtable.impute` to a folder of Parquet files,
@@ -45,19 +45,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pcsv
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
-from results import TRIALS, versions, write
-
 import vfg
 from vfg.bigtable import Source, impute
 from vfg.imputation.plan import make_plan
 from vfg.sklearn import VFGImputer
 
+from ..results import PROJECT, TRIALS, versions, write
+
 COLUMNS, CAUSES, GAPS = 16, 5, 0.2
 ROWS_MADE = 65_536
 """Rows that one draw of random numbers makes; shards may have any size."""
 CSV_ROWS, CSV_COLUMNS, CSV_GAPS, CSV_SEED = 2_500_000, 8, 0.1, 0
-HERE = Path(__file__).parent.parent
 COUNTED = """
 import builtins, json, sys
 import pyarrow as pa
@@ -364,13 +362,15 @@ def compare(checkouts: dict[str, Path], files: CsvFiles, options: list[str], rep
 
 def measure_csv(given: argparse.Namespace) -> None:
     """Measure `vfg impute` of a CSV file, write, print."""
-    checkouts = {"after": HERE} if given.before is None else {"before": given.before, "after": HERE}
+    checkouts = (
+        {"after": PROJECT} if given.before is None else {"before": given.before, "after": PROJECT}
+    )
     rows = 20_000 if given.quick else CSV_ROWS
     with tempfile.TemporaryDirectory() as name:
         files = CsvFiles.written(Path(name), rows)
         linear = ["--linear", "--exclude", "id", "--quiet"]
         learning = ["impute", str(files.small), "-o", str(files.output), *linear]
-        measure(HERE, [*learning, "--save", str(files.model)], files.output)
+        measure(PROJECT, [*learning, "--save", str(files.model)], files.output)
         ways = {"learned": linear, "known": ["-m", str(files.model), "--quiet"]}
         found = {
             way: compare(checkouts, files, options, given.repeats) for way, options in ways.items()

@@ -1,23 +1,20 @@
 """How long `GaussianVFG` takes to fit incomplete tables, and to answer them.
 
-python benchmarks/gaussian_fit.py            all sizes, two minutes on 2 cores
-python benchmarks/gaussian_fit.py --quick    the smallest one
+python -m experiments.benchmarks.gaussian_fit            all sizes, two minutes on 2 cores
+python -m experiments.benchmarks.gaussian_fit --quick    the smallest one
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
-from results import write
-
 import vfg
+
+from ..results import write
 
 CASES = {
     "5,000 x 11, half missing, affine": (5_000, 11, 4, 0.5, "affine"),

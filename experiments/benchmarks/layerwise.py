@@ -4,8 +4,8 @@ Eight sections are functions of two hidden numbers; a binary tree joins them. Th
 trained all layers at once, one layer of edges per step, and the latter with three times the steps,
 so that every edge is updated as often; and compared on fresh rows with half of the sections hidden.
 
-    python experiments/layerwise.py            2 minutes on 16 cores
-    python experiments/layerwise.py --quick    one seed, few epochs
+    python -m experiments.benchmarks.layerwise            2 minutes on 16 cores
+    python -m experiments.benchmarks.layerwise --quick    one seed, few epochs
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from __future__ import annotations
 import argparse
 
 import torch
-from results import on_all_cores, write
 from torch import Tensor
 
 import vfg
+
+from ..results import on_all_cores, write
 
 SECTIONS = [f"x{k}" for k in range(8)]
 

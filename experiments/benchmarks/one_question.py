@@ -1,6 +1,6 @@
 """Ask five libraries the same question with the code of docs/coming-from.md, and write the answers.
 
-python experiments/one_question.py
+    python -m experiments.benchmarks.one_question
 
 Needs pgmpy, spflow and zuko; a library that is not installed is left out.
 """
@@ -14,7 +14,8 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from results import FOLDER, PROJECT
+
+from ..results import FOLDER, PROJECT
 
 PAGE = PROJECT / "docs" / "coming-from.md"
 PACKAGES = {"scikit-learn": "scikit-learn", "pgmpy": "pgmpy", "SPFlow": "spflow", "zuko": "zuko"}

@@ -9,8 +9,8 @@ A target g maps a root z of the cube [-1, 1]^m to n data coordinates; the model 
 
 The error is the root mean square over fresh roots, divided by that of the best constant.
 
-    python experiments/universality.py            3 minutes on 16 cores
-    python experiments/universality.py --quick    one size, few steps
+    python -m experiments.benchmarks.universality            3 minutes on 16 cores
+    python -m experiments.benchmarks.universality --quick    one size, few steps
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import argparse
 import itertools
 
 import torch
-from results import IMAGES, on_all_cores, write
 from torch import Tensor
 
 import vfg
+
+from ..results import IMAGES, on_all_cores, write
 
 LIFTED = 8
 RATE = 3e-3

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from side_by_side import DEVICE
 from torch import Tensor
 
 from vfg import data
+
+from ..side_by_side import DEVICE
 
 
 @dataclass(frozen=True)

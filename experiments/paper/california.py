@@ -11,8 +11,8 @@ The paper's model is a tree with two mean nodes under a third, 4 coupling layers
 `GaussianVFG` with a monotone spline per column over one root, by its conditional mean and median,
 and a deep model over single columns with messages that carry precision matrices.
 
-    VFG_DATA=folder python experiments/california.py    california_housing.npz, or else a download
-    python experiments/california.py --quick            1,600 simulated rows
+    python -m experiments.paper.california            a download, or the file of VFG_DATA=folder
+    python -m experiments.paper.california --quick    1,600 simulated rows
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from results import Arguments, arguments, save, versions, write
 from rich.progress import track
-from rivals.imputers import Array, imputers
 
 import vfg
 from vfg.data import california
+
+from ..baselines.imputers import Array, imputers
+from ..results import Arguments, arguments, save, versions, write
 
 TEST = 640
 DRAWS, SIZE = 50, 100

@@ -10,9 +10,9 @@ edge. `GaussianVFG` is the exact model on the same graph. The rivals are pgmpy's
 Bayesian network, SPFlow's sum-product network and least squares. Then what the paper does not do:
 every variable missing in turn, and 30 % of all cells missing at random, with one mask per seed.
 
-    VFG_DATA=folder python experiments/gaussian.py    bnlearn's rows if gaussian_test.npz is there,
-                                                      else simulated ones; minutes on one core
-    python experiments/gaussian.py --quick            600 simulated rows
+    python -m experiments.paper.gaussian            minutes on one core; bnlearn's rows if
+                                                    gaussian_test.npz is in VFG_DATA, else simulated
+    python -m experiments.paper.gaussian --quick    600 simulated rows
 """
 
 from __future__ import annotations
@@ -23,13 +23,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from results import Arguments, arguments, save, versions, write
 from rich.progress import track
-from rivals.graphical import Array, Fill, Mask, bayesian_network, least_squares, sum_product_network
 
 import vfg
 from vfg.data import NETWORK, gaussian_network
 from vfg.data.archives import archive
+
+from ..baselines.graphical import (
+    Array,
+    Fill,
+    Mask,
+    bayesian_network,
+    least_squares,
+    sum_product_network,
+)
+from ..results import Arguments, arguments, save, versions, write
 
 NOISE = 1.0
 """The variance of F given all other variables."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
-from image_models import tree
 from torch import Tensor, nn
 
 import vfg
 from vfg.objectives.bound import lower_bound
 from vfg.sampling import draw_states, fresh_noise, no_noise
+
+from .image_models import tree
 
 LABELS = 10
 APART = 17.0

@@ -11,9 +11,9 @@ of its seeds together; the state with the best bound on the validation rows is t
 mean of 8 draws over all test rows. NLL is -ELBO less the gap to the importance-weighted likelihood
 on 2,000 test rows spread over the file (on all of them if there are fewer than 4,000).
 
-    python experiments/likelihood.py             9 minutes on one H200
-    python experiments/likelihood.py --resume    goes on after the last model that was finished
-    python experiments/likelihood.py --quick     scikit-learn's digits, 2 minutes on a CPU
+    python -m experiments.paper.likelihood             9 minutes on one H200
+    python -m experiments.paper.likelihood --resume    goes on after the last finished model
+    python -m experiments.paper.likelihood --quick     scikit-learn's digits, 2 minutes on a CPU
 
 Images are read from the folder that VFG_DATA names. Omniglot is not the file that others use, but
 a reduction and split of our own: its numbers compare methods here, and nothing else.
@@ -31,12 +31,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from binary_images import Binary, binary
-from image_models import Bounded, Forest, Unbounded, ours, papers, papers_sampled
-from parts import Clock, Parts
-from results import TRIALS, positive, write
-from rivals.images import POSTERIORS, FlowAutoencoder
-from side_by_side import DEVICE, Budget, Run, is_shared, train
+
+from ..baselines.images import POSTERIORS, FlowAutoencoder
+from ..results import TRIALS, positive, write
+from ..side_by_side import DEVICE, Budget, Run, is_shared, train
+from .binary_images import Binary, binary
+from .image_models import Bounded, Forest, Unbounded, ours, papers, papers_sampled
+from .parts import Clock, Parts
 
 Make = Callable[[int], Any]
 """A seed to a model."""

@@ -11,8 +11,8 @@ Measured on the test images: accuracy of the 5 nearest training images in the em
 a linear classifier on it, its silhouette by digit (of 200 images of each), and how often the
 nearest prior mean is that of the right digit.
 
-    python experiments/representation.py            3 minutes on one H200
-    python experiments/representation.py --quick    scikit-learn's digits, 2 minutes on a CPU
+    python -m experiments.paper.representation            3 minutes on one H200
+    python -m experiments.paper.representation --quick    scikit-learn's digits, 2 minutes on a CPU
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from labelled_models import Labelled, Plain, drawn_tree, papers_tree
-from probes import linear_accuracy, nearest_accuracy, prior_accuracy, silhouette
-from representation_figures import draw
-from results import positive, write
-from side_by_side import DEVICE, Budget, Run, train
 from torch import Tensor
 
 from vfg import data
+
+from ..results import positive, write
+from ..side_by_side import DEVICE, Budget, Run, train
+from .labelled_models import Labelled, Plain, drawn_tree, papers_tree
+from .probes import linear_accuracy, nearest_accuracy, prior_accuracy, silhouette
+from .representation_figures import draw
 
 SECONDS = 90
 OURS, PAPERS, FLOW = "VFG", "VFG, deterministic states (the paper's)", "coupling flow"

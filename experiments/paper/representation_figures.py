@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from results import save
 from torch import Tensor
+
+from ..results import save
 
 STEPS = 9
 """Of a traversal."""

@@ -8,8 +8,8 @@ and (x7, x8): then the missing cells are two whole sections, as the method requi
 Ours is the same graph with the sections lifted into a root of width 8, once with the paper's mean
 and once with messages that carry precision matrices.
 
-    python experiments/synthetic.py            10 minutes on one core
-    python experiments/synthetic.py --quick    2 seeds, few epochs: half a minute
+    python -m experiments.paper.synthetic            10 minutes on one core
+    python -m experiments.paper.synthetic --quick    2 seeds, few epochs: half a minute
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from statistics import mean, stdev
 
 import numpy as np
 import torch
-from results import Arguments, arguments, save, versions, write
 from rich.progress import track
-from rivals.imputers import Array, imputers
 from torch import Tensor
 
 import vfg
 from vfg.data import synthetic
 from vfg.imputation.model_stack import forest
+
+from ..baselines.imputers import Array, imputers
+from ..results import Arguments, arguments, save, versions, write
 
 TRAIN, TEST = 1000, 300
 MISSING = [2, 3, 6, 7]

@@ -3,7 +3,7 @@
 A section is a function from the content of a file to markdown. Sections of one topic are in a
 module `TOPIC_report.py`, in a function called like the file.
 
-    python experiments/report.py
+    python -m experiments.report
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from statistics import mean, stdev
 from typing import Any
 
-from opening import opening
-from pages import provenance, rows
-from results import FOLDER, PROJECT
+from ..results import FOLDER, PROJECT
+from .opening import opening
+from .pages import provenance, rows
 
 Found = dict[str, Any]
 
@@ -112,7 +111,7 @@ def section(name: str, module: str | None) -> Callable[[Found], str] | None:
     if module is None:
         found: Callable[[Found], str] = globals()[name]
         return found
-    return getattr(import_module(module), name, None) if find_spec(module) else None
+    return getattr(import_module(f".{module}", __package__), name, None)
 
 
 def page() -> str:

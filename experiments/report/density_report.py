@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import mean, stdev
 from typing import Any
 
-from pages import provenance, rows
+from .pages import provenance, rows
 
 OURS = "GaussianVFG"
 

@@ -7,7 +7,7 @@ from math import exp, log
 from statistics import mean
 from typing import Any
 
-from pages import rows
+from .pages import rows
 
 Found = dict[str, Any]
 
@@ -101,7 +101,7 @@ the process held, libraries included. Not all methods were timed in the same way
 {table}
 """
 
-COMMAND = """Measured by `python benchmarks/imputation.py`, collected by its option `--collect`;
+COMMAND = """Measured by `python -m experiments.benchmarks.imputation`, collected by its option `--collect`;
 torch {torch}.
 """
 

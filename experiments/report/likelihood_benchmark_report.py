@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pages import provenance, rows
+from .pages import provenance, rows
 
 Models = dict[str, dict[str, float]]
 _MEASURES = ("elbo", "nll")

@@ -6,7 +6,7 @@ import math
 from statistics import mean, stdev
 from typing import Any
 
-from pages import provenance, rows
+from .pages import provenance, rows
 
 PUBLISHED = {
     "mnist": {

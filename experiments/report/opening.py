@@ -10,15 +10,15 @@ from collections.abc import Callable
 from statistics import mean
 from typing import Any
 
-from pages import rows
-from paper_report import california_row, gaussian_row, synthetic_row
+from .pages import rows
+from .paper_report import california_row, gaussian_row, synthetic_row
 
 Found = dict[str, Any]
 
 OPENING = """# Results
 
 Every number here was written by the script that is named with it, as JSON under `docs/results/`, and put into this
-page by `python experiments/report.py`. Spreads are standard deviations over seeds. `vfg reproduce NAME` runs an
+page by `python -m experiments.report`. Spreads are standard deviations over seeds. `vfg reproduce NAME` runs an
 experiment of the paper again.
 
 ## The paper's experiments at a glance

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import mean, stdev
 from typing import Any
 
-from pages import provenance, rows
-from results import FOLDER
+from ..results import FOLDER
+from .pages import provenance, rows
 
 MEASURES = {
     "nearest": "5 nearest neighbours, %",

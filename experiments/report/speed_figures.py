@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from results import save, slug
-
 from vfg.plots.style import (
     CATEGORIES,
     HAIRLINE,
@@ -19,6 +17,8 @@ from vfg.plots.style import (
     new_figure,
     tidy,
 )
+
+from ..results import save, slug
 
 Found = dict[str, Any]
 Curve = tuple[str, str, str]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pages import rows
-from speed_figures import picture_name
+from .pages import rows
+from .speed_figures import picture_name
 
 Found = dict[str, Any]
 
@@ -117,7 +117,7 @@ def _origin(part: Found) -> str:
     threads = f"{part['threads']} thread{'s' if part['threads'] > 1 else ''}"
     took = "" if part["seconds"] is None else f", {part['seconds']:.0f} s"
     return (
-        f"`python benchmarks/speed.py --only {part['part']}`: {threads}, load {part['load']}, "
+        f"`python -m experiments.benchmarks.speed --only {part['part']}`: {threads}, load {part['load']}, "
         f"torch {part['machine']['torch']}, {part['measured'][:10]}{took}.\n"
     )
 

@@ -1,1 +1,1 @@
-"""What `benchmarks/density.py` is made of."""
+"""Held-out log-likelihoods of continuous tables."""

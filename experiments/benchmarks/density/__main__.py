@@ -1,13 +1,14 @@
 """Held-out log-likelihood of continuous tables, next to mixtures, sum-product networks and flows.
 
-python benchmarks/density.py --jobs 16     every cell that is not measured yet
-python benchmarks/density.py --quick       the first configurations on one small table
-python benchmarks/density.py --collect     docs/results/density.json from what has been measured
+    python -m experiments.benchmarks.density --jobs 16    every cell that is not measured yet
+
+    --quick      the first configurations on one small table
+    --collect    docs/results/density.json from what has been measured
 
 The tables are those of uci_tabular.npz in the folder that VFG_DATA names, and of those the
 continuous columns: more than 20 distinct values, none of them in over 10 % of the rows, no
 correlation above 0.98 with a column before; tables with at least 3 of these. Equal rows are kept
-once, and rounding is undone by uniform noise (see densities/tables.py). 60 % of the rows train,
+once, and rounding is undone by uniform noise (see tables.py). 60 % of the rows train,
 20 % choose, 20 % test; everything is z-scored by the training rows. Every method has 8
 configurations, and may stop early by the validation rows, which also choose the configuration.
 
@@ -23,18 +24,18 @@ import importlib.util
 import json
 import os
 import platform
-import sys
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
 import torch
-from densities.models import BUDGET, CONFIGURATIONS, FITS, MARGINAL, REQUIRED
-from densities.tables import split, tables
 
-MEASURED = Path(__file__).parent.parent / "outputs" / "density"
+from ...results import TRIALS, write
+from .models import BUDGET, CONFIGURATIONS, FITS, MARGINAL, REQUIRED
+from .tables import split, tables
+
+MEASURED = TRIALS / "density"
 SEEDS = (3, 4, 5)
 """Of the splits; 0 to 2 served to develop."""
 
@@ -157,9 +158,6 @@ def installed(rivals: list[str]) -> list[str]:
 
 def save(results: dict[str, Any], quick: bool) -> None:
     """Write the results; measuring does without what this imports."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
-    from results import write
-
     print(write("density", results, quick=quick))
 
 

@@ -19,7 +19,8 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 import vfg
-from densities.tables import Array
+
+from .tables import Array
 
 Configuration = dict[str, Any]
 LogProb = Callable[[Array], Array]

@@ -1,1 +1,1 @@
-"""The parts of benchmarks/imputation.py: cells, methods, metrics, summaries."""
+"""Errors of imputers on tables with missing values."""

@@ -1,9 +1,9 @@
 """How well missing cells of seventeen tables are filled, next to other imputers.
 
-python benchmarks/imputation.py --jobs 16         every cell that is not measured yet
-python benchmarks/imputation.py --quick           the smallest cells only
-python benchmarks/imputation.py --collect         docs/results/imputation.json from all cells,
-                                                  these and those of docs/results/cells
+    python -m experiments.benchmarks.imputation --jobs 16    every cell that is not measured yet
+
+    --quick      the smallest cells only
+    --collect    docs/results/imputation.json from all cells, these and those of docs/results/cells
 
 Tables are z-scored by the means and standard deviations of their complete columns, as is common;
 columns of a single value are dropped; errors are those of the z-scored missing cells. Each cell
@@ -11,7 +11,7 @@ columns of a single value are dropped; errors are those of the z-scored missing 
 under outputs/imputation, so a run that is cut off goes on where it stopped. `in_sample` fills the
 table that was fitted; `unseen` fits 70 % of the rows and fills the others. The tables come from the
 folder that VFG_DATA names; methods with requirements of their own run by the interpreter that
-VFG_RIVALS_PYTHON names (see benchmarks/imputing/rivals_worker.py).
+VFG_RIVALS_PYTHON names (see experiments/baselines/external_worker.py).
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from imputing.cells import MECHANISMS, SETTINGS, SHAPES, Cell, run
-from imputing.methods import METHODS, allowed, missing_requirement
+from ...results import TRIALS
+from .cells import MECHANISMS, SETTINGS, SHAPES, Cell, run
+from .methods import METHODS, allowed, missing_requirement
+from .summary import collect
 
-PROJECT = Path(__file__).parent.parent
-CELLS = PROJECT / "outputs" / "imputation"
+CELLS = TRIALS / "imputation"
 TUNING = [
     "airfoil",
     "blood_transfusion",
@@ -137,8 +138,6 @@ def main() -> None:
     folder = CELLS.with_name("imputation_quick") if options.quick else CELLS
     folder.mkdir(parents=True, exist_ok=True)
     if options.collect:
-        from imputing.summary import collect
-
         print(collect(folder, TUNING, HELD_BACK, quick=options.quick))
         return
     options.methods = able(options.methods or (QUICK if options.quick else list(METHODS)))

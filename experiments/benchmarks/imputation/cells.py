@@ -16,9 +16,10 @@ import threadpoolctl
 import torch
 from numpy.typing import NDArray
 
-from imputing.methods import Filled, Task, is_ours, method_named
-from imputing.metrics import coverage, crps, energy, point_errors
 from vfg.data import california, mar, mcar, mnar_self, uci
+
+from .methods import Filled, Task, is_ours, method_named
+from .metrics import coverage, crps, energy, point_errors
 
 Array = NDArray[np.float64]
 

@@ -17,9 +17,9 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.linear_model import BayesianRidge
 
-from imputing.external import EXTERNAL, run_external
-from imputing.metrics import intervals
-from imputing.missforest import MissForest
+from ...baselines.external import EXTERNAL, run_external
+from ...baselines.missforest import MissForest
+from .metrics import intervals
 
 Array = NDArray[np.float64]
 

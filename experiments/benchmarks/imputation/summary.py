@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-from imputing.log import merged, packed
-from imputing.methods import LIMITS, is_ours
+from ...results import FOLDER, write
+from .log import merged, packed
+from .methods import LIMITS, is_ours
 
 Group = tuple[str, str, str]
 Circumstances = tuple[int, int, int, bool]
@@ -24,9 +24,6 @@ MARGIN = 0.02
 
 def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: bool) -> Path:
     """Merge the cells of `folder` into one result file."""
-    sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
-    from results import FOLDER, write
-
     log = None if quick else FOLDER / "cells" / "imputation.json"
     cells = merged(folder, log)
     groups = grouped([cell for cell in cells if "error" not in cell])

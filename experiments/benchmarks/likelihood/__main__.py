@@ -7,8 +7,8 @@ each, NLL is -ELBO less the gap to `model.log_likelihood` on 2,000 test rows spr
 both in nats per image. The paper's deterministic model is trained on its surrogate, whose parts
 are shown apart: it is not a bound.
 
-    python benchmarks/likelihood.py             the main models, 3 minutes on one H200
-    python benchmarks/likelihood.py --quick     every option on scikit-learn's digits, on a CPU
+    python -m experiments.benchmarks.likelihood            the main models, 3 minutes on one H200
+    python -m experiments.benchmarks.likelihood --quick    every option, on small digits on a CPU
 
 MNIST is read from the folder that VFG_DATA names.
 """
@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from likelihoods.models import MAIN, candidates, numbers, surrogate
 
-from binary_images import Binary, binary  # isort: skip
-from results import write  # isort: skip
-from side_by_side import Budget, Run, train  # isort: skip
+from ...paper.binary_images import Binary, binary
+from ...results import write
+from ...side_by_side import Budget, Run, train
+from .models import MAIN, candidates, numbers, surrogate
 
 BETA = 0.1
 

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from image_models import Bounded, Unbounded, papers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import vfg
+
+from ...paper.image_models import Bounded, Unbounded, papers
 
 
 class Rival(nn.Module):

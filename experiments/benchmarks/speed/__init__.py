@@ -1,1 +1,1 @@
-"""What `speed.py` measures."""
+"""Times of flows, training and filling."""

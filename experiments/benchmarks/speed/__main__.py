@@ -1,9 +1,10 @@
 """How fast flows, training and filling are, against other libraries and against the machine.
 
-    python benchmarks/speed.py --only edges --threads 2   one part, or several
-    python benchmarks/speed.py --collect                  all that was measured into one file
-    python benchmarks/speed.py                            every part, then the same
-    python benchmarks/speed.py --quick                    every part at small sizes, a minute
+    python -m experiments.benchmarks.speed    every part, then all that was measured into one file
+
+    --only edges --threads 2    one part, or several
+    --collect                   all that was measured into one file
+    --quick                     every part at small sizes, a minute
 
 PARTS. Every part is a file of its own under outputs/speed/ with the
 machine it was measured on; parts that measure many cells keep each as soon as it is there,
@@ -18,7 +19,6 @@ import argparse
 import datetime
 import json
 import math
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -27,10 +27,9 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
-from results import FOLDER, TRIALS, machine, versions, write
-from speed_figures import draw
-from speeds import (
+from ...report.speed_figures import draw
+from ...results import FOLDER, TRIALS, machine, versions, write
+from . import (
     compiling,
     edges,
     filling,
@@ -43,8 +42,8 @@ from speeds import (
     starting,
     steps,
 )
-from speeds.cells import Cells
-from speeds.clock import Where, load
+from .cells import Cells
+from .clock import Where, load
 
 PARTS: dict[str, tuple[Callable[[Where], Any], str]] = {
     "edges": (edges.measured, "sibling edges as one stack against other libraries in a loop"),

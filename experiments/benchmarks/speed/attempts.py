@@ -1,6 +1,6 @@
 """Compiled flows of other libraries, each in a process of its own: compilers crash and hang.
 
-    python benchmarks/speeds/attempts.py '{"library": "zuko", "kind": "inverse", ...}'
+    python -m experiments.benchmarks.speed.attempts '{"library": "zuko", "kind": "inverse", ...}'
 
 prints what was found as one line of JSON.
 """
@@ -12,12 +12,10 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 PATIENCE = 240.0
 """Seconds that compiling and measuring one flow may take."""
-FOLDER = Path(__file__).parent.parent
 
 
 def attempt(key: dict[str, Any], threads: int, patience: float = PATIENCE) -> dict[str, Any]:
@@ -31,7 +29,7 @@ def attempt(key: dict[str, Any], threads: int, patience: float = PATIENCE) -> di
     Returns:
         Times, or an `"error"` that says how the process ended.
     """
-    return outcome([sys.executable, __file__, json.dumps(key), str(threads)], patience)
+    return outcome([sys.executable, "-m", __spec__.name, json.dumps(key), str(threads)], patience)
 
 
 def outcome(command: list[str], patience: float) -> dict[str, Any]:
@@ -60,12 +58,11 @@ def outcome(command: list[str], patience: float) -> dict[str, Any]:
 
 def main() -> None:
     """Measure what the first argument says."""
-    sys.path[:0] = [str(FOLDER)]
     import torch
 
-    from speeds.cells import Cells
-    from speeds.clock import Where
-    from speeds.edges import measured_here
+    from .cells import Cells
+    from .clock import Where
+    from .edges import measured_here
 
     key = json.loads(sys.argv[1])
     torch.set_num_threads(int(sys.argv[2]))

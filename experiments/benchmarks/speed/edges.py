@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from vfg.flows import Composition, Coupling
 from vfg.training.acceleration import Recorder, Replayed
 
+from ...baselines.flow_libraries import BLOCKS, HIDDEN, Compiled, Looped, installed
 from .attempts import attempt
 from .clock import Where, Work, in_turns, load
-from .rivals import BLOCKS, HIDDEN, Compiled, Looped, installed
 
 Case = tuple[int, int, int]
 """Edges, width, batch."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results import slug
+
+from ...results import slug
 
 Part = dict[str, Any]
 

@@ -9,17 +9,25 @@ from pathlib import Path
 import pytest
 import torch
 
-PROJECT = Path(__file__).parent.parent
+import vfg
+from experiments.benchmarks.speed import edges, steps
+from experiments.benchmarks.speed.attempts import outcome
+from experiments.benchmarks.speed.cells import Cells
+from experiments.benchmarks.speed.clock import Where, in_turns
+from experiments.benchmarks.speed.filling import _imputer_on
+from experiments.benchmarks.speed.growth import _series
+from experiments.benchmarks.speed.masks import _apart, _factors, _grouped
+from experiments.benchmarks.speed.parts import merged
+from experiments.report.speed_figures import draw, growth, picture_name, spread
+from experiments.report.speed_report import PARTS
+from experiments.report.speed_report import speed as section
+from vfg.gaussian.factors import condition
 
-
-@pytest.fixture(autouse=True)
-def _paths(monkeypatch):
-    monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
-    monkeypatch.syspath_prepend(str(PROJECT / "experiments"))
+PROJECT = Path(__file__).parents[2]
 
 
 def speed(folder, *options):
-    command = [sys.executable, PROJECT / "benchmarks" / "speed.py", *options]
+    command = [sys.executable, "-m", "experiments.benchmarks.speed", *options]
     subprocess.run([*command, "--output", folder], cwd=PROJECT, check=True, capture_output=True)
     file = folder / "speed.json"
     return json.loads(file.read_text()) if file.is_file() else None
@@ -30,8 +38,6 @@ def part_of(name="edges", device="CPU", day="2026-01-01", found=None):
 
 
 def test_cells_are_found_again_by_the_next_run(tmp_path):
-    from speeds.cells import Cells
-
     file = tmp_path / "cells.jsonl"
     Cells(file).add({"edges": 4, "library": "vfg"}, {"seconds": 0.25})
     again = Cells(file)
@@ -40,8 +46,6 @@ def test_cells_are_found_again_by_the_next_run(tmp_path):
 
 
 def test_the_last_measurement_of_every_part_and_device_is_kept():
-    from speeds.parts import merged
-
     older = [part_of(found=1), part_of(device="GPU", found=2), part_of("steps", found=3)]
     newer = [part_of(day="2026-01-02", found=4), part_of(device="GPU", day="2025-12-31", found=5)]
     found = merged(older, newer, ["steps", "edges"])
@@ -49,8 +53,6 @@ def test_the_last_measurement_of_every_part_and_device_is_kept():
 
 
 def test_everything_is_repeated_five_times_however_slow():
-    from speeds.clock import in_turns
-
     calls = {"a": 0, "b": 0}
 
     def work(name):
@@ -63,10 +65,6 @@ def test_everything_is_repeated_five_times_however_slow():
 
 
 def test_edges_that_were_measured_are_not_measured_again(monkeypatch):
-    from speeds import edges
-    from speeds.cells import Cells
-    from speeds.clock import Where
-
     monkeypatch.setattr(edges, "installed", list)
     where = Where(torch.device("cpu"), True, Cells(None))
     first = edges.measured(where)
@@ -77,8 +75,6 @@ def test_edges_that_were_measured_are_not_measured_again(monkeypatch):
 
 
 def test_attempts_that_crash_hang_or_fail_say_so():
-    from speeds.attempts import outcome
-
     def ran(code, patience=60.0):
         return outcome([sys.executable, "-c", code], patience)
 
@@ -90,11 +86,6 @@ def test_attempts_that_crash_hang_or_fail_say_so():
 
 
 def test_compiled_libraries_are_measured_apart_and_their_errors_reported(monkeypatch):
-    from speed_report import PARTS
-    from speeds import edges
-    from speeds.cells import Cells
-    from speeds.clock import Where
-
     monkeypatch.setattr(edges, "installed", lambda: ["zuko"])
     monkeypatch.setattr(edges, "CASES", [(4, 8, 128)])
     monkeypatch.setattr(edges, "COMPILED", [(4, 8, 128)])
@@ -115,10 +106,6 @@ def test_compiled_libraries_are_measured_apart_and_their_errors_reported(monkeyp
 
 
 def test_growth_that_was_stopped_goes_on_and_its_slopes_are_those_of_its_points():
-    from speeds.cells import Cells
-    from speeds.clock import Where
-    from speeds.growth import _series
-
     cells = Cells(None)
     late = Where(torch.device("cpu"), True, cells, until=0.0)
     cells.add({"against": "rows", "size": 10}, {"point": {"seconds": 2.0, "MiB": 0.0}})
@@ -136,8 +123,6 @@ def test_growth_that_was_stopped_goes_on_and_its_slopes_are_those_of_its_points(
 
 
 def test_names_beside_lines_are_apart_and_inside_and_in_order():
-    from speed_figures import spread
-
     for heights in ([0.0, 0.5, 0.5, 0.9], [1.0] * 5, [0.0, 0.01, 0.02, 0.98, 0.99]):
         found = spread(heights, 0.1)
         gaps = [b - a for a, b in pairwise(found)]
@@ -149,7 +134,6 @@ def test_names_beside_lines_are_apart_and_inside_and_in_order():
 
 def test_pictures_of_growth_show_every_slope_that_was_measured(tmp_path):
     pytest.importorskip("matplotlib")
-    from speed_figures import draw, growth, picture_name
 
     series = {"sizes": [10, 100], "points": [{"seconds": 1.0, "MiB": 2.0}] * 2}
     found = {"rows": {**series, "slopes": {"seconds": 0.25, "MiB": 0.75}}}
@@ -163,10 +147,6 @@ def test_pictures_of_growth_show_every_slope_that_was_measured(tmp_path):
 
 
 def test_grouped_and_separate_masks_give_the_same_beliefs():
-    from speeds.masks import _apart, _factors, _grouped
-
-    from vfg.gaussian.factors import condition
-
     generator = torch.Generator().manual_seed(0)
     for columns in (5, 70):
         factors = _factors(columns, 3, 2, generator)
@@ -180,8 +160,6 @@ def test_grouped_and_separate_masks_give_the_same_beliefs():
 
 @pytest.mark.slow
 def test_parts_are_measured_one_at_a_time_and_reported_together(tmp_path):
-    from speed_report import speed as section
-
     assert len(speed(tmp_path, "--quick", "--only", "masks")["parts"]) == 1
     speed(tmp_path, "--quick", "--only", "edges", "starting")
     found = speed(tmp_path, "--quick", "--collect")
@@ -197,16 +175,11 @@ def test_parts_are_measured_one_at_a_time_and_reported_together(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["steps", "precision"])
 def test_training_parts_run_at_small_sizes(part, tmp_path):
-    from speed_report import speed as section
-
     found = speed(tmp_path, "--quick", "--only", part)
     assert "letter imputer" in section(found)
 
 
 def test_every_published_part_is_reported():
-    from speed_report import PARTS
-    from speed_report import speed as section
-
     found = json.loads((PROJECT / "docs" / "results" / "speed.json").read_text())
     assert {part["part"] for part in found["parts"]} <= set(PARTS)
     headings = [line for line in section(found).splitlines() if line.startswith("### ")]
@@ -215,8 +188,6 @@ def test_every_published_part_is_reported():
 
 
 def test_steps_are_told_over_the_floor_of_float32_and_over_that_of_their_precision():
-    from speed_report import speed as section
-
     rates = {"operations per second": 5e13, "bytes per second": 4e12}
     rates["operations per second by precision"] = {"float32": 5e13, "bf16": 7e14}
     case = {"model": "m", "batch": 2048, "precision": "bf16", "step": 0.02, "floor": 0.005}
@@ -234,8 +205,6 @@ def test_steps_are_told_over_the_floor_of_float32_and_over_that_of_their_precisi
 
 @pytest.mark.slow
 def test_whole_imputers_are_measured_where_they_answer():
-    from speeds.filling import _imputer_on
-
     found = _imputer_on(torch.device("cpu"), quick=True)
     assert found["largest difference to a CPU"] == 0.0
     assert found["rows per second"] > 0.0
@@ -243,10 +212,6 @@ def test_whole_imputers_are_measured_where_they_answer():
 
 
 def test_plain_products_are_a_chain(monkeypatch):
-    from speeds import steps
-
-    import vfg
-
     graph = vfg.Graph.star({"a": 2, "b": 2}, width=4)
     model = vfg.VFG(graph, flow=vfg.Coupling(blocks=2, hidden=8))
     seen = []
@@ -261,8 +226,6 @@ def test_plain_products_are_a_chain(monkeypatch):
 
 
 def test_compiled_models_are_told_by_batch_and_precision():
-    from speed_report import speed as section
-
     case = {"model": "m", "batch": 2048, "precision": "tf32", "as it is": 0.02, "compiled": 0.01}
     case |= {"seconds to compile": 40.0, "steps until it pays": 4000}
     about = {"threads": 1, "load": 0.0, "seconds": 1.0, "machine": {"torch": "2"}}

@@ -4,18 +4,22 @@ import json
 import math
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-PROJECT = Path(__file__).parent.parent
+from experiments import results
+from experiments.baselines import graphical, imputers
+
+PROJECT = Path(__file__).parents[2]
 CIRCUMSTANCES = {"command", "seconds", "machine", "seeds"}
 
 
-def run(script, *arguments):
+def run(module, *arguments):
     return subprocess.run(
-        [sys.executable, PROJECT / script, *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=PROJECT,
         capture_output=True,
         text=True,
@@ -25,10 +29,10 @@ def run(script, *arguments):
 
 def quick(name, folder, *options):
     """The results of a quick run, with what all of them have checked."""
-    run(f"experiments/{name}.py", "--quick", *options, "--output", str(folder))
+    run(f"experiments.paper.{name}", "--quick", *options, "--output", str(folder))
     found = json.loads((folder / f"{name}.json").read_text())
     assert set(found) >= CIRCUMSTANCES
-    assert found["command"].startswith(f"python experiments/{name}.py --quick")
+    assert found["command"].startswith(f"python -m experiments.paper.{name} --quick")
     assert str(folder) not in json.dumps(found)
     assert all(math.isfinite(number) for number in numbers(found))
     assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -43,13 +47,6 @@ def numbers(value):
     if isinstance(value, list):
         return [number for part in value for number in numbers(part)]
     return [value] if isinstance(value, int | float) else []
-
-
-@pytest.fixture
-def experiments(monkeypatch):
-    """The modules of the experiments by name."""
-    monkeypatch.syspath_prepend(str(PROJECT / "experiments"))
-    return __import__
 
 
 @pytest.mark.slow
@@ -96,7 +93,7 @@ MODELS = {"VFG", "VFG, the paper's tree", "VAE", "planar flow", "IAF", "orthogon
 @pytest.mark.slow
 def test_the_quick_likelihood_run_beats_pixels_without_a_model(tmp_path):
     options = ("--quick", "--steps", "60", "--draws", "20", "--seeds", "2")
-    run("experiments/likelihood.py", *options, "--output", str(tmp_path))
+    run("experiments.paper.likelihood", *options, "--output", str(tmp_path))
     found = json.loads((tmp_path / "likelihood.json").read_text())
     assert set(found) == CIRCUMSTANCES | {"draws", "note", "data"}
     assert found["note"] == ""
@@ -114,7 +111,7 @@ def test_the_quick_likelihood_run_beats_pixels_without_a_model(tmp_path):
     for row in digits["surrogate"].values():
         assert set(row) >= {"reconstruction", "distances", "constants", "sum"}
     before = (tmp_path / "likelihood_quick" / "digits__VFG.json").stat().st_mtime_ns
-    again = run("experiments/likelihood.py", *options, "--resume", "--output", str(tmp_path))
+    again = run("experiments.paper.likelihood", *options, "--resume", "--output", str(tmp_path))
     assert "digits: VFG" not in again
     assert (tmp_path / "likelihood_quick" / "digits__VFG.json").stat().st_mtime_ns == before
     assert json.loads((tmp_path / "likelihood.json").read_text())["data"] == found["data"]
@@ -123,7 +120,7 @@ def test_the_quick_likelihood_run_beats_pixels_without_a_model(tmp_path):
 @pytest.mark.slow
 def test_the_quick_representation_run_beats_guessing(tmp_path):
     run(
-        *("experiments/representation.py", "--quick", "--steps", "150", "--seeds", "1"),
+        *("experiments.paper.representation", "--quick", "--steps", "150", "--seeds", "1"),
         *("--output", str(tmp_path)),
     )
     found = json.loads((tmp_path / "representation.json").read_text())
@@ -144,7 +141,7 @@ def test_the_quick_representation_run_beats_guessing(tmp_path):
 def test_the_quick_benchmark_of_likelihoods_says_what_options_bring(tmp_path):
     chosen = ["VFG, tree", "VFG, tree, ladder", "VAE"]
     run(
-        *("benchmarks/likelihood.py", "--quick", "--steps", "120", "--draws", "50"),
+        *("experiments.benchmarks.likelihood", "--quick", "--steps", "120", "--draws", "50"),
         *("--models", *chosen, "--output", str(tmp_path)),
     )
     found = json.loads((tmp_path / "likelihood_benchmark.json").read_text())
@@ -158,7 +155,7 @@ def test_the_quick_benchmark_of_likelihoods_says_what_options_bring(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["universality", "layerwise"])
 def test_other_quick_experiments_write_finite_numbers_and_their_circumstances(name):
-    run(f"experiments/{name}.py", "--quick")
+    run(f"experiments.benchmarks.{name}", "--quick")
     found = json.loads((PROJECT / "outputs" / f"{name}.json").read_text())
     assert set(found) >= CIRCUMSTANCES
     assert all(math.isfinite(number) for number in numbers(found))
@@ -168,19 +165,19 @@ def test_other_quick_experiments_write_finite_numbers_and_their_circumstances(na
 def test_the_results_page_is_what_the_result_files_say():
     page = PROJECT / "docs" / "results.md"
     before = page.read_text()
-    run("experiments/report.py")
+    run("experiments.report")
     assert page.read_text() == before
 
 
 @pytest.mark.slow
 def test_the_example_of_messages_fills_to_rounding():
-    shown = run("examples/messages.py")
+    shown = run("examples.messages")
     assert "largest distance between forward and backward messages" in shown
     assert (PROJECT / "outputs" / "messages.png").stat().st_size > 10_000
 
 
-def test_the_results_page_needs_no_result_file_in_particular(experiments, tmp_path, monkeypatch):
-    report = experiments("report")
+def test_the_results_page_needs_no_result_file_in_particular(tmp_path, monkeypatch):
+    report = import_module("experiments.report.__main__")
     monkeypatch.setattr(report, "FOLDER", tmp_path)
     bare = report.page()
     assert bare.startswith("# Results\n")
@@ -204,26 +201,27 @@ def test_the_arithmetic_of_the_opening_holds():
 @pytest.mark.parametrize(
     ("options", "seeds"), [([], [0, 1]), (["--quick"], [0]), (["--seeds", "3"], [0, 1, 2])]
 )
-def test_experiments_share_their_options(experiments, monkeypatch, options, seeds):
-    results = experiments("results")
-    monkeypatch.setattr(sys, "argv", ["experiments/any.py", *options, "--output", "folder"])
+def test_experiments_share_their_options(monkeypatch, options, seeds):
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [str(PROJECT / "experiments" / "paper" / "any.py"), *options, "--output", "folder"],
+    )
     given = results.arguments("What it does.")
     assert given.chosen(full=2, quick=1) == seeds
     assert given.output == Path("folder")
-    assert results._command() == " ".join(["python experiments/any.py", *options])
+    assert results._command() == " ".join(["python -m experiments.paper.any", *options])
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "few", "1.5"])
-def test_a_number_of_seeds_that_cannot_be_is_refused(experiments, monkeypatch, capsys, text):
-    results = experiments("results")
+def test_a_number_of_seeds_that_cannot_be_is_refused(monkeypatch, capsys, text):
     monkeypatch.setattr(sys, "argv", ["any.py", f"--seeds={text}"])
     with pytest.raises(SystemExit):
         results.arguments(None)
     assert f"expected a number of at least 1, but got '{text}'" in capsys.readouterr().err
 
 
-def test_least_squares_is_the_regression_on_what_is_shown(experiments):
-    graphical = experiments("rivals.graphical", fromlist=["graphical"])
+def test_least_squares_is_the_regression_on_what_is_shown():
     generator = np.random.default_rng(0)
     train = generator.normal(size=(200, 4)) @ generator.normal(size=(4, 4)) + 3.0
     test = generator.normal(size=(5, 4))
@@ -241,9 +239,8 @@ def test_least_squares_is_the_regression_on_what_is_shown(experiments):
 
 
 @pytest.mark.slow
-def test_a_bayesian_network_of_pgmpy_with_all_edges_is_least_squares(experiments):
-    pytest.importorskip("pgmpy", reason="a rival that is not installed")
-    graphical = experiments("rivals.graphical", fromlist=["graphical"])
+def test_a_bayesian_network_of_pgmpy_with_all_edges_is_least_squares():
+    pytest.importorskip("pgmpy", reason="a baseline that is not installed")
     train = np.random.default_rng(0).normal(size=(300, 3)) @ np.array(
         [[1, 2, 0], [0, 1, 1], [0, 0, 1]]
     )
@@ -255,8 +252,7 @@ def test_a_bayesian_network_of_pgmpy_with_all_edges_is_least_squares(experiments
     np.testing.assert_allclose(network(gaps), expected, atol=0.05)
 
 
-def test_tuned_neighbours_choose_the_scale_that_predicts(experiments):
-    imputers = experiments("rivals.imputers", fromlist=["imputers"])
+def test_tuned_neighbours_choose_the_scale_that_predicts():
     generator = np.random.default_rng(0)
     known = generator.normal(size=(400, 2)) * [1.0, 1000.0]
     table = np.column_stack([known, known[:, 0]])

@@ -1,22 +1,18 @@
-"""The rivals of the image experiments and the training they share, against independent answers."""
+"""The baselines of the image experiments and their training, against independent answers."""
 
 import math
-import sys
 from argparse import Namespace
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
-
-import likelihood
-from image_models import Forest, papers, papers_sampled
-from parts import Parts
-from probes import linear_accuracy, nearest_accuracy, prior_accuracy
-from rivals.images import POSTERIORS, FlowAutoencoder
-from side_by_side import Budget, Run, assign, train
+from experiments.baselines.images import POSTERIORS, FlowAutoencoder
+from experiments.paper import likelihood
+from experiments.paper.image_models import Forest, papers, papers_sampled
+from experiments.paper.parts import Parts
+from experiments.paper.probes import linear_accuracy, nearest_accuracy, prior_accuracy
+from experiments.side_by_side import Budget, Run, assign, train
 
 
 def draw(*shape, seed=0):

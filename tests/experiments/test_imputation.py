@@ -1,7 +1,6 @@
 """The measures behind the imputation benchmark, against brute force and known answers."""
 
 import json
-import sys
 from itertools import combinations
 from pathlib import Path
 
@@ -9,14 +8,19 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-
-from imputing.cells import SHAPES, hide, load, split
-from imputing.log import merged, packed, unpacked
-from imputing.methods import LIMITS, METHODS, Task, allowed
-from imputing.metrics import coverage, crps, energy, intervals, point_errors
-from imputing.missforest import MissForest
-from imputing.summary import contest, on_single_lines, outcome
+from experiments.baselines.missforest import MissForest
+from experiments.benchmarks.imputation.cells import SHAPES, hide, load, split
+from experiments.benchmarks.imputation.log import merged, packed, unpacked
+from experiments.benchmarks.imputation.methods import LIMITS, METHODS, Task, allowed
+from experiments.benchmarks.imputation.metrics import (
+    coverage,
+    crps,
+    energy,
+    intervals,
+    point_errors,
+)
+from experiments.benchmarks.imputation.summary import contest, on_single_lines, outcome
+from experiments.report.imputation_report import goals
 
 
 @pytest.fixture
@@ -154,7 +158,7 @@ def test_missforest_beats_the_mean_and_leaves_observed_cells_alone():
 
 @pytest.mark.parametrize("name", ["mean", "knn", "ridge", "extratrees"])
 @pytest.mark.parametrize("seen", [True, False])
-def test_rivals_fill_everything_and_leave_observed_cells_alone(name, seen):
+def test_baselines_fill_everything_and_leave_observed_cells_alone(name, seen):
     table = load("iris")
     masked = np.where(hide(table, "mar30", 0), np.nan, table)
     fitted, others = split(len(table), 0)
@@ -188,7 +192,7 @@ def test_slow_methods_are_kept_from_large_tables_by_the_rule():
 
 
 def test_the_numbers_of_the_readme_are_those_that_were_measured():
-    project = Path(__file__).parent.parent
+    project = Path(__file__).parents[2]
     measured = json.loads((project / "docs" / "results" / "imputation.json").read_text())
     lines = (project / "README.md").read_text().splitlines()
     header = next(k for k, line in enumerate(lines) if "| half of the cells missing |" in line)
@@ -208,7 +212,7 @@ def test_the_numbers_of_the_readme_are_those_that_were_measured():
 
 
 def test_the_means_of_the_readme_are_those_of_all_contests():
-    project = Path(__file__).parent.parent
+    project = Path(__file__).parents[2]
     measured = json.loads((project / "docs" / "results" / "imputation.json").read_text())
     lines = (project / "README.md").read_text().splitlines()
     header = next(k for k, line in enumerate(lines) if "| cells missing |" in line)
@@ -226,7 +230,7 @@ def test_the_means_of_the_readme_are_those_of_all_contests():
 
 
 def test_the_totals_of_the_readme_are_those_of_all_contests():
-    project = Path(__file__).parent.parent
+    project = Path(__file__).parents[2]
     measured = json.loads((project / "docs" / "results" / "imputation.json").read_text())
     ours = [found["vfg"] for found in measured["contests"].values() if "vfg" in found]
     ended = [found["outcome"] for found in ours]
@@ -253,10 +257,7 @@ def test_the_totals_of_the_readme_are_those_of_all_contests():
         assert told in text
 
 
-def test_the_page_says_whether_the_goal_is_met_and_what_is_lost(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "experiments"))
-    from imputation_report import goals
-
+def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():
     def held(ratio, outcome):
         return {"vfg": {"ratio": ratio, "outcome": outcome}}
 
