@@ -1,6 +1,6 @@
 """What every experiment shares: its options, where its results go, and who measured them.
 
-A script declares `def main()`, calls `arguments(__doc__)`, and hands its numbers to `write` and its
+A module declares `def main()`, calls `arguments(__doc__)`, and hands its numbers to `write` and its
 figures to `save`. In a checkout full runs write `docs/results/NAME.json` and
 `docs/images/NAME.png`, quick ones write both into `outputs/`; outside a checkout both go to
 `outputs/` of the current folder, and `--output` names any other folder.
@@ -151,11 +151,13 @@ def _folder(full: Path, quick: bool, given: Path | None) -> Path:
 def _command() -> str:
     """How the script was called, but for what says where and how long it may run."""
     script, *given = sys.argv
-    path = Path(script).resolve()
     for option, values in CIRCUMSTANTIAL.items():
         if option in given:
             place = given.index(option)
             given = given[:place] + given[place + 1 + values :]
+    path = Path(script).resolve().with_suffix("")
+    module = path.parent if path.name == "__main__" else path
     if SCRIPTS.name == CARRIED:
-        return " ".join(["vfg reproduce", path.stem, *given])
-    return " ".join(["python", f"{path.parent.name}/{path.name}", *given])
+        return " ".join(["vfg reproduce", module.name, *given])
+    name = ".".join(module.relative_to(PROJECT).parts)
+    return " ".join(["python -m", name, *given])
