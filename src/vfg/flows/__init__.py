@@ -15,7 +15,13 @@ from vfg.flows.couplings import (
     coupling_split,
 )
 from vfg.flows.fast.memory import check_memory
-from vfg.flows.fast.primitives import Rounding, check_precision, conditioners_in, times
+from vfg.flows.fast.primitives import (
+    Rounding,
+    check_precision,
+    conditioners_in,
+    tensor_cores,
+    times,
+)
 from vfg.flows.linear import (
     ActivationNormalisation,
     ElementwiseAffine,
@@ -67,5 +73,6 @@ __all__ = [
     "of_kind",
     "rational_quadratic",
     "temporarily_set",
+    "tensor_cores",
     "times",
 ]
