@@ -6,7 +6,6 @@ python -m experiments.benchmarks.gaussian_fit --quick    the smallest one
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 import vfg
 
-from ..results import write
+from ..results import arguments
 
 CASES = {
     "5,000 x 11, half missing, affine": (5_000, 11, 4, 0.5, "affine"),
@@ -53,12 +52,10 @@ def measure(name: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure, write, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="the smallest case only")
-    quick = parser.parse_args().quick
-    found = {name: measure(name) for name in (list(CASES)[:1] if quick else CASES)}
-    threads = torch.get_num_threads()
-    print(write("gaussian_fit", {"seeds": [0], "threads": threads, "times": found}, quick=quick))
+    given = arguments(__doc__)
+    found = {name: measure(name) for name in (list(CASES)[:1] if given.quick else CASES)}
+    described = {"seeds": [0], "threads": torch.get_num_threads(), "times": found}
+    print(given.write("gaussian_fit", described))
     for name, times in found.items():
         print(f"{name:36}", "  ".join(f"{what} {value:.2f} s" for what, value in times.items()))
 

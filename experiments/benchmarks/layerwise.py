@@ -10,14 +10,12 @@ so that every edge is updated as often; and compared on fresh rows with half of 
 
 from __future__ import annotations
 
-import argparse
-
 import torch
 from torch import Tensor
 
 import vfg
 
-from ..results import on_all_cores, write
+from ..results import arguments, on_all_cores
 
 SECTIONS = [f"x{k}" for k in range(8)]
 
@@ -81,15 +79,14 @@ def trained(seed: int, layerwise: bool, times: int, epochs: int) -> dict[str, fl
 
 def main() -> None:
     """Train both ways, write, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one seed, few epochs")
-    quick = parser.parse_args().quick
-    seeds, epochs = (2, 2) if quick else (5, 60)
-    calls = [(seed, *mode, epochs) for mode in MODES.values() for seed in range(seeds)]
+    given = arguments(__doc__)
+    seeds, epochs = given.chosen(full=5, quick=2), 2 if given.quick else 60
+    calls = [(seed, *mode, epochs) for mode in MODES.values() for seed in seeds]
     runs = on_all_cores(trained, calls)
-    found = {mode: runs[k * seeds : (k + 1) * seeds] for k, mode in enumerate(MODES)}
-    described = {"epochs": epochs, "steps": epochs * 20, "seeds": list(range(seeds))}
-    print(write("layerwise", {**described, "runs": found}, quick=quick))
+    count = len(seeds)
+    found = {mode: runs[k * count : (k + 1) * count] for k, mode in enumerate(MODES)}
+    described = {"epochs": epochs, "steps": epochs * 20, "seeds": seeds, "runs": found}
+    print(given.write("layerwise", described))
     for name in runs[0]:
         print(name)
         for mode, each in found.items():

@@ -15,7 +15,6 @@ The error is the root mean square over fresh roots, divided by that of the best 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 
 import torch
@@ -23,7 +22,7 @@ from torch import Tensor
 
 import vfg
 
-from ..results import IMAGES, on_all_cores, write
+from ..results import Arguments, arguments, on_all_cores, subplots
 
 LIFTED = 8
 RATE = 3e-3
@@ -147,14 +146,9 @@ def run(steps: int, seeds: int, chosen: list[tuple[int, int]]) -> list[dict[str,
     ]
 
 
-def draw(found: list[dict[str, object]]) -> None:
+def draw(found: list[dict[str, object]], given: Arguments) -> None:
     """Error against depth and against width, one panel per dimension."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 2, figsize=(9, 6.5), sharey=True, constrained_layout=True)
+    figure, axes = subplots(2, 2, figsize=(9, 6.5), sharey=True)
     for row, m in zip(axes, (2, 3), strict=True):
         for axis, varied, fixed, value in zip(
             row, ("blocks", "hidden"), ("hidden", "blocks"), (HIDDEN[-1], 4), strict=True
@@ -179,20 +173,17 @@ def draw(found: list[dict[str, object]]) -> None:
             axis.grid(alpha=0.3)
         row[0].set_ylabel("relative error")
     axes[0, 0].legend()
-    figure.savefig(IMAGES / "universality.png", dpi=110)
+    given.save(figure, "universality")
 
 
 def main() -> None:
     """Train, write, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one size, few steps")
-    quick = parser.parse_args().quick
-    steps, seeds = (100, 1) if quick else (4000, 3)
-    found = run(steps, seeds, [(4, 16)] if quick else sizes())
-    described = {"steps": steps, "seeds": list(range(seeds)), "cases": found}
-    print(write("universality", described, quick=quick))
-    if not quick:
-        draw(found)
+    given = arguments(__doc__)
+    seeds, steps = given.chosen(full=3, quick=1), 100 if given.quick else 4000
+    found = run(steps, len(seeds), [(4, 16)] if given.quick else sizes())
+    print(given.write("universality", {"steps": steps, "seeds": seeds, "cases": found}))
+    if not given.quick:
+        draw(found, given)
     for case in found:
         errors = torch.tensor(case["errors"])
         size = f"blocks {case['blocks']}  hidden {case['hidden']:3}"

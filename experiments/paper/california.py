@@ -31,7 +31,7 @@ import vfg
 from vfg.data import california
 
 from ..baselines.imputers import Array, imputers
-from ..results import Arguments, arguments, save, versions, write
+from ..results import Arguments, arguments, box_plots, plain_ticks, subplots, versions
 
 TEST = 640
 DRAWS, SIZE = 50, 100
@@ -61,7 +61,7 @@ DEEP = {
 }
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 3.0, 5.0, 10.0)
 METHODS = 10
-"""How many answers there are per seed: six rivals, two deep models, two of the exact one."""
+"""How many answers there are per seed: six baselines, two deep models, two of the exact one."""
 
 
 def answers(train: Array, gaps: Array, seed: int, quick: bool) -> Iterator[tuple[str, Array]]:
@@ -148,38 +148,19 @@ def simulated(rows: int, seed: int = 0) -> Array:
 
 def draw(found: dict[str, Any], given: Arguments) -> None:
     """The 50 draws as box plots, and all rows as a mark."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
+    figure, axes = subplots(1, 2, figsize=(11, 4.2))
     titles = {"mse, raw": "mean squared error", "mae, raw": "mean absolute error"}
     for axis, (measure, title) in zip(axes, titles.items(), strict=True):
-        values = [method[measure] for method in found.values()]
-        boxes = axis.boxplot(
-            [value["draws"] for value in values],
-            orientation="horizontal",
-            tick_labels=list(found) if axis is axes[0] else [""] * len(found),
-            patch_artist=True,
-            medianprops={"color": "black"},
-        )
-        for name, box in zip(found, boxes["boxes"], strict=True):
-            box.set_facecolor("C0" if "VFG" in name else "0.85")
-        places = range(1, len(values) + 1)
-        axis.plot([value["all"] for value in values], places, "D", color="C3", label="all rows")
-        axis.set_xscale("log")
-        axis.minorticks_off()
-        low, high = axis.get_xlim()
-        ticks = [tick for tick in TICKS if low < tick < high]
-        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        values = {name: method[measure] for name, method in found.items()}
+        box_plots(axis, {name: value["draws"] for name, value in values.items()})
+        everything = [value["all"] for value in values.values()]
+        axis.plot(everything, range(1, len(values) + 1), "D", color="C3", label="all rows")
+        plain_ticks(axis.xaxis, TICKS)
         axis.set_title(f"{title} of the room counts")
         axis.set_xlabel(f"{DRAWS} draws of {SIZE} test rows")
-        axis.grid(axis="x", alpha=0.3)
-        axis.invert_yaxis()
+    axes[1].set_yticklabels([""] * len(found))
     axes[1].legend(loc="best", fontsize=8)
-    print(save(figure, "california", quick=given.quick, output=given.output))
-    plt.close(figure)
+    given.save(figure, "california")
 
 
 def averaged(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -220,7 +201,7 @@ def main() -> None:
             runs.setdefault(name, []).append(measured(filled, truth, known.std(0), far))
         found = {name: averaged(each) for name, each in runs.items()}
         results = {**described, "seeds": seeds[:count], "methods": found}
-        print(write("california", results, quick=given.quick, output=given.output))
+        print(given.write("california", results))
     draw(found, given)
     for name, method in found.items():
         for measure, value in method.items():

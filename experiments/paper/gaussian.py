@@ -6,7 +6,7 @@ deviation, next to the least that any method can reach: the noise of F has varia
 errors have mean 1 and variance 2 on the raw scale.
 
 `VFG` is the paper's: `Graph.from_bayesian_network`, one mean node per family, 4 coupling layers per
-edge. `GaussianVFG` is the exact model on the same graph. The rivals are pgmpy's linear-Gaussian
+edge. `GaussianVFG` is the exact model on the same graph. The baselines are pgmpy's linear-Gaussian
 Bayesian network, SPFlow's sum-product network and least squares. Then what the paper does not do:
 every variable missing in turn, and 30 % of all cells missing at random, with one mask per seed.
 
@@ -37,7 +37,7 @@ from ..baselines.graphical import (
     least_squares,
     sum_product_network,
 )
-from ..results import Arguments, arguments, save, versions, write
+from ..results import Arguments, arguments, plain_ticks, subplots, versions
 
 NOISE = 1.0
 """The variance of F given all other variables."""
@@ -108,14 +108,9 @@ def measured(fill: Fill, test: Array, masks: list[Mask], spread: Array) -> dict[
 
 def draw(found: dict[str, dict[str, dict[str, float]]], given: Arguments) -> None:
     """Errors by what is missing, relative to least squares."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     shown = [name for name in found if name not in ("mean", "least squares")]
     asked = list(next(iter(found.values())))
-    figure, axis = plt.subplots(figsize=(9, 3.9), constrained_layout=True)
+    figure, axis = subplots(figsize=(9, 3.9))
     for place, name in enumerate(shown):
         ratios = [
             found[name][case]["mse, raw"] / found["least squares"][case]["mse, raw"]
@@ -125,16 +120,12 @@ def draw(found: dict[str, dict[str, dict[str, float]]], given: Arguments) -> Non
         axis.scatter(places, ratios, label=name, s=32, marker="oDs^v"[place % 5])
     axis.axhline(1.0, color="0.4", lw=0.8)
     axis.set_yscale("log")
-    low, high = axis.get_ylim()
-    ticks = [tick for tick in (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if low < tick < high]
-    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.minorticks_off()
+    plain_ticks(axis.yaxis, (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0))
     axis.set_xticks(range(len(asked)), asked)
     axis.set_ylabel("squared error,\nleast squares = 1")
     axis.grid(axis="y", alpha=0.3)
     figure.legend(loc="outside upper center", ncols=len(shown), fontsize=8)
-    print(save(figure, "gaussian", quick=given.quick, output=given.output))
-    plt.close(figure)
+    given.save(figure, "gaussian")
 
 
 def main() -> None:
@@ -165,7 +156,7 @@ def main() -> None:
         "not run": missing,
     }
     draw(found, given)
-    print(write("gaussian", described, quick=given.quick, output=given.output))
+    print(given.write("gaussian", described))
     print(f"noise of F: raw {floor['raw']:.4f}, standardised {floor['standardised']:.4f}")
     for name, answers in found.items():
         shown = ", ".join(f"{key} {value:.4f}" for key, value in answers["F missing"].items())

@@ -26,7 +26,7 @@ from vfg.data import synthetic
 from vfg.training.model_stack import forest
 
 from ..baselines.imputers import Array, imputers
-from ..results import Arguments, arguments, save, versions, write
+from ..results import Arguments, arguments, box_plots, subplots, versions
 
 TRAIN, TEST = 1000, 300
 MISSING = [2, 3, 6, 7]
@@ -77,9 +77,9 @@ def with_gaps(table: Tensor) -> Tensor:
 
 
 def theirs(tables: list[Tensor]) -> Found:
-    """Errors of the rivals, by name and seed."""
+    """Errors of the baselines, by name and seed."""
     found: Found = {}
-    for seed, table in enumerate(track(tables, description="rivals")):
+    for seed, table in enumerate(track(tables, description="baselines")):
         # Exact copies among the columns leave posterior draws without any spread to draw with.
         jitter = 1e-5 * np.random.default_rng(seed).standard_normal(table.shape)
         shown: Array = with_gaps(table).numpy().astype(np.float64) + jitter
@@ -96,24 +96,11 @@ def error(filled: Tensor, table: Tensor) -> float:
 
 def draw(found: Found, given: Arguments) -> None:
     """Box plots as in the paper, on a logarithmic axis."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(9, 3.9), constrained_layout=True)
-    boxes = axis.boxplot(
-        list(found.values()), orientation="horizontal", tick_labels=list(found), patch_artist=True
-    )
-    for name, box in zip(found, boxes["boxes"], strict=True):
-        box.set_facecolor("C0" if name in MODELS else "0.85")
-    axis.set_xscale("log")
+    figure, axis = subplots(figsize=(9, 3.9))
+    box_plots(axis, found)
     count = len(next(iter(found.values())))
     axis.set_xlabel(f"mean squared error of the missing cells, seeds: {count}")
-    axis.grid(axis="x", alpha=0.3)
-    axis.invert_yaxis()
-    print(save(figure, "synthetic", quick=given.quick, output=given.output))
-    plt.close(figure)
+    given.save(figure, "synthetic")
 
 
 def main() -> None:
@@ -129,7 +116,7 @@ def main() -> None:
         print(found[name])
     described = {"seeds": seeds, "versions": versions("scikit-learn")}
     draw(found, given)
-    print(write("synthetic", {**described, "mse": found}, quick=given.quick, output=given.output))
+    print(given.write("synthetic", {**described, "mse": found}))
     for name, values in found.items():
         spread = stdev(values) if len(values) > 1 else 0.0
         ends = f"({min(values):.3f} to {max(values):.3f})"

@@ -20,7 +20,7 @@ from experiments.benchmarks.imputation.metrics import (
     point_errors,
 )
 from experiments.benchmarks.imputation.summary import contest, on_single_lines, outcome
-from experiments.report.imputation_report import goals
+from experiments.report.imputation import goals
 
 
 @pytest.fixture

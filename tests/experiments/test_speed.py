@@ -18,9 +18,9 @@ from experiments.benchmarks.speed.filling import _imputer_on
 from experiments.benchmarks.speed.growth import _series
 from experiments.benchmarks.speed.masks import _apart, _factors, _grouped
 from experiments.benchmarks.speed.parts import merged
-from experiments.report.speed_figures import draw, growth, picture_name, spread
-from experiments.report.speed_report import PARTS
-from experiments.report.speed_report import speed as section
+from experiments.report.growth import draw, growth, picture_name, spread
+from experiments.report.speed import PARTS
+from experiments.report.speed import speed as section
 from vfg.gaussian.factors import condition
 
 PROJECT = Path(__file__).parents[2]
@@ -100,7 +100,7 @@ def test_compiled_libraries_are_measured_apart_and_their_errors_reported(monkeyp
     assert case["forward and backward"]["zuko, compiled"] == 0.25
     ended = "ended by SIGSEGV"
     assert case["errors"]["inverse"] == {"vfg, compiled": ended, "zuko, compiled": ended}
-    text = PARTS["edges"](part_of(), [case])
+    text = PARTS["edges"]([case], "CPU")
     assert "| 125 | 250 (zuko, compiled) | 2.0x | 125 | 500 (zuko) | 4.0x |" in text
     assert "ended by SIGSEGV" in text
 
@@ -141,7 +141,7 @@ def test_pictures_of_growth_show_every_slope_that_was_measured(tmp_path):
     assert written == ["fill, VFG  0.25", "fill, VFG  0.75"]
     part = part_of("growth", "A (CPU)", found=found)
     assert draw([part, part_of()], quick=False, output=tmp_path) == [
-        tmp_path / f"{picture_name(part)}.png"
+        tmp_path / f"{picture_name(part['name'])}.png"
     ]
     assert (tmp_path / "growth-a-cpu.png").stat().st_size > 1000
 

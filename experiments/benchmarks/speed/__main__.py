@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from ...report.speed_figures import draw
+from ...report.growth import draw
 from ...results import FOLDER, TRIALS, machine, versions, write
 from . import (
     compiling,

@@ -89,14 +89,14 @@ PANELS = (
 )  # fmt: skip
 
 
-def picture_name(part: Found) -> str:
+def picture_name(device: str) -> str:
     """The name of a device's picture, without its ending.
 
     Example:
-        >>> picture_name({"name": "NVIDIA H200"})
+        >>> picture_name("NVIDIA H200")
         'growth-nvidia-h200'
     """
-    return f"growth-{slug(part['name'])}"
+    return f"growth-{slug(device)}"
 
 
 def draw(parts: list[Found], *, quick: bool, output: Path | None) -> list[Path]:
@@ -106,7 +106,7 @@ def draw(parts: list[Found], *, quick: bool, output: Path | None) -> list[Path]:
     matplotlib.use("Agg")
     chosen = [part for part in parts if part["part"] == "growth"]
     return [
-        save(growth(part["found"]), picture_name(part), quick=quick, output=output)
+        save(growth(part["found"]), picture_name(part["name"]), quick=quick, output=output)
         for part in chosen
     ]
 
