@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import vfg
-from vfg.imputation.model_stack import stack_models, unstack_models
+from vfg.training.model_stack import stack_models, unstack_models
 from vfg.objectives.bound import lower_bound
 from vfg.sampling import fresh_noise
 
