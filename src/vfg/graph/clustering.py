@@ -142,14 +142,9 @@ def _merges(correlations: Matrix) -> list[tuple[int, int]]:
 
 def _read(table: Any) -> tuple[Matrix, list[Node]]:
     """Read a table as numbers, with one leaf per column."""
-    import numpy
-
-    if hasattr(table, "columns") and hasattr(table, "to_numpy"):
-        labels = list(table.columns)
-        values = _read_frame(table, labels)
-    else:
-        labels = []
-        values = _read_array(table)
+    is_frame = hasattr(table, "columns") and hasattr(table, "to_numpy")
+    labels = list(table.columns) if is_frame else []
+    values = _read_frame(table, labels) if labels else _read_array(table)
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError(
             f"a table of shape (rows, columns) with at least one column is needed, "
@@ -158,7 +153,7 @@ def _read(table: Any) -> tuple[Matrix, list[Node]]:
     if labels and all(isinstance(label, str) for label in labels):
         return values, [Node(label, 1, columns=(label,)) for label in labels]
     leaves = [Node(f"x{index}", 1, columns=(index,)) for index in range(values.shape[1])]
-    return values.astype(numpy.float64), leaves
+    return values, leaves
 
 
 def _read_array(table: Any) -> Matrix:
@@ -183,21 +178,13 @@ def _read_frame(frame: Any, labels: list[Any]) -> Matrix:
         raise ValueError(f"the table has two columns named {repeated!r}; rename one of them.")
     columns = []
     for label in labels:
+        column = frame[label]
+        # The missing value of pandas does not convert by itself.
+        options = {"dtype": "float64", "na_value": numpy.nan} if hasattr(column, "iloc") else {}
         try:
-            columns.append(_read_column(frame[label]))
+            columns.append(numpy.asarray(column.to_numpy(**options), dtype=numpy.float64))
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"column {label!r} is not numeric; encode it as numbers first, or leave it out."
             ) from error
-    return numpy.stack(columns, axis=1) if columns else numpy.empty((len(frame), 0))
-
-
-def _read_column(column: Any) -> Matrix:
-    """Read one column of a frame, missing values as NaN."""
-    import numpy
-
-    if hasattr(column, "iloc"):  # pandas: its missing value does not convert by itself
-        values = column.to_numpy(dtype="float64", na_value=numpy.nan)
-    else:
-        values = column.to_numpy()
-    return numpy.asarray(values, dtype=numpy.float64)
+    return numpy.stack(columns, axis=1)

@@ -42,19 +42,18 @@ def build_model(fields: Mapping[str, Any]) -> Storable:
 
 
 def check_buildable(contents: Contents) -> None:
-    """Refuse a file whose model is malformed, too large, or has other tensors than the file."""
-    _check_state(_build_on_meta(contents), contents.entries)
+    """Refuse a file whose model is malformed, too large, or has other tensors than the file.
 
-
-def _build_on_meta(contents: Contents) -> dict[str, Tensor]:
-    """The state of the model that a file describes, as tensors without memory."""
+    The model is built on the meta device, where tensors take no memory.
+    """
     _check_sizes(contents.fields["model"], contents.numbers)
     mode = _MetaMode(
         most_numbers=16 * contents.numbers + LARGEST_TABLES,
         most_calls=contents.header_size // 8 + 1000,
     )
     with torch.device("meta"), mode:
-        return build_model(contents.fields).state_dict()
+        state = build_model(contents.fields).state_dict()
+    _check_state(state, contents.entries)
 
 
 def _check_sizes(description: Mapping[str, Any], numbers: int) -> None:

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,11 +13,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from vfg.bigtable.engines import FillTask, Part, batch_from_bytes, batch_to_bytes
+from vfg.bigtable.engines import FillTask, Part, batch_from_bytes, batch_to_bytes, take_results
 from vfg.imputation.settings import check_count
-
-AHEAD = 2
-"""How many parts every process has at once: one to work on, one waiting."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +34,7 @@ class Local:
         check_count("processes", self.processes)
 
     def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
-        """The filled record batches of the parts, in their order.
-
-        Args:
-            work: what to do with every part.
-            parts: the table in pieces.
-
-        Raises:
-            RuntimeError: if a process was killed.
-        """
+        """As in `Engine`; a RuntimeError says that a process was killed."""
         return map(work, parts) if self.processes == 1 else self._run_processes(work, parts)
 
     def _run_processes(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
@@ -57,14 +45,9 @@ class Local:
             initializer=_start_worker,
             initargs=work.to_bytes(),
         )
-        waiting: deque[Future[bytes]] = deque()
+        calls = (pool.submit(_fill, row, batch_to_bytes(batch)) for row, batch in parts)
         try:
-            for first_row, batch in parts:
-                waiting.append(pool.submit(_fill, first_row, batch_to_bytes(batch)))
-                if len(waiting) >= AHEAD * self.processes:
-                    yield batch_from_bytes(waiting.popleft().result())
-            while waiting:
-                yield batch_from_bytes(waiting.popleft().result())
+            yield from take_results(calls, Future.result, self.processes)
         except BrokenProcessPool as error:
             raise RuntimeError(
                 "a worker process died, perhaps for want of memory; run again to go on, with fewer "
