@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vfg.bigtable.engines import batch_from_bytes, batch_to_bytes
-from vfg.bigtable.writing import UNFINISHED
-from vfg.utils.files import write_atomically
+from vfg.utils.files import UNFINISHED, write_atomically
 
 MANIFEST = "_manifest.json"
 """Names that begin so are no data to those who read a folder of Parquet files."""

@@ -26,10 +26,7 @@ from vfg.utils.extras import needs
 with needs("table"):
     import pyarrow as pa
     import pyarrow.csv as pcsv
-with needs("table"):
-    import pyarrow as pa
     import pyarrow.json as pjson
-
 
 LONGEST_LINE = 8 << 20
 """Bytes that are parsed together, and that no line may be longer than."""

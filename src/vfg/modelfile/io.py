@@ -6,7 +6,6 @@ import io
 import os
 import textwrap
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
@@ -136,7 +135,8 @@ def save(model: Any, path: FilePath) -> None:
     """Write a model to a file, whole or not at all.
 
     The file appears under its name only when everything is on the disk; one that was there before
-    is replaced, and stays as it was if anything fails.
+    is replaced, and stays as it was if anything fails. It may hold rows of the training data, so a
+    new file is for its owner alone; one that is replaced keeps its mode.
 
     Args:
         model: a model of any kind, on any device, or a fitted `VFGImputer`, whose model is saved.
@@ -155,7 +155,7 @@ def save(model: Any, path: FilePath) -> None:
         ...     load(f"{folder}/model.vfg").graph == model.graph
         True
     """
-    write_atomically(Path(path), dumps(model))
+    write_atomically(path, dumps(model), private=True)
 
 
 def load(path: FilePath, device: Device | None = None) -> Any:
