@@ -192,10 +192,6 @@ class ArrowFile(ColumnarFile):
 def conform(batch: Any, schema: Any) -> Any:
     """A record batch with the columns of a schema, in its order and types.
 
-    Args:
-        batch: with these columns, in any order.
-        schema: names and types.
-
     Raises:
         ValueError: for a cell that its new type cannot hold.
     """

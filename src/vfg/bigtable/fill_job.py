@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 
@@ -28,11 +28,11 @@ from vfg.utils.extras import needs
 
 with needs("table"):
     import pyarrow as pa
+    import pyarrow.compute as pc
 
 SHARD_ROWS = 65_536
 """How many rows are filled and written together, by default."""
 
-_T = TypeVar("_T")
 Model: TypeAlias = TableModel | VFGImputer | str | os.PathLike[str]
 """A fitted model, a fitted imputer, or the file of one."""
 Progress: TypeAlias = Callable[[int, int], None]
@@ -46,11 +46,15 @@ class Imputed:
     Args:
         rows: of the table.
         found: how many of them an earlier run had done.
+        filled: how many cells were filled in this run.
+        left: how many are still missing in the rows of this run.
         seconds: that it took.
     """
 
     rows: int
     found: int
+    filled: int
+    left: int
     seconds: float
 
 
@@ -112,7 +116,7 @@ def impute(
         resumed = job.into_file(target, format)
     else:
         resumed = job.into_folder(Path(target), normalise_format(format or "parquet"))
-    return Imputed(table.rows, resumed, time.monotonic() - begun)
+    return Imputed(table.rows, resumed, job.missing - job.left, job.left, time.monotonic() - begun)
 
 
 def is_one_file(target: str | os.PathLike[str]) -> bool:
@@ -148,33 +152,39 @@ def as_model(model: Model) -> TableModel:
     return loaded
 
 
-@dataclass(frozen=True)
+def count_missing(batch: Any, names: Sequence[str]) -> int:
+    """How many cells of some columns are missing; NaN counts as missing."""
+    nulls = (pc.is_null(batch.column(name), nan_is_null=True) for name in names)
+    return sum(pc.sum(column).as_py() or 0 for column in nulls)
+
+
+@dataclass
 class _Job:
     source: Source
     work: FillTask
     shard_rows: int
     engine: Engine
     progress: Progress
+    missing: int = 0
+    left: int = 0
 
     def into_file(self, target: str | os.PathLike[str], format: str | None) -> int:
         """The number of rows that were done already."""
         if str(target) == "-" or len(self._sizes) < 2:
-            with _closing(self._all()) as batches:
+            with closing(self._all()) as batches:
                 write_table(batches, self._schema, target, format=format)
             return 0
         with pieces_of(
             Path(target), self._describe(kind_from_name(target, format).format)
         ) as place:
             names = [f"piece-{shard:05d}" for shard in range(len(self._sizes))]
-            resumed = self._fill_shards(
-                place, names, lambda name, batch: place.keep_piece(name, batch)
-            )
+            resumed = self._fill_shards(place, names, place.keep_piece)
             write_table(place.pieces(names), self._schema, target, format=format)
         return resumed
 
-    def _all(self) -> Iterator[Any]:
+    def _all(self) -> Generator[Any]:
         done = 0
-        with _closing(self.fill_parts(())) as results:
+        with closing(self.fill_parts(())) as results:
             for shard, batch in results:
                 yield batch
                 done += self._sizes[shard]
@@ -201,7 +211,7 @@ class _Job:
         known = {shard: None for shard, name in enumerate(names) if place.has(name)}
         done = resumed = sum(self._sizes[shard] for shard in known)
         self.progress(done, self.source.rows)
-        with _closing(self.fill_parts(known)) as results:
+        with closing(self.fill_parts(known)) as results:
             for shard, batch in results:
                 write(names[shard], batch)
                 place.finish_shard(names[shard], batch.num_rows)
@@ -209,7 +219,7 @@ class _Job:
                 self.progress(done, self.source.rows)
         return resumed
 
-    def fill_parts(self, known: Container[int]) -> Iterator[tuple[int, Any]]:
+    def fill_parts(self, known: Container[int]) -> Generator[tuple[int, Any]]:
         """The filled batches of the shards that are not known yet, with their numbers."""
         shards: list[int] = []
 
@@ -217,11 +227,17 @@ class _Job:
             for shard, batch in enumerate(self.source.batches(self.shard_rows)):
                 if shard not in known:
                     shards.append(shard)
+                    self.missing += self._count_missing(batch)
                     yield shard * self.shard_rows, batch
 
-        with _closing(self.engine.run(self.work, parts())) as results:
+        # Closed when this generator is, so that workers stop at once.
+        with closing(self.engine.run(self.work, parts())) as results:
             for batch in results:
+                self.left += self._count_missing(batch) // (self.work.filling.draws or 1)
                 yield shards.pop(0), batch
+
+    def _count_missing(self, batch: Any) -> int:
+        return count_missing(batch, model_columns(self.work.model, self.source.names))
 
     @property
     def _schema(self) -> Any:
@@ -250,17 +266,6 @@ class _Job:
             "format": format,
             "versions": [__version__, str(torch.__version__), pa.__version__],
         }
-
-
-@contextmanager
-def _closing(results: Iterator[_T]) -> Iterator[Iterator[_T]]:
-    """Close a generator when the block ends, so that its workers stop at once."""
-    try:
-        yield results
-    finally:
-        close = getattr(results, "close", None)
-        if close is not None:
-            close()
 
 
 def _leave_other_columns(source: Source, model: TableModel) -> Source:

@@ -122,10 +122,6 @@ def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:
 def reading_errors(name: str, format: str) -> Iterator[None]:
     """Around whatever reads a file: what the file does wrong becomes one sentence.
 
-    Args:
-        name: of the file.
-        format: what it should hold.
-
     Raises:
         ValueError: in place of errors that come from the content of the file.
     """
@@ -155,10 +151,6 @@ NUL = re.compile(b"\0")
 
 def check_text(data: Any, name: str) -> None:
     """Refuse bytes that no text has.
-
-    Args:
-        data: bytes, or a buffer of them; None for none.
-        name: of the file that they come from.
 
     Raises:
         ValueError: for NUL bytes.

@@ -33,13 +33,7 @@ CHANGED = {
 
 @dataclass
 class Manifest:
-    """What a job is, and which of its shards are done.
-
-    Args:
-        job: what identifies it: the digests of input and model, the options, versions.
-        shards: the number of rows of every finished shard, by the name of its file.
-        rows: how many rows there are in all, once known: the job is done.
-    """
+    """What a job is, and which of its shards are done."""
 
     job: dict[str, Any]
     shards: dict[str, int] = field(default_factory=dict)
@@ -71,12 +65,7 @@ class Manifest:
 
 
 class JobFolder:
-    """A folder that belongs to one job; use it in a `with` statement, by `job_folder`.
-
-    Args:
-        folder: where it is.
-        manifest: what is done so far.
-    """
+    """A folder that belongs to one job; use it in a `with` statement, by `job_folder`."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
@@ -115,10 +104,6 @@ def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
 
     What an earlier run left unfinished is removed.
 
-    Args:
-        folder: where it is, or will be.
-        job: what identifies the job.
-
     Raises:
         ValueError: for a folder that holds something else, or another job.
         BlockingIOError: if another process works there.
@@ -140,10 +125,6 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
     """A hidden folder for the pieces of one file, made or gone on with, and removed at the end.
 
     If the block fails, the folder stays as soon as it has a piece, for the job to go on from.
-
-    Args:
-        target: the file.
-        job: what identifies the job.
 
     Raises:
         ValueError: if the folder holds the pieces of another job.
@@ -177,9 +158,6 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """A lock that only one process has, and that ends with it, however it ends.
-
-    Args:
-        folder: what is locked.
 
     Raises:
         BlockingIOError: if another process has it.

@@ -251,19 +251,14 @@ def _file(path: Path, kind: Kind, name: str) -> TableFile:
 
 
 def _check_names(first: TableFile, other: TableFile) -> None:
-    known, found = dict.fromkeys(first.names), dict.fromkeys(other.names)
-    for name in known:
-        if name not in found:
-            raise ValueError(
-                f"{other.name} lacks the column {name!r} that {first.name} has; all parts of a "
-                "table need the same columns"
-            )
-    for name in found:
-        if name not in known:
-            raise ValueError(
-                f"{other.name} has the column {name!r}, which {first.name} lacks; all parts of a "
-                "table need the same columns"
-            )
+    names = {file: dict.fromkeys(file.names) for file in (first, other)}
+    for has, lacks in ((first, other), (other, first)):
+        for name in names[has]:
+            if name not in names[lacks]:
+                raise ValueError(
+                    f"{lacks.name} lacks the column {name!r} that {has.name} has; all parts of a "
+                    "table need the same columns"
+                )
 
 
 def _common_column_type(file: TableFile, field: Any, known: Any) -> Any:

@@ -34,10 +34,6 @@ def header_line(names: Sequence[str], separator: str) -> bytes:
 def csv_lines(batch: Any, separator: str) -> bytes:
     r"""The rows of a record batch as lines of separated text; missing values are empty cells.
 
-    Args:
-        batch: a record batch.
-        separator: between cells.
-
     Raises:
         ValueError: for columns of lists and other things that text cannot hold.
 
@@ -203,12 +199,6 @@ def write_table(
     format: str | None = None,
 ) -> int:
     """Write a table to one file; on failure nothing is left behind.
-
-    Args:
-        batches: record batches.
-        schema: names and types of the columns.
-        target: a path, or `"-"` for standard output.
-        format: as in `open_table`; None reads it off the suffix.
 
     Returns:
         The number of rows.

@@ -14,22 +14,17 @@ if TYPE_CHECKING:
     from vfg.training.history import History
 
 
-LONGEST_HEADER = 16 * 2**20
-"""Bytes that are read of a model file, at most."""
-
-
 def read_names(path: str | Path) -> list[str]:
     """The columns and nodes that a model file names; none if it cannot be read.
 
     The names are in the header of the file, so that the model need not be loaded.
     """
+    from safetensors import SafetensorError, safe_open
+
     try:
-        with open(path, "rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(size, LONGEST_HEADER)))
-        fields = json.loads(header["__metadata__"]["vfg"])
-        return _names(fields["model"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        with safe_open(path, "np") as file:
+            return _names(json.loads(file.metadata()["vfg"])["model"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
 

@@ -45,9 +45,6 @@ def open_files(files: Sequence[str], format: str | None = None) -> Source:
 def columns_of(model: Model) -> list[str] | None:
     """The names of a model's columns; None if it takes columns by position.
 
-    Args:
-        model: of any kind.
-
     Example:
         >>> import vfg
         >>> columns_of(vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2))) is None
@@ -90,11 +87,6 @@ def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) ->
 
 def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
     """Columns that were typed with commas between them; none for nothing.
-
-    Args:
-        text: what was typed.
-        names: of the table's columns.
-        option: that it was typed after.
 
     Raises:
         ValueError: for a name that the table lacks.
@@ -183,12 +175,7 @@ class RowOptions:
     debug: Debug = False
 
     def write(self, model: Model, work: Callable[[Any], Mapping[str, Any]]) -> int:
-        """Write what some work finds; the number of rows.
-
-        Args:
-            model: of any kind.
-            work: arrays by name from a `pyarrow.Table` with the columns of the model.
-        """
+        """Write what some work finds; the number of rows."""
         import vfg
         from vfg.bigtable.fill_batch import filled_schema
 

@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 def cluster(table: Any, arity: int, width: int | None) -> Parts:
     """Build a tree over the columns of a table by hierarchical clustering.
 
-    Args:
-        table: Array, tensor or frame of shape (rows, columns); missing values are NaN.
-        arity: Largest number of children.
-        width: Width of the latent nodes; None takes `2 * arity`.
-
-    Returns:
-        The nodes, leaves in column order, and the edges.
-
     Example:
         >>> nodes, edges = cluster([[1.0, 2.0, 5.0], [2.0, 4.0, 5.0], [3.0, 6.0, 4.0]], 2, None)
         >>> [edge.name for edge in edges]
@@ -44,12 +36,6 @@ def rank_correlations(values: Matrix) -> Matrix:
     ranks over its common rows. Without missing values this is exact; with them it approximates
     ranking anew for every pair, at the price of a few matrix products. Pairs with a column that
     is constant or empty, or with fewer than three common rows, count as uncorrelated.
-
-    Args:
-        values: Array of shape (rows, columns), missing values NaN.
-
-    Returns:
-        Array of shape (columns, columns).
 
     Example:
         >>> import numpy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -31,12 +31,7 @@ _Call = TypeVar("_Call")
 
 @dataclass(frozen=True)
 class FillTask:
-    """What is to be done with every part of a table.
-
-    Args:
-        model: the fitted model.
-        filling: what to write in place of missing values.
-    """
+    """What is to be done with every part of a table: by which model, and what to write."""
 
     model: TableModel
     filling: Filling
@@ -71,7 +66,7 @@ class Engine(Protocol):
     however many parts there are.
     """
 
-    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
+    def run(self, work: FillTask, parts: Iterable[Part]) -> Generator[Any]:
         """The filled record batches of the parts, in their order.
 
         Args:

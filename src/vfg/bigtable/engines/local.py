@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -33,11 +33,11 @@ class Local:
     def __post_init__(self) -> None:
         check_count("processes", self.processes)
 
-    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
+    def run(self, work: FillTask, parts: Iterable[Part]) -> Generator[Any]:
         """As in `Engine`; a RuntimeError says that a process was killed."""
-        return map(work, parts) if self.processes == 1 else self._run_processes(work, parts)
-
-    def _run_processes(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
+        if self.processes == 1:
+            yield from map(work, parts)
+            return
         # Processes that are forked would share the locks and files of this one.
         pool = ProcessPoolExecutor(
             self.processes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import cycle
@@ -55,7 +55,7 @@ class Ray:
     def __post_init__(self) -> None:
         check_count("processes", self.processes)
 
-    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
+    def run(self, work: FillTask, parts: Iterable[Part]) -> Generator[Any]:
         """As in `Engine`; a RuntimeError says that an actor died again and again."""
         ray = _import_ray()
         with _connect(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
@@ -192,11 +192,6 @@ class WorkerDiedError(RuntimeError):
 
 def run_once(workers: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
     """What a function returns that new actors call together; a cluster must be connected.
-
-    Args:
-        workers: how many actors, each with one processor.
-        function: to call; the same everywhere, but for its rank.
-        arguments: of it.
 
     Raises:
         WorkerDiedError: if an actor died.

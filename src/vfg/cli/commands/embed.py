@@ -23,10 +23,6 @@ def embed(model: ModelFile, options: RowOptions) -> None:
 def embed_rows(model: Model, table: Any) -> dict[str, Any]:
     """The states of the roots, by coordinate: `h0`, `h1`, ... of a table's model, else by root.
 
-    Args:
-        model: of any kind.
-        table: with the columns of the model.
-
     Raises:
         ValueError: if the model has no latent space.
     """

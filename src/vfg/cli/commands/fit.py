@@ -109,12 +109,7 @@ def check_target(path: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that does not exist or is not writable.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        PermissionError: if nothing can be written there.
-    """
+    """Refuse a folder that does not exist or is not writable."""
     if not folder.is_dir():
         raise FileNotFoundError(f"the folder {str(folder)!r} does not exist; create it first")
     if not os.access(folder, os.W_OK):

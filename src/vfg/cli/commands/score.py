@@ -37,12 +37,7 @@ def score(model: ModelFile, options: RowOptions) -> None:
 
 
 def score_rows(model: Model, table: Any) -> dict[str, Any]:
-    """One number per row, by what it is: log_prob, log_likelihood or surrogate.
-
-    Args:
-        model: of any kind.
-        table: with the columns of the model.
-    """
+    """One number per row, by what it is: log_prob, log_likelihood or surrogate."""
     import numpy as np
     import torch
 

@@ -57,11 +57,7 @@ def show(
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """The description of a model, ready for JSON.
-
-    Args:
-        model: of any kind.
-    """
+    """The description of a model, ready for JSON."""
     return {
         "kind": type(model).__name__,
         "columns": [_describe_column(model, name) for name in model.variables],
