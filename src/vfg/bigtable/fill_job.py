@@ -25,6 +25,7 @@ from vfg.imputation.table_model import TableModel
 from vfg.modelfile import load
 from vfg.training.history import fingerprint
 from vfg.utils.extras import needs
+from vfg.utils.files import is_stream
 
 with needs("table"):
     import pyarrow as pa
@@ -122,17 +123,19 @@ def impute(
 def is_one_file(target: str | os.PathLike[str]) -> bool:
     """Whether a target is one file rather than a folder of shards.
 
+    Raises:
+        ValueError: for a name with a suffix that no table file has, such as `.xlsx`.
+
     Example:
         >>> is_one_file("filled.csv.gz"), is_one_file("-"), is_one_file("filled")
         (True, True, False)
     """
-    if str(target) == "-":
+    if str(target) == "-" or is_stream(target):
         return True
-    try:
-        kind_from_name(target)
-    except ValueError:
+    if Path(target).is_dir() or str(target).endswith("/") or not Path(target).suffix:
         return False
-    return not Path(target).is_dir()
+    kind_from_name(target)
+    return True
 
 
 def as_model(model: Model) -> TableModel:
@@ -170,7 +173,7 @@ class _Job:
 
     def into_file(self, target: str | os.PathLike[str], format: str | None) -> int:
         """The number of rows that were done already."""
-        if str(target) == "-" or len(self._sizes) < 2:
+        if str(target) == "-" or is_stream(target) or len(self._sizes) < 2:
             with closing(self._all()) as batches:
                 write_table(batches, self._schema, target, format=format)
             return 0

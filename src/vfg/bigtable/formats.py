@@ -80,7 +80,8 @@ def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> K
     if found is None:
         raise ValueError(
             f"the format of {str(name)!r} is not known from its name; use one of "
-            f"{', '.join(SUFFIXES)} (also with {', '.join(COMPRESSIONS)}), or give the format"
+            f"{', '.join(SUFFIXES)} (also with {', '.join(COMPRESSIONS)}), or give the format; "
+            "the name of a folder has no suffix, or ends in /"
         )
     return Kind(found, compression)
 

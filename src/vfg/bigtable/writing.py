@@ -7,12 +7,13 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from vfg.bigtable.formats import Kind, kind_from_name, normalise_format
 from vfg.utils.extras import needs
-from vfg.utils.files import open_target, standard_output
+from vfg.utils.files import is_stream, open_target, standard_output
 
 with needs("table"):
     import pyarrow as pa
@@ -134,7 +135,6 @@ class Sink:
 
     Example:
         >>> import tempfile
-        >>> from pathlib import Path
         >>> batch = pa.record_batch({"a": [1, None], "b": ["x", "y, z"]})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Sink(Path(folder, "table.csv"), batch.schema) as sink:
@@ -148,11 +148,7 @@ class Sink:
     ) -> None:
         self.target = target
         self.schema = schema
-        self.kind = (
-            Kind(normalise_format(format or "csv"))
-            if target == "-"
-            else kind_from_name(target, format)
-        )
+        self.kind = target_kind(target, format)
         if self.kind.format == "arrow":
             # Batches may have different categories, which this format cannot hold in one column.
             self.schema = _without_dictionaries(schema)
@@ -189,6 +185,18 @@ class Sink:
                 self._files.__exit__(type(failure), failure, failure.__traceback__)
                 raise
         self._files.__exit__(kind, error, trace)
+
+
+def target_kind(target: str | os.PathLike[str], format: str | None) -> Kind:
+    """Format and compression of a target: by its suffix, or CSV for standard output and devices.
+
+    Example:
+        >>> target_kind("-", None).format, target_kind("t.tsv.gz", None).compression
+        ('csv', 'gzip')
+    """
+    if target == "-" or (is_stream(target) and not Path(target).suffix):
+        return Kind(normalise_format(format or "csv"))
+    return kind_from_name(target, format)
 
 
 def write_table(

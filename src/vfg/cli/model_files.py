@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,14 +75,34 @@ def history_file(model: Path) -> Path:
 
 
 def write_history(model: Path, history: History | None) -> None:
-    """Write the history beside a model, or remove that of an earlier one, which had its name."""
-    from vfg.utils.files import write_atomically
+    """Write the history beside a model, or remove that of an earlier one, which had its name.
+
+    A file that is no history, or the history of a model under another name, is left alone with a
+    warning.
+    """
+    from vfg.utils.files import is_stream, write_atomically
 
     path = history_file(model)
-    if history is None:
+    if is_stream(model):
+        return
+    if path.exists() and not _is_history_of(path, model):
+        warnings.warn(
+            f"{path} is not the history of {model.name}; the history of the fit was not written",
+            stacklevel=2,
+        )
+    elif history is None:
         path.unlink(missing_ok=True)
     else:
-        write_atomically(path, (json.dumps(history.to_dict(), indent=1) + "\n").encode())
+        written = {**history.to_dict(), "model": model.name}
+        write_atomically(path, (json.dumps(written, indent=1) + "\n").encode())
+
+
+def _is_history_of(path: Path, model: Path) -> bool:
+    try:
+        known = json.loads(path.read_bytes())
+        return isinstance(known["epochs"], list) and known.get("model", model.name) == model.name
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def read_history(model: Path) -> dict[str, Any] | None:

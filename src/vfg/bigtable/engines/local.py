@@ -16,6 +16,9 @@ from typing import Any
 from vfg.bigtable.engines import FillTask, Part, batch_from_bytes, batch_to_bytes, take_results
 from vfg.imputation.settings import check_count
 
+MOST_PROCESSES = 64
+"""That are allowed on any machine; each holds torch and the model, about 500 MB."""
+
 
 @dataclass(frozen=True)
 class Local:
@@ -32,6 +35,11 @@ class Local:
 
     def __post_init__(self) -> None:
         check_count("processes", self.processes)
+        cores = os.cpu_count() or 1
+        if self.processes > max(MOST_PROCESSES, 4 * cores):
+            raise ValueError(
+                f"{self.processes:,} processes are too many for {cores} cores; ask for {cores}"
+            )
 
     def run(self, work: FillTask, parts: Iterable[Part]) -> Generator[Any]:
         """As in `Engine`; a RuntimeError says that a process was killed."""

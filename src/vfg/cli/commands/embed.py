@@ -17,7 +17,9 @@ def embed(model: ModelFile, options: RowOptions) -> None:
     import vfg
 
     known: Model = vfg.load(model)
-    options.print_summary({"rows": options.write(known, lambda table: embed_rows(known, table))})
+    options.print_summary(
+        {"rows": options.write(model, known, lambda table: embed_rows(known, table))}
+    )
 
 
 def embed_rows(model: Model, table: Any) -> dict[str, Any]:

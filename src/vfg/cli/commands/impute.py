@@ -22,6 +22,7 @@ from vfg.cli.options import (
     KnownModel,
     Output,
     OutputFormat,
+    Overwrite,
     Processes,
     ShardRows,
     TableFiles,
@@ -31,7 +32,7 @@ from vfg.cli.options import (
 )
 from vfg.cli.output import console, print_json
 from vfg.cli.progress import is_watched, progress_bar
-from vfg.cli.tables import open_files, output_format
+from vfg.cli.tables import check_outputs, open_files, output_format
 from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
@@ -279,6 +280,7 @@ def impute(
     engine: EngineName = "local",
     processes: Processes = 1,
     shard_rows: ShardRows = 65_536,
+    overwrite: Overwrite = False,
     threads: Threads = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -297,7 +299,10 @@ def impute(
     for file in (added.report, added.save):
         if file is not None:
             check_target(file)
-    source = open_files(table, from_)
+    source = open_files(table, from_, [output])
+    inputs = [file.path for file in source.files] + ([] if model is None else [model])
+    outputs = {"--output": output, "--report": added.report, "--save": added.save}
+    check_outputs(outputs, inputs, overwrite)
     begun = time.monotonic()
     found = load_or_fit(source, model, options, added.save)
     learning = time.monotonic() - begun

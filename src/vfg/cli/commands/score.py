@@ -32,7 +32,7 @@ def score(model: ModelFile, options: RowOptions) -> None:
         total += float(sum(scores.sum() for scores in found.values()))
         return found
 
-    rows = options.write(known, work)
+    rows = options.write(model, known, work)
     options.print_summary({"rows": rows, "mean": total / rows})
 
 
