@@ -220,6 +220,11 @@ class _Job:
                 place.finish_shard(names[shard], batch.num_rows)
                 done += self._sizes[shard]
                 self.progress(done, self.source.rows)
+        if done != self.source.rows:
+            raise ValueError(
+                f"{done:,} of {self.source.rows:,} rows were filled, since the input has changed; "
+                "run it again once the input is complete"
+            )
         return resumed
 
     def fill_parts(self, known: Container[int]) -> Generator[tuple[int, Any]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,12 +39,15 @@ class Manifest:
 
     job: dict[str, Any]
     shards: dict[str, int] = field(default_factory=dict)
+    """Their numbers of rows."""
     rows: int | None = None
+    """Of the whole table, once the job is done."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the files of the shards; see `digest_file`."""
 
     def to_json(self) -> bytes:
         """The manifest as text."""
-        described = {"version": VERSION, "job": self.job, "rows": self.rows, "shards": self.shards}
-        return (json.dumps(described, indent=1) + "\n").encode()
+        return (json.dumps({"version": VERSION, **vars(self)}, indent=1) + "\n").encode()
 
     @classmethod
     def from_json(cls, data: bytes, path: Path) -> Manifest:
@@ -56,7 +61,8 @@ class Manifest:
             if found["version"] != VERSION:
                 raise ValueError(f"version {found['version']}")
             shards = {str(name): int(rows) for name, rows in found["shards"].items()}
-            return cls(dict(found["job"]), shards, found["rows"])
+            digests = dict(found.get("digests", {}))  # version 0.1 wrote none
+            return cls(dict(found["job"]), shards, found["rows"], digests)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is no manifest that can be read ({error!r}); name another folder, or "
@@ -72,12 +78,19 @@ class JobFolder:
         self.manifest = manifest
 
     def has(self, name: str) -> bool:
-        """Whether a shard is done."""
-        return name in self.manifest.shards and (self.folder / name).is_file()
+        """Whether a shard is done; one whose file is not what was written is named, and is not."""
+        path = self.folder / name
+        if name not in self.manifest.shards or not path.is_file():
+            return False
+        is_whole = self.manifest.digests.get(name) == digest_file(path)
+        if not is_whole:
+            warnings.warn(f"{path} was damaged or changed; it is written again", stacklevel=2)
+        return is_whole
 
     def finish_shard(self, name: str, rows: int) -> None:
         """Write down that a shard is done."""
         self.manifest.shards[name] = rows
+        self.manifest.digests[name] = digest_file(self.folder / name)
         self._write()
 
     def finish(self, rows: int) -> None:
@@ -96,6 +109,20 @@ class JobFolder:
 
     def _write(self) -> None:
         write_atomically(self.folder / MANIFEST, self.manifest.to_json())
+
+
+def digest_file(path: Path) -> str:
+    """Size and digest of a file; of no file, an empty text.
+
+    Example:
+        >>> digest_file(Path("nowhere"))
+        ''
+    """
+    try:
+        with open(path, "rb") as file:
+            return f"{path.stat().st_size}:{hashlib.file_digest(file, 'blake2b').hexdigest()[:40]}"
+    except FileNotFoundError:
+        return ""
 
 
 @contextmanager

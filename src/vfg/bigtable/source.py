@@ -98,7 +98,7 @@ class Source:
             ValueError: for files that cannot be read, while iterating.
         """
         schema = self.schema
-        stored = (batch for file in self.files for batch in file.batches(schema))
+        stored = (batch for file in self.files for batch in file.watch(file.batches(schema)))
         return resize_batches(stored, schema, rows)
 
     def scan(self) -> Iterator[Any]:
@@ -119,7 +119,7 @@ class Source:
             return
         for file in self.files:
             _check_names(self.files[0], file)
-            yield from file.scan()
+            yield from file.watch(file.scan())
 
     def read(self) -> Any:
         """The whole table in memory, as a `pyarrow.Table`."""
