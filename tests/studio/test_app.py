@@ -13,8 +13,8 @@ pytest.importorskip("dash", reason="the studio needs the extra studio")
 pytest.importorskip("dash_cytoscape", reason="the studio needs the extra studio")
 
 from vfg.studio import make_app
-from vfg.studio.app import start_server
-from vfg.studio.fill_page import content_bytes
+from vfg.studio.filling.page import content_bytes
+from vfg.studio.server import start_server
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from vfg.studio import ask
-from vfg.studio.asking import Question, State, render, update
+from vfg.studio.asking.state import Question, State, render, update
 
 
 def test_undo_goes_back_step_by_step():
@@ -98,7 +98,7 @@ def test_names_are_escaped_everywhere(picture_model):
     import pandas as pd
     from imputation.mixed_tables import linear
 
-    from vfg.studio.asking import open_model
+    from vfg.studio.asking.model import open_model
 
     nasty = "<img src=x onerror=alert(1)>"
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=[nasty, "b"])

@@ -16,7 +16,7 @@ sync_api = pytest.importorskip("playwright.sync_api", reason=NOT_TESTED + "pip i
 pytest.importorskip("dash", reason=NOT_TESTED + "pip install 'vfg[studio]'")
 
 from vfg.studio import make_app  # noqa: E402
-from vfg.studio.app import start_server  # noqa: E402
+from vfg.studio.server import start_server  # noqa: E402
 
 PATIENCE = 90_000
 """Milliseconds, for machines that do other things besides."""

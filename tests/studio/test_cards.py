@@ -10,7 +10,7 @@ import pytest
 
 import vfg
 from vfg.inference.variables import Marginal, Variable, given_marginal
-from vfg.studio.ask_html import (
+from vfg.studio.asking.cards import (
     LatentMarginal,
     axis,
     card,
@@ -19,10 +19,10 @@ from vfg.studio.ask_html import (
     density_drawing,
     latent_card,
 )
-from vfg.studio.asking import open_model
-from vfg.studio.exploring import consistency
-from vfg.studio.filling import open_table
-from vfg.studio.graph_layout import elements, group_name, place_nodes, sibling_groups, stylesheet
+from vfg.studio.asking.graph import elements, group_name, place_nodes, sibling_groups, stylesheet
+from vfg.studio.asking.model import open_model
+from vfg.studio.exploring.analysis import consistency
+from vfg.studio.filling.tables import open_table
 from vfg.studio.markup import Markup, concat, element, picture_shape, png, stretch
 
 SIZE = Variable("size", "number", "size", -4.0, 4.0)

@@ -8,8 +8,8 @@ import pytest
 from imputation.mixed_tables import mixed
 
 from vfg.studio import figures
-from vfg.studio.asking import open_model
-from vfg.studio.exploring import (
+from vfg.studio.asking.model import open_model
+from vfg.studio.exploring.analysis import (
     calibration,
     embedding,
     even_rows,
@@ -19,7 +19,7 @@ from vfg.studio.exploring import (
     samples,
     traversal,
 )
-from vfg.studio.filling import comparison, open_table
+from vfg.studio.filling.tables import comparison, open_table
 from vfg.training.history import Epoch, History
 
 

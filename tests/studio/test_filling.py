@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from imputation.mixed_tables import linear, mixed
 
-from vfg.studio.asking import open_model
-from vfg.studio.filling import (
+from vfg.studio.asking.model import open_model
+from vfg.studio.filling.tables import (
     cell,
     comparison,
     fill_table,
@@ -58,7 +58,7 @@ def test_files_that_are_no_tables_are_refused_in_a_sentence(places, name, data, 
 
 
 def test_large_files_are_sent_to_the_command_line(monkeypatch, places):
-    monkeypatch.setattr("vfg.studio.filling.MOST_BYTES", 3)
+    monkeypatch.setattr("vfg.studio.filling.tables.MOST_BYTES", 3)
     with pytest.raises(ValueError, match="vfg impute"):
         read_bytes(places, "a.csv", b"zip,size,count\n1,2,3\n")
 
@@ -161,7 +161,7 @@ def test_models_of_numbers_fill_with_means(network, network_opened):
 
 
 def test_long_tables_are_sent_to_the_command_line(monkeypatch, mixed_opened, table):
-    monkeypatch.setattr("vfg.studio.filling.MOST_ROWS", 10)
+    monkeypatch.setattr("vfg.studio.filling.tables.MOST_ROWS", 10)
     with pytest.raises(ValueError, match="at most 10; fill it with: vfg impute"):
         fill_table(mixed_opened, table)
 

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vfg.inference.variables import Array, Variable, days_of, moments_of
-from vfg.studio.exploring import Calibration, Traversal
-from vfg.studio.filling import Table, missing_map
+from vfg.studio.exploring.analysis import Calibration, Traversal
+from vfg.studio.filling.tables import Table, missing_map
 from vfg.training.history import History
 
 Figure: TypeAlias = dict[str, Any]

@@ -9,9 +9,16 @@ from threading import RLock
 from typing import Any
 
 from vfg.inference.variables import Value
-from vfg.studio.asking import OpenModel
-from vfg.studio.exploring import consistency, history_beside
-from vfg.studio.filling import Table, fill_table, open_table, read_bytes, read_file, row_evidence
+from vfg.studio.asking.model import OpenModel
+from vfg.studio.exploring.analysis import consistency, history_beside
+from vfg.studio.filling.tables import (
+    Table,
+    fill_table,
+    open_table,
+    read_bytes,
+    read_file,
+    row_evidence,
+)
 from vfg.training.history import History
 
 MOST_TABLES = 4

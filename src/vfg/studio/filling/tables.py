@@ -13,7 +13,7 @@ import numpy as np
 
 from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import Array, Marginal, Value, Variable, days_of
-from vfg.studio.asking import OpenModel
+from vfg.studio.asking.model import OpenModel
 from vfg.tables.cells import Column
 from vfg.tables.frames import Table as Cells
 from vfg.tables.frames import is_frame, quote

@@ -15,7 +15,7 @@ from vfg.inference.variables import Array, Marginal, Value, Variable, percent
 from vfg.studio.markup import Markup, concat, element, png, stretch
 
 if TYPE_CHECKING:
-    from vfg.studio.asking import Answered, OpenModel
+    from vfg.studio.asking.model import Answered, OpenModel
 
 
 WIDTH, HEIGHT = 240, 60

@@ -13,9 +13,11 @@ import flask
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, set_props
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from vfg.studio import ask_page, explore_page, fill_page
-from vfg.studio.asking import OpenModel, open_model
-from vfg.studio.graph_layout import COLOURS, stylesheet
+from vfg.studio.asking import page as ask_page
+from vfg.studio.asking.graph import COLOURS, stylesheet
+from vfg.studio.asking.model import OpenModel, open_model
+from vfg.studio.exploring import page as explore_page
+from vfg.studio.filling import page as fill_page
 from vfg.studio.session import Session
 
 HOST = "127.0.0.1"

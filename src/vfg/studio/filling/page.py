@@ -11,10 +11,10 @@ from typing import Any
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from vfg.studio import figures
-from vfg.studio.ask_html import spread_text
-from vfg.studio.asking import OpenModel
-from vfg.studio.filling import ENDINGS, MOST_BYTES, Cell, cell, comparison, to_csv
-from vfg.studio.layout import box, choice, number, plot
+from vfg.studio.asking.cards import spread_text
+from vfg.studio.asking.model import OpenModel
+from vfg.studio.components import box, choice, number, plot
+from vfg.studio.filling.tables import ENDINGS, MOST_BYTES, Cell, cell, comparison, to_csv
 from vfg.studio.session import Session
 
 NO_TABLE = "No table is open yet."

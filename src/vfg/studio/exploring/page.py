@@ -9,8 +9,9 @@ from dash import Dash, Input, Output, State, ctx, dcc, html
 from dash.exceptions import PreventUpdate
 
 from vfg.studio import figures
-from vfg.studio.asking import OpenModel
-from vfg.studio.exploring import (
+from vfg.studio.asking.model import OpenModel
+from vfg.studio.components import box, choice, data_table, number, pictures, plot
+from vfg.studio.exploring.analysis import (
     Calibration,
     calibration,
     embedding,
@@ -18,9 +19,8 @@ from vfg.studio.exploring import (
     samples,
     traversal,
 )
-from vfg.studio.fill_page import NO_TABLE, content_bytes
-from vfg.studio.filling import read_cells
-from vfg.studio.layout import box, choice, data_table, number, pictures, plot
+from vfg.studio.filling.page import NO_TABLE, content_bytes
+from vfg.studio.filling.tables import read_cells
 from vfg.studio.session import Session
 
 STEPS = np.linspace(-3.0, 3.0, 25)

@@ -12,7 +12,7 @@ from vfg.graph import Graph
 from vfg.graph.nodes import Edge
 from vfg.imputation.table_model import TableModel
 from vfg.plots.graphs import height_of, place_latent
-from vfg.studio.asking import OpenModel
+from vfg.studio.asking.model import OpenModel
 from vfg.studio.markup import Markup, element
 
 MANY_LEAVES = 40

@@ -8,10 +8,10 @@ from typing import Any
 import dash_cytoscape as cytoscape
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from vfg.studio.asking import State as Standing
-from vfg.studio.asking import render, update
-from vfg.studio.graph_layout import elements, stylesheet
-from vfg.studio.layout import box
+from vfg.studio.asking.graph import elements, stylesheet
+from vfg.studio.asking.state import State as Standing
+from vfg.studio.asking.state import render, update
+from vfg.studio.components import box
 from vfg.studio.session import Session
 
 SMALL_ROW, LARGE_ROW = 4, 8

@@ -18,8 +18,8 @@ from vfg.imputation.table_model import TableModel
 from vfg.inference.answers import Answer
 from vfg.inference.variables import Array, Variable
 from vfg.inputs import Name
-from vfg.studio.asking import OpenModel
-from vfg.studio.filling import Table
+from vfg.studio.asking.model import OpenModel
+from vfg.studio.filling.tables import Table
 from vfg.training.history import History
 
 MOST_EMBEDDED = 5_000
