@@ -10,7 +10,6 @@ import pytest
 from imputation.mixed_tables import mixed
 
 pytest.importorskip("dash", reason="the studio needs the extra studio")
-pytest.importorskip("dash_cytoscape", reason="the studio needs the extra studio")
 
 from vfg.studio import make_app
 from vfg.studio.filling.page import content_bytes
@@ -74,7 +73,7 @@ def test_the_server_is_bound_to_this_machine(app):
 
 def test_every_control_has_a_name(client):
     layout = json.dumps(client.get("/_dash-layout").get_json())
-    for place in ("ask-graph", "editor", "evidence", "answers", "upload", "fill", "embedding-plot"):
+    for place in ("ask-graph", "graph", "evidence", "answers", "upload", "fill", "embedding-plot"):
         assert f'"id": "{place}"' in layout
     assert layout.count('"role": "tab"') == layout.count('"role": "tabpanel"') == 4
 
@@ -131,7 +130,7 @@ def test_uploads_that_were_cut_short_are_refused():
 def test_the_package_imports_without_the_extra():
     code = (
         "import sys\n"
-        "for name in ('dash', 'dash_cytoscape', 'plotly', 'flask'): sys.modules[name] = None\n"
+        "for name in ('dash', 'plotly', 'flask'): sys.modules[name] = None\n"
         "import vfg.studio\n"
         "try: vfg.studio.make_app('nothing.vfg')\n"
         "except ImportError as error: print(error)\n"

@@ -1,178 +1,345 @@
-"""Graphs as drawings in layers: leaves at the bottom, roots on top, many leaves in groups."""
+"""The graph as SVG: boxes for leaves with their distributions, pills for latent nodes.
+
+The layout is that of `vfg.plots.graph`; crowded layers stand in several rows.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
 
 import vfg
-from vfg.graph import Graph
-from vfg.graph.nodes import Edge
+from vfg.graph import Edge, Graph, Node
 from vfg.imputation.table_model import TableModel
-from vfg.plots.graphs import height_of, place_latent
-from vfg.studio.asking.model import OpenModel
+from vfg.inference.variables import percent
+from vfg.plots.graphs import LETTERS_SHOWN, positions
+from vfg.studio.asking.cards import HEIGHT, WIDTH, density_marks
+from vfg.studio.asking.model import Answered, OpenModel
 from vfg.studio.markup import Markup, element
 
 MANY_LEAVES = 40
 """Beyond this many leaves, siblings are drawn as groups."""
 GROUP = 8
 """The fewest siblings that become a group."""
-LEAF_WIDTH, LEAF_HEIGHT = 96, 34
-GAP_X, GAP_Y, LAYER = 14, 14, 104
-NODE = 120
-"""Room for a latent node."""
+STATES = 4
+"""How many categories are listed in a box."""
+LETTER, LINE, PAD = 7.2, 15, 14
+"""Width of a letter and height of a line at a font size of 12 pixels; room around boxes."""
+LAYER = 52
+"""Pixels between layers."""
 
 
 @dataclass(frozen=True)
-class Spot:
-    """Where a node, or a group of leaves, is drawn."""
+class View:
+    """What is drawn of a graph.
 
-    name: str
-    x: float
-    y: float
-    members: tuple[str, ...] = ()
-    """The leaves of a group; none for a single node."""
+    Args:
+        graph: with groups of leaves as single nodes, or the Bayesian network behind families.
+        groups: the leaves of each group.
+        is_network: whether edges lead from causes to effects.
+        alone: variables of a network without any edge.
+    """
+
+    graph: Graph
+    groups: Mapping[str, list[str]] = field(default_factory=dict)
+    is_network: bool = False
+    alone: tuple[str, ...] = ()
 
 
-def sibling_groups(graph: Graph) -> dict[tuple[str, ...], list[str]]:
-    """Leaves by their parents, in the order of the leaves."""
-    found: dict[tuple[str, ...], list[str]] = {}
+def view_of(graph: Graph, expanded: Iterable[str] = ()) -> View:
+    """What is drawn of a graph, with some groups shown leaf by leaf.
+
+    Example:
+        >>> view_of(Graph.star({f"x{k}": 1 for k in range(300)}, width=4)).groups.keys()
+        dict_keys(['x0 … x299'])
+    """
+    arrows = network_arrows(graph)
+    if arrows:
+        names = dict.fromkeys(name for arrow in arrows for name in arrow)
+        edges = [Edge(effect, cause) for cause, effect in arrows]
+        alone = tuple(leaf for leaf in graph.leaves if leaf not in names)
+        return View(Graph([Node(name, 1) for name in names], edges), {}, True, alone)
+    siblings: dict[tuple[str, ...], list[str]] = {}
     for leaf in graph.leaves:
-        found.setdefault(tuple(graph.parents(leaf)), []).append(leaf)
+        siblings.setdefault(graph.parents(leaf), []).append(leaf)
+    opened, many = set(expanded), len(graph.leaves) > MANY_LEAVES
+    groups = {
+        f"{members[0]} … {members[-1]}": members
+        for members in siblings.values()
+        if many and len(members) >= GROUP and f"{members[0]} … {members[-1]}" not in opened
+    }
+    shown = {leaf: name for name, members in groups.items() for leaf in members}
+    nodes = dict.fromkeys(shown.get(node.name, node.name) for node in graph.nodes)
+    drawn = {
+        (shown.get(edge.child, edge.child), edge.parent): edge.kind for edge in graph.edges
+    }  # an edge for all members of a group
+    edges = [Edge(*ends, kind=kind) for ends, kind in drawn.items()]
+    return View(Graph([Node(name, 1) for name in nodes], edges), groups)
+
+
+def network_arrows(graph: Graph) -> list[tuple[str, str]]:
+    """The (cause, effect) pairs from which `Graph.from_bayesian_network` made a graph, or none.
+
+    Example:
+        >>> network_arrows(Graph.from_bayesian_network([("A", "C"), ("B", "C")]))
+        [('A', 'C'), ('B', 'C')]
+    """
+    families = graph.layers[1] if len(graph.layers) == 3 else ()
+    members = [graph.children(name) for name in families]
+    if any(
+        not (held and name.startswith(f"family:{held[0]}"))
+        for name, held in zip(families, members, strict=True)
+    ):
+        return []
+    return [(cause, held[0]) for held in members for cause in held[1:]]
+
+
+def place_nodes(
+    view: View, sizes: Mapping[str, tuple[float, float]], width: float
+) -> dict[str, tuple[float, float]]:
+    """Centres of all nodes in pixels, y downwards.
+
+    A layer that is wider than the drawing stands in rows, its neighbours below each other.
+
+    Args:
+        view: what to draw.
+        sizes: width and height of every box.
+        width: about how wide the drawing may be.
+    """
+    places = positions(view.graph)
+    layers: dict[float, list[str]] = {}
+    for name in sorted(places, key=lambda name: places[name]):
+        layers.setdefault(places[name][1], []).append(name)
+    layers[0.0] = layers.get(0.0, [])
+    right = max(x for x, _ in places.values())
+    for k, name in enumerate(view.alone):
+        places[name] = (right + 1.0 + k, 0.0)
+        layers[0.0].append(name)
+    needed = {y: _pixels_per_unit(names, places, sizes) for y, names in layers.items()}
+    across = [x for x, _ in places.values()]
+    span = max(across) - min(across)
+    widest = max(size[0] for size in sizes.values())
+    scale = min(max(needed.values()), max(width - widest, widest) / (span or 1.0))
+    found, bottom = {}, 0.0
+    for y in sorted(layers):
+        rows = max(1, math.ceil(round(needed[y] / scale, 6)))
+        step = max(sizes[name][1] for name in layers[y]) + PAD
+        for k, name in enumerate(layers[y]):
+            up = bottom - (rows - 0.5 - k % rows) * step
+            found[name] = (round(places[name][0] * scale, 1), round(up, 1))
+        bottom -= rows * step + LAYER
     return found
 
 
-def place_nodes(graph: Graph, per_row: int = 10, expanded: Iterable[str] = ()) -> list[Spot]:
-    """Where everything is drawn.
+def _pixels_per_unit(
+    names: list[str],
+    places: Mapping[str, tuple[float, float]],
+    sizes: Mapping[str, tuple[float, float]],
+) -> float:
+    """How many pixels a unit of the layout needs so that a layer fits into one row."""
+    gap = min((places[b][0] - places[a][0] for a, b in pairwise(names)), default=math.inf)
+    return (max(sizes[name][0] for name in names) + PAD) / gap
+
+
+def graph_svg(
+    answered: Answered,
+    width: float,
+    selected: str = "",
+    expanded: Iterable[str] = (),
+    distributions: bool = True,
+) -> Markup:
+    """The graph with the distributions of its leaves.
 
     Args:
-        graph: what to draw.
-        per_row: about how many leaves stand side by side; more are stacked in rows.
+        answered: what is known.
+        width: about how wide, in pixels.
+        selected: the node that is marked.
         expanded: groups that are shown leaf by leaf.
-
-    Returns:
-        Leaves or groups of leaves, then latent nodes; y grows downwards.
-
-    Example:
-        >>> [(spot.name, spot.y) for spot in place_nodes(Graph.star({"a": 1, "b": 1}))]
-        [('a', 0.0), ('b', 0.0), ('root', -104.0)]
+        distributions: whether leaves show the distributions of their columns.
     """
-    opened = dict.fromkeys(expanded)
-    blocks = []
-    for members in sibling_groups(graph).values():
-        folded = len(graph.leaves) > MANY_LEAVES and len(members) >= GROUP
-        blocks.append((members, folded and group_name(members) not in opened))
-    drawn = sum(1 if folded else len(members) for members, folded in blocks)
-    found: list[Spot] = []
-    left = 0.0
-    for members, folded in blocks:
-        if folded:
-            centre = left + LEAF_WIDTH / 2
-            found.append(Spot(group_name(members), centre, 0.0, tuple(members)))
-            left += LEAF_WIDTH + 2 * GAP_X
-            continue
-        columns = _columns(len(members), drawn, per_row)
-        for k, leaf in enumerate(members):
-            x = left + (k % columns) * (LEAF_WIDTH + GAP_X) + LEAF_WIDTH / 2
-            found.append(Spot(leaf, x, (k // columns) * (LEAF_HEIGHT + GAP_Y) * 1.0))
-        left += min(columns, len(members)) * (LEAF_WIDTH + GAP_X) + GAP_X
-    return [*found, *_latent_spots(graph, found)]
-
-
-def _columns(count: int, drawn: int, per_row: int) -> int:
-    """How many of some siblings stand side by side, their rows about equally long."""
-    if drawn <= per_row:
-        return count
-    most = max(1, round(per_row * count / drawn))
-    return math.ceil(count / math.ceil(count / most))
-
-
-def group_name(members: Sequence[str]) -> str:
-    """What a group of leaves is called."""
-    return f"{members[0]} … {members[-1]}"
-
-
-def _latent_spots(graph: Graph, leaves: Sequence[Spot]) -> list[Spot]:
-    """Latent nodes, placed as in `vfg.plots.graph`."""
-    across = place_latent(
-        graph, {name: spot.x for spot in leaves for name in (spot.members or (spot.name,))}, NODE
+    model = answered.model
+    view = view_of(model.graph, expanded)
+    names = [*(node.name for node in view.graph.nodes), *view.alone]
+    boxes = {name: _Box(answered, view, name, distributions) for name in names}
+    sizes = {name: (box.width, box.height) for name, box in boxes.items()}
+    places = place_nodes(view, sizes, width)
+    lines = [_edge_line(edge, places, sizes, view.is_network) for edge in view.graph.edges]
+    left = min(x - sizes[name][0] / 2 for name, (x, _) in places.items()) - PAD
+    right = max(x + sizes[name][0] / 2 for name, (x, _) in places.items()) + PAD
+    top = min(y - sizes[name][1] / 2 for name, (_, y) in places.items()) - PAD
+    wide, tall = round(right - left), round(PAD - top)
+    head = element("path", d="M0 0L8 4L0 8Z", class_="arrow")
+    marker = element(
+        "marker", head, id="arrow", markerWidth=8, markerHeight=8, refX=8, refY=4, orient="auto"
     )
-    return [
-        Spot(node, across[node], -LAYER * height_of(graph, node))
-        for layer in graph.layers[1:]
-        for node in layer
-    ]
+    return element(
+        "svg",
+        element("defs", marker),
+        *lines,
+        *(box.drawing(places[name], name == selected) for name, box in boxes.items()),
+        viewBox=f"{left:g} {top:g} {wide} {tall}",
+        class_="graph",
+        style=f"max-width:{1.25 * wide:g}px",
+        role="group",
+        aria_label=f"Graph with {len(names)} nodes and {len(lines)} edges",
+    )
 
 
-def elements(
-    model: OpenModel,
-    per_row: int = 10,
-    expanded: Iterable[str] = (),
-    consistency: Mapping[str, float] | None = None,
-) -> list[dict[str, Any]]:
-    """Nodes and edges as cytoscape draws them."""
-    graph = model.graph
-    placed = place_nodes(graph, per_row, expanded)
-    shown = {name: spot.name for spot in placed for name in (spot.members or (spot.name,))}
-    distances = consistency or {}
-    nodes = [_node(model, spot, distances) for spot in placed]
-    edges = {}
-    for edge in graph.edges:
-        ends = shown[edge.child], shown[edge.parent]
-        edges[ends] = {
-            "data": {"id": f"{ends[0]}->{ends[1]}", "source": ends[0], "target": ends[1]},
-            "classes": edge.kind,
-        }
-    return [*nodes, *edges.values()]
+def _edge_line(
+    edge: Edge,
+    places: Mapping[str, tuple[float, float]],
+    sizes: Mapping[str, tuple[float, float]],
+    is_network: bool,
+) -> Markup:
+    """From the bottom of the node above to the top of the node below."""
+    (x1, y1), (x2, y2) = places[edge.parent], places[edge.child]
+    ends = {"x1": x1, "y1": y1 + sizes[edge.parent][1] / 2}
+    ends |= {"x2": x2, "y2": y2 - sizes[edge.child][1] / 2}
+    arrow = "url(#arrow)" if is_network else None
+    return element("line", **ends, class_=f"edge {edge.kind}", marker_end=arrow)
 
 
-def _node(model: OpenModel, spot: Spot, consistency: Mapping[str, float]) -> dict[str, Any]:
-    graph = model.graph
-    if spot.members:
-        kind, label = "group", f"{spot.name}\n{len(spot.members)} leaves"
-        details = element(
-            "dl", *_pair("group", f"{len(spot.members)} leaves; choose it to see them all")
+class _Box:
+    """The box of a node: what it holds, and how large it is."""
+
+    def __init__(self, answered: Answered, view: View, name: str, distributions: bool) -> None:
+        model = answered.model
+        self.name, self.members = name, view.groups.get(name)
+        held = [] if self.members else model.variables_of(name)
+        is_shown = distributions and len(held) == 1 and not held[0].idle
+        self.variable = held[0].name if is_shown else None
+        self.is_leaf = name in model.graph.leaves or bool(self.members)
+        self.given = any(variable.name in answered.evidence for variable in held)
+        self.posterior = answered[self.variable] if self.variable else None
+        self.baseline = answered.marginal[self.variable] if self.variable else None
+        joins = not self.is_leaf and len(model.graph.children(name)) > 1
+        self.kind = "group" if self.members else "leaf" if self.is_leaf else "latent"
+        self.classes = f"node {self.kind}{' aggregation' if joins else ''}"
+        cut = name if len(name) <= LETTERS_SHOWN else f"{name[: LETTERS_SHOWN - 1]}…"
+        self.lines = [cut] + ([f"{len(self.members)} leaves"] if self.members else [])
+        if not self.members and len(held) > 1:
+            self.lines.append(f"{len(held)} columns")
+
+    @property
+    def states(self) -> list[int]:
+        """The likeliest categories of a choice."""
+        shares = self.posterior.probabilities if self.posterior is not None else np.zeros(0)
+        return np.argsort(-shares, kind="stable")[:STATES].tolist()
+
+    @property
+    def width(self) -> float:
+        least = 64.0 if self.posterior is None else 118.0
+        return max(least, LETTER * max(map(len, self.lines)) + 20.0)
+
+    @property
+    def height(self) -> float:
+        below = 0.0
+        if self.posterior is not None:
+            is_choice = self.posterior.variable.kind == "choice"
+            below = 1.0 * LINE * len(self.states) if is_choice else 26.0
+        return LINE * len(self.lines) + below + 12.0
+
+    def drawing(self, place: tuple[float, float], selected: bool) -> Markup:
+        """The node at its place."""
+        states = {"given": self.given, "chosen": selected}
+        classes = [self.classes, *(word for word, holds in states.items() if holds)]
+        top = -self.height / 2
+        box = element(
+            "rect", x=-self.width / 2, y=top, width=self.width, height=self.height,
+            rx=6 if self.is_leaf else 15,
+        )  # fmt: skip
+        texts = [
+            element("text", line, x=0, y=top + LINE * (k + 1) + 1, class_="label")
+            for k, line in enumerate(self.lines)
+        ]
+        return element(
+            "g",
+            element("title", self.name),
+            box,
+            *texts,
+            *self._distribution(top + LINE * len(self.lines) + 6),
+            transform=f"translate({place[0]:g} {place[1]:g})",
+            class_=" ".join(classes),
+            tabindex="0",
+            role="button",
+            aria_label=self._words(),
+            data_node=self.name,
+            data_kind=self.kind,
         )
-    else:
-        children = graph.edges_into(spot.name)
-        leaf = spot.name in graph.leaves
-        kind = "leaf" if leaf else "aggregation" if len(children) > 1 else "latent"
-        label, details = spot.name, node_details(model, spot.name, consistency)
-    return {
-        "data": {"id": spot.name, "label": label, "kind": kind, "details": str(details)},
-        "position": {"x": spot.x, "y": spot.y},
-        "classes": kind,
-    }
+
+    def _distribution(self, top: float) -> list[Markup]:
+        if self.posterior is None or self.baseline is None:
+            return []
+        left, wide = -self.width / 2 + 8, self.width - 16
+        if self.posterior.variable.kind != "choice":
+            box = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "preserveAspectRatio": "none"}
+            marks = density_marks(self.posterior, self.baseline)
+            return [
+                element("svg", *marks, x=left, y=top, width=wide, height=24, class_="mini", **box)
+            ]
+        return [self._state(k, top + LINE * row, left, wide) for row, k in enumerate(self.states)]
+
+    def _state(self, k: int, top: float, left: float, wide: float) -> Markup:
+        """A category with its probability; a click gives it as evidence."""
+        assert self.posterior is not None
+        share = float(self.posterior.probabilities[k])
+        letters = int((wide - 34) / 6.4)
+        name = str(self.posterior.variable.categories[k])
+        return element(
+            "g",
+            element("rect", x=left, y=top, width=wide, height=LINE - 2, class_="room"),
+            element("rect", x=left, y=top, width=round(share * wide, 1), height=LINE - 2),
+            element("text", name[:letters], x=left + 3, y=top + 10),
+            element("text", percent(share), x=left + wide - 2, y=top + 10, class_="share"),
+            class_="state",
+            data_set=self.variable,
+            data_value=k,
+        )
+
+    def _words(self) -> str:
+        if self.members:
+            return f"group {self.name}: {len(self.members)} leaves; choose it to see them"
+        if self.posterior is None:
+            return f"{'leaf' if self.is_leaf else 'latent node'} {self.name}"
+        return f"leaf {self.name}: {'given as ' if self.given else ''}{self.posterior.text}"
 
 
 def node_details(model: OpenModel, name: str, consistency: Mapping[str, float]) -> Markup:
     """Width, flow and consistency of a node in words."""
     graph = model.graph
     node, children = graph.node(name), graph.edges_into(name)
-    rows = [_pair("node", name), _pair("width", str(node.width))]
+    rows = [("node", name), ("width", str(node.width))]
     if not children:
         held = model.variables_of(name)
         kinds = ", ".join(dict.fromkeys(v.kind for v in held)) or "–"
-        rows.append(_pair("holds", f"{len(held)} × {kinds}" if len(held) > 1 else kinds))
+        rows.append(("holds", f"{len(held)} × {kinds}" if len(held) > 1 else kinds))
     elif len(children) > 1:
-        rows.append(_pair("joins", f"{len(children)} children by {aggregation(model, name)}"))
+        rows.append(("joins", f"{len(children)} children by {aggregation(model, name)}"))
     for edge in graph.edges_from(name)[:3]:
-        rows.append(_pair(f"to {edge.parent}", flow(model, edge)))
+        rows.append((f"to {edge.parent}", flow(model, edge)))
     if name in consistency:
-        rows.append(_pair("consistency", f"off by {consistency[name]:.3g} on average"))
+        rows.append(("consistency", f"off by {consistency[name]:.3g} on average"))
     elif not graph.edges_from(name):
-        rows.append(_pair("place", "root"))
-    return element("dl", *[part for row in rows for part in row])
+        rows.append(("place", "root"))
+    return element(
+        "dl",
+        *(
+            element(tag, words)
+            for row in rows
+            for tag, words in zip(("dt", "dd"), row, strict=True)
+        ),
+    )
 
 
 def aggregation(model: OpenModel, node: str) -> str:
     """How a latent node joins its children."""
     own = model.graph.node(node).aggregation
-    if isinstance(model.model, vfg.VFG):
-        return own or str(model.model.aggregation)
-    return own or "gaussian"
+    is_deep = isinstance(model.model, vfg.VFG)
+    return own or (str(model.model.aggregation) if is_deep else "gaussian")
 
 
 def flow(model: OpenModel, edge: Edge) -> str:
@@ -190,57 +357,3 @@ def flow(model: OpenModel, edge: Edge) -> str:
         return "identity"
     sizes = [f"{k} {v}" for k, v in spec.to_dict().items() if k in ("blocks", "hidden")]
     return " ".join([spec.name, *sizes])
-
-
-def _pair(term: str, text: str) -> tuple[Markup, Markup]:
-    return element("dt", term), element("dd", text)
-
-
-COLOURS = {
-    "light": {"ink": "#1b1e24", "soft": "#5a616c", "surface": "#ffffff", "line": "#c3c8d0",
-              "accent": "#3554d1", "tint": "#e6eafb", "on": "#ffffff"},
-    "dark": {"ink": "#e8eaee", "soft": "#a7aeb9", "surface": "#1d2026", "line": "#4a515d",
-             "accent": "#8fa6ff", "tint": "#2a3152", "on": "#12141a"},
-}  # fmt: skip
-"""The page's colours, which a canvas cannot read from a style sheet."""
-
-
-def stylesheet(theme: str) -> list[dict[str, Any]]:
-    """How nodes and edges look in the light or the dark."""
-    ink = COLOURS[theme]
-    node = {
-        "label": "data(label)",
-        "font-family": "system-ui, Segoe UI, Roboto, Inter, Helvetica, Arial, sans-serif",
-        "font-size": 13,
-        "color": ink["ink"],
-        "text-valign": "center",
-        "text-halign": "center",
-        "background-color": ink["surface"],
-        "border-color": ink["line"],
-        "border-width": 1.5,
-    }
-    leaf = {
-        "shape": "round-rectangle",
-        "width": LEAF_WIDTH,
-        "height": LEAF_HEIGHT,
-        "text-wrap": "ellipsis",
-        "text-max-width": f"{LEAF_WIDTH - 12}px",
-    }
-    group = {"text-wrap": "wrap", "height": 48, "border-style": "dashed", "font-size": 12}
-    aggregation = {"background-color": ink["tint"], "border-color": ink["accent"],
-                   "border-style": "double", "border-width": 5}  # fmt: skip
-    given = {"background-color": ink["accent"], "border-color": ink["accent"], "color": ink["on"]}
-    return [
-        {"selector": "node", "style": node},
-        {"selector": ".leaf, .group", "style": leaf},
-        {"selector": ".group", "style": group},
-        {"selector": ".latent, .aggregation", "style": {"width": 64, "height": 64, "font-size": 12,
-         "text-wrap": "ellipsis", "text-max-width": "96px"}},
-        {"selector": ".aggregation", "style": aggregation},
-        {"selector": "edge", "style": {"width": 1.2, "line-color": ink["line"],
-         "curve-style": "straight", "opacity": 0.9}},
-        {"selector": ".identity", "style": {"line-style": "dashed"}},
-        {"selector": "node.chosen, node:selected", "style": {"border-color": ink["accent"],
-         "border-width": 3, "border-style": "solid"}},
-        {"selector": "node.given", "style": given},
-    ]  # fmt: skip

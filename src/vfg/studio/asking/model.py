@@ -226,12 +226,17 @@ class Answered:
         """The answer without evidence."""
         return self.model.marginal
 
-    def ranked(self) -> list[tuple[str, float, str]]:
-        """Evidence by how much it moved the answers: name, mean movement, what it moved most."""
+    def ranked(self, target: str | None = None) -> list[tuple[str, float, str]]:
+        """Evidence by how much it moved the answers: name, movement, what it moved most.
+
+        Args:
+            target: whose movement counts; None takes the mean over all variables.
+        """
         found = []
         for name, moves in self.influence.items():
             most = max(moves, key=lambda other: moves[other], default="")
-            found.append((name, float(np.mean(list(moves.values()) or [0.0])), most))
+            mean = float(np.mean(list(moves.values()) or [0.0]))
+            found.append((name, moves.get(target or "", mean), most))
         return sorted(found, key=lambda row: -row[1])
 
     def python(self, target: str | None = None) -> str:

@@ -5,151 +5,81 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import dash_cytoscape as cytoscape
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from vfg.studio.asking.graph import elements, stylesheet
 from vfg.studio.asking.state import State as Standing
 from vfg.studio.asking.state import render, update
 from vfg.studio.components import box
 from vfg.studio.session import Session
 
-SMALL_ROW, LARGE_ROW = 4, 8
-"""How many leaves stand side by side in the small and in the large drawing."""
+LEGEND = {
+    "leaf": "leaf: columns of the data",
+    "given": "leaf with evidence",
+    "aggregation": "aggregation node: joins several children",
+    "latent": "latent node with one child",
+    "group": "group of leaves: choose it to see them",
+}
 
 
-def build_ask(session: Session) -> list[Any]:
-    """The graph, the editor, the evidence and the code; beside them the cards."""
-    side = html.Div(
-        [
-            box(
-                [
-                    html.H2("The graph"),
-                    html.Div(_drawing(session, "ask-graph", SMALL_ROW), className="small-graph"),
-                ]
-            ),
-            box([html.Div(id="editor")], className="box editor"),
-            box(
-                [
-                    html.Div(
-                        [
-                            html.H2("Given"),
-                            html.Button("Undo", id="undo", className="quiet", **_act("undo")),
-                            html.Button("Clear", id="clear", className="quiet", **_act("clear")),
-                        ],
-                        className="box-head",
-                    ),
-                    html.Div(id="evidence"),
-                ]
-            ),
-            html.Details(
-                [
-                    html.Summary("As code, or as a page of its own"),
-                    html.Div(id="code"),
-                    html.Button("Download this answer (HTML)", id="export"),
-                ],
-                className="box",
-            ),
-        ],
-        className="side",
-    )
-    main = html.Div(
-        [
-            html.Div(
-                [
-                    html.H2("Posterior"),
-                    html.Span(
-                        [html.I(className="key posterior"), "given the evidence"], className="note"
-                    ),
-                    html.Span([html.I(className="key marginal"), "without"], className="note"),
-                    html.Label(
-                        [
-                            html.Span("Find a column", className="unseen"),
-                            dcc.Input(id="search", type="search", placeholder="Find a column"),
-                        ],
-                        className="search",
-                    ),
-                ],
-                className="box-head wide",
-            ),
-            html.Div(id="answers", className="answers"),
-        ],
-        className="content",
-    )
-    return [side, main]
+def build_ask() -> list[Any]:
+    """The graph, the evidence and the code; beside them the cards."""
+    given = [
+        html.H2("Given"),
+        _button("Undo", "undo"),
+        _button("Clear", "clear"),
+    ]
+    cases = [
+        _button("Save case", "save-case", None),
+        _button("Compare", "compare"),
+        html.Div(id="cases", className="cases"),
+    ]
+    code = [
+        html.Summary("As code, or as a page of its own"),
+        html.Div(id="code"),
+        html.Button("Download this answer (HTML)", id="export"),
+    ]
+    graph = [html.H2("The graph"), html.Div(id="ask-graph", className="small-graph")]
+    evidence = [html.Div(given, className="box-head"), html.Div(id="evidence"), html.Div(cases)]
+    side = [box(graph), box(evidence), html.Details(code, className="box")]
+    search = dcc.Input(id="search", type="search", placeholder="Find a column")
+    head = [
+        html.H2("Posterior"),
+        html.Span([html.I(className="key posterior"), "given the evidence"], className="note"),
+        html.Span([html.I(className="key marginal"), html.Span(id="baseline")], className="note"),
+        html.Label([html.Span("Find a column", className="unseen"), search], className="search"),
+    ]
+    main = [html.Div(head, className="box-head wide"), html.Div(id="answers", className="answers")]
+    return [html.Div(side, className="side"), html.Div(main, className="content")]
 
 
-def _act(kind: str) -> dict[str, Any]:
-    return {"data-act": kind}
+def _button(words: str, identity: str, act: str | None = "") -> Any:
+    acts = {} if act is None else {"data-act": identity}
+    return html.Button(words, id=identity, className="quiet", **acts)
 
 
 def build_graph(session: Session) -> list[Any]:
     """The whole graph, the details of a node and the legend."""
-    legend = [
-        ("leaf", "leaf: columns of the data"),
-        ("given", "leaf with evidence"),
-        ("aggregation", "aggregation node: joins several children"),
-        ("latent", "latent node with one child"),
-        ("group", "group of leaves: choose it to see them"),
+    names = [node.name for node in session.model.graph.nodes]
+    by_name = dcc.Dropdown(names, id="node-by-name", placeholder="choose")
+    note = html.P("Choose a node to see what it holds and how it is joined.", className="note")
+    node = [
+        html.H2("Node"),
+        html.Div(note, id="node-details", **{"aria-live": "polite"}),
+        html.Label([html.Span("Node by name"), by_name], className="labelled"),
+        html.Button("Ask about it", id="ask-node"),
     ]
+    marks = [html.Li([html.I(className=f"mark {kind}"), words]) for kind, words in LEGEND.items()]
+    zoom = {"+": "Zoom in", "−": "Zoom out", "Reset": "Show the whole graph", "SVG": "Save as SVG"}
+    tools = [
+        html.Button(words, className="quiet", title=title, **{"data-zoom": words})
+        for words, title in zoom.items()
+    ]
+    drawing = [html.Div(tools, className="tools"), html.Div(id="graph", className="drawing")]
+    legend = [html.H2("Legend"), html.Ul(marks, className="legend")]
     return [
-        box([_drawing(session, "graph", LARGE_ROW)], className="box large-graph"),
-        html.Div(
-            [
-                box(
-                    [
-                        html.H2("Node"),
-                        html.Div(
-                            html.P("Hover over a node, or choose one.", className="note"),
-                            id="node-details",
-                            **{"aria-live": "polite"},
-                        ),
-                        html.Label(
-                            [
-                                html.Span("Node by name"),
-                                dcc.Dropdown(
-                                    [node.name for node in session.model.graph.nodes],
-                                    id="node-by-name",
-                                    placeholder="choose",
-                                ),
-                            ],
-                            className="labelled",
-                        ),
-                        html.Button("Ask about it", id="ask-node"),
-                        html.Button("Whole graph", id="fit", className="quiet"),
-                    ]
-                ),
-                box(
-                    [
-                        html.H2("Legend"),
-                        html.Ul(
-                            [
-                                html.Li([html.I(className=f"mark {kind}"), words])
-                                for kind, words in legend
-                            ],
-                            className="legend",
-                        ),
-                    ]
-                ),
-            ],
-            className="side",
-        ),
+        box(drawing, className="box large-graph"),
+        html.Div([box(node), box(legend)], className="side"),
     ]
-
-
-def _drawing(session: Session, identity: str, per_row: int) -> Any:
-    return cytoscape.Cytoscape(
-        id=identity,
-        elements=elements(session.model, per_row, (), session.consistency(session.first)),
-        layout={"name": "preset", "fit": True, "padding": 12},
-        stylesheet=stylesheet("light"),
-        minZoom=0.05,
-        maxZoom=3.0,
-        autoungrabify=True,
-        boxSelectionEnabled=False,
-        responsive=True,
-        style={"width": "100%", "height": "100%"},
-    )
 
 
 def register(app: Dash, session: Session) -> None:
@@ -163,12 +93,13 @@ def register(app: Dash, session: Session) -> None:
             if action is not None and ctx.triggered_id == "action":
                 row_of = None if not table else lambda row: session.row(table, row)
                 standing = update(model, standing, action, row_of)
+            distances = session.consistency(table)
             try:
-                shown = render(model, standing, rows)
+                shown = render(model, standing, rows, distances)
             except ValueError as error:
                 # Evidence that a model cannot use, such as part of a section that it needs whole.
                 standing = replace(before, error=str(error))
-                shown = render(model, standing, rows)
+                shown = render(model, standing, rows, distances)
         return standing.to_dict(), shown
 
     app.callback(
@@ -183,8 +114,8 @@ def register(app: Dash, session: Session) -> None:
         if not clicks:
             return no_update
         with session.lock:
-            found = model.ask(Standing.from_dict(state).question.given)
-        return dcc.send_string(found.to_html(), "answer.html", type="text/html")
+            answered = model.ask(Standing.from_dict(state).question.given)
+        return dcc.send_string(answered.to_html(), "answer.html", type="text/html")
 
     app.callback(
         Output("download-answer", "data"),
@@ -192,15 +123,3 @@ def register(app: Dash, session: Session) -> None:
         State("state", "data"),
         prevent_initial_call=True,
     )(export)
-
-    def draw(expanded: list[str], table: Any) -> Any:
-        distances = session.consistency(table)
-        return [elements(model, per_row, expanded, distances) for per_row in (SMALL_ROW, LARGE_ROW)]
-
-    app.callback(
-        Output("ask-graph", "elements"),
-        Output("graph", "elements"),
-        Input("expanded", "data"),
-        Input("table", "data"),
-        prevent_initial_call=True,
-    )(draw)

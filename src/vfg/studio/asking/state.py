@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vfg.inference.variables import Value
-from vfg.studio.asking.cards import answers, code, editor, evidence_list
+from vfg.studio.asking.cards import answers, code, evidence_list
+from vfg.studio.asking.graph import graph_svg, node_details, view_of
 from vfg.studio.asking.model import OpenModel
 
 Action = Mapping[str, Any]
@@ -15,6 +16,8 @@ RowOf = Callable[[int], Mapping[str, Value]]
 """The evidence that a row of the table at hand gives, by its number from 1 on."""
 Pairs = tuple[tuple[str, Value], ...]
 MOST_UNDO = 100
+SMALL, LARGE = 380.0, 1000.0
+"""Widths of the small and of the large drawing of the graph, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,9 @@ class State:
         search: what the cards are searched for.
         revision: counts changes that controls on the page have to follow.
         error: what went wrong last, in a sentence.
+        node: the node of the graph whose details are shown.
+        expanded: groups of leaves that are shown leaf by leaf.
+        baseline: evidence of the case to compare with; None compares with no evidence.
     """
 
     question: Question = field(default_factory=Question)
@@ -97,6 +103,9 @@ class State:
     search: str = ""
     revision: int = 0
     error: str = ""
+    node: str = ""
+    expanded: tuple[str, ...] = ()
+    baseline: Pairs | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -105,7 +114,13 @@ class State:
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> State:
         """The inverse of `to_dict`."""
-        return cls(**{**description, "question": Question.from_dict(description["question"])})
+        baseline = description["baseline"]
+        changed = {
+            "question": Question.from_dict(description["question"]),
+            "expanded": tuple(description["expanded"]),
+            "baseline": None if baseline is None else _pairs(baseline),
+        }
+        return cls(**{**description, **changed})
 
 
 def update(model: OpenModel, state: State, action: Action, row_of: RowOf | None = None) -> State:
@@ -114,8 +129,8 @@ def update(model: OpenModel, state: State, action: Action, row_of: RowOf | None 
     Args:
         model: the model.
         state: before the action.
-        action: its `kind` is one of `set`, `remove`, `clear`, `undo`, `select`, `leaf`, `find`,
-            `row`.
+        action: its `kind` is one of `set`, `remove`, `clear`, `undo`, `select`, `node`, `find`,
+            `row`, `load`, `compare`.
         row_of: where a row of evidence comes from.
     """
     try:
@@ -127,42 +142,58 @@ def update(model: OpenModel, state: State, action: Action, row_of: RowOf | None 
 def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None) -> State:
     kind, question = action["kind"], state.question
     if kind == "set":
-        variable = model.variable(action["name"])
-        if variable.idle:
-            raise ValueError(
-                f"{variable.name!r} never varied in training, so it carries no information"
-            )
-        text = action["value"]
-        value = variable.categories[int(text)] if action.get("choice") else variable.parse(text)
-        return replace(state, question=question.give(variable.name, value), selected=variable.name)
+        return _set(model, state, action)
     if kind == "remove":
-        left = question
-        for name in _variable_names(model, action["name"]):
-            left = left.take(name)
-        return _advance(state, question=left)
+        name = action["name"]
+        names = [name] if name in model.variables else [v.name for v in model.variables_of(name)]
+        for name in names:
+            question = question.take(name)
+        return _advance(state, question=question)
     if kind in ("clear", "undo"):
         return _advance(state, question=question.clear() if kind == "clear" else question.undo())
     if kind == "select":
-        name = model.variable(action["name"]).name
+        name = "" if not action["name"] else model.variable(action["name"]).name
         # What is typed into the editor stays, if it is of the same variable.
-        return state if name == state.selected else _advance(state, selected=name)
-    if kind == "leaf":
-        held = model.variables_of(action["name"])
-        return _advance(state, selected=held[0].name) if held else state
+        return state if name == state.selected else _advance(state, selected=name or None)
+    if kind == "node":
+        return _show_node(model, state, action["name"])
     if kind == "find":
         return replace(state, search=str(action["text"]))
     if kind == "row":
         return _from_row(model, state, action, row_of)
+    if kind == "load":
+        return _load(model, state, action)
+    if kind == "compare":
+        return replace(state, baseline=None if state.baseline is not None else question.evidence)
     raise ValueError(f"the page cannot do {kind!r}")
+
+
+def _set(model: OpenModel, state: State, action: Action) -> State:
+    variable = model.variable(action["name"])
+    if variable.idle:
+        raise ValueError(f"{variable.name!r} never varied in training, so it tells nothing")
+    text, given = action["value"], state.question.given
+    value = variable.categories[int(text)] if action.get("choice") else variable.parse(text)
+    if action.get("choice") and given.get(variable.name) == value:
+        return _advance(state, question=state.question.take(variable.name))
+    question = state.question.give(variable.name, value)
+    return replace(state, question=question, selected=variable.name)
+
+
+def _show_node(model: OpenModel, state: State, name: str) -> State:
+    """Show a node; a group of leaves is opened, and so is the one that hides the node."""
+    groups = view_of(model.graph, state.expanded).groups
+    opened = [group for group, members in groups.items() if name == group or name in members]
+    state = replace(state, expanded=(*state.expanded, *opened))
+    if name in groups:
+        return state
+    held = model.variables_of(model.graph.node(name).name)
+    chosen = held[0].name if held else state.selected
+    return _advance(state, selected=chosen, node=name) if chosen else replace(state, node=name)
 
 
 def _advance(state: State, **changes: Any) -> State:
     return replace(state, revision=state.revision + 1, **changes)
-
-
-def _variable_names(model: OpenModel, name: str) -> list[str]:
-    """One variable, or all of a leaf."""
-    return [name] if name in model.variables else [v.name for v in model.variables_of(name)]
 
 
 def _from_row(model: OpenModel, state: State, action: Action, row_of: RowOf | None) -> State:
@@ -176,29 +207,54 @@ def _from_row(model: OpenModel, state: State, action: Action, row_of: RowOf | No
     return _advance(state, question=replace(question, last=None))
 
 
-def render(model: OpenModel, state: State, rows: int = 0) -> dict[str, Any]:
+def _load(model: OpenModel, state: State, action: Action) -> State:
+    """The evidence of an address or of a saved case."""
+    values = action["evidence"].items()
+    pairs = tuple((name, model.variable(name).parse(value)) for name, value in values)
+    question = Question(pairs, (*state.question.past, state.question.evidence)[-MOST_UNDO:])
+    return _advance(state, question=question, selected=None)
+
+
+def render(
+    model: OpenModel, state: State, rows: int = 0, distances: Mapping[str, float] | None = None
+) -> dict[str, Any]:
     """What the page shows, as HTML by the place where it belongs.
 
     Args:
         model: the model.
         state: of the page.
         rows: of the table at hand.
+        distances: how far forward and backward states of nodes are apart.
     """
-    given = state.question.given
+    given, selected = state.question.given, state.selected
     answered = model.ask(given)
-    selected = state.selected
+    baseline = model.marginal if state.baseline is None else model.ask(dict(state.baseline))
     target = selected if selected is not None and selected not in given else None
-    chosen = "" if selected is None else model.variables[selected].leaf
+    leaf = "" if selected is None else model.variables[selected].leaf
     return {
-        "answers": answers(answered, selected, state.search),
-        "evidence": evidence_list(answered),
-        "editor": editor(model, given, selected, rows),
-        # Controls are not replaced while in use.
-        "editor_key": f"{selected} {state.revision} {rows}",
+        "answers": answers(answered, baseline, state.search, selected, state.revision, rows),
+        "evidence": evidence_list(answered, target),
         "code": code(answered.python(target), answered.command(target)),
+        "graph": graph_svg(answered, SMALL, leaf, state.expanded, distributions=False),
+        "large": graph_svg(answered, LARGE, state.node, state.expanded),
+        "node": node_details(model, state.node, distances or {}) if state.node else "",
         "error": state.error,
-        "given": list(dict.fromkeys(model.variables[name].leaf for name in given)),
-        "chosen": chosen,
+        "values": {name: str(value) for name, value in given.items()},
+        "chosen": state.node,
+        "baseline": baseline_text(state.baseline),
+        "compared": state.baseline is not None,
         "can_undo": bool(state.question.past),
         "status": f"Answers given {len(given)} value{'' if len(given) == 1 else 's'}",
     }
+
+
+def baseline_text(baseline: Pairs | None) -> str:
+    """What the grey distributions are given.
+
+    Example:
+        >>> baseline_text((("age", 40), ("city", "Bern")))
+        'given age = 40, city = Bern'
+    """
+    if not baseline:
+        return "without evidence"
+    return "given " + ", ".join(f"{name} = {value}" for name, value in baseline)
