@@ -3,8 +3,10 @@
 import base64
 import json
 import re
+import socket
 import subprocess
 import sys
+from threading import Thread
 
 import pytest
 from imputation.mixed_tables import mixed
@@ -124,6 +126,33 @@ def test_uploads_that_were_cut_short_are_refused():
     assert content_bytes("data:;base64,YWI=") == b"ab"
     with pytest.raises(ValueError, match="cut short"):
         content_bytes("data:;base64,YWI")
+
+
+def test_the_length_of_a_request_must_be_stated(app):
+    """Otherwise a body without end passes the limit."""
+    server = start_server(app, 0)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as line:
+            line.sendall(
+                b"POST /_dash-update-component HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+            )
+            assert b" 411 " in line.recv(200)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_browsers_are_told_apart(client):
+    assert "vfg-client=" in client.get("/").headers["Set-Cookie"]
+    assert "HttpOnly" not in client.get("/").headers.get("Set-Cookie", "")
+    for k in range(5):
+        reply = upload(client, f"{k}.csv", mixed().to_csv(index=False).encode())
+    notice = reply.get_json()["response"]["notice"]["children"]
+    assert notice.endswith("because a page keeps 4 tables open")
 
 
 @pytest.mark.slow

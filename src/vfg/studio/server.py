@@ -68,10 +68,16 @@ def guard(server: flask.Flask) -> None:
         # A page elsewhere can point a name of its own at this machine; it must not get answers.
         if re.sub(r":\d+$", "", flask.request.host) not in OWN_NAMES:
             flask.abort(403)
+        # The limit holds for a stated length; browsers state it.
+        if "chunked" in flask.request.headers.get("Transfer-Encoding", "").lower():
+            flask.abort(411)
 
     def _headers(response: flask.Response) -> flask.Response:
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
+        if "vfg-client" not in flask.request.cookies:
+            name = secrets.token_urlsafe(8)
+            response.set_cookie("vfg-client", name, httponly=True, samesite="Strict")
         return response
 
     server.before_request(_own_names)

@@ -228,7 +228,7 @@ class _Box:
     def states(self) -> list[int]:
         """The likeliest categories of a choice."""
         shares = self.posterior.probabilities if self.posterior is not None else np.zeros(0)
-        return np.argsort(-shares, kind="stable")[:STATES].tolist()
+        return [int(k) for k in np.argsort(-shares, kind="stable")[:STATES]]
 
     @property
     def width(self) -> float:
@@ -338,8 +338,9 @@ def node_details(model: OpenModel, name: str, consistency: Mapping[str, float]) 
 def aggregation(model: OpenModel, node: str) -> str:
     """How a latent node joins its children."""
     own = model.graph.node(node).aggregation
-    is_deep = isinstance(model.model, vfg.VFG)
-    return own or (str(model.model.aggregation) if is_deep else "gaussian")
+    if own is None and isinstance(model.model, vfg.VFG):
+        return str(model.model.aggregation)
+    return own or "gaussian"
 
 
 def flow(model: OpenModel, edge: Edge) -> str:

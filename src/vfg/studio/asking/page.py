@@ -40,7 +40,7 @@ def build_ask() -> list[Any]:
     ]
     graph = [html.H2("The graph"), html.Div(id="ask-graph", className="small-graph")]
     evidence = [html.Div(given, className="box-head"), html.Div(id="evidence"), html.Div(cases)]
-    side = [box(graph), box(evidence), html.Details(code, className="box")]
+    side = [box(*graph), box(*evidence), html.Details(code, className="box")]
     search = dcc.Input(id="search", type="search", placeholder="Find a column")
     head = [
         html.H2("Posterior"),
@@ -77,8 +77,8 @@ def build_graph(session: Session) -> list[Any]:
     drawing = [html.Div(tools, className="tools"), html.Div(id="graph", className="drawing")]
     legend = [html.H2("Legend"), html.Ul(marks, className="legend")]
     return [
-        box(drawing, className="box large-graph"),
-        html.Div([box(node), box(legend)], className="side"),
+        box(*drawing, className="box large-graph"),
+        html.Div([box(*node), box(*legend)], className="side"),
     ]
 
 

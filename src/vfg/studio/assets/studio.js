@@ -247,6 +247,10 @@
     else if ((found = hit("[data-act]"))) send({ kind: found.dataset.act });
     else if ((found = hit("[data-remove]"))) send({ kind: "remove", name: found.dataset.remove });
     else if ((found = hit("[data-copy]"))) copy(found);
+    else if ((found = hit("[data-cell-row]"))) {
+      props("cell-row", { value: Number(found.dataset.cellRow) });
+      props("cell-column", { value: found.dataset.cellColumn });
+    }
     else if ((found = hit("[data-zoom]"))) {
       const what = found.dataset.zoom;
       if (what === "SVG") saveGraph();
