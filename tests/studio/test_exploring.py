@@ -9,6 +9,7 @@ from imputation.mixed_tables import mixed
 
 pytest.importorskip("dash", reason="figures need the extra studio")
 from vfg.inference.variables import Variable
+from vfg.plots.latents import principal_components
 from vfg.studio import components as figures
 from vfg.studio.asking.model import open_model
 from vfg.studio.exploring.analysis import (
@@ -17,7 +18,6 @@ from vfg.studio.exploring.analysis import (
     draw_rows,
     embedding,
     history_beside,
-    principal_coordinates,
     read_history,
     samples,
     traversal,
@@ -39,25 +39,11 @@ def history():
     return found
 
 
-def test_principal_coordinates_keep_distances_of_a_plane():
-    plane = np.random.default_rng(0).normal(size=(20, 2)) @ np.random.default_rng(1).normal(
-        size=(2, 7)
-    )
-    found = principal_coordinates(plane)
-
-    def distances(points):
-        return np.linalg.norm(points[:, None] - points, axis=-1)
-
-    np.testing.assert_allclose(distances(found), distances(plane), atol=1e-9)
-    assert found[:, 0].var() >= found[:, 1].var()
-    np.testing.assert_allclose(principal_coordinates(plane), found)
-
-
 def test_embeddings_are_of_the_roots_states(mixed_imputer, mixed_opened, table):
     rows, places, _ = embedding(mixed_opened, table, "PCA")
     np.testing.assert_array_equal(rows, np.arange(60))
     np.testing.assert_allclose(
-        places, principal_coordinates(mixed_imputer.embed(mixed())), atol=1e-9
+        places, principal_components(mixed_imputer.embed(mixed()))[0], atol=1e-9
     )
 
 

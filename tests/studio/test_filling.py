@@ -17,7 +17,6 @@ from vfg.studio.filling.tables import (
     confidence,
     download,
     fill_table,
-    missing_map,
     open_table,
     read_bytes,
     row_evidence,
@@ -210,13 +209,6 @@ def test_unknown_categories_are_no_evidence(mixed_opened):
 def test_rows_outside_the_table_are_refused(table):
     with pytest.raises(ValueError, match="the rows 1 to 60"):
         row_evidence(table, 61)
-
-
-def test_maps_of_gaps_keep_their_share():
-    gaps = np.random.default_rng(0).random((1000, 3)) < 0.3
-    bands = missing_map(gaps, 100)
-    assert bands.shape == (100, 3)
-    np.testing.assert_allclose(bands.mean(0), gaps.mean(0))
 
 
 def test_comparisons_split_a_column(mixed_opened, table):

@@ -11,8 +11,9 @@ from dash import dcc, html
 from dash.exceptions import PreventUpdate
 
 from vfg.inference.variables import Array, Variable, days_of, format_number, moments_of
+from vfg.plots.imputations import missing_bands
 from vfg.studio.exploring.analysis import Calibration, Traversal
-from vfg.studio.filling.tables import Table, missing_map
+from vfg.studio.filling.tables import Table
 from vfg.studio.markup import png, stretch
 from vfg.training.history import History
 
@@ -26,6 +27,8 @@ SCALE = [[0.0, "rgba(79,107,220,0)"], [1.0, "rgba(79,107,220,1)"]]
 COLOURS = ("#4f6bdc", "#d9822b", "#2f9e77", "#b7547f", "#8a6fd1", "#a08a1f", "#3d93b8", "#9aa1ac")
 """For categories, chosen for colour-blind readers."""
 MOST_CATEGORIES = 8
+BANDS = 160
+"""How many bands of rows the map of missing cells has."""
 MOST_COLUMNS = 60
 """How many columns of a table are shown."""
 
@@ -160,7 +163,7 @@ def empty(message: str) -> Figure:
 
 def missingness(table: Table) -> Figure:
     """The missing cells of a table: columns across, rows downwards."""
-    shares = missing_map(table.missing)
+    shares = missing_bands(table.missing, BANDS)
     rows = np.linspace(1, table.rows + 1, len(shares) + 1).round().astype(int)[:-1]
     trace = {
         "type": "heatmap", "z": shares.tolist(), "x": plain(table.columns), "y": rows.tolist(),
@@ -196,15 +199,7 @@ def distributions(variable: Variable, cells: Mapping[str, Array]) -> Figure:
 
 
 def scatter(places: Array, rows: Array, colour: str, cells: Sequence[Any], names: str) -> Figure:
-    """Rows in two dimensions, coloured by a column.
-
-    Args:
-        places: `(rows, 2)`.
-        rows: their numbers from 0 on.
-        colour: the name of the column; empty for none.
-        cells: its cells: numbers, or anything else as categories; None if missing.
-        names: of the two directions.
-    """
+    """Rows in two dimensions, coloured by a column."""
     known = np.array([cell is not None and cell == cell for cell in cells], dtype=bool)
     is_number = [isinstance(cell, float | int) and not isinstance(cell, bool) for cell in cells]
     texts = [f"row {row + 1}" for row in rows]

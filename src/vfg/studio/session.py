@@ -82,13 +82,7 @@ class Session:
         return read_bytes(self.model, path.name, path.read_bytes())
 
     def read(self, name: str, data: bytes, client: str = "") -> dict[str, Any]:
-        """Open a file; the description of its table for the page.
-
-        Args:
-            name: of the file.
-            data: its content.
-            client: the browser that opens it, which has only so many tables open at once.
-        """
+        """Open a file; the description of its table for the page."""
         table = read_bytes(self.model, name, data)
         tables = self.clients.setdefault(client, OrderedDict())
         closed = tables.popitem(last=False)[1].table.name if len(tables) >= MOST_TABLES else ""

@@ -75,13 +75,7 @@ def density(draws: Array, low: float, high: float, points: int = POINTS) -> Arra
 
 
 def card(posterior: Marginal, baseline: Marginal, editor: Markup | None = None) -> Markup:
-    """The posterior of one variable, beside the distribution to compare it with.
-
-    Args:
-        posterior: given the evidence.
-        baseline: without it, or given other evidence.
-        editor: what sets its value, if it is selected.
-    """
+    """The posterior of one variable, beside the distribution to compare it with."""
     variable = posterior.variable
     is_choice = variable.kind == "choice"
     listed = editor is not None and is_choice  # the editor lists all categories
@@ -471,14 +465,7 @@ def _evidence_item(
 
 
 def editor(answered: Answered, name: str, revision: int = 0, rows: int = 0) -> Markup:
-    """Controls that set the value of one variable.
-
-    Args:
-        answered: what is given already, and what is expected.
-        name: the variable.
-        revision: of the controls; the page does not replace those of the same revision.
-        rows: of the table at hand, from which a leaf's values can be taken.
-    """
+    """Controls that set the value of one variable."""
     model = answered.model
     variable = model.variables[name]
     siblings = model.variables_of(variable.leaf)

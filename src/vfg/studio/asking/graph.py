@@ -104,11 +104,6 @@ def place_nodes(
     """Centres of all nodes in pixels, y downwards.
 
     A layer that is wider than the drawing stands in rows, its neighbours below each other.
-
-    Args:
-        view: what to draw.
-        sizes: width and height of every box.
-        width: about how wide the drawing may be.
     """
     places = positions(view.graph)
     layers: dict[float, list[str]] = {}
@@ -152,15 +147,7 @@ def graph_svg(
     expanded: Iterable[str] = (),
     distributions: bool = True,
 ) -> Markup:
-    """The graph with the distributions of its leaves.
-
-    Args:
-        answered: what is known.
-        width: about how wide, in pixels.
-        selected: the node that is marked.
-        expanded: groups that are shown leaf by leaf.
-        distributions: whether leaves show the distributions of their columns.
-    """
+    """The graph with the distributions of its leaves."""
     model = answered.model
     view = view_of(model.graph, expanded)
     names = [*(node.name for node in view.graph.nodes), *view.alone]

@@ -227,11 +227,7 @@ class Answered:
         return self.model.marginal
 
     def ranked(self, target: str | None = None) -> list[tuple[str, float, str]]:
-        """Evidence by how much it moved the answers: name, movement, what it moved most.
-
-        Args:
-            target: whose movement counts; None takes the mean over all variables.
-        """
+        """Evidence by how much it moved the answers: name, movement, what it moved most."""
         found = []
         for name, moves in self.influence.items():
             most = max(moves, key=lambda other: moves[other], default="")

@@ -124,15 +124,7 @@ class State:
 
 
 def update(model: OpenModel, state: State, action: Action, row_of: RowOf | None = None) -> State:
-    """The state after an action; an impossible one changes nothing but the message.
-
-    Args:
-        model: the model.
-        state: before the action.
-        action: its `kind` is one of `set`, `remove`, `clear`, `undo`, `select`, `node`, `find`,
-            `row`, `load`, `compare`.
-        row_of: where a row of evidence comes from.
-    """
+    """The state after an action; an impossible one changes nothing but the message."""
     try:
         return replace(_apply(model, state, action, row_of), error="")
     except ValueError as error:
@@ -218,14 +210,7 @@ def _load(model: OpenModel, state: State, action: Action) -> State:
 def render(
     model: OpenModel, state: State, rows: int = 0, distances: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """What the page shows, as HTML by the place where it belongs.
-
-    Args:
-        model: the model.
-        state: of the page.
-        rows: of the table at hand.
-        distances: how far forward and backward states of nodes are apart.
-    """
+    """What the page shows, as HTML by the place where it belongs."""
     given, selected = state.question.given, state.selected
     answered = model.ask(given)
     baseline = model.marginal if state.baseline is None else model.ask(dict(state.baseline))

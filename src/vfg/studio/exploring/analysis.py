@@ -18,6 +18,7 @@ from vfg.imputation.table_model import TableModel
 from vfg.inference.answers import Answer
 from vfg.inference.variables import Array, Variable
 from vfg.inputs import Name
+from vfg.plots.latents import principal_components
 from vfg.studio.asking.model import OpenModel
 from vfg.studio.filling.tables import Table
 from vfg.training.history import History
@@ -47,11 +48,6 @@ def draw_rows(count: int, most: int, seed: int = 0) -> Array:
 def embedding(model: OpenModel, table: Table, method: str) -> tuple[Array, Array, Array]:
     """Rows of a table in two dimensions, from the states of the roots.
 
-    Args:
-        model: the model.
-        table: whose rows.
-        method: `"PCA"` or `"t-SNE"`.
-
     Returns:
         Which rows, where they are, `(rows, 2)`, and their states.
     """
@@ -60,12 +56,12 @@ def embedding(model: OpenModel, table: Table, method: str) -> tuple[Array, Array
     if method == "t-SNE" and len(rows) > 5:
         from sklearn.manifold import TSNE
 
-        start = principal_coordinates(states)[:, :2]
+        start = principal_components(states)[0]
         start = start / (start.std() or 1.0) * 1e-4
         perplexity = min(30.0, (len(rows) - 1) / 3.0)
         fit = TSNE(init=start, perplexity=perplexity, random_state=0)
         return rows, fit.fit_transform(states), states
-    return rows, principal_coordinates(states), states
+    return rows, principal_components(states)[0], states
 
 
 def neighbours(rows: Array, states: Array, row: int, most: int = 8) -> list[int]:
@@ -77,26 +73,6 @@ def neighbours(rows: Array, states: Array, row: int, most: int = 8) -> list[int]
     """
     distances = np.linalg.norm(states - states[rows.tolist().index(row)], axis=1)
     return [int(k) for k in rows[np.argsort(distances, kind="stable")[:most]]]
-
-
-def principal_coordinates(states: Array) -> Array:
-    """The two principal coordinates of rows, each with its largest entry positive.
-
-    Example:
-        >>> principal_coordinates(np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]])).round(6)
-        array([[-1.,  0.],
-               [ 1.,  0.]])
-    """
-    centred = np.nan_to_num(states - states.mean(0))
-    padded = np.pad(centred, ((0, 0), (0, max(0, 2 - centred.shape[1]))))
-    left, sizes, right = np.linalg.svd(padded, full_matrices=False)
-    coordinates = left[:, :2] * sizes[:2]
-    if coordinates.shape[1] < 2:
-        coordinates = np.pad(coordinates, ((0, 0), (0, 2 - coordinates.shape[1])))
-    directions = right[:2]
-    signs = np.sign(directions[np.arange(len(directions)), np.abs(directions).argmax(1)])
-    coordinates[:, : len(signs)] *= np.where(signs == 0, 1.0, signs)
-    return np.asarray(coordinates + 0.0)
 
 
 @dataclass(frozen=True)
@@ -118,15 +94,7 @@ class Traversal:
 def traversal(
     model: OpenModel, node: str, coordinate: int, steps: Sequence[float], start: Any = None
 ) -> Traversal:
-    """Move one coordinate of a latent node and see what the leaves are expected to be.
-
-    Args:
-        model: the model.
-        node: a latent node.
-        coordinate: which of its coordinates.
-        steps: what is added to it.
-        start: a table with the row to start from; None starts without evidence.
-    """
+    """Move one coordinate of a latent node and see what the leaves are expected to be."""
     moved, own = np.asarray(steps, dtype=float), model.model
     given = [{}] if start is None else start
     if isinstance(own, TableModel):

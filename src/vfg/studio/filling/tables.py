@@ -101,11 +101,6 @@ def read_bytes(model: OpenModel, name: str, data: bytes) -> Table:
     Kinds of columns are those of the command line. Columns that are not in the model, and those
     whose categories are text, are left as the text that they are.
 
-    Args:
-        model: the model.
-        name: of the file.
-        data: its content.
-
     Raises:
         ValueError: for a file that is too large, empty, of another kind or broken, or that does not
             fit the model, in a sentence.
@@ -173,11 +168,6 @@ def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]
 
 def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
     """A frame or an array as a table of a model.
-
-    Args:
-        model: the model.
-        table: a frame of any library, or an array; it may have more columns.
-        name: what to call it.
 
     Raises:
         ValueError: if columns are missing, or hold what the model cannot read.
@@ -259,21 +249,6 @@ def _arrow_type(column: Any, variable: Variable, is_table: bool) -> Any:
         return kinds[variable.kind]
     has_gaps = column.null_count and variable.kind == "number" and not is_table
     return pa.float64() if has_gaps and pa.types.is_integer(column.type) else column.type
-
-
-def missing_map(missing: Array, most_rows: int = 160) -> Array:
-    """The share of missing cells in bands of rows, `(bands, columns)`.
-
-    Example:
-        >>> missing_map(np.array([[True], [False], [True], [True]]), most_rows=2)
-        array([[0.5],
-               [1. ]])
-    """
-    rows = len(missing)
-    bands = min(rows, most_rows)
-    edges = np.linspace(0, rows, bands + 1).round().astype(int)
-    sums = np.add.reduceat(missing.astype(float), edges[:-1], axis=0)
-    return np.asarray(sums / np.diff(edges)[:, None])
 
 
 def fill_table(model: OpenModel, table: Table) -> Table:
