@@ -132,7 +132,7 @@ class RowsLoss:
         if self.model.sampling is None:
             scored = seen.to(cells.dtype)
             return self.model.objective(cells, seen, scored, labels, self.beta).total
-        noise = CountedNoise(self.model.passing.schedule, rows, torch.arange(1), seed=0)
+        noise = counted_noise(self.model.passing.schedule, rows, torch.arange(1), seed=0)
         return lower_bound(self.model, cells, seen, labels, noise).total
 
 
