@@ -542,7 +542,7 @@ def transport(model: VFG, value: ArrayLike, source: str, target: str) -> Tensor:
     given = as_value(model, source, value)
     if not bool(given.isfinite().all()):
         raise ValueError(f"transport needs all of {source!r}, but its value has NaN or infinities")
-    kind = given if given.is_floating_point() else torch.zeros((), device=given.device)
+    kind = given if given.is_floating_point() else given.new_zeros((), dtype=torch.float64)
     state = _to_state(model, source, given)
     ancestor = graph.common_ancestor(source, target)
     with evaluating(model):
