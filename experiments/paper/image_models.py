@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import vfg
-from vfg.imputation.model_stack import stack_models, unstack_models
 from vfg.objectives.bound import lower_bound
 from vfg.sampling import fresh_noise
+from vfg.training.model_stack import stack_models, unstack_models
 
 ROWS_AT_ONCE = 2000
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 import vfg
 from vfg.data import synthetic
-from vfg.imputation.model_stack import forest
+from vfg.training.model_stack import forest
 
 from ..baselines.imputers import Array, imputers
 from ..results import Arguments, arguments, box_plots, subplots, versions

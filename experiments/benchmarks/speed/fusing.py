@@ -15,7 +15,7 @@ MANNERS = {"layer by layer": False, "one kernel": True}
 
 def measured(where: Where) -> list[dict[str, Any]]:
     """Seconds per step by model, batch and precision; nothing without a GPU and triton."""
-    if not where.is_cuda or not fused.is_there():
+    if not where.is_cuda or not fused.TRITON:
         return []
     batches = (64,) if where.quick else (65_536, 2048)
     cases = [(n, b, p) for n in MODELS if n != "MNIST tree" for b in batches for p in PRECISIONS]

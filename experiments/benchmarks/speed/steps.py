@@ -15,12 +15,13 @@ from vfg.flows.conditioners import StackedLinear
 from vfg.flows.fast.primitives import PRECISIONS
 from vfg.imputation.fitting import MASKING
 from vfg.imputation.mixtures import fit_linear, star
-from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.plan import make_plan
 from vfg.training.acceleration import Replayed
 from vfg.training.data import Table, World
 from vfg.training.loop import Run
+from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.training.settings import FitSettings
+from vfg.training.tasks import TableTask
 
 from .clock import Where, Work, bandwidth, matrix_rate, medians
 
@@ -141,7 +142,8 @@ def run_of(
     cells = table.to(device)
     seen = torch.ones_like(cells, dtype=torch.bool)
     settings = replace(usual, **others)
-    return Run(model.to(device), Table(cells, seen, None), settings, World(), None)
+    task = TableTask([model.to(device)], Table(cells, seen, None), settings)
+    return Run(task, settings, World())
 
 
 def step_of(run: Run) -> Replayed:
@@ -157,7 +159,8 @@ def step_of(run: Run) -> Replayed:
 @torch.no_grad()
 def _forward_operations(run: Run, batch: int) -> float:
     """Of the matrix products of both passes."""
-    cells, seen = run.data.cells[:batch], run.data.seen[:batch]
+    assert isinstance(run.task, TableTask)
+    cells, seen = run.task.data.cells[:batch], run.task.data.seen[:batch]
     with FlopCounterMode(display=False) as counter:
         run.model(cells, seen)
     return float(counter.get_total_flops())

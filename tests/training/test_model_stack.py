@@ -5,7 +5,7 @@ import torch
 from strategies import perturbed
 
 import vfg
-from vfg.imputation.model_stack import forest, repeat_columns, stack_models, unstack_models
+from vfg.training.model_stack import forest, repeat_columns, stack_models, unstack_models
 
 GRAPHS = {
     "star": vfg.Graph.star({"a": 1, "b": 1, "c": 1}, width=3),
