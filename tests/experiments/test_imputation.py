@@ -102,15 +102,16 @@ def test_a_difference_counts_beyond_two_per_cent_and_two_standard_errors(differe
     assert outcome(differences, 1.0) == expected
 
 
-def test_the_best_rival_is_found_on_shared_seeds():
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+def test_the_best_baseline_is_found_on_shared_seeds(loss):
     errors = {
         "good": {0: 1.0, 1: 2.0, 2: 3.0},
         "lucky": {0: 0.1},
         "poor": {0: 9.0, 1: 9.0, 2: 9.0, 3: 0.1},
     }
-    rivals = {name: {s: {"mse": e} for s, e in by.items()} for name, by in errors.items()}
-    ours = {seed: {"mse": error} for seed, error in enumerate([0.5, 1.0, 1.5])}
-    found = contest(ours, rivals)
+    baselines = {name: {s: {loss: e} for s, e in by.items()} for name, by in errors.items()}
+    ours = {seed: {loss: error} for seed, error in enumerate([0.5, 1.0, 1.5])}
+    found = contest(ours, baselines, loss)
     assert (found["rival"], found["ratio"], found["seeds"]) == ("good", 0.5, 3)
 
 
