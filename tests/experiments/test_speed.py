@@ -159,7 +159,7 @@ def test_parts_are_measured_one_at_a_time_and_reported_together(tmp_path):
         assert part["machine"]["torch"] == torch.__version__
     text = section(found)
     for heading in ("Sibling edges", "Rows grouped", "Starting"):
-        assert text.count(f"### {heading}") == 1
+        assert text.count(f"## {heading}") == 1
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_training_parts_run_at_small_sizes(part, tmp_path):
 def test_every_published_part_is_reported():
     found = json.loads((PROJECT / "docs" / "results" / "speed.json").read_text())
     assert {part["part"] for part in found["parts"]} <= set(PARTS)
-    headings = [line for line in section(found).splitlines() if line.startswith("### ")]
+    headings = [line for line in section(found).splitlines() if line.startswith("## ")]
     assert len(headings) >= len(found["parts"])
     assert all(any(part["name"] in line for line in headings) for part in found["parts"])
 
