@@ -15,11 +15,11 @@ from vfg.flows.conditioners import StackedLinear
 from vfg.flows.fast.primitives import PRECISIONS
 from vfg.imputation.fitting import MASKING
 from vfg.imputation.mixtures import fit_linear, star
-from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.imputation.plan import make_plan
 from vfg.training.acceleration import Replayed
 from vfg.training.data import Table, World
 from vfg.training.loop import Run
+from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.training.settings import FitSettings
 from vfg.training.tasks import TableTask
 
