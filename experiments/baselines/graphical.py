@@ -1,4 +1,4 @@
-"""Graphical models that fill gaps: least squares, a Bayesian network, a sum-product network.
+"""Graphical models as imputers: least squares, a Bayesian network, a sum-product network.
 
 Each is fitted to complete rows and answers with the conditional mean of every missing cell. pgmpy
 and SPFlow are no dependencies of this project: `pip install -c constraints.txt pgmpy spflow`.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Fill = Callable[[Array], Array]
-"""Rows with gaps to rows without."""
+"""Rows with missing values to filled rows."""
 POINTS = 160
 """Of the grid on which the conditional density of a sum-product network is averaged."""
 
@@ -67,7 +67,7 @@ def sum_product_network(train: Array, sizes: Sequence[int], seed: int = 0) -> Fi
     table = torch.tensor((train - centre) / spread, dtype=torch.float32)
     kept, validation = table.split([len(table) * 9 // 10, len(table) - len(table) * 9 // 10])
     settings = product(sizes, (0.1, 0.3))
-    networks = [_learned(kept, rows, threshold, seed) for rows, threshold in settings]
+    networks = [learn_network(kept, rows, threshold, seed) for rows, threshold in settings]
     best = max(networks, key=lambda network: _log_prob(network, validation).mean().item())
 
     def fill(gaps: Array) -> Array:
@@ -82,7 +82,11 @@ def sum_product_network(train: Array, sizes: Sequence[int], seed: int = 0) -> Fi
     return fill
 
 
-def _learned(table: torch.Tensor, rows: int, threshold: float, seed: int) -> torch.nn.Module:
+def learn_network(table: torch.Tensor, rows: int, threshold: float, seed: int) -> torch.nn.Module:
+    """LearnSPN with Normal leaves, then EM on all parameters.
+
+    Parts of fewer than `rows` rows are not split; columns are independent below `threshold`.
+    """
     from spflow.learn import expectation_maximization, learn_spn
     from spflow.meta.data.scope import Scope
     from spflow.modules.leaves import Normal

@@ -18,15 +18,14 @@ second of computing.
 
 With `--csv`, `vfg impute` fills a CSV file of 2.5 million rows with 8 columns of numbers, one of
 categories and one of identifiers that are passed through: once with a linear model that it learns
-first, once with one that is there. Both checkouts take turns, in one process with one thread. How
-often the file is opened and parsed is counted in runs over a tenth of the rows. The files that the
-checkouts write must be the same, byte for byte.
+first, once with one that is there. Both checkouts take turns, in one process with one thread. The
+files that they write must be the same, byte for byte.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
+import itertools
 import json
 import os
 import resource
@@ -47,50 +46,17 @@ import pyarrow.csv as pcsv
 
 import vfg
 from vfg.bigtable import Source, impute
+from vfg.bigtable.source import resize_batches
 from vfg.imputation.plan import make_plan
 from vfg.sklearn import VFGImputer
 
-from ..results import PROJECT, TRIALS, versions, write
+from ..results import PROJECT, TRIALS, Arguments, arguments, versions
 
 COLUMNS, CAUSES, GAPS = 16, 5, 0.2
 ROWS_MADE = 65_536
 """Rows that one draw of random numbers makes; shards may have any size."""
+SHARD_ROWS = {"linear": 65_536, "bent": 8_192}
 CSV_ROWS, CSV_COLUMNS, CSV_GAPS, CSV_SEED = 2_500_000, 8, 0.1, 0
-COUNTED = """
-import builtins, json, sys
-import pyarrow as pa
-import pyarrow.csv as pcsv
-from vfg.cli import main
-
-path, counts = sys.argv[1], {"opens": 0, "whole_parses": 0}
-
-def counted(function):
-    def call(file, *arguments, **options):
-        counts["opens"] += str(file) == path
-        return function(file, *arguments, **options)
-    return call
-
-class Reader:
-    def __init__(self, *arguments):
-        self.inner = open_csv(*arguments)
-        self.schema = self.inner.schema
-    def __enter__(self):
-        return self
-    def __exit__(self, *error):
-        self.inner.close()
-    def __iter__(self):
-        yield from self.inner
-        counts["whole_parses"] += 1
-
-open_csv, pcsv.open_csv = pcsv.open_csv, Reader
-pa.input_stream, builtins.open = counted(pa.input_stream), counted(builtins.open)
-sys.argv = ["vfg", *sys.argv[2:]]
-try:
-    main()
-finally:
-    print(json.dumps(counts))
-"""
-"""A program that runs `vfg` and prints how often it opens a CSV file and parses it to its end."""
 
 
 class Generated(Source):
@@ -102,36 +68,27 @@ class Generated(Source):
 
     def __init__(self, rows: int) -> None:
         super().__init__([])
-        self.number = rows
+        self.rows = rows
+        self.schema = pa.schema([(f"c{k}", pa.float64()) for k in range(COLUMNS)])
         self.loadings = np.random.default_rng(0).normal(size=(CAUSES, COLUMNS))
-
-    @property
-    def schema(self) -> Any:
-        return pa.schema([(f"c{k}", pa.float64()) for k in range(COLUMNS)])
 
     @property
     def names(self) -> list[str]:
         return list(self.schema.names)
 
-    @property
-    def rows(self) -> int:
-        return self.number
-
-    def leaving(self, names: Sequence[str]) -> Source:
+    def with_text_columns(self, names: Sequence[str]) -> Source:
         return self
 
     def fingerprint(self) -> str:
-        return f"generated {self.number}"
+        return f"generated {self.rows}"
 
     def batches(self, rows: int = ROWS_MADE) -> Iterator[Any]:
-        from vfg.bigtable.source import resize_batches
+        return resize_batches(self._generate(), self.schema, rows)
 
-        return resize_batches(self._made(), self.schema, rows)
-
-    def _made(self) -> Iterator[Any]:
-        for first in range(0, self.number, ROWS_MADE):
+    def _generate(self) -> Iterator[Any]:
+        for first in range(0, self.rows, ROWS_MADE):
             generator = np.random.default_rng((1, first))
-            size = min(ROWS_MADE, self.number - first)
+            size = min(ROWS_MADE, self.rows - first)
             causes = generator.normal(size=(size, CAUSES))
             values = causes @ self.loadings + 0.5 * generator.normal(size=(size, COLUMNS))
             missing = generator.random(values.shape) < GAPS
@@ -199,7 +156,7 @@ class Job:
             )
         self._append({"computed": processor_seconds() - computed, "load": os.getloadavg()[1]})
 
-    def found(self) -> dict[str, Any]:
+    def summarise(self) -> dict[str, Any]:
         """The measurements of all runs, summed up."""
         lines = [json.loads(line) for line in self.lines.read_text().splitlines()]
         shards, seconds = _steps([line for line in lines if "rows" in line])
@@ -251,44 +208,18 @@ def _steps(lines: list[dict[str, Any]]) -> tuple[list[tuple[int, float, int]], f
     return found, total
 
 
-def models() -> Iterator[tuple[str, VFGImputer]]:
-    """The linear model, and an ensemble of the size that large tables get."""
-    sample = pa.Table.from_batches([next(Generated(2000).batches(2000))])
-    plan = make_plan(200_000, COLUMNS)
-    yield "linear", VFGImputer(bend=False, random_state=0).fit(sample)
-    bent = VFGImputer(
-        members=plan.members, width=plan.width, flow=plan.flow, steps=1, random_state=0
-    )
-    yield "bent", bent.fit(sample)
-
-
-def prepared(folder: Path, name: str) -> Path:
-    """A folder with the model in it, made or found."""
+def prepare(folder: Path, name: str) -> Path:
+    """A folder with a model: the linear one, or an ensemble of the size for large tables."""
     made = folder / name
     made.mkdir(parents=True, exist_ok=True)
     if not (made / "model.vfg").exists():
-        model = next(model for known, model in models() if known == name)
-        vfg.save(model.model_, made / "model.vfg")
+        plan = make_plan(200_000, COLUMNS)
+        sizes = {"members": plan.members, "width": plan.width, "flow": plan.flow, "steps": 1}
+        options = {"bend": False} if name == "linear" else sizes
+        sample = pa.Table.from_batches([next(Generated(2000).batches(2000))])
+        imputer = VFGImputer(random_state=0, **options).fit(sample)
+        vfg.save(imputer.model_, made / "model.vfg")
     return made
-
-
-@dataclass(frozen=True)
-class CsvFiles:
-    """The files of the measurement with `--csv`: a table, its first tenth, output and model."""
-
-    table: Path
-    small: Path
-    output: Path
-    model: Path
-
-    @classmethod
-    def written(cls, folder: Path, rows: int) -> CsvFiles:
-        """The files in a folder, with both tables written."""
-        names = ("t.csv", "small.csv", "out.csv", "model.vfg")
-        files = cls(*(folder / name for name in names))
-        write_csv(files.table, rows)
-        write_csv(files.small, rows // 10)
-        return files
 
 
 def write_csv(path: Path, rows: int) -> None:
@@ -313,15 +244,11 @@ def write_csv(path: Path, rows: int) -> None:
             writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
-def environment(checkout: Path) -> dict[str, str]:
-    """The variables for a run of the package in a checkout, with one thread."""
-    return {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
-
-
 def measure(checkout: Path, command: Sequence[str], output: Path) -> dict[str, Any]:
-    """Time, memory and result of a command of the package in a checkout."""
+    """Time, memory and result of a command of the package in a checkout, with one thread."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
     begun = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "vfg", *command], env=environment(checkout))
+    process = subprocess.Popen([sys.executable, "-m", "vfg", *command], env=environment)
     _, status, used = os.wait4(process.pid, 0)
     if status:
         raise RuntimeError(f"vfg {' '.join(command)} failed in {checkout}")
@@ -334,48 +261,25 @@ def measure(checkout: Path, command: Sequence[str], output: Path) -> dict[str, A
     }
 
 
-def count_reads(checkout: Path, command: Sequence[str], table: Path) -> dict[str, int]:
-    """How often a command of the package in a checkout opens and parses a table."""
-    line = [sys.executable, "-c", COUNTED, str(table), *command]
-    found = subprocess.run(line, env=environment(checkout), check=True, capture_output=True)
-    return dict(json.loads(found.stdout.splitlines()[-1]))
-
-
-def compare(checkouts: dict[str, Path], files: CsvFiles, options: list[str], repeats: int) -> Any:
-    """Runs of `vfg impute` with some options in several checkouts, which take turns."""
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
-    for _ in range(repeats):
-        for name, checkout in checkouts.items():
-            command = ["impute", str(files.table), "-o", str(files.output), *options]
-            runs[name].append(measure(checkout, command, files.output))
-    digests = {run.pop("digest") for name in runs for run in runs[name]}
-    small = ["impute", str(files.small), "-o", str(files.output), *options]
-    return {
-        "options": " ".join(options).replace(f"{files.table.parent}/", ""),
-        "same_bytes": len(digests) == 1,
-        **{
-            name: {**count_reads(checkout, small, files.small), "runs": runs[name]}
-            for name, checkout in checkouts.items()
-        },
-    }
-
-
-def measure_csv(given: argparse.Namespace) -> None:
-    """Measure `vfg impute` of a CSV file, write, print."""
-    checkouts = (
-        {"after": PROJECT} if given.before is None else {"before": given.before, "after": PROJECT}
-    )
+def measure_csv(given: Arguments) -> None:
+    """Measure `vfg impute` of a CSV file, here and in another checkout, which take turns."""
+    checkouts = {"before": given.before, "after": PROJECT}
+    checkouts = {name: checkout for name, checkout in checkouts.items() if checkout}
     rows = 20_000 if given.quick else CSV_ROWS
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
-        files = CsvFiles.written(Path(name), rows)
-        linear = ["--linear", "--exclude", "id", "--quiet"]
-        learning = ["impute", str(files.small), "-o", str(files.output), *linear]
-        measure(PROJECT, [*learning, "--save", str(files.model)], files.output)
-        ways = {"learned": linear, "known": ["-m", str(files.model), "--quiet"]}
-        found = {
-            way: compare(checkouts, files, options, given.repeats) for way, options in ways.items()
-        }
-        size = files.table.stat().st_size
+        table, output, model = (Path(name, file) for file in ("t.csv", "out.csv", "model.vfg"))
+        write_csv(table, rows)
+        command = ["impute", str(table), "-o", str(output), "--quiet"]
+        learn = ["--linear", "--exclude", "id"]
+        measure(PROJECT, [*command, *learn, "--save", str(model)], output)
+        for way, options in {"learned": learn, "known": ["-m", str(model)]}.items():
+            runs: dict[str, list[Any]] = {checkout: [] for checkout in checkouts}
+            for _, checkout in itertools.product(range(given.repeats), checkouts):
+                runs[checkout].append(measure(checkouts[checkout], [*command, *options], output))
+            digests = {run.pop("digest") for each in runs.values() for run in each}
+            found[way] = {"same_bytes": len(digests) == 1, **runs}
+        size = table.stat().st_size
     results = {
         "rows": rows,
         "megabytes": round(size / 1e6),
@@ -384,17 +288,28 @@ def measure_csv(given: argparse.Namespace) -> None:
         "seed": CSV_SEED,
         "processes": 1,
         "load": round(os.getloadavg()[1], 1),
-        "remark": "both cores are shared with other work, so times are noisy",
         "versions": versions("pyarrow"),
         "models": found,
     }
     print(json.dumps(found, indent=1))
-    print(write("bigtable_csv", results, quick=given.quick, output=given.output))
+    print(given.write("bigtable_csv", results))
 
 
 def main() -> None:
     """Measure, write, print."""
-    given = arguments()
+    given = arguments(
+        __doc__,
+        rows={"type": int, "default": 100_000_000, "help": "for the linear model"},
+        bent_rows={"type": int, "default": 1_000_000, "help": "for the ensemble"},
+        minutes={"type": float, "help": "for the linear model, at the most"},
+        bent_minutes={"type": float, "help": "for the ensemble, at the most"},
+        processes={"type": int, "default": 2},
+        keep={"action": "store_true", "help": "the shards, to go on another time"},
+        folder={"type": Path, "default": TRIALS / "bigtable", "help": "of the shards"},
+        csv={"action": "store_true", "help": "measure `vfg impute` of a CSV file"},
+        before={"type": Path, "help": "with --csv: another checkout to compare with"},
+        repeats={"type": int, "default": 2, "help": "with --csv: runs of each checkout"},
+    )
     if given.csv:
         measure_csv(given)
         return
@@ -404,17 +319,20 @@ def main() -> None:
         given.folder = given.folder / "quick"  # beside what a full run may go on from
         shutil.rmtree(given.folder, ignore_errors=True)
     minutes = {"linear": given.minutes, "bent": given.bent_minutes}
-    found = {}
+    described = {
+        "columns": COLUMNS,
+        "missing": GAPS,
+        "processes": given.processes,
+        "versions": versions("pyarrow"),
+        "models": dict[str, Any](),
+    }
     for name, rows in sizes.items():
-        if not rows:
-            continue
-        shard_rows = min(given.shard_rows[name], max(rows // 8, 1))
-        job = Job(prepared(given.folder, name), rows, shard_rows, given.processes)
+        shard_rows = min(SHARD_ROWS[name], max(rows // 8, 1))
+        job = Job(prepare(given.folder, name), rows, shard_rows, given.processes)
         limit = minutes[name]
         job.run(None if limit is None else time.monotonic() + 60 * limit)
-        found[name] = job.found()
-        print(written(found, given))  # also if what follows is cut off
-    for name, numbers in found.items():
+        described["models"][name] = numbers = job.summarise()
+        print(given.write("bigtable", described))  # also if what follows is cut off
         memory = numbers["resident_megabytes"]
         print(
             f"{name}: {numbers['rows']:,} rows, {numbers['rows_per_second']:,} a second "
@@ -423,38 +341,6 @@ def main() -> None:
         )
     if given.quick or not given.keep:
         shutil.rmtree(given.folder)
-
-
-def written(found: dict[str, Any], given: argparse.Namespace) -> Path:
-    """The file of what was found so far."""
-    results = {
-        "columns": COLUMNS,
-        "missing": GAPS,
-        "processes": given.processes,
-        "versions": versions("pyarrow"),
-        "models": found,
-    }
-    return write("bigtable", results, quick=given.quick, output=given.output)
-
-
-def arguments() -> argparse.Namespace:
-    """What the user asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="20,000 rows")
-    parser.add_argument("--rows", type=int, default=100_000_000, help="for the linear model")
-    parser.add_argument("--bent-rows", type=int, default=1_000_000, help="for the bent one")
-    parser.add_argument("--minutes", type=float, help="for the linear model, at the most")
-    parser.add_argument("--bent-minutes", type=float, help="for the bent one, at the most")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--keep", action="store_true", help="the shards, to go on another time")
-    parser.add_argument("--folder", type=Path, default=TRIALS / "bigtable", help="of the shards")
-    parser.add_argument("--output", type=Path, help="folder for the JSON file")
-    parser.add_argument("--csv", action="store_true", help="measure `vfg impute` of a CSV file")
-    parser.add_argument("--before", type=Path, help="with --csv: another checkout to compare with")
-    parser.add_argument("--repeats", type=int, default=2, help="with --csv: runs of each checkout")
-    given = parser.parse_args()
-    given.shard_rows = {"linear": 65_536, "bent": 8_192}
-    return given
 
 
 if __name__ == "__main__":

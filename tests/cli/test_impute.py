@@ -12,7 +12,8 @@ import pytest
 
 import vfg
 from vfg.bigtable import Filling, open_table
-from vfg.cli.commands.impute import ReportSubject, count_missing, evaluate_held_out
+from vfg.bigtable.fill_job import count_missing
+from vfg.cli.commands.impute import ReportSubject, evaluate_held_out
 from vfg.cli.fitting import FitOptions
 from vfg.imputation.evaluation import hold_out
 from vfg.tables.frames import open_table as opened

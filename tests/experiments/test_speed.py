@@ -12,12 +12,12 @@ import torch
 import vfg
 from experiments.benchmarks.speed import edges, steps
 from experiments.benchmarks.speed.attempts import outcome
-from experiments.benchmarks.speed.cells import Cells
 from experiments.benchmarks.speed.clock import Where, in_turns
 from experiments.benchmarks.speed.filling import _imputer_on
 from experiments.benchmarks.speed.growth import _series
 from experiments.benchmarks.speed.masks import _apart, _factors, _grouped
 from experiments.benchmarks.speed.parts import merged
+from experiments.cells import Cells
 from experiments.report.growth import draw, growth, picture_name, spread
 from experiments.report.speed import PARTS
 from experiments.report.speed import speed as section

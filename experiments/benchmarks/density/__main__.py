@@ -14,101 +14,80 @@ configurations, and may stop early by the validation rows, which also choose the
 
 A cell is one configuration on one split. Cells are lines of the files under outputs/density, to
 which a run adds one of its own; so runs can be cut off, and those of several machines merge by
-copying files there. Rivals that are not installed are left out and named.
+copying files there. Baselines that are not installed are left out and named.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import os
 import platform
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import joblib
 import numpy as np
 import torch
 
-from ...results import TRIALS, write
+from ...cells import Cell, Cells
+from ...results import TRIALS, arguments
 from .models import BUDGET, CONFIGURATIONS, FITS, MARGINAL, REQUIRED
 from .tables import split, tables
 
 MEASURED = TRIALS / "density"
 SEEDS = (3, 4, 5)
 """Of the splits; 0 to 2 served to develop."""
+QUICK = "breast_wdbc"
+"""A table that scikit-learn brings along."""
 
 
-class Cell(NamedTuple):
-    """One configuration of a method on one split of a table."""
-
-    table: str
-    seed: int
-    method: str
-    setting: str
-    """The configuration as JSON: one that changes is another cell."""
-
-
-def measure(cell: Cell) -> dict[str, Any]:
-    """Mean log p per row of validation and test rows, and of test rows with gaps."""
+def measure(key: Cell) -> Cell:
+    """Mean log p per row of validation and test rows, and of test rows with missing values."""
     torch.set_num_threads(1)
-    rows, begun = split(cell.table, cell.seed), time.perf_counter()
-    found: dict[str, Any] = cell._asdict()
+    rows, begun = split(key["table"], key["seed"]), time.perf_counter()
+    found: Cell = {}
     try:
-        setting = json.loads(cell.setting)
-        log_prob = FITS[cell.method](rows.train, rows.validation, setting, cell.seed)
+        fit = FITS[key["method"]]
+        log_prob = fit(rows.train, rows.validation, key["setting"], key["seed"])
         found["validation"] = float(log_prob(rows.validation).mean())
         found["test"] = float(log_prob(rows.test).mean())
-        if cell.method in MARGINAL:
-            gaps = np.where(rows.hidden, np.nan, rows.test)
-            found["missing"] = float(log_prob(gaps).mean())
+        if key["method"] in MARGINAL:
+            shown = np.where(rows.hidden, np.nan, rows.test)
+            found["missing"] = float(log_prob(shown).mean())
     except (RuntimeError, ValueError, IndexError, np.linalg.LinAlgError) as error:
         # A configuration that breaks on a table is not chosen there.
         found["error"] = f"{type(error).__name__}: {error}"[:200]
     return {**found, "seconds": round(time.perf_counter() - begun, 2)}
 
 
-def measured() -> dict[Cell, dict[str, Any]]:
-    """All cells of all runs."""
-    found = {}
-    for path in sorted(MEASURED.glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            result = json.loads(line)
-            found[Cell(*(result[name] for name in Cell._fields))] = result
-    return found
+def keys(table: str, method: str, seed: int) -> list[Cell]:
+    """The cells of a method on a split, one per configuration."""
+    key = {"table": table, "method": method, "seed": seed}
+    return [{**key, "setting": setting} for setting in CONFIGURATIONS[method]]
 
 
-def run(cells: list[Cell], jobs: int) -> None:
+def run(waiting: list[Cell], cells: Cells, jobs: int) -> None:
     """Measure cells, several at a time, and write each as soon as it is there."""
     MEASURED.mkdir(parents=True, exist_ok=True)
-    path = MEASURED / f"{platform.node()}-{int(time.time())}.jsonl"
-    calls = (joblib.delayed(measure)(cell) for cell in cells)
+    calls = (joblib.delayed(lambda key: (key, measure(key)))(key) for key in waiting)
     results = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(calls)
-    with path.open("w") as file:
-        for number, result in enumerate(results, start=1):
-            file.write(json.dumps(result) + "\n")
-            file.flush()
-            print(f"{number}/{len(cells)}", *list(result.values())[:4], result["seconds"], "s")
+    for number, (key, result) in enumerate(results, start=1):
+        cells.add(key, result)
+        print(f"{number}/{len(waiting)}", *key.values(), result["seconds"], "s", flush=True)
 
 
-def settings(method: str) -> list[str]:
-    """The configurations of a method as JSON."""
-    return [json.dumps(setting) for setting in CONFIGURATIONS[method]]
-
-
-def chosen(cells: dict[Cell, dict[str, Any]], table: str, seed: int, method: str) -> Any:
+def chosen(cells: Cells, table: str, seed: int, method: str) -> Any:
     """The configuration that is best on the validation rows; None unless all were measured."""
-    wanted = [Cell(table, seed, method, setting) for setting in settings(method)]
-    if any(cell not in cells for cell in wanted):
+    found = [cells.get(key) for key in keys(table, method, seed)]
+    usable = [cell for cell in found if cell and np.isfinite(cell.get("validation", np.nan))]
+    if not usable or None in found:
         return None
-    usable = [c for c in (cells[w] for w in wanted) if np.isfinite(c.get("validation", np.nan))]
-    return max(usable, key=lambda cell: cell["validation"]) if usable else None
+    return max(usable, key=lambda cell: cell["validation"])
 
 
-def collect() -> dict[str, Any]:
+def collect(cells: Cells) -> dict[str, Any]:
     """By table and method what every seed's choice reached."""
-    cells, found = measured(), dict[str, Any]()
+    found = dict[str, Any]()
     for table, values in tables().items():
         methods = {}
         for method in CONFIGURATIONS:
@@ -117,14 +96,14 @@ def collect() -> dict[str, Any]:
                 methods[method] = {
                     "test": [round(pick["test"], 4) for pick in picks],
                     "missing": [round(pick["missing"], 4) for pick in picks if method in MARGINAL],
-                    "chosen": [json.loads(pick["setting"]) for pick in picks],
+                    "chosen": [pick["key"]["setting"] for pick in picks],
                 }
         found[table] = {"rows": len(values), "columns": values.shape[1], "methods": methods}
-    seconds = {
-        method: round(sum(cell["seconds"] for key, cell in cells.items() if key.method == method))
-        for method in CONFIGURATIONS
-    }
-    return {"seeds": list(SEEDS), "budget": BUDGET, "core_seconds": seconds, "tables": found}
+    seconds = dict.fromkeys(CONFIGURATIONS, 0.0)
+    for cell in cells.known.values():
+        seconds[cell["key"]["method"]] += cell["seconds"]
+    taken = {method: round(total) for method, total in seconds.items()}
+    return {"seeds": list(SEEDS), "budget": BUDGET, "core_seconds": taken, "tables": found}
 
 
 def show(results: dict[str, Any], measure: str) -> None:
@@ -135,57 +114,46 @@ def show(results: dict[str, Any], measure: str) -> None:
         print(f"{table:16}" + "".join(f"{np.mean(v):18.3f}" if v else f"{'-':>18}" for v in values))
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("--tables", nargs="+", choices=list(tables()), default=list(tables()))
-    add("--rivals", nargs="*", choices=list(REQUIRED), default=list(REQUIRED))
-    add("--jobs", type=int, default=os.cpu_count(), help="cells at a time, a thread each")
-    add("--collect", action="store_true", help="measure nothing, write the results")
-    add("--quick", action="store_true", help="the first configuration on one small table")
-    return parser.parse_args()
-
-
-def installed(rivals: list[str]) -> list[str]:
-    """The methods that can run, those beside the rivals included."""
-    for name in rivals:
-        if importlib.util.find_spec(REQUIRED[name]) is None:
-            print(f"{name}: {REQUIRED[name]} is not installed")
-    missing = {name for name in REQUIRED if importlib.util.find_spec(REQUIRED[name]) is None}
-    return [n for n in FITS if n not in REQUIRED or (n in rivals and n not in missing)]
-
-
-def save(results: dict[str, Any], quick: bool) -> None:
-    """Write the results; measuring does without what this imports."""
-    print(write("density", results, quick=quick))
+def installed(baselines: list[str]) -> list[str]:
+    """The methods that can run; baselines that are not installed are named."""
+    found = {name: importlib.util.find_spec(REQUIRED[name]) is not None for name in baselines}
+    for name in (name for name, is_there in found.items() if not is_there):
+        print(f"{name}: {REQUIRED[name]} is not installed")
+    return [name for name in FITS if name not in REQUIRED or found.get(name)]
 
 
 def main() -> None:
     """Measure what is missing, show what has been measured."""
-    asked = arguments()
-    methods = installed(asked.rivals)
-    if asked.quick:
-        cells = [Cell("banknote", SEEDS[0], name, settings(name)[0]) for name in methods]
-        found = [measure(cell) for cell in cells]
-        save({"seeds": list(SEEDS[:1]), "cells": found}, quick=True)
+    given = arguments(
+        __doc__,
+        tables={"nargs": "+", "choices": list(tables()), "default": list(tables())},
+        baselines={"nargs": "*", "choices": list(REQUIRED), "default": list(REQUIRED)},
+        jobs={"type": int, "default": os.cpu_count(), "help": "cells at a time, a thread each"},
+        collect={"action": "store_true", "help": "measure nothing, write the results"},
+    )
+    methods = installed(given.baselines)
+    if given.quick:
+        first = [keys(QUICK, method, SEEDS[0])[0] for method in methods]
+        found = [{**key, **measure(key)} for key in first]
+        print(given.write("density", {"seeds": list(SEEDS[:1]), "cells": found}))
         return
-    if not asked.collect:
-        known = measured()
+    file = MEASURED / f"{platform.node()}-{int(time.time())}.jsonl"
+    cells = Cells(file, sorted(MEASURED.glob("*.jsonl")))
+    if not given.collect:
         # What takes longest comes first, so that no core waits for another at the end.
-        cells = [
-            Cell(table, seed, method, setting)
-            for table in sorted(asked.tables, key=lambda name: -tables()[name].size)
+        waiting = [
+            key
+            for table in sorted(given.tables, key=lambda name: -tables()[name].size)
             for method in reversed(methods)
-            for setting in settings(method)
             for seed in SEEDS
+            for key in keys(table, method, seed)
         ]
-        run([cell for cell in cells if cell not in known], asked.jobs)
-    results = collect()
+        run([key for key in waiting if cells.get(key) is None], cells, given.jobs)
+    results = collect(cells)
     for name in ("test", "missing"):
         show(results, name)
-    if asked.collect:
-        save(results, quick=False)
+    if given.collect:
+        print(given.write("density", results))
 
 
 if __name__ == "__main__":

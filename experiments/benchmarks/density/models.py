@@ -6,9 +6,8 @@ where the method can do so; `MARGINAL` names those methods.
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 import vfg
 from vfg.training import maximise
 
+from ...baselines.graphical import learn_network
 from .tables import Array
 
 Configuration = dict[str, Any]
@@ -73,22 +73,8 @@ def mixture(train: Array, validation: Array, setting: Configuration, seed: int) 
 
 def spflow(train: Array, validation: Array, setting: Configuration, seed: int) -> LogProb:
     """LearnSPN with Normal leaves, then EM on all parameters."""
-    from spflow.learn import expectation_maximization, learn_spn
-    from spflow.meta.data.scope import Scope
-    from spflow.modules.leaves import Normal
-
-    torch.manual_seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 (what it draws from)
     table = torch.tensor(train, dtype=torch.float32)
-    leaf = Normal(scope=Scope(list(range(table.shape[1]))))
-    with contextlib.redirect_stdout(io.StringIO()):
-        network = learn_spn(
-            table,
-            leaf_modules=leaf,
-            min_instances_slice=setting["rows"],
-            partitioning_args={"threshold": setting["dependence"]},
-        )
-        expectation_maximization(network, table, max_steps=30)
+    network = learn_network(table, setting["rows"], setting["dependence"], seed)
 
     @torch.no_grad()
     def log_prob(table: Array) -> Array:
@@ -98,28 +84,18 @@ def spflow(train: Array, validation: Array, setting: Configuration, seed: int) -
     return log_prob
 
 
-def maf(train: Array, validation: Array, setting: Configuration, seed: int) -> LogProb:
-    """zuko's masked autoregressive flow."""
+def flow(train: Array, validation: Array, setting: Configuration, seed: int) -> LogProb:
+    """zuko's masked autoregressive flow or neural spline flow."""
     import zuko
 
     torch.manual_seed(seed)
-    hidden = (setting["hidden"],) * 2
-    flow = zuko.flows.MAF(
-        train.shape[1], transforms=setting["transforms"], hidden_features=hidden, randperm=True
+    model = getattr(zuko.flows, setting["kind"])(
+        train.shape[1],
+        transforms=setting["transforms"],
+        hidden_features=(setting["hidden"],) * 2,
+        randperm=True,
     )
-    return _trained(flow, train, validation, setting["decay"], seed)
-
-
-def nsf(train: Array, validation: Array, setting: Configuration, seed: int) -> LogProb:
-    """zuko's neural spline flow."""
-    import zuko
-
-    torch.manual_seed(seed)
-    hidden = (setting["hidden"],) * 2
-    flow = zuko.flows.NSF(
-        train.shape[1], transforms=setting["transforms"], hidden_features=hidden, randperm=True
-    )
-    return _trained(flow, train, validation, setting["decay"], seed)
+    return _train_flow(model, train, validation, setting["decay"], seed)
 
 
 def mixture_log_prob(table: Array, weights: Array, means: Array, covariances: Array) -> Array:
@@ -156,7 +132,7 @@ class Density(nn.Module):
         return found
 
 
-def _trained(flow: Any, train: Array, validation: Array, decay: float, seed: int) -> LogProb:
+def _train_flow(flow: Any, train: Array, validation: Array, decay: float, seed: int) -> LogProb:
     """AdamW at a falling rate, the state that is best on the validation rows."""
     rows, judges = (torch.tensor(part, dtype=torch.float32) for part in (train, validation))
     maximise(
@@ -177,22 +153,12 @@ def _flow_log_prob(flow: Any, rows: Tensor) -> Tensor:
 
 def _grid(**choices: list[Any]) -> list[Configuration]:
     """Every combination."""
-    found: list[Configuration] = [{}]
-    for name, values in choices.items():
-        found = [{**setting, name: value} for setting in found for value in values]
-    return found
+    return [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
 
 
-def _star(
-    leaf: str, mixture: str, components: int, width: float, shrinkage: float
-) -> Configuration:
-    return {
-        "leaf": leaf,
-        "mixture": mixture,
-        "components": components,
-        "width": width,
-        "shrinkage": shrinkage,
-    }
+def _star(*values: Any) -> Configuration:
+    names = ("leaf", "mixture", "components", "width", "shrinkage")
+    return dict(zip(names, values, strict=True))
 
 
 FITS = {
@@ -200,12 +166,11 @@ FITS = {
     "Gaussian": gaussian,
     "Gaussian mixture": mixture,
     "SPFlow": spflow,
-    "MAF": maf,
-    "NSF": nsf,
+    "MAF": flow,
+    "NSF": flow,
 }
 REQUIRED = {"SPFlow": "spflow", "MAF": "zuko", "NSF": "zuko"}
 """What has to be installed for a method."""
-_FLOW = _grid(transforms=[2, 4], hidden=[32, 128], decay=[1e-4, 1e-1])
 CONFIGURATIONS: dict[str, list[Configuration]] = {
     OURS: [
         _star("spline", "root", 1, 0.1, 0.0),
@@ -220,6 +185,6 @@ CONFIGURATIONS: dict[str, list[Configuration]] = {
     "Gaussian": _grid(shrinkage=[0.0, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0]),
     "Gaussian mixture": _grid(components=[2, 5, 12, 32], covariance=["full", "diag"]),
     "SPFlow": _grid(rows=[20, 60], dependence=[0.1, 0.2, 0.3, 0.5]),
-    "MAF": _FLOW,
-    "NSF": [{**setting, "transforms": setting["transforms"] // 2} for setting in _FLOW],
+    "MAF": _grid(kind=["MAF"], transforms=[2, 4], hidden=[32, 128], decay=[1e-4, 1e-1]),
+    "NSF": _grid(kind=["NSF"], transforms=[1, 2], hidden=[32, 128], decay=[1e-4, 1e-1]),
 }

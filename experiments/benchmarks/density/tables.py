@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vfg.data import uci, uci_names
+from vfg.data.archives import archive
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -39,19 +40,12 @@ class Split(NamedTuple):
 def tables() -> dict[str, Array]:
     """The continuous tables of `uci_tabular.npz` in the folder that VFG_DATA names.
 
-    Raises:
-        FileNotFoundError: if there is no such folder.
+    Without the file, those that scikit-learn brings along.
     """
-    path = Path(os.environ.get("VFG_DATA", ".")) / "uci_tabular.npz"
-    if not path.exists():
-        raise FileNotFoundError(
-            f"expected {path.name} in the folder that the variable VFG_DATA names, but there is "
-            "none; set VFG_DATA to the folder of the data"
-        )
-    with np.load(path) as archive:
-        raw = {key[:-3]: archive[key] for key in archive.files if key.endswith("__X")}
+    arrays = archive("uci_tabular.npz") or {f"{name}__X": uci(name)[0] for name in uci_names()}
+    raw = {key[:-3]: arrays[key] for key in sorted(arrays) if key.endswith("__X")}
     found = {name: continuous(table) for name, table in raw.items()}
-    return {name: table for name, table in sorted(found.items()) if table.shape[1] >= COLUMNS}
+    return {name: table for name, table in found.items() if table.shape[1] >= COLUMNS}
 
 
 def continuous(table: Array) -> Array:

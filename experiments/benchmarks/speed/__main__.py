@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from ...cells import Cells
 from ...report.growth import draw
 from ...results import FOLDER, TRIALS, machine, versions, write
 from . import (
@@ -42,7 +43,6 @@ from . import (
     starting,
     steps,
 )
-from .cells import Cells
 from .clock import Where, load
 
 PARTS: dict[str, tuple[Callable[[Where], Any], str]] = {

@@ -60,7 +60,7 @@ def main() -> None:
     """Measure what the first argument says."""
     import torch
 
-    from .cells import Cells
+    from ...cells import Cells
     from .clock import Where
     from .edges import measured_here
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vfg.flows.fast.primitives import round_to, tensor_cores
 
-from .cells import Cells
+from ...cells import Cells
 
 Work = Callable[[], object]
 LEAST = 5

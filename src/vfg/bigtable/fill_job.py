@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 
@@ -25,14 +25,15 @@ from vfg.imputation.table_model import TableModel
 from vfg.modelfile import load
 from vfg.training.history import fingerprint
 from vfg.utils.extras import needs
+from vfg.utils.files import is_stream
 
 with needs("table"):
     import pyarrow as pa
+    import pyarrow.compute as pc
 
 SHARD_ROWS = 65_536
 """How many rows are filled and written together, by default."""
 
-_T = TypeVar("_T")
 Model: TypeAlias = TableModel | VFGImputer | str | os.PathLike[str]
 """A fitted model, a fitted imputer, or the file of one."""
 Progress: TypeAlias = Callable[[int, int], None]
@@ -46,11 +47,15 @@ class Imputed:
     Args:
         rows: of the table.
         found: how many of them an earlier run had done.
+        filled: how many cells were filled in this run.
+        left: how many are still missing in the rows of this run.
         seconds: that it took.
     """
 
     rows: int
     found: int
+    filled: int
+    left: int
     seconds: float
 
 
@@ -112,23 +117,25 @@ def impute(
         resumed = job.into_file(target, format)
     else:
         resumed = job.into_folder(Path(target), normalise_format(format or "parquet"))
-    return Imputed(table.rows, resumed, time.monotonic() - begun)
+    return Imputed(table.rows, resumed, job.missing - job.left, job.left, time.monotonic() - begun)
 
 
 def is_one_file(target: str | os.PathLike[str]) -> bool:
     """Whether a target is one file rather than a folder of shards.
 
+    Raises:
+        ValueError: for a name with a suffix that no table file has, such as `.xlsx`.
+
     Example:
         >>> is_one_file("filled.csv.gz"), is_one_file("-"), is_one_file("filled")
         (True, True, False)
     """
-    if str(target) == "-":
+    if str(target) == "-" or is_stream(target):
         return True
-    try:
-        kind_from_name(target)
-    except ValueError:
+    if Path(target).is_dir() or str(target).endswith("/") or not Path(target).suffix:
         return False
-    return not Path(target).is_dir()
+    kind_from_name(target)
+    return True
 
 
 def as_model(model: Model) -> TableModel:
@@ -148,33 +155,39 @@ def as_model(model: Model) -> TableModel:
     return loaded
 
 
-@dataclass(frozen=True)
+def count_missing(batch: Any, names: Sequence[str]) -> int:
+    """How many cells of some columns are missing; NaN counts as missing."""
+    nulls = (pc.is_null(batch.column(name), nan_is_null=True) for name in names)
+    return sum(pc.sum(column).as_py() or 0 for column in nulls)
+
+
+@dataclass
 class _Job:
     source: Source
     work: FillTask
     shard_rows: int
     engine: Engine
     progress: Progress
+    missing: int = 0
+    left: int = 0
 
     def into_file(self, target: str | os.PathLike[str], format: str | None) -> int:
         """The number of rows that were done already."""
-        if str(target) == "-" or len(self._sizes) < 2:
-            with _closing(self._all()) as batches:
+        if str(target) == "-" or is_stream(target) or len(self._sizes) < 2:
+            with closing(self._all()) as batches:
                 write_table(batches, self._schema, target, format=format)
             return 0
         with pieces_of(
             Path(target), self._describe(kind_from_name(target, format).format)
         ) as place:
             names = [f"piece-{shard:05d}" for shard in range(len(self._sizes))]
-            resumed = self._fill_shards(
-                place, names, lambda name, batch: place.keep_piece(name, batch)
-            )
+            resumed = self._fill_shards(place, names, place.keep_piece)
             write_table(place.pieces(names), self._schema, target, format=format)
         return resumed
 
-    def _all(self) -> Iterator[Any]:
+    def _all(self) -> Generator[Any]:
         done = 0
-        with _closing(self.fill_parts(())) as results:
+        with closing(self.fill_parts(())) as results:
             for shard, batch in results:
                 yield batch
                 done += self._sizes[shard]
@@ -201,15 +214,20 @@ class _Job:
         known = {shard: None for shard, name in enumerate(names) if place.has(name)}
         done = resumed = sum(self._sizes[shard] for shard in known)
         self.progress(done, self.source.rows)
-        with _closing(self.fill_parts(known)) as results:
+        with closing(self.fill_parts(known)) as results:
             for shard, batch in results:
                 write(names[shard], batch)
                 place.finish_shard(names[shard], batch.num_rows)
                 done += self._sizes[shard]
                 self.progress(done, self.source.rows)
+        if done != self.source.rows:
+            raise ValueError(
+                f"{done:,} of {self.source.rows:,} rows were filled, since the input has changed; "
+                "run it again once the input is complete"
+            )
         return resumed
 
-    def fill_parts(self, known: Container[int]) -> Iterator[tuple[int, Any]]:
+    def fill_parts(self, known: Container[int]) -> Generator[tuple[int, Any]]:
         """The filled batches of the shards that are not known yet, with their numbers."""
         shards: list[int] = []
 
@@ -217,11 +235,17 @@ class _Job:
             for shard, batch in enumerate(self.source.batches(self.shard_rows)):
                 if shard not in known:
                     shards.append(shard)
+                    self.missing += self._count_missing(batch)
                     yield shard * self.shard_rows, batch
 
-        with _closing(self.engine.run(self.work, parts())) as results:
+        # Closed when this generator is, so that workers stop at once.
+        with closing(self.engine.run(self.work, parts())) as results:
             for batch in results:
+                self.left += self._count_missing(batch) // (self.work.filling.draws or 1)
                 yield shards.pop(0), batch
+
+    def _count_missing(self, batch: Any) -> int:
+        return count_missing(batch, model_columns(self.work.model, self.source.names))
 
     @property
     def _schema(self) -> Any:
@@ -250,17 +274,6 @@ class _Job:
             "format": format,
             "versions": [__version__, str(torch.__version__), pa.__version__],
         }
-
-
-@contextmanager
-def _closing(results: Iterator[_T]) -> Iterator[Iterator[_T]]:
-    """Close a generator when the block ends, so that its workers stop at once."""
-    try:
-        yield results
-    finally:
-        close = getattr(results, "close", None)
-        if close is not None:
-            close()
 
 
 def _leave_other_columns(source: Source, model: TableModel) -> Source:

@@ -80,7 +80,8 @@ def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> K
     if found is None:
         raise ValueError(
             f"the format of {str(name)!r} is not known from its name; use one of "
-            f"{', '.join(SUFFIXES)} (also with {', '.join(COMPRESSIONS)}), or give the format"
+            f"{', '.join(SUFFIXES)} (also with {', '.join(COMPRESSIONS)}), or give the format; "
+            "the name of a folder has no suffix, or ends in /"
         )
     return Kind(found, compression)
 
@@ -122,10 +123,6 @@ def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:
 def reading_errors(name: str, format: str) -> Iterator[None]:
     """Around whatever reads a file: what the file does wrong becomes one sentence.
 
-    Args:
-        name: of the file.
-        format: what it should hold.
-
     Raises:
         ValueError: in place of errors that come from the content of the file.
     """
@@ -155,10 +152,6 @@ NUL = re.compile(b"\0")
 
 def check_text(data: Any, name: str) -> None:
     """Refuse bytes that no text has.
-
-    Args:
-        data: bytes, or a buffer of them; None for none.
-        name: of the file that they come from.
 
     Raises:
         ValueError: for NUL bytes.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vfg.bigtable.engines import batch_from_bytes, batch_to_bytes
-from vfg.bigtable.writing import UNFINISHED
-from vfg.utils.files import write_atomically
+from vfg.utils.files import UNFINISHED, write_atomically
 
 MANIFEST = "_manifest.json"
 """Names that begin so are no data to those who read a folder of Parquet files."""
@@ -34,22 +35,19 @@ CHANGED = {
 
 @dataclass
 class Manifest:
-    """What a job is, and which of its shards are done.
-
-    Args:
-        job: what identifies it: the digests of input and model, the options, versions.
-        shards: the number of rows of every finished shard, by the name of its file.
-        rows: how many rows there are in all, once known: the job is done.
-    """
+    """What a job is, and which of its shards are done."""
 
     job: dict[str, Any]
     shards: dict[str, int] = field(default_factory=dict)
+    """Their numbers of rows."""
     rows: int | None = None
+    """Of the whole table, once the job is done."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the files of the shards; see `digest_file`."""
 
     def to_json(self) -> bytes:
         """The manifest as text."""
-        described = {"version": VERSION, "job": self.job, "rows": self.rows, "shards": self.shards}
-        return (json.dumps(described, indent=1) + "\n").encode()
+        return (json.dumps({"version": VERSION, **vars(self)}, indent=1) + "\n").encode()
 
     @classmethod
     def from_json(cls, data: bytes, path: Path) -> Manifest:
@@ -63,7 +61,8 @@ class Manifest:
             if found["version"] != VERSION:
                 raise ValueError(f"version {found['version']}")
             shards = {str(name): int(rows) for name, rows in found["shards"].items()}
-            return cls(dict(found["job"]), shards, found["rows"])
+            digests = dict(found.get("digests", {}))  # version 0.1 wrote none
+            return cls(dict(found["job"]), shards, found["rows"], digests)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is no manifest that can be read ({error!r}); name another folder, or "
@@ -72,24 +71,26 @@ class Manifest:
 
 
 class JobFolder:
-    """A folder that belongs to one job; use it in a `with` statement, by `job_folder`.
-
-    Args:
-        folder: where it is.
-        manifest: what is done so far.
-    """
+    """A folder that belongs to one job; use it in a `with` statement, by `job_folder`."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
 
     def has(self, name: str) -> bool:
-        """Whether a shard is done."""
-        return name in self.manifest.shards and (self.folder / name).is_file()
+        """Whether a shard is done; one whose file is not what was written is named, and is not."""
+        path = self.folder / name
+        if name not in self.manifest.shards or not path.is_file():
+            return False
+        is_whole = self.manifest.digests.get(name) == digest_file(path)
+        if not is_whole:
+            warnings.warn(f"{path} was damaged or changed; it is written again", stacklevel=2)
+        return is_whole
 
     def finish_shard(self, name: str, rows: int) -> None:
         """Write down that a shard is done."""
         self.manifest.shards[name] = rows
+        self.manifest.digests[name] = digest_file(self.folder / name)
         self._write()
 
     def finish(self, rows: int) -> None:
@@ -110,15 +111,25 @@ class JobFolder:
         write_atomically(self.folder / MANIFEST, self.manifest.to_json())
 
 
+def digest_file(path: Path) -> str:
+    """Size and digest of a file; of no file, an empty text.
+
+    Example:
+        >>> digest_file(Path("nowhere"))
+        ''
+    """
+    try:
+        with open(path, "rb") as file:
+            return f"{path.stat().st_size}:{hashlib.file_digest(file, 'blake2b').hexdigest()[:40]}"
+    except FileNotFoundError:
+        return ""
+
+
 @contextmanager
 def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
     """The folder of a job, made or gone on with, and locked against other jobs.
 
     What an earlier run left unfinished is removed.
-
-    Args:
-        folder: where it is, or will be.
-        job: what identifies the job.
 
     Raises:
         ValueError: for a folder that holds something else, or another job.
@@ -141,10 +152,6 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
     """A hidden folder for the pieces of one file, made or gone on with, and removed at the end.
 
     If the block fails, the folder stays as soon as it has a piece, for the job to go on from.
-
-    Args:
-        target: the file.
-        job: what identifies the job.
 
     Raises:
         ValueError: if the folder holds the pieces of another job.
@@ -178,9 +185,6 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """A lock that only one process has, and that ends with it, however it ends.
-
-    Args:
-        folder: what is locked.
 
     Raises:
         BlockingIOError: if another process has it.

@@ -98,7 +98,7 @@ class Source:
             ValueError: for files that cannot be read, while iterating.
         """
         schema = self.schema
-        stored = (batch for file in self.files for batch in file.batches(schema))
+        stored = (batch for file in self.files for batch in file.watch(file.batches(schema)))
         return resize_batches(stored, schema, rows)
 
     def scan(self) -> Iterator[Any]:
@@ -119,7 +119,7 @@ class Source:
             return
         for file in self.files:
             _check_names(self.files[0], file)
-            yield from file.scan()
+            yield from file.watch(file.scan())
 
     def read(self) -> Any:
         """The whole table in memory, as a `pyarrow.Table`."""
@@ -136,7 +136,12 @@ class Source:
         return digest.hexdigest()
 
 
-def open_table(source: Place | Sequence[Place], *, format: str | None = None) -> Source:
+def open_table(
+    source: Place | Sequence[Place],
+    *,
+    format: str | None = None,
+    exclude: Sequence[Place] = (),
+) -> Source:
     """A table in one file or several, ready to be read in pieces.
 
     In text files, empty cells and `NA`, `NaN`, `null` and the like are missing values. Columns have
@@ -149,6 +154,8 @@ def open_table(source: Place | Sequence[Place], *, format: str | None = None) ->
         format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"` (Feather) or `"jsonl"`; None reads it off
             the suffix, or off the first bytes of standard input. Files may be compressed:
             `.gz`, `.zst`, `.bz2` or `.lz4`.
+        exclude: files, and folders with all in them, that patterns and folders do not take, such
+            as what an earlier run of the same job wrote.
 
     Returns:
         The source.
@@ -160,7 +167,8 @@ def open_table(source: Place | Sequence[Place], *, format: str | None = None) ->
     places = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not places:
         raise ValueError("a table needs at least one file, but none was given")
-    return Source([file for place in places for file in _files(place, format)])
+    hidden = [Path(place).resolve() for place in exclude]
+    return Source([file for place in places for file in _files(place, format, hidden)])
 
 
 def resize_batches(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
@@ -204,8 +212,10 @@ def _merge(batches: list[Any], schema: Any) -> Any:
     return merged[0]
 
 
-def _files(place: Place, format: str | None) -> Iterator[TableFile]:
+def _files(place: Place, format: str | None, exclude: Sequence[Path]) -> Iterator[TableFile]:
     if place == "-":
+        if sys.stdin is None:
+            raise OSError("standard input is closed; name a file")
         yield _from_pipe(sys.stdin.buffer, format)
         return
     path = Path(place)
@@ -213,22 +223,33 @@ def _files(place: Place, format: str | None) -> Iterator[TableFile]:
         with open(path, "rb") as pipe:
             yield _from_pipe(pipe, format)
         return
-    for part in _paths(path):
+    for part in _paths(path, exclude):
         yield _file(part, kind_from_name(part, format), str(part))
 
 
-def _paths(path: Path) -> list[Path]:
+def _paths(path: Path, exclude: Sequence[Path]) -> list[Path]:
+    """The files of a name, a folder or a pattern; a file that is named is never left out."""
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = sorted(part for part in path.rglob("*.parquet") if part.is_file())
-        if not found:
-            raise FileNotFoundError(f"the folder {path} holds no .parquet files")
-        return found
-    found = sorted(map(Path, glob.glob(str(path), recursive=True)))
-    if not found:
-        raise FileNotFoundError(f"there is no file {path}")
-    return [inner for one in found for inner in _paths(one)]
+        matches = [part for part in path.rglob("*.parquet") if part.is_file()]
+    else:
+        matches = list(map(Path, glob.glob(str(path), recursive=True)))
+    wanted = sorted(match for match in matches if not _is_within(match, exclude))
+    if not wanted:
+        is_folder = path.is_dir()
+        what = (
+            f"the folder {path} holds no .parquet files"
+            if is_folder
+            else f"there is no file {path}"
+        )
+        raise FileNotFoundError(what + (" besides the output" if matches else ""))
+    return [inner for match in wanted for inner in _paths(match, exclude)]
+
+
+def _is_within(part: Path, folders: Sequence[Path]) -> bool:
+    real = part.resolve()
+    return any(folder == real or folder in real.parents for folder in folders)
 
 
 def _from_pipe(pipe: BinaryIO, format: str | None) -> TableFile:
@@ -251,19 +272,14 @@ def _file(path: Path, kind: Kind, name: str) -> TableFile:
 
 
 def _check_names(first: TableFile, other: TableFile) -> None:
-    known, found = dict.fromkeys(first.names), dict.fromkeys(other.names)
-    for name in known:
-        if name not in found:
-            raise ValueError(
-                f"{other.name} lacks the column {name!r} that {first.name} has; all parts of a "
-                "table need the same columns"
-            )
-    for name in found:
-        if name not in known:
-            raise ValueError(
-                f"{other.name} has the column {name!r}, which {first.name} lacks; all parts of a "
-                "table need the same columns"
-            )
+    names = {file: dict.fromkeys(file.names) for file in (first, other)}
+    for has, lacks in ((first, other), (other, first)):
+        for name in names[has]:
+            if name not in names[lacks]:
+                raise ValueError(
+                    f"{lacks.name} lacks the column {name!r} that {has.name} has; all parts of a "
+                    "table need the same columns"
+                )
 
 
 def _common_column_type(file: TableFile, field: Any, known: Any) -> Any:

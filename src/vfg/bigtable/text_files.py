@@ -19,17 +19,13 @@ from vfg.bigtable.type_inference import (
     cast_text,
     common_type,
     mark_missing,
-    text_type,
 )
 from vfg.utils.extras import needs
 
 with needs("table"):
     import pyarrow as pa
     import pyarrow.csv as pcsv
-with needs("table"):
-    import pyarrow as pa
     import pyarrow.json as pjson
-
 
 LONGEST_LINE = 8 << 20
 """Bytes that are parsed together, and that no line may be longer than."""
@@ -57,11 +53,6 @@ class CsvFile(TableFile):
     The type of a column is the narrowest that holds all its cells, so types are inferred in a pass
     over the whole file: before it is read by `batches`, or while it is read by `scan`. A file and
     the copies that `with_text_columns` returns share the result.
-
-    Args:
-        path: of the file.
-        kind: `csv` or `tsv`, and how it is compressed.
-        name: what to call it in errors.
     """
 
     def __init__(self, path: Path, kind: Kind, name: str) -> None:
@@ -268,7 +259,7 @@ class JsonLinesFile(TableFile):
 
     def _widen(self, field: Any, texts: Any, known: Any) -> Any:
         if texts.type == pa.string():
-            return text_type(texts, known, candidates=MOMENTS)
+            return cast_text(texts, known, candidates=MOMENTS).type
         return self._common_type(field, known)
 
     def _common_type(self, field: Any, known: Any) -> Any:

@@ -49,28 +49,6 @@ def mark_missing(cells: Any) -> Any:
     )
 
 
-def text_type(cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN) -> Any:
-    """The narrowest type that holds all cells of text, and whatever the known type holds.
-
-    It is the type that `cast_text` finds.
-
-    Args:
-        cells: an array of strings, with nulls for missing values.
-        known: the type of the cells before these.
-        candidates: the types to try.
-
-    Example:
-        >>> (
-        ...     text_type(pa.array(["1", None, "2"]), pa.null()),
-        ...     text_type(pa.array(["1.5"]), pa.int64()),
-        ... )
-        (DataType(int64), DataType(double))
-        >>> text_type(pa.array(["007"]), pa.null())
-        DataType(string)
-    """
-    return cast_text(cells, known, candidates=candidates).type
-
-
 def cast_text(cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN) -> Any:
     """Cast cells of text to the narrowest type that holds them, and what the known type holds.
 
@@ -90,6 +68,11 @@ def cast_text(cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN) -> A
     Example:
         >>> cast_text(pa.array([" 1", None, "2"]), pa.null()).to_pylist()
         [1, None, 2]
+        >>> (
+        ...     cast_text(pa.array(["1.5"]), pa.int64()).type,
+        ...     cast_text(pa.array(["007"]), pa.null()).type,
+        ... )
+        (DataType(double), DataType(string))
     """
     if known == pa.string():
         return cells

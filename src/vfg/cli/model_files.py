@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +15,17 @@ if TYPE_CHECKING:
     from vfg.training.history import History
 
 
-LONGEST_HEADER = 16 * 2**20
-"""Bytes that are read of a model file, at most."""
-
-
 def read_names(path: str | Path) -> list[str]:
     """The columns and nodes that a model file names; none if it cannot be read.
 
     The names are in the header of the file, so that the model need not be loaded.
     """
+    from safetensors import SafetensorError, safe_open
+
     try:
-        with open(path, "rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(size, LONGEST_HEADER)))
-        fields = json.loads(header["__metadata__"]["vfg"])
-        return _names(fields["model"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        with safe_open(path, "np") as file:
+            return _names(json.loads(file.metadata()["vfg"])["model"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
 
@@ -79,14 +75,34 @@ def history_file(model: Path) -> Path:
 
 
 def write_history(model: Path, history: History | None) -> None:
-    """Write the history beside a model, or remove that of an earlier one, which had its name."""
-    from vfg.utils.files import write_atomically
+    """Write the history beside a model, or remove that of an earlier one, which had its name.
+
+    A file that is no history, or the history of a model under another name, is left alone with a
+    warning.
+    """
+    from vfg.utils.files import is_stream, write_atomically
 
     path = history_file(model)
-    if history is None:
+    if is_stream(model):
+        return
+    if path.exists() and not _is_history_of(path, model):
+        warnings.warn(
+            f"{path} is not the history of {model.name}; the history of the fit was not written",
+            stacklevel=2,
+        )
+    elif history is None:
         path.unlink(missing_ok=True)
     else:
-        write_atomically(path, (json.dumps(history.to_dict(), indent=1) + "\n").encode())
+        written = {**history.to_dict(), "model": model.name}
+        write_atomically(path, (json.dumps(written, indent=1) + "\n").encode())
+
+
+def _is_history_of(path: Path, model: Path) -> bool:
+    try:
+        known = json.loads(path.read_bytes())
+        return isinstance(known["epochs"], list) and known.get("model", model.name) == model.name
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def read_history(model: Path) -> dict[str, Any] | None:

@@ -155,6 +155,10 @@ OutputFormat = Annotated[
     _files("--to", metavar="FORMAT", help="Format of the output; csv on standard output."),
 ]
 
+Overwrite = Annotated[
+    bool, _files("--overwrite", help="Allow an output to replace a file that is read.")
+]
+
 Columns = Annotated[
     str | None,
     _files(metavar="A,B,...", help="Fit and fill only these columns; the others stay unchanged."),

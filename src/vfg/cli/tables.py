@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vfg.cli.errors import suggest
@@ -14,12 +16,14 @@ from vfg.cli.options import (
     InputFormat,
     Output,
     OutputFormat,
+    Overwrite,
     Quiet,
     TableFiles,
     Threads,
 )
 from vfg.cli.output import print_json
 from vfg.cli.progress import is_watched, progress_bar
+from vfg.utils.files import is_stream
 
 if TYPE_CHECKING:
     from vfg import Model
@@ -30,8 +34,10 @@ ROWS = 16_384
 """How many rows are worked on at once."""
 
 
-def open_files(files: Sequence[str], format: str | None = None) -> Source:
-    """A table of one file or several.
+def open_files(
+    files: Sequence[str], format: str | None = None, exclude: Sequence[str] = ()
+) -> Source:
+    """A table of one file or several, without those that the command writes.
 
     Raises:
         FileNotFoundError: if there is none.
@@ -39,14 +45,47 @@ def open_files(files: Sequence[str], format: str | None = None) -> Source:
     """
     from vfg.bigtable import open_table
 
-    return open_table(list(files), format=format)
+    return open_table(list(files), format=format, exclude=exclude)
+
+
+def check_outputs(
+    outputs: Mapping[str, str | Path | None], inputs: Iterable[str | Path], overwrite: bool = False
+) -> None:
+    """Refuse outputs that are inputs of the same command, or that are the same file.
+
+    Args:
+        outputs: files to write, by the options that name them.
+        inputs: files that are read; the same file may have several names.
+        overwrite: whether inputs may be replaced.
+
+    Raises:
+        ValueError: for such an output.
+    """
+    read, written = list(inputs), dict[str, str | Path]()
+    for option, output in outputs.items():
+        if output is None or str(output) == "-" or is_stream(output):
+            continue
+        if not overwrite and any(_is_same_file(output, file) for file in read):
+            raise ValueError(
+                f"{option} {output} would replace a file that this command reads; name another "
+                "file, or add --overwrite"
+            )
+        for earlier, other in written.items():
+            if _is_same_file(output, other):
+                raise ValueError(f"{earlier} and {option} both name {output}; name two files")
+        written[option] = output
+
+
+def _is_same_file(one: str | Path, other: str | Path) -> bool:
+    """Whether two names are of one file, which need not exist."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def columns_of(model: Model) -> list[str] | None:
     """The names of a model's columns; None if it takes columns by position.
-
-    Args:
-        model: of any kind.
 
     Example:
         >>> import vfg
@@ -90,11 +129,6 @@ def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) ->
 
 def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
     """Columns that were typed with commas between them; none for nothing.
-
-    Args:
-        text: what was typed.
-        names: of the table's columns.
-        option: that it was typed after.
 
     Raises:
         ValueError: for a name that the table lacks.
@@ -177,22 +211,20 @@ class RowOptions:
     output: Output = "-"
     from_: InputFormat = None
     to: OutputFormat = None
+    overwrite: Overwrite = False
     threads: Threads = None
     quiet: Quiet = False
     as_json: AsJson = False
     debug: Debug = False
 
-    def write(self, model: Model, work: Callable[[Any], Mapping[str, Any]]) -> int:
-        """Write what some work finds; the number of rows.
-
-        Args:
-            model: of any kind.
-            work: arrays by name from a `pyarrow.Table` with the columns of the model.
-        """
+    def write(self, path: Path, model: Model, work: Callable[[Any], Mapping[str, Any]]) -> int:
+        """Write what some work finds; the number of rows."""
         import vfg
         from vfg.bigtable.fill_batch import filled_schema
 
-        source = open_files(self.table, self.from_)
+        source = open_files(self.table, self.from_, [self.output])
+        inputs = [path, *(file.path for file in source.files)]
+        check_outputs({"--output": self.output}, inputs, self.overwrite)
         columns = select_model_columns(source.names, columns_of(model))
         if isinstance(model, vfg.TableModel):
             filled_schema(model, source.schema)  # refuses columns that hold what they did not

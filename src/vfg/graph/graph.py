@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -76,17 +76,17 @@ class Graph:
 
     @cached_property
     def _edges_into(self) -> dict[str, tuple[Edge, ...]]:
-        into: dict[str, list[Edge]] = {name: [] for name in self._nodes}
-        for edge in self.edges:
-            into[edge.parent].append(edge)
-        return {name: tuple(edges) for name, edges in into.items()}
+        return self._group_edges(lambda edge: edge.parent)
 
     @cached_property
     def _edges_from(self) -> dict[str, tuple[Edge, ...]]:
-        out: dict[str, list[Edge]] = {name: [] for name in self._nodes}
+        return self._group_edges(lambda edge: edge.child)
+
+    def _group_edges(self, end: Callable[[Edge], str]) -> dict[str, tuple[Edge, ...]]:
+        groups: dict[str, list[Edge]] = {name: [] for name in self._nodes}
         for edge in self.edges:
-            out[edge.child].append(edge)
-        return {name: tuple(edges) for name, edges in out.items()}
+            groups[end(edge)].append(edge)
+        return {name: tuple(edges) for name, edges in groups.items()}
 
     @cached_property
     def _layer_numbers(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from vfg.model import VFG
 from vfg.objectives.bound import lower_bound
 from vfg.objectives.surrogate import Terms
 from vfg.sampling import draw_states, fresh_noise, log_likelihoods
-from vfg.sampling.noise import CountedNoise
+from vfg.sampling.noise import counted_noise
 from vfg.training.acceleration import Recorder, Replayed
 from vfg.training.data import Table
 
@@ -132,7 +132,7 @@ class RowsLoss:
         if self.model.sampling is None:
             scored = seen.to(cells.dtype)
             return self.model.objective(cells, seen, scored, labels, self.beta).total
-        noise = CountedNoise(self.model.passing.schedule, rows, torch.arange(1), seed=0)
+        noise = counted_noise(self.model.passing.schedule, rows, torch.arange(1), seed=0)
         return lower_bound(self.model, cells, seen, labels, noise).total
 
 
@@ -199,7 +199,7 @@ def held_out_score(
     if model.sampling is None:
         return model.objective(cells, seen, scored, labels, 0.0).total.sum()
     rows = torch.arange(len(cells), device=cells.device)
-    noise = CountedNoise(model.passing.schedule, rows, torch.arange(DRAWS), seed=0)
+    noise = counted_noise(model.passing.schedule, rows, torch.arange(DRAWS), seed=0)
     draw = draw_states(model, cells, seen, labels, {}, noise, DRAWS)
     parts = log_likelihoods(model, draw, cells, scored).values()
     total = torch.stack([part.sum(0) for part in parts]).sum(0)

@@ -17,15 +17,13 @@ def embed(model: ModelFile, options: RowOptions) -> None:
     import vfg
 
     known: Model = vfg.load(model)
-    options.print_summary({"rows": options.write(known, lambda table: embed_rows(known, table))})
+    options.print_summary(
+        {"rows": options.write(model, known, lambda table: embed_rows(known, table))}
+    )
 
 
 def embed_rows(model: Model, table: Any) -> dict[str, Any]:
     """The states of the roots, by coordinate: `h0`, `h1`, ... of a table's model, else by root.
-
-    Args:
-        model: of any kind.
-        table: with the columns of the model.
 
     Raises:
         ValueError: if the model has no latent space.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,26 +22,17 @@ from vfg.cli.options import (
     with_groups,
 )
 from vfg.cli.output import console, print_json, print_table
-from vfg.cli.tables import columns_of, open_files, select_model_columns
+from vfg.cli.tables import open_files
 
 if TYPE_CHECKING:
+    from vfg.bigtable import Source
     from vfg.imputation.evaluation import Evaluation, HeldOut
     from vfg.imputation.table_model import TableModel
 
 
-NEIGHBOURS = 5
-"""The default of scikit-learn's `KNNImputer`."""
-
-
 @dataclass(frozen=True)
 class MethodScore:
-    """The errors of one method.
-
-    Attributes:
-        method: its name.
-        evaluation: its errors.
-        seconds: duration of fitting and filling.
-    """
+    """The errors of one method."""
 
     method: str
     evaluation: Evaluation
@@ -77,15 +67,7 @@ def parse_baselines(text: str | None) -> list[str]:
 def evaluate_baselines(
     names: list[str], model: TableModel, held: HeldOut, level: float, seed: int
 ) -> list[MethodScore]:
-    """Impute the held-out entries of a standardised matrix by baselines.
-
-    Args:
-        names: of the baselines.
-        model: whose encoding the matrix has.
-        held: the matrix, which entries they see, and which they fill.
-        level: of the intervals, which baselines do not have.
-        seed: of their draws.
-    """
+    """Impute the held-out entries of a standardised matrix by baselines."""
     import numpy as np
 
     from vfg.imputation.evaluation import score_filled
@@ -96,38 +78,70 @@ def evaluate_baselines(
         begun = time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about convergence of chained regressions
-            filled = BASELINES[name](seed).fit_transform(masked)
+            filled = make_baseline(name, seed).fit_transform(masked)
         seconds = time.monotonic() - begun
         evaluation = score_filled(model, held.values, held.hidden, filled, level)
         entries.append(MethodScore(name, evaluation, seconds))
     return entries
 
 
-def _mean(seed: int) -> Any:
-    from sklearn.impute import SimpleImputer
-
-    return SimpleImputer(keep_empty_features=True)
+BASELINES = ("mean", "knn", "iterative")
+"""Imputers of scikit-learn by the names that users give them, with its default settings."""
 
 
-def _neighbours(seed: int) -> Any:
-    from sklearn.impute import KNNImputer
-
-    return KNNImputer(n_neighbors=NEIGHBOURS, keep_empty_features=True)
-
-
-def _iterative(seed: int) -> Any:
+def make_baseline(name: str, seed: int) -> Any:
+    """A baseline by its name."""
+    from sklearn import impute
     from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-    from sklearn.impute import IterativeImputer
 
-    return IterativeImputer(random_state=seed, keep_empty_features=True)
+    if name == "iterative":
+        return impute.IterativeImputer(random_state=seed, keep_empty_features=True)
+    kind = impute.SimpleImputer if name == "mean" else impute.KNNImputer
+    return kind(keep_empty_features=True)
 
 
-BASELINES: dict[str, Callable[[int], Any]] = {
-    "mean": _mean,
-    "knn": _neighbours,
-    "iterative": _iterative,
-}
-"""Imputers of scikit-learn by the names that users give them, made from a seed."""
+def score_methods(
+    source: Source,
+    model: TableModel | None,
+    options: FitOptions,
+    share: float,
+    level: float,
+    baselines: list[str],
+) -> list[MethodScore]:
+    """The errors of a model and of baselines on held-out cells of a table.
+
+    Args:
+        source: the table.
+        model: fitted to other rows; None fits one to the cells that are not held out.
+        options: of the fit.
+        share: of the observed cells that are held out.
+        level: of the intervals.
+        baselines: their names.
+
+    Raises:
+        ValueError: if no cell can be held out.
+    """
+    import vfg
+    from vfg.bigtable.fill_batch import model_columns
+    from vfg.imputation.evaluation import HeldOut, evaluate, hold_out
+    from vfg.tables.frames import hide_cells, open_table
+
+    names = source.names
+    chosen = options.select(names) if model is None else model_columns(model, names)
+    whole = open_table(source.read().select(chosen))
+    hidden = hold_out(whole, share, options.seed, keep=LEAST_OBSERVED)
+    if not hidden.any():
+        raise ValueError("no cell can be held out; use more rows, or a larger --share")
+    begun = time.monotonic()
+    if model is None:
+        model = vfg.TableModel(options.settings(chosen))
+        model.fit(hide_cells(whole, hidden))
+    evaluation = evaluate(model, whole, hidden, level=level, seed=options.seed)
+    entries = [MethodScore("vfg", evaluation, time.monotonic() - begun)]
+    if baselines:
+        held = HeldOut.of(model, whole, hidden)
+        entries += evaluate_baselines(baselines, model, held, level, options.seed)
+    return entries
 
 
 LEAST_OBSERVED = 2
@@ -175,30 +189,8 @@ def evaluate(
     """
     names = parse_baselines(baselines)
     source = open_files(table, from_)
-    import vfg
-    from vfg.imputation.evaluation import HeldOut, hold_out
-    from vfg.imputation.evaluation import evaluate as evaluate_model
-    from vfg.tables.frames import hide_cells, open_table
-
-    fitted = None if model is None else load_table_model(model, options.device)
-    chosen = (
-        options.select(source.names)
-        if fitted is None
-        else select_model_columns(source.names, columns_of(fitted))
-    )
-    whole = open_table(source.read().select(chosen))
-    hidden = hold_out(whole, share, options.seed, keep=LEAST_OBSERVED)
-    if not hidden.any():
-        raise ValueError("no cell can be held out; use more rows, or a larger --share")
-    begun = time.monotonic()
-    if fitted is None:
-        fitted = vfg.TableModel(options.settings(chosen))
-        fitted.fit(hide_cells(whole, hidden))
-    evaluation = evaluate_model(fitted, whole, hidden, level=level, seed=options.seed)
-    entries = [MethodScore("vfg", evaluation, time.monotonic() - begun)]
-    if names:
-        held = HeldOut.of(fitted, whole, hidden)
-        entries += evaluate_baselines(names, fitted, held, level, options.seed)
+    known = None if model is None else load_table_model(model, options.device)
+    entries = score_methods(source, known, options, share, level, names)
     if as_json:
         methods = [entry.to_dict() for entry in entries]
         print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ from vfg.cli.options import (
     KnownModel,
     Output,
     OutputFormat,
+    Overwrite,
     Processes,
     ShardRows,
     TableFiles,
@@ -31,12 +32,12 @@ from vfg.cli.options import (
 )
 from vfg.cli.output import console, print_json
 from vfg.cli.progress import is_watched, progress_bar
-from vfg.cli.tables import open_files, output_format
+from vfg.cli.tables import check_outputs, open_files, output_format
 from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
     from vfg.bigtable import Filling, Source
-    from vfg.bigtable.engines import Engine, FillTask, Part
+    from vfg.bigtable.engines import Engine
     from vfg.imputation.evaluation import Evaluation
     from vfg.imputation.table_model import TableModel
 
@@ -69,46 +70,12 @@ def check_output(output: str) -> None:
         check_folder(Path(output).absolute().parent)
 
 
-class CountingEngine:
-    """An engine that counts on the way how many cells it fills.
-
-    Args:
-        engine: that does the work.
-        names: of the columns to count in.
-    """
-
-    def __init__(self, engine: Engine, names: Sequence[str]) -> None:
-        self.engine, self.names = engine, list(names)
-        self.missing = self.left = 0
-
-    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
-        """The filled record batches of the parts, in their order."""
-        for batch in self.engine.run(work, self._counted(parts)):
-            self.left += count_missing(batch, self.names) // (work.filling.draws or 1)
-            yield batch
-
-    def _counted(self, parts: Iterable[Part]) -> Iterator[Part]:
-        for first, batch in parts:
-            self.missing += count_missing(batch, self.names)
-            yield first, batch
-
-
-def count_missing(batch: Any, names: Sequence[str]) -> int:
-    """How many cells of some columns are missing; NaN counts as missing."""
-    import pyarrow.compute as pc
-
-    empty = (pc.sum(pc.is_null(batch.column(name), nan_is_null=True)).as_py() for name in names)
-    return sum(int(number or 0) for number in empty)
-
-
 def fill_table(
     source: Source, model: TableModel, filling: Filling, target: Target, *, show: bool
 ) -> dict[str, int]:
     """Fill a table; how many rows there are, how many an earlier run did, cells filled and left."""
     from vfg.bigtable import impute as impute_table
-    from vfg.bigtable.fill_batch import model_columns
 
-    engine = CountingEngine(target.engine, model_columns(model, source.names))
     with progress_bar(source.rows if show else None, "rows") as advance:
         done = 0
 
@@ -124,17 +91,17 @@ def fill_table(
             filling=filling,
             shard_rows=target.shard_rows,
             format=target.format,
-            engine=engine,
+            engine=target.engine,
             progress=progress,
         )
-    if engine.left:
+    if found.left:
         empty = [str(label) for label, part in model.encoding.parts.items() if part.empty]
         print_line(
-            f"{engine.left:,} missing values are left, since these columns have no observed cell: "
+            f"{found.left:,} missing values are left, since these columns have no observed cell: "
             f"{', '.join(empty)}"
         )
-    filled = engine.missing - engine.left
-    return {"rows": found.rows, "resumed": found.found, "filled": filled, "left": engine.left}
+    counts = {"rows": found.rows, "resumed": found.found}
+    return {**counts, "filled": found.filled, "left": found.left}
 
 
 MOST_ROWS = 20_000
@@ -184,12 +151,7 @@ class ReportSubject:
 
 
 def write_imputation_report(subject: ReportSubject, path: Path) -> None:
-    """Write a page about how a table is filled.
-
-    Args:
-        subject: table and model.
-        path: of the page.
-    """
+    """Write a page about how a table is filled."""
     import pyarrow as pa
 
     from vfg.bigtable.fill_batch import filled_batch, model_columns
@@ -224,10 +186,6 @@ def evaluate_held_out(subject: ReportSubject, table: Any) -> tuple[Evaluation | 
     A model from a file is evaluated itself, as its training data are unknown. If the model was
     fitted to this table, a second model is fitted without the held-out cells, in half the time, or
     a few seconds.
-
-    Args:
-        subject: table and model.
-        table: the rows of the report, with the columns of the model.
     """
     import vfg
     from vfg.imputation.evaluation import evaluate, hold_out
@@ -322,6 +280,7 @@ def impute(
     engine: EngineName = "local",
     processes: Processes = 1,
     shard_rows: ShardRows = 65_536,
+    overwrite: Overwrite = False,
     threads: Threads = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -340,7 +299,10 @@ def impute(
     for file in (added.report, added.save):
         if file is not None:
             check_target(file)
-    source = open_files(table, from_)
+    source = open_files(table, from_, [output])
+    inputs = [file.path for file in source.files] + ([] if model is None else [model])
+    outputs = {"--output": output, "--report": added.report, "--save": added.save}
+    check_outputs(outputs, inputs, overwrite)
     begun = time.monotonic()
     found = load_or_fit(source, model, options, added.save)
     learning = time.monotonic() - begun
@@ -377,14 +339,7 @@ def summarise(counts: Mapping[str, int]) -> str:
 def load_or_fit(
     source: Source, path: Path | None, options: FitOptions, save: Path | None
 ) -> TableModel:
-    """The model of a file, or one that is fitted to the table.
-
-    Args:
-        source: the table.
-        path: of the file; None fits a model.
-        options: how.
-        save: where to keep the fitted model; None keeps none.
-    """
+    """The model of a file, or one that is fitted to the table."""
     import vfg
 
     if path is not None:

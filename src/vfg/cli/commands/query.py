@@ -81,9 +81,7 @@ def split_pairs(given: Sequence[str]) -> dict[str, str]:
 def find_variables(model: Model, name: str) -> list[Variable]:
     """The variables under a name: a column, the columns of a leaf, or a latent node.
 
-    Args:
-        model: of any kind.
-        name: of a column or node; a column without a name may be called by its position.
+    A column without a name may be called by its position.
 
     Raises:
         ValueError: for a name that is neither, with what may have been meant.
@@ -136,11 +134,6 @@ def parse_evidence(model: Model, given: Mapping[str, str]) -> dict[str, Any]:
 
 def choose_targets(model: Model, names: Sequence[str], evidence: Mapping[str, Any]) -> list[str]:
     """The targets: columns and latent nodes by name, by default all columns without evidence.
-
-    Args:
-        model: of any kind.
-        names: as they are typed.
-        evidence: what is given.
 
     Raises:
         ValueError: for an unknown name.
@@ -213,9 +206,6 @@ def query(
 
 def describe(marginal: Marginal) -> dict[str, Any]:
     """The posterior of one variable, ready for JSON; dates are ISO text.
-
-    Args:
-        marginal: of the answer.
 
     Example:
         >>> from vfg.inference.variables import Marginal, Variable

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vfg.cli.commands.query import GivenPairs, parse_evidence, split_pairs
-from vfg.cli.options import AsJson, Debug, ModelFile, Output, OutputFormat, Quiet, Seed, Threads
+from vfg.cli.options import (
+    AsJson,
+    Debug,
+    ModelFile,
+    Output,
+    OutputFormat,
+    Overwrite,
+    Quiet,
+    Seed,
+    Threads,
+)
 from vfg.cli.output import print_json
 from vfg.cli.progress import is_watched, progress_bar
-from vfg.cli.tables import ROWS, output_format, write_batches
+from vfg.cli.tables import ROWS, check_outputs, output_format, write_batches
 
 if TYPE_CHECKING:
     from vfg import Model
@@ -23,6 +33,7 @@ def sample(
     given: GivenPairs = None,
     output: Output = "-",
     to: OutputFormat = None,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -35,6 +46,7 @@ def sample(
     """
     import vfg
 
+    check_outputs({"--output": output}, [model], overwrite)
     source: Model = vfg.load(model)
     evidence = parse_evidence(source, split_pairs(given or []))
     batches = _batches(source, rows, evidence, seed, show=is_watched(quiet))

@@ -32,17 +32,12 @@ def score(model: ModelFile, options: RowOptions) -> None:
         total += float(sum(scores.sum() for scores in found.values()))
         return found
 
-    rows = options.write(known, work)
+    rows = options.write(model, known, work)
     options.print_summary({"rows": rows, "mean": total / rows})
 
 
 def score_rows(model: Model, table: Any) -> dict[str, Any]:
-    """One number per row, by what it is: log_prob, log_likelihood or surrogate.
-
-    Args:
-        model: of any kind.
-        table: with the columns of the model.
-    """
+    """One number per row, by what it is: log_prob, log_likelihood or surrogate."""
     import numpy as np
     import torch
 

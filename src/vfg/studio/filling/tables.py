@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from vfg.imputation.answers import axis_numbers
 from vfg.imputation.table_model import TableModel
-from vfg.inference.variables import Array, Marginal, Value, Variable, days_of
-from vfg.studio.asking import OpenModel
+from vfg.inference.variables import Array, Marginal, Value, Variable, central_levels, days_of
+from vfg.inputs import Name
+from vfg.studio.asking.cards import LEVEL
+from vfg.studio.asking.model import OpenModel
 from vfg.tables.cells import Column
 from vfg.tables.frames import Table as Cells
 from vfg.tables.frames import is_frame, quote
@@ -24,6 +28,11 @@ MOST_BYTES = 64 * 2**20
 """The largest file that a page takes."""
 MOST_ROWS = 100_000
 """The longest table that a page fills."""
+MOST_CELLS = 20_000_000
+"""The largest table that a page opens, 160 MB as numbers; a small Parquet file may hold more."""
+MOST_MEMORY = 512 * 2**20
+"""Bytes that an open table may take; text can take more than eight bytes a cell."""
+ROWS_AT_ONCE = 4_096
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".feather", ".jsonl")
 NUMBERS = ("float", "integer", "boolean", "duration", "empty")
 DATES = ("date", "duration", "empty")
@@ -39,6 +48,7 @@ class Table:
         places: where the model's columns are among them.
         variables: the model's columns, by name.
         missing_values: what marks a missing cell besides null and NaN.
+        data: the bytes of the file that it was read from.
     """
 
     name: str
@@ -46,6 +56,7 @@ class Table:
     places: tuple[int, ...]
     variables: Mapping[str, Variable]
     missing_values: Any = np.nan
+    data: bytes | None = None
 
     @property
     def rows(self) -> int:
@@ -85,65 +96,78 @@ class Table:
 
 
 def read_bytes(model: OpenModel, name: str, data: bytes) -> Table:
-    """An uploaded file as a table of a model; see `read_file`."""
-    with TemporaryDirectory(prefix="vfg-") as folder:
-        path = Path(folder, "table").with_suffix(_ending(name))
-        path.write_bytes(data)
-        return read_file(model, path, name)
-
-
-def read_file(model: OpenModel, path: Path, name: str) -> Table:
     """A file as a table of a model.
 
     Kinds of columns are those of the command line. Columns that are not in the model, and those
     whose categories are text, are left as the text that they are.
 
-    Args:
-        model: the model.
-        path: of the file.
-        name: what to call it.
-
     Raises:
         ValueError: for a file that is too large, empty, of another kind or broken, or that does not
             fit the model, in a sentence.
     """
+    if len(data) > MOST_BYTES:
+        raise too_large(name, len(data))
+    with _as_file(name, data) as path:
+        whole, places = _read(model, path, name)
+    return replace(_check_columns(model, whole, places, name), data=data)
+
+
+def too_large(name: str, size: int, most: int | None = None, unit: str = "MiB") -> ValueError:
+    """The error for a table that a page does not take."""
+    limit = MOST_BYTES if most is None else most
+    numbers = [f"{n / 2**20:.0f}" if unit == "MiB" else f"{n:,}" for n in (size, limit)]
+    return ValueError(
+        f"{name!r} has {numbers[0]} {unit}, and the page takes {numbers[1]}; "
+        "fill it with: vfg impute"
+    )
+
+
+@contextmanager
+def _as_file(name: str, data: bytes) -> Iterator[Path]:
+    """A file with some content, for as long as it is needed."""
+    ending = Path(name).suffix.lower()
+    if ending not in ENDINGS:
+        raise ValueError(f"{name!r} is no table that can be read; choose {', '.join(ENDINGS)}")
+    with TemporaryDirectory(prefix="vfg-") as folder:
+        path = Path(folder, "table").with_suffix(".csv" if ending == ".txt" else ending)
+        path.write_bytes(data)
+        yield path
+
+
+def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]]:
     with needs("table"):
+        import pyarrow as pa
+
         from vfg.bigtable import open_table as open_source
         from vfg.bigtable.type_inference import mark_missing
-    ending, size = _ending(name), path.stat().st_size
-    if size > MOST_BYTES:
-        raise ValueError(
-            f"{name!r} has {size / 2**20:.0f} MiB, and the page takes "
-            f"{MOST_BYTES / 2**20:.0f}; fill it with: vfg impute"
-        )
-    source = open_source(path, format="csv" if ending == ".txt" else None)
+    source = open_source(path)
     for file in source.files:
         file.name = repr(name)
-    names = source.names
+    names, is_text = source.names, path.suffix in (".csv", ".tsv")
     places = _places(model, names, name)
-    texts = [
-        names[place]
-        for place, variable in zip(places, model.variables.values(), strict=True)
-        if any(isinstance(category, str) for category in variable.categories)
-    ]
-    known = {names[place] for place in places}
+    if not is_text and source.rows * len(names) > MOST_CELLS:
+        raise too_large(name, source.rows * len(names), MOST_CELLS, "cells")
+    known = dict(zip((names[place] for place in places), model.variables.values(), strict=True))
+    texts = [name for name, v in known.items() if any(isinstance(c, str) for c in v.categories)]
     others = [column for column in names if column not in known]
-    whole = source.with_text_columns([*others, *texts]).read()
+    source = source.with_text_columns([*others, *texts])
+    batches, size = [], 0
+    for batch in source.batches(ROWS_AT_ONCE):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > MOST_MEMORY:
+            raise too_large(name, size, MOST_MEMORY)
+    whole = pa.Table.from_batches(batches, schema=source.schema)
     if not whole.num_rows:
         raise ValueError(f"{name!r} has no rows; choose a table with a header and rows")
-    for column in texts if ending in (".csv", ".tsv", ".txt") else ():
+    for column in texts if is_text else ():
         place = names.index(column)
         whole = whole.set_column(place, column, mark_missing(whole.column(place)))
-    return _check_columns(model, whole, places, name)
+    return whole, places
 
 
 def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
     """A frame or an array as a table of a model.
-
-    Args:
-        model: the model.
-        table: a frame of any library, or an array; it may have more columns.
-        name: what to call it.
 
     Raises:
         ValueError: if columns are missing, or hold what the model cannot read.
@@ -174,13 +198,6 @@ def _as_arrow(frame: Any) -> Any:
         renamed = frame.set_axis([str(label) for label in frame.columns], axis=1)
         return pa.Table.from_pandas(renamed, preserve_index=False).replace_schema_metadata(None)
     return known.to_arrow()
-
-
-def _ending(name: str) -> str:
-    ending = Path(name).suffix.lower()
-    if ending not in ENDINGS:
-        raise ValueError(f"{name!r} is no table that can be read; choose {', '.join(ENDINGS)}")
-    return ending
 
 
 def _places(model: OpenModel, labels: Sequence[Any], name: str) -> tuple[int, ...]:
@@ -234,21 +251,6 @@ def _arrow_type(column: Any, variable: Variable, is_table: bool) -> Any:
     return pa.float64() if has_gaps and pa.types.is_integer(column.type) else column.type
 
 
-def missing_map(missing: Array, most_rows: int = 160) -> Array:
-    """The share of missing cells in bands of rows, `(bands, columns)`.
-
-    Example:
-        >>> missing_map(np.array([[True], [False], [True], [True]]), most_rows=2)
-        array([[0.5],
-               [1. ]])
-    """
-    rows = len(missing)
-    bands = min(rows, most_rows)
-    edges = np.linspace(0, rows, bands + 1).round().astype(int)
-    sums = np.add.reduceat(missing.astype(float), edges[:-1], axis=0)
-    return np.asarray(sums / np.diff(edges)[:, None])
-
-
 def fill_table(model: OpenModel, table: Table) -> Table:
     """Fill the missing values of the model's columns; other columns stay as they are.
 
@@ -282,10 +284,18 @@ def row_evidence(table: Table, row: int, without: str = "") -> dict[str, Value]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def read_cells(table: Table, column: str, rows: Array) -> list[Value | None]:
-    """Cells of a column as values of its variable; None if missing or an unknown category."""
-    variable, cells = table.variables[column], table.column(column)
-    return [_value(cells, row, variable) for row in rows.tolist()]
+def colour_cells(table: Table, column: str, rows: Array) -> list[Any]:
+    """Cells of any column as numbers, else as texts; None if missing."""
+    if column in table.variables:
+        variable, cells = table.variables[column], table.column(column)
+        values = [_value(cells, row, variable) for row in rows.tolist()]
+        if variable.kind == "choice":
+            return [None if value is None else str(value) for value in values]
+        return [None if value is None else variable.number_of(value) for value in values]
+    return [
+        cell if cell is None or isinstance(cell, int | float) else str(cell) or None
+        for cell in table.whole.column(column).take(rows).to_pylist()
+    ]
 
 
 def _value(column: Column, row: int, variable: Variable) -> Value | None:
@@ -331,16 +341,50 @@ def cell(model: OpenModel, table: Table, row: int, column: str) -> Cell:
 def comparison(table: Table, done: Table, column: str) -> dict[str, Array]:
     """Observed and filled cells of a column, apart."""
     missing, cells = table.column(column).missing, done.column(column)
-    known = ~cells.missing
-    return {
-        "observed": cells.values[known & ~missing],
-        "filled": cells.values[known & missing],
-    }
+    parts = {"observed": ~missing, "filled": missing}
+    return {name: cells.values[~cells.missing & part] for name, part in parts.items()}
 
 
-def to_csv(table: Table) -> str:
-    """A table as the text of a CSV file, as the command line writes it."""
-    from vfg.bigtable.writing import csv_lines, header_line
+def confidence(model: OpenModel, table: Table, rows: Array) -> Array:
+    """How sure the model is of the missing cells of some rows, `(rows, columns)`; NaN elsewhere.
 
-    batches = [csv_lines(batch, ",") for batch in table.whole.to_batches()]
-    return b"".join([header_line(table.whole.column_names, ","), *batches]).decode()
+    Of categories it is the probability of the likeliest one, of numbers and dates how much shorter
+    the interval is than without evidence, as a share.
+    """
+    part = table.frame.take(rows)
+    names: list[Name] = list(table.columns)
+    answer = model.model.infer(part, targets=names)
+    ends, expected = answer.quantile(list(central_levels(LEVEL))), answer.expectations()
+    found = np.full((len(rows), len(table.columns)), np.nan)
+    for k, (name, variable) in enumerate(table.variables.items()):
+        missing = table.missing[rows, k]
+        if variable.kind == "choice":
+            values = np.asarray(expected[name]).max(axis=1)
+        else:
+            low, high = axis_numbers(np.asarray(ends[name])).reshape(2, len(rows))
+            before = model.marginal[name]
+            values = 1.0 - (high - low) / ((before.high - before.low) or 1.0)
+        found[missing, k] = np.clip(values, 0.0, 1.0)[missing]
+    return found
+
+
+def download(model: OpenModel, table: Table) -> tuple[str, bytes]:
+    """The filled table as a file: its name and its content.
+
+    A table that was read from a file is filled by `vfg.bigtable.impute`, so that it is what
+    `vfg impute` writes, in the format of the original. Others become CSV.
+    """
+    from vfg.bigtable import impute, write_table
+
+    source = Path(table.name)
+    if table.data is not None and isinstance(model.model, TableModel):
+        with _as_file(table.name, table.data) as path, suppress(ValueError):
+            # It refuses what is read with other kinds there, such as categories like 10001 alone.
+            target = path.with_name(f"filled{path.suffix}")
+            impute(path, model.model, target)
+            return f"{source.stem}-filled{source.suffix}", target.read_bytes()
+    with TemporaryDirectory(prefix="vfg-") as folder:
+        target = Path(folder, "filled.csv")
+        filled = fill_table(model, table).whole
+        write_table(filled.to_batches(), filled.schema, target)
+        return f"{source.stem}-filled.csv", target.read_bytes()

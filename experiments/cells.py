@@ -1,8 +1,9 @@
-"""Measured cells as lines of a file, so that a run that was stopped goes on where it was."""
+"""Measured cells as lines of files, so that a run that was stopped goes on where it was."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ class Cells:
 
     Args:
         file: what holds them, a JSON object per line; None keeps them in memory.
+        others: files that are read and not written, as those of other machines.
 
     Example:
         >>> cells = Cells(None)
@@ -22,13 +24,12 @@ class Cells:
         (0.5, None)
     """
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, others: Iterable[Path] = ()) -> None:
         self.file = file
-        lines = file.read_text().splitlines() if file is not None and file.is_file() else []
         self.known: dict[str, Cell] = {}
-        for line in lines:
-            cell = json.loads(line)
-            self.known[_name(cell["key"])] = cell
+        for path in (*others, file):
+            lines = path.read_text().splitlines() if path is not None and path.is_file() else []
+            self.known |= {_name(cell["key"]): cell for cell in map(json.loads, lines)}
 
     def get(self, key: Cell) -> Cell | None:
         """What was found under a key; None if nothing was."""

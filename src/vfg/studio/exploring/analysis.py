@@ -18,8 +18,9 @@ from vfg.imputation.table_model import TableModel
 from vfg.inference.answers import Answer
 from vfg.inference.variables import Array, Variable
 from vfg.inputs import Name
-from vfg.studio.asking import OpenModel
-from vfg.studio.filling import Table
+from vfg.plots.latents import principal_components
+from vfg.studio.asking.model import OpenModel
+from vfg.studio.filling.tables import Table
 from vfg.training.history import History
 
 MOST_EMBEDDED = 5_000
@@ -30,59 +31,48 @@ LEVELS = np.round(np.arange(0.1, 1.0, 0.1), 2)
 """Of the intervals whose coverage is measured."""
 
 
-def even_rows(count: int, most: int) -> Array:
-    """At most so many rows, evenly spread.
+def draw_rows(count: int, most: int, seed: int = 0) -> Array:
+    """At most so many rows, drawn by a seed and in order.
+
+    Drawn rows are not those of a period or of one end of a sorted table.
 
     Example:
-        >>> even_rows(10, 5)
-        array([0, 2, 4, 6, 8])
+        >>> draw_rows(10, 20), len(draw_rows(10_000, 5))
+        (array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]), 5)
     """
     if count <= most:
         return np.arange(count)
-    return np.arange(most) * count // most
+    return np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
 
 
-def embedding(model: OpenModel, table: Table, method: str) -> tuple[Array, Array]:
+def embedding(model: OpenModel, table: Table, method: str) -> tuple[Array, Array, Array]:
     """Rows of a table in two dimensions, from the states of the roots.
 
-    Args:
-        model: the model.
-        table: whose rows.
-        method: `"PCA"` or `"t-SNE"`.
-
     Returns:
-        Which rows, and where they are, `(rows, 2)`.
+        Which rows, where they are, `(rows, 2)`, and their states.
     """
-    rows = even_rows(table.rows, MOST_TSNE if method == "t-SNE" else MOST_EMBEDDED)
+    rows = draw_rows(table.rows, MOST_TSNE if method == "t-SNE" else MOST_EMBEDDED)
     states = np.asarray(model.model.embed(table.frame.take(rows)))
     if method == "t-SNE" and len(rows) > 5:
         from sklearn.manifold import TSNE
 
-        start = principal_coordinates(states)[:, :2]
+        start = principal_components(states)[0]
         start = start / (start.std() or 1.0) * 1e-4
         perplexity = min(30.0, (len(rows) - 1) / 3.0)
-        return rows, TSNE(init=start, perplexity=perplexity, random_state=0).fit_transform(states)
-    return rows, principal_coordinates(states)
+        fit = TSNE(init=start, perplexity=perplexity, random_state=0)
+        return rows, fit.fit_transform(states), states
+    return rows, principal_components(states)[0], states
 
 
-def principal_coordinates(states: Array) -> Array:
-    """The two principal coordinates of rows, each with its largest entry positive.
+def neighbours(rows: Array, states: Array, row: int, most: int = 8) -> list[int]:
+    """A row and those whose states are nearest to its own, in order.
 
     Example:
-        >>> principal_coordinates(np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]])).round(6)
-        array([[-1.,  0.],
-               [ 1.,  0.]])
+        >>> neighbours(np.array([0, 5, 9]), np.array([[0.0], [9.0], [1.0]]), 0, most=2)
+        [0, 9]
     """
-    centred = np.nan_to_num(states - states.mean(0))
-    padded = np.pad(centred, ((0, 0), (0, max(0, 2 - centred.shape[1]))))
-    left, sizes, right = np.linalg.svd(padded, full_matrices=False)
-    coordinates = left[:, :2] * sizes[:2]
-    if coordinates.shape[1] < 2:
-        coordinates = np.pad(coordinates, ((0, 0), (0, 2 - coordinates.shape[1])))
-    directions = right[:2]
-    signs = np.sign(directions[np.arange(len(directions)), np.abs(directions).argmax(1)])
-    coordinates[:, : len(signs)] *= np.where(signs == 0, 1.0, signs)
-    return np.asarray(coordinates + 0.0)
+    distances = np.linalg.norm(states - states[rows.tolist().index(row)], axis=1)
+    return [int(k) for k in rows[np.argsort(distances, kind="stable")[:most]]]
 
 
 @dataclass(frozen=True)
@@ -104,15 +94,7 @@ class Traversal:
 def traversal(
     model: OpenModel, node: str, coordinate: int, steps: Sequence[float], start: Any = None
 ) -> Traversal:
-    """Move one coordinate of a latent node and see what the leaves are expected to be.
-
-    Args:
-        model: the model.
-        node: a latent node.
-        coordinate: which of its coordinates.
-        steps: what is added to it.
-        start: a table with the row to start from; None starts without evidence.
-    """
+    """Move one coordinate of a latent node and see what the leaves are expected to be."""
     moved, own = np.asarray(steps, dtype=float), model.model
     given = [{}] if start is None else start
     if isinstance(own, TableModel):
@@ -191,18 +173,20 @@ class Calibration:
     Args:
         levels: how often they should, `(levels,)`.
         coverage: how often they do.
+        cells: how many were held out.
         columns: by column: hidden cells, error and the error of filling in means, both in
             deviations, and the coverage at the middle level.
     """
 
     levels: Array
     coverage: Array
+    cells: int
     columns: tuple[tuple[str, int, float, float, float], ...]
 
 
 def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int = 0) -> Calibration:
     """Hold out numbers of a table, and measure the coverage of their intervals."""
-    rows = even_rows(table.rows, MOST_CALIBRATED)
+    rows = draw_rows(table.rows, MOST_CALIBRATED)
     part = replace(table, whole=table.whole.take(rows))
     numbers = [k for k, v in enumerate(part.variables.values()) if not _is_choice(v)]
     hidden = np.zeros_like(part.missing)
@@ -230,7 +214,7 @@ def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int =
         held = float(inside[-1][-1].mean())
         columns.append((name, int(chosen.sum()), error, plain / spread, held))
     coverage = np.concatenate(inside, axis=1).mean(1)
-    return Calibration(LEVELS, coverage, tuple(columns))
+    return Calibration(LEVELS, coverage, int(hidden.sum()), tuple(columns))
 
 
 def _is_choice(variable: Variable) -> bool:
@@ -242,7 +226,7 @@ def consistency(model: OpenModel, table: Table) -> dict[str, float]:
     own = model.model
     if not isinstance(own, vfg.VFG) or own.sampling is not None:
         return {}
-    found = own.consistency(table.frame.slice(0, ROWS_FOR_CONSISTENCY))
+    found = own.consistency(table.frame.take(draw_rows(table.rows, ROWS_FOR_CONSISTENCY)))
     return {node: float(distance.mean()) for node, distance in found.items()}
 
 

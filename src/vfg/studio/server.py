@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import webbrowser
 from pathlib import Path
@@ -10,12 +11,13 @@ from threading import Timer
 from typing import Any
 
 import flask
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, set_props
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html, set_props
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from vfg.studio import ask_page, explore_page, fill_page
-from vfg.studio.asking import OpenModel, open_model
-from vfg.studio.graph_layout import COLOURS, stylesheet
+from vfg.studio.asking import page as ask_page
+from vfg.studio.asking.model import OpenModel, open_model
+from vfg.studio.exploring import page as explore_page
+from vfg.studio.filling import page as fill_page
 from vfg.studio.session import Session
 
 HOST = "127.0.0.1"
@@ -64,109 +66,62 @@ def guard(server: flask.Flask) -> None:
 
     def _own_names() -> None:
         # A page elsewhere can point a name of its own at this machine; it must not get answers.
-        name = (
-            flask.request.host.rsplit(":", 1)[0]
-            if ":" in flask.request.host
-            else (flask.request.host)
-        )
-        if name not in OWN_NAMES:
+        if re.sub(r":\d+$", "", flask.request.host) not in OWN_NAMES:
             flask.abort(403)
-
-    server.before_request(_own_names)
+        # The limit holds for a stated length; browsers state it.
+        if "chunked" in flask.request.headers.get("Transfer-Encoding", "").lower():
+            flask.abort(411)
 
     def _headers(response: flask.Response) -> flask.Response:
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
+        if "vfg-client" not in flask.request.cookies:
+            name = secrets.token_urlsafe(8)
+            response.set_cookie("vfg-client", name, httponly=True, samesite="Strict")
         return response
 
+    server.before_request(_own_names)
     server.after_request(_headers)
-
-    def _alive() -> dict[str, str]:
-        return {"instance": instance}
-
-    server.route("/alive")(_alive)
+    server.route("/alive")(lambda: {"instance": instance})
 
 
 def register_client(app: Dash) -> None:
     """What happens in the browser alone."""
-    app.clientside_callback(
-        ClientsideFunction("studio", "show"), Output("shown", "data"), Input("view", "data")
-    )
-    for name in ("ask-graph", "graph"):
-        app.clientside_callback(
-            ClientsideFunction("studio", "style"),
-            Output(name, "stylesheet"),
-            Input("theme", "data"),
-            Input("view", "data"),
-            State("themes", "data"),
-        )
-    app.clientside_callback(
-        ClientsideFunction("studio", "tapped"),
-        Output("sent", "data"),
-        Input("ask-graph", "tapNodeData"),
-        Input("graph", "tapNodeData"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        ClientsideFunction("studio", "hovered"),
-        Output("hovered", "data"),
-        Input("graph", "mouseoverNodeData"),
-        Input("graph", "tapNodeData"),
-        Input("node-by-name", "value"),
-        State("graph", "elements"),
-        prevent_initial_call=True,
-    )
+    for name, output, changed in (
+        ("show", "shown", Input("view", "data")),
+        ("showNode", "sent", Input("node-by-name", "value")),
+    ):
+        app.clientside_callback(ClientsideFunction("studio", name), Output(output, "data"), changed)
 
 
 def page(session: Session) -> Any:
     """Everything on the page."""
     model = session.model
-    return html.Div(
-        [
-            *_stores(session),
-            html.A("Skip to the page", href="#main", className="skip"),
-            _header(model),
-            html.Div(id="notice", role="alert", className="notice"),
-            html.Div(
-                "The studio has stopped. Start it again, and this page goes on by itself.",
-                id="offline", role="alert", className="notice", hidden=True,
-            ),
-            html.Div(id="status", role="status", className="unseen"),
-            html.Main(
-                [
-                    _panel("ask", ask_page.build_ask(session)),
-                    _panel("graph", ask_page.build_graph(session)),
-                    _panel("fill", fill_page.build(model)),
-                    _panel("explore", explore_page.build(model)),
-                ],
-                id="main", tabIndex="-1",
-            ),
-        ],
-        className="vfg-cards studio",
-    )  # fmt: skip
+    panels = {
+        "ask": ask_page.build_ask(),
+        "graph": ask_page.build_graph(session),
+        "fill": fill_page.build(model),
+        "explore": explore_page.build(model),
+    }
+    stopped = "The studio has stopped. Start it again, and this page goes on by itself."
+    main = html.Main([_panel(*panel) for panel in panels.items()], id="main", tabIndex="-1")
+    parts = [
+        *_stores(session),
+        html.A("Skip to the page", href="#main", className="skip"),
+        _header(model),
+        html.Div(id="notice", role="alert", className="notice"),
+        html.Div(stopped, id="offline", role="alert", className="notice", hidden=True),
+        html.Div(id="status", role="status", className="unseen"),
+        main,
+    ]
+    return html.Div(parts, className="vfg-cards studio")
 
 
 def _stores(session: Session) -> list[Any]:
-    themes = {
-        theme: {
-            "base": stylesheet(theme),
-            "given": {"background-color": ink["accent"], "border-color": ink["accent"],
-                      "color": ink["on"]},
-            "chosen": {"border-color": ink["accent"], "border-width": 3},
-        }
-        for theme, ink in COLOURS.items()
-    }  # fmt: skip
-    kept: dict[str, Any] = {
-        "themes": themes,
-        "theme": "light",
-        "table": session.first,
-        "expanded": [],
-        "tab": "ask",
-    }
-    names = ("action", "state", "view", "shown", "sent", "filled", "hovered")
+    kept: dict[str, Any] = {"table": session.first, "tab": "ask"}
+    kept |= dict.fromkeys(("action", "state", "view", "shown", "sent", "filled"))
     return [
         *(dcc.Store(id=name, data=data) for name, data in kept.items()),
-        *(dcc.Store(id=name) for name in names),
         *(dcc.Download(id=name) for name in ("download-table", "download-answer")),
     ]
 
@@ -174,41 +129,27 @@ def _stores(session: Session) -> list[Any]:
 def _header(model: OpenModel) -> Any:
     tabs = [
         html.Button(
-            words,
-            id=f"tab-{name}",
-            role="tab",
-            className="tab",
+            words, id=f"tab-{name}", role="tab", className="tab",
             tabIndex="0" if name == "ask" else "-1",
             **{"aria-selected": "true" if name == "ask" else "false",
                "aria-controls": f"panel-{name}", "data-tab": name},
         )
         for name, words in TABS.items()
     ]  # fmt: skip
-    return html.Header(
-        [
-            html.Div(
-                [html.Span("vfg", className="brand"), html.Span("studio", className="brand-2")],
-                className="brands",
-            ),
-            html.Nav(tabs, role="tablist", className="tabs", **{"aria-label": "Pages"}),
-            html.Div(
-                [html.Strong(model.file.rsplit("/", 1)[-1]), html.Span(model.summary)],
-                className="model",
-            ),
-        ],
-        className="topbar",
-    )
+    brand = [html.Span("vfg", className="brand"), html.Span(" studio", className="brand-2")]
+    shown = [html.Strong(model.file.rsplit("/", 1)[-1]), html.Span(model.summary)]
+    parts = [
+        html.H1(brand, className="brands"),
+        html.Nav(html.Div(tabs, role="tablist", className="tabs"), **{"aria-label": "Pages"}),
+        html.Div(shown, className="model"),
+    ]
+    return html.Header(parts, className="topbar")
 
 
 def _panel(name: str, children: list[Any]) -> Any:
-    return html.Section(
-        children,
-        id=f"panel-{name}",
-        role="tabpanel",
-        className=f"panel panel-{name}",
-        hidden=name != "ask",
-        **{"aria-labelledby": f"tab-{name}"},
-    )
+    options = {"role": "tabpanel", "className": f"panel panel-{name}", "hidden": name != "ask"}
+    labels = {"aria-labelledby": f"tab-{name}"}
+    return html.Section(children, id=f"panel-{name}", **options, **labels)
 
 
 def start_server(app: Dash, port: int) -> BaseWSGIServer:
