@@ -12,6 +12,7 @@ import vfg
 
 from ...baselines.images import Autoencoder, explain
 from ...paper.image_models import Bounded, Unbounded, papers, papers_sampled, sampled_tree
+from ...paper.image_training import count
 
 
 class DenseAutoencoder(Autoencoder):
@@ -41,11 +42,6 @@ class DenseAutoencoder(Autoencoder):
 def surrogate(side: int, beta: float) -> Unbounded:
     """The paper's deterministic tree with Laplace states."""
     return papers(side, beta, 64 if side == 28 else 32, seed=0)
-
-
-def numbers(model: nn.Module) -> int:
-    """How many parameters a model has."""
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def autoencoder(side: int, width: int, dropout: float, size: int) -> DenseAutoencoder:
@@ -84,7 +80,7 @@ def candidates(side: int, wide: int) -> dict[str, Callable[[], Any]]:
         return ours(ladder=True, **options)
 
     def vae() -> DenseAutoencoder:
-        return autoencoder(side, 64 if side == 28 else 16, 0.1, numbers(models[OURS]()))
+        return autoencoder(side, 64 if side == 28 else 16, 0.1, count(models[OURS]()))
 
     flow = vfg.FlowPrior(4, wide, activation="silu")
     models: dict[str, Callable[[], Any]] = {
