@@ -181,3 +181,32 @@ def test_sigterm_leaves_nothing_behind(tmp_path, store):
     assert process.wait(60) == 143
     assert sorted(os.listdir(tmp_path)) == ["f.csv"]
     assert (tmp_path / "f.csv").read_text() == "what was there"
+
+
+@pytest.mark.parametrize("target", ["f.csv", "f"])
+def test_a_job_with_a_budget_resumes_with_the_model_that_it_fitted(
+    store, here, commands, monkeypatch, target
+):
+    from vfg.bigtable import fill_job
+
+    words = ["impute", store.gaps, "--budget", "5", "--exclude", "id", "-o", target]
+    words += ["--shard-rows", "20", "--members", "1", "--steps", "5"]
+    plain, calls = fill_job.JobFolder.finish_shard, []
+
+    def failing(self, name, rows):
+        plain(self, name, rows)
+        calls.append(name)
+        if len(calls) == 3:
+            raise RuntimeError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fill_job.JobFolder, "finish_shard", failing)
+        assert commands.invoke(*words).exit_code == 1
+    found = commands.invoke(*words)
+    assert found.exit_code == 0, found.output
+    assert "60 rows were done before" in found.stdout
+    assert "going on with the model" in found.stderr
+    assert not (here / ".f.csv.pieces").exists()
+    # Another option is another model.
+    other = commands.invoke(*words, "--seed", "1")
+    assert "going on with the model" not in other.stderr

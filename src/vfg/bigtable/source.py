@@ -126,7 +126,11 @@ class Source:
         return pa.Table.from_batches(self.batches(), schema=self.schema)
 
     def fingerprint(self) -> str:
-        """A digest of the content of all files, in order."""
+        """A digest of the content of all files, in order; computed once."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.blake2b(digest_size=20)
         for file in self.files:
             digest.update(file.path.stat().st_size.to_bytes(8, "little"))
