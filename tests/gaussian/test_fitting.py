@@ -9,7 +9,7 @@ import vfg
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.em.general import chunks_of
 from vfg.gaussian.em.initialisation import start_values
-from vfg.gaussian.fitting import run_em
+from vfg.gaussian.fitting import GaussianSettings, run_em
 from vfg.gaussian.trees import prefers_tree
 
 NETWORK = [("A", "C"), ("B", "C"), ("B", "D"), ("A", "F"), ("D", "F"), ("E", "F"), ("G", "F")]
@@ -64,7 +64,8 @@ def test_em_never_lowers_the_likelihood(graph, mixture, components):
     values = start_values(model.linear, table, seen, torch.Generator().manual_seed(0))
     chunks = chunks_of(model.structure, components, table, seen)
     with torch.no_grad():
-        _, trace, _ = run_em(model.linear, values, chunks, iterations=40, tolerance=-math.inf)
+        plan = GaussianSettings(iterations=40, tolerance=-math.inf)
+        _, trace, _ = run_em(model.linear, values, chunks, plan)
     gains = np.diff(trace)
     assert gains.min() > -1e-7
     assert trace[-1] > trace[0] + 0.02

@@ -5,7 +5,7 @@ import pytest
 from imputation.mixed_tables import light, linear, mixed, numbers
 
 import vfg
-from vfg.studio.asking import open_model
+from vfg.studio.asking.model import open_model
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from vfg.training import loop
 from vfg.training.data import Table, draw_held_out, fit_scaling
 from vfg.training.settings import FitSettings
 from vfg.training.steps import Steps
+from vfg.training.tasks import TableTask
 
 NAN = float("nan")
 QUICK = {"progress": False, "epochs": 4, "batch": 64}
@@ -394,13 +395,12 @@ def test_a_masked_step_scores_what_it_hides_and_a_little_of_what_it_shows():
     seen = torch.rand(table.shape, generator=torch.Generator().manual_seed(3)) > 0.3
     model = small()
     settings = settings_of(masking=vfg.Masking(rate=0.5, visible=0.25), epochs=1, batch=64)
-    run = loop.Run(model, Table(table, seen, None), settings, loop.World(), None)
-    steps, rows = run.steps, torch.arange(64)
-    steps.rows.copy_(rows)
-    shown, scored = steps._masks(masked=False)  # Algorithm 1
+    task, rows = TableTask([model], Table(table, seen, None), settings), torch.arange(64)
+    generator = torch.Generator().manual_seed(0)
+    _, shown, scored, _ = task.batch(rows, False, generator)  # Algorithm 1
     assert torch.equal(shown, seen[rows])
     assert torch.equal(scored, seen[rows].float())
-    shown, scored = steps._masks(masked=True)  # Algorithm 2
+    _, shown, scored, _ = task.batch(rows, True, generator)  # Algorithm 2
     hidden = seen[rows] & ~shown
     assert (shown & ~seen[rows]).sum() == 0
     assert 0 < hidden.sum() < seen[rows].sum()
@@ -412,7 +412,8 @@ def test_epochs_of_some_steps_see_every_row_equally_often():
     model, table = small(), circle(100)
     seen = torch.ones(100, 5, dtype=torch.bool)
     settings = settings_of(epochs=2, steps=7, batch=50)
-    run = loop.Run(model, Table(table, seen, None), settings, loop.World(), None)
+    task = TableTask([model], Table(table, seen, None), settings)
+    run = loop.Run(task, settings, loop.World())
     order = run.steps._order()
     assert len(order) == 8 * 50
     assert order.bincount().tolist() == [4] * 100

@@ -308,13 +308,7 @@ class GaussianVFG(nn.Module):
         return torch.cat([found[root] for root in self.graph.roots], dim=1)
 
     def deepen(self, kind: type[VFG], *, flow: Coupling | None = None, seed: int = 0) -> VFG:
-        """The deep model that starts as this one; see `VFG.from_gaussian`.
-
-        Args:
-            kind: the class of the deep model.
-            flow: the couplings; their final scale is replaced by the linear map.
-            seed: of the couplings' initial parameters.
-        """
+        """The deep model of class `kind` that starts as this one; see `VFG.from_gaussian`."""
         return make_deep(kind, self, flow, seed)
 
     # What fitting is built from: tensors in, tensors out, nothing checked.

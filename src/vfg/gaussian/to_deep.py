@@ -49,7 +49,7 @@ def make_deep(kind: type[VFG], linear: GaussianVFG, flow: Coupling | None, seed:
         seed=seed,
     ).double()
     with torch.no_grad():
-        _copy_scaling(model, linear)
+        model.scaling.load_state_dict(linear.scaling.state_dict())
         values = linear.linear.values()
         for index, group in enumerate(model.passing.schedule.groups):
             stack = model.passing.group(index)
@@ -102,10 +102,6 @@ def _check(linear: GaussianVFG) -> None:
                 f"edge {edge.name!r} leads from width {widths[0]} to {widths[1]} and is not "
                 "invertible; give all latent nodes the same width"
             )
-
-
-def _copy_scaling(model: VFG, linear: GaussianVFG) -> None:
-    model.scaling.load_state_dict(linear.scaling.state_dict())
 
 
 def _start_leaves(linear: GaussianVFG, values: Values, group: Group, stack: EdgeGroup) -> None:

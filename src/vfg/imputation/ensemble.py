@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.imputation.stacking import (
     KINDS,
@@ -28,6 +27,7 @@ from vfg.inference.evidence import as_given
 from vfg.inference.propagation import Belief, evaluating
 from vfg.inference.queries import compute_belief
 from vfg.model import VFG
+from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.utils.cached import CachedModule
 
 DRAWING_SEEDS = 1009

@@ -61,17 +61,8 @@ class Calibration(nn.Module):
         self.register_buffer("by_observed", torch.zeros(columns, leaves + COUNT_FEATURES))
 
     def scale(self, base: Tensor, features: Tensor) -> Tensor:
-        """Deviations of the noise, `(rows, columns)`.
-
-        Args:
-            base: the likelihoods' scales, `(columns,)`.
-            features: the `mask_features` of the rows' masks.
-        """
+        """Deviations of the noise, `(rows, columns)`, from scales and `mask_features`."""
         return (base.log() + self.log_noise + features @ self.by_observed.mT).exp()
-
-
-def _new_calibration(model: VFG) -> Calibration:
-    return Calibration(model.sections.columns, len(model.graph.leaves)).to(next(model.parameters()))
 
 
 def noise_scale(model: VFG, observed: Tensor) -> Tensor:
@@ -90,18 +81,10 @@ def likelihood_scales(model: VFG) -> Tensor:
 
 
 def mask_features(model: VFG, observed: Tensor) -> Tensor:
-    """What the noise may depend on: `(rows, leaves + 2)` for a mask `(rows, columns)`.
-
-    The observed share of every leaf, 1 / (1 + their sum), and whether nothing is observed.
-    """
-    kind = next(model.parameters())
-    shares = torch.stack(
-        [
-            observed[:, list(columns)].to(kind).mean(1)
-            for columns in model.sections.positions.values()
-        ],
-        dim=1,
-    )
+    """What the noise may depend on: `(rows, leaves + 2)` for a mask `(rows, columns)`."""
+    kind, positions = next(model.parameters()), model.sections.positions
+    parts = [observed[:, list(columns)].to(kind).mean(1) for columns in positions.values()]
+    shares = torch.stack(parts, dim=1)
     count = shares.sum(1, keepdim=True)
     return torch.cat([shares, 1.0 / (1.0 + count), (count == 0).to(kind)], dim=1)
 
@@ -155,26 +138,33 @@ def fit_calibration(
     cells, seen, held_out = cells[chosen], seen[chosen], held_out[chosen]
     labels = None if labels is None else labels[chosen]
     has_cells = bool(held_out.any())
-    spread = _new_calibration(model)
+    spread = Calibration(model.sections.columns, len(model.graph.leaves))
+    spread = spread.to(next(model.parameters()))
     with evaluating(model):
         trials = [
             _trial(model, cells, visible, held_out if has_cells else seen & ~visible, labels)
             for visible in _visible(model, seen, masks or (2 if joint else 4), generator)
         ]
         with torch.enable_grad():
-            (_fit_joint if joint else _fit_noise)(model, spread, trials)
+            (_fit_joint if joint else _fit_noise)(model, spread, Trial.join(trials))
     spread.log_noise.clamp_(min=math.log(FLOOR) - likelihood_scales(model).log())
     model.spread = spread
     return spread
 
 
 class Trial(NamedTuple):
-    """Some rows under one mask: beliefs, residuals, which cells count, and features of the mask."""
+    """Some rows under masks: beliefs, residuals, which cells count, and features of the masks."""
 
-    belief: Belief
+    beliefs: list[Belief]
     residual: Tensor
     counted: Tensor
     features: Tensor
+
+    @staticmethod
+    def join(trials: list[Trial]) -> Trial:
+        """The rows of several trials."""
+        beliefs = [belief for trial in trials for belief in trial.beliefs]
+        return Trial(beliefs, *(torch.cat(part) for part in list(zip(*trials, strict=True))[1:]))
 
 
 def _chosen_rows(held_out: Tensor, most_rows: int, generator: torch.Generator) -> Tensor:
@@ -204,7 +194,7 @@ def _trial(
     counted = scored & continuous_columns(model)
     residual = torch.where(counted, cells - expected, 0.0)
     return Trial(
-        belief, residual.double(), counted.double(), mask_features(model, visible).double()
+        [belief], residual.double(), counted.double(), mask_features(model, visible).double()
     )
 
 
@@ -227,11 +217,9 @@ def _pool_scales(model: VFG, residual: Tensor, counted: Tensor) -> Tensor:
     return torch.where(count.sum() > 0, 0.5 * start.log() - base, 0.0)
 
 
-def _fit_noise(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
+def _fit_noise(model: VFG, spread: Calibration, trial: Trial) -> None:
     """Noise by the observed leaves: minimise Σ log σ + d²/2σ², convex in (a, B)."""
-    residual = torch.cat([trial.residual for trial in trials])
-    counted = torch.cat([trial.counted for trial in trials])
-    features = torch.cat([trial.features for trial in trials])
+    _, residual, counted, features = trial
     base = likelihood_scales(model).double().log()
     noise = _pool_scales(model, residual, counted).requires_grad_()
     weights = torch.zeros_like(spread.by_observed, dtype=torch.float64).requires_grad_()
@@ -242,19 +230,16 @@ def _fit_noise(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
         return (counted * cost).sum() + 0.5 * weights.square().sum()
 
     _minimise(score, [noise, weights])
-    spread.log_noise.copy_(noise.detach())
-    spread.by_observed.copy_(weights.detach())
+    _copy_into(spread, noise, spread.log_temperature, weights)
 
 
-def _fit_joint(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
+def _fit_joint(model: VFG, spread: Calibration, trial: Trial) -> None:
     """Temperature and noise: minimise Σ ½ log v + d²/2v with v = variance / τ + σ².
 
     A precision trained for the mean alone need not be calibrated. The noise then
     depends on what was observed as well, but only if that pays for its many weights (BIC).
     """
-    residual = torch.cat([trial.residual for trial in trials])
-    counted = torch.cat([trial.counted for trial in trials])
-    features = torch.cat([trial.features for trial in trials])
+    _, residual, counted, features = trial
     base = likelihood_scales(model).double()
     start = _pool_scales(model, residual, counted)
     noise = start.clone().requires_grad_()
@@ -273,7 +258,7 @@ def _fit_joint(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
             break  # the variance of nonlinear edges is proportional to 1/τ only nearby, as here
         at = heat.detach().clone()
         with torch.no_grad():
-            decoded = torch.cat([_variance(model, trial.belief, at) for trial in trials])
+            decoded = torch.cat([_variance(model, belief, at) for belief in trial.beliefs])
         simple = _minimise(lambda: score(decoded, at), [noise, heat])  # noqa: B023
     _copy_into(spread, noise, heat, weights)
     price = 0.5 * weights.numel() * math.log(max(float(counted.sum()), 1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache, singledispatch
 from typing import TYPE_CHECKING
 
@@ -85,16 +86,10 @@ def _balanced_normals(coordinates: int) -> Tensor:
 def decode(
     model: VFG, belief: Belief, normals: dict[int, Tensor], temperature: Tensor
 ) -> list[Tensor]:
-    """Backward states of all blocks for draws around the roots' states.
+    """Backward states of all blocks, `(draws, nodes, rows, width)`, for draws around the roots.
 
-    Args:
-        model: the model.
-        belief: about `rows` rows.
-        normals: by root block `(draws, nodes, 1 or rows, width)`.
-        temperature: what the roots' precision is multiplied by.
-
-    Returns:
-        By block `(draws, nodes, rows, width)`.
+    `normals` are by root block `(draws, nodes, 1 or rows, width)`; the roots' precision is
+    multiplied by `temperature`.
     """
     count, rows = next(iter(normals.values())).shape[0], belief.converged.shape[1]
 
@@ -103,10 +98,13 @@ def decode(
 
     tops, known = {}, {}
     for block, state in belief.roots.items():
-        around = belief.backward[block] + _offset(root_factor(state), normals[block]) * (
-            temperature.rsqrt()
-        )
-        tops[block] = side_by_side(around)
+        factor, drawn = root_factor(state), normals[block]
+        if factor.ndim == drawn.ndim:
+            drawn = drawn.movedim(0, -1).expand(-1, factor.shape[1], -1, -1)
+            offset = (factor @ drawn).movedim(-1, 0)
+        else:
+            offset = factor * drawn
+        tops[block] = side_by_side(belief.backward[block] + offset * temperature.rsqrt())
         has = state.observed.any(-1, keepdim=True)
         known[block] = side_by_side(has.expand(count, *has.shape))
     evidence = {
@@ -115,12 +113,6 @@ def decode(
     }
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
     return [states.unflatten(1, (count, rows)).movedim(1, 0) for states in backward]
-
-
-def _offset(factor: Tensor, normals: Tensor) -> Tensor:
-    if factor.ndim == normals.ndim:
-        return (factor @ normals.movedim(0, -1).expand(-1, factor.shape[1], -1, -1)).movedim(-1, 0)
-    return factor * normals
 
 
 def internal_states(
@@ -139,33 +131,25 @@ def internal_states(
 Moments = tuple[list[Tensor], list[Tensor]]
 
 
+@dataclass
 class Tile:
-    """A tile of rows and their draws.
+    """A tile of rows and their draws."""
 
-    Args:
-        model: the model.
-        belief: about the rows.
-        noise: deviation of the leaves' noise in the model's units, `(rows, columns)`.
-        temperature: what the roots' precision is multiplied by.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        remembered: a cache of moments, by the first id of their tile.
-    """
+    model: VFG
+    belief: Belief
+    noise: Tensor
+    """Deviations of the leaves' noise in the model's units, `(rows, columns)`."""
+    temperature: Tensor
+    """What the roots' precision is multiplied by."""
+    row_ids: Tensor
+    seed: int
+    remembered: dict[int, Moments]
+    """A cache of moments, by the first id of their tile."""
 
-    def __init__(
-        self,
-        model: VFG,
-        belief: Belief,
-        *,
-        noise: Tensor,
-        temperature: Tensor,
-        row_ids: Tensor,
-        seed: int,
-        remembered: dict[int, Moments],
-    ) -> None:
-        self.model, self.belief, self.row_ids, self.seed = model, belief, row_ids, seed
-        self.noise, self.temperature, self.remembered = noise, temperature, remembered
-        self.joint = is_joint(model)
+    @property
+    def joint(self) -> bool:
+        """Whether draws include the uncertainty of the roots."""
+        return is_joint(self.model)
 
     @property
     def moments(self) -> Moments:
@@ -193,10 +177,6 @@ class Tile:
         centres, means = self.belief.backward, self.moments[0]
         shifts = [centre - mean for centre, mean in zip(centres, means, strict=True)]
         return [x + shift for x, shift in zip(drawn, shifts, strict=True)]
-
-    def data(self, draws: Tensor, states: list[Tensor]) -> Tensor:
-        """Draws of the leaves given those states in data units, `(draws, rows, columns)`."""
-        return self.at_levels(states, self.levels(draws))
 
     def levels(self, draws: Tensor) -> Tensor:
         """Uniform numbers behind the leaves' draws, `(draws, rows, columns)`."""
@@ -286,7 +266,7 @@ def quantile(likelihood: object, state: Tensor, level: Tensor, noise: Tensor) ->
         likelihood: of the leaves; a new kind registers its own function with `quantile.register`.
         state: `(nodes, batch, width)`.
         level: `(nodes, batch, columns)`.
-        noise: the deviation of continuous noise, `(nodes, batch, columns)`.
+        noise: the deviation of continuous noise, shaped like `level`.
     """
     raise TypeError(f"no draws are known for {type(likelihood).__name__}; register them")
 
@@ -312,11 +292,7 @@ def _(likelihood: CategoricalLikelihood, state: Tensor, level: Tensor, noise: Te
 def deviation(likelihood: object, state: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """The standard deviation of leaves, `(nodes, batch, columns)`; NaN if there is none.
 
-    Args:
-        likelihood: of the leaves; a new kind registers its own function.
-        state: `(nodes, batch, width)`.
-        variance: of the state, of the same shape.
-        noise: the deviation of continuous noise, `(nodes, batch, columns)`.
+    Arguments and registration as in `quantile`; `variance` is that of the state.
     """
     raise TypeError(f"no deviations are known for {type(likelihood).__name__}; register them")
 

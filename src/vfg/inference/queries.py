@@ -13,8 +13,15 @@ from vfg.distributions.likelihoods import Bernoulli
 from vfg.distributions.priors import LabelPrior
 from vfg.graph import Edge
 from vfg.inference.answers import Answer, MessageAnswer, as_row_ids, as_targets
-from vfg.inference.evidence import Given, as_given, as_value
-from vfg.inference.propagation import ROUNDS, Belief, evaluating, propagate_by_tiles
+from vfg.inference.evidence import Given, as_given
+from vfg.inference.propagation import (
+    ROUNDS,
+    Belief,
+    evaluating,
+    place_batch,
+    propagate,
+    tiles,
+)
 from vfg.inference.sampled import SampledAnswer
 from vfg.inputs import (
     ArrayLike,
@@ -22,13 +29,13 @@ from vfg.inputs import (
     Tabular,
     as_evidence,
     as_labels,
+    as_table,
     as_tensor,
-    check_values,
+    as_value,
     frame_names,
-    scale_cells,
 )
 from vfg.passing.messages import States
-from vfg.sampling import GeneratedNoise, draw_states
+from vfg.sampling import draw_states, generated_noise
 from vfg.tables.frames import is_frame, open_table
 
 if TYPE_CHECKING:
@@ -105,9 +112,10 @@ def infer(
             f"got {importance} for states={model.states!r}"
         )
     if model.sampling is not None:
-        return SampledAnswer(model, evidence, chosen, ids, seed, padded, kinds, importance)
+        shared = (evidence, chosen, ids, seed, padded)
+        return SampledAnswer(model, *shared, labels=kinds, importance=importance)
     belief = compute_belief(model, evidence, kinds, ids, rounds, padded=padded)
-    return MessageAnswer(model, evidence, chosen, ids, seed, padded, belief)
+    return MessageAnswer(model, evidence, chosen, ids, seed, padded, belief=belief)
 
 
 @torch.no_grad()
@@ -252,16 +260,7 @@ def _expected_cells(model: Any, table: Tensor, row_ids: ArrayLike | None) -> Ten
 
 
 def log_prob(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
-    """Refused: a VFG has no log-density in closed form.
-
-    Args:
-        model: the model.
-        table: ignored.
-        observed: ignored.
-
-    Raises:
-        ValueError: always, with what to use instead.
-    """
+    """Refused by a ValueError: a VFG has no log-density in closed form."""
     if model.sampling is not None:
         raise ValueError(
             "a VFG with sampled states has no log_prob in closed form; estimate it by importance "
@@ -349,17 +348,15 @@ def compute_belief(
     size = CHUNK.get(row_ids.device.type, OTHER_CHUNK)
     if not padded:
         size, row_ids = given.rows, torch.arange(given.rows, device=row_ids.device)
+    parts, order = [], []
+    empty = row_ids.new_zeros(0)
     with evaluating(model):
-        return propagate_by_tiles(
-            model,
-            given.cells,
-            given.seen,
-            labels,
-            given.evidence,
-            row_ids=row_ids,
-            size=size,
-            rounds=rounds,
-        )
+        for rows, positions in tiles(row_ids, size) or [(empty, empty)]:
+            batch = place_batch(given, labels, rows, positions, size)
+            parts.append(propagate(model, *batch, rounds=rounds).select(positions))
+            order.append(rows)
+    whole = Belief.join(parts, lambda *same: torch.cat(same, dim=1))
+    return whole.select(torch.cat(order).argsort())
 
 
 def _label_scores(belief: Belief, block: int, prior: LabelPrior) -> Tensor:
@@ -392,10 +389,9 @@ def _decode_moved(model: VFG, belief: Belief, node: str, coordinate: int, step: 
     block, row = model.passing.schedule.place[node]
     fixed = belief.backward[block][row].clone()
     fixed[:, coordinate] += step
-    evidence = dict(belief.evidence)
-    own = evidence.get(block, torch.full_like(belief.backward[block], torch.nan)).clone()
+    own = belief.evidence.get(block, torch.full_like(belief.backward[block], torch.nan)).clone()
     own[row] = fixed
-    evidence[block] = own
+    evidence = {**belief.evidence, block: own}
     tops = {index: belief.backward[index] for index in belief.roots}
     known = {index: state.observed.any(-1, keepdim=True) for index, state in belief.roots.items()}
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
@@ -479,7 +475,7 @@ def _sampled_states(
     """States of all blocks where nothing is observed, so that all nodes are drawn from p."""
     cells = model._some.new_zeros(rows, model.sections.columns)
     seen = torch.zeros_like(cells, dtype=torch.bool)
-    draw = draw_states(model, cells, seen, labels, {}, GeneratedNoise(generator), 1)
+    draw = draw_states(model, cells, seen, labels, {}, generated_noise(generator), 1)
     return [states[:, 0] for states in draw.states]
 
 
@@ -542,16 +538,10 @@ def _check_tree(model: VFG) -> None:
 
 def _to_state(model: VFG, node: str, value: Tensor) -> Tensor:
     """A value in data units as a state `(rows, width)`."""
-    some = next(model.parameters())
     if node not in model.sections.positions:
-        return value.to(some)
-    columns = list(model.sections.positions[node])
-    table = value.new_zeros((len(value), model.sections.columns), dtype=value.dtype)
-    table[:, columns] = value
-    seen = torch.zeros_like(table, dtype=torch.bool)
-    seen[:, columns] = True
-    check_values(model, table, seen)
-    states = model._leaf_states(*scale_cells(model, table, seen))
+        return value.to(next(model.parameters()))
+    cells, seen, _ = as_table(model, {node: value}, None)
+    states = model._leaf_states(cells, seen)
     block, row = model.passing.schedule.place[node]
     return states[block].value[row]
 

@@ -11,11 +11,11 @@ from vfg.flows.fast.primitives import conditioners_in, dropped_levels, random_by
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 needs_kernels = pytest.mark.skipif(
-    not fused.is_there() or (DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1"),
+    not fused.TRITON or (DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1"),
     reason="needs triton and a GPU, or its interpreter",
 )
 needs_gpu = pytest.mark.skipif(
-    not (fused.is_there() and DEVICE.type == "cuda"), reason="needs triton and a GPU"
+    not (fused.TRITON and DEVICE.type == "cuda"), reason="needs triton and a GPU"
 )
 
 
@@ -108,7 +108,7 @@ class OnGpu:
 
 
 def test_kernels_are_for_rounded_products_unless_they_are_told_how(monkeypatch):
-    monkeypatch.setattr(fused, "is_there", lambda: True)
+    monkeypatch.setattr(fused, "TRITON", True)
     monkeypatch.setattr(fused, "USED", True)
     _, layers, _ = made(2, 5, 16, 8, 10, True, 0.0)
     low = layers._replace(first=layers.first.bfloat16())
@@ -121,7 +121,7 @@ def test_kernels_are_for_rounded_products_unless_they_are_told_how(monkeypatch):
 
 def test_there_is_no_kernel_for_other_activations_or_wide_layers(monkeypatch):
     monkeypatch.setattr(fused, "USED", True)
-    monkeypatch.setattr(fused, "is_there", lambda: True)
+    monkeypatch.setattr(fused, "TRITON", True)
     monkeypatch.setattr(fused, "FLOAT32", "ieee")
     _, layers, _ = made(2, 5, 16, 8, 10, False, 0.0)
     _, wide, _ = made(2, 5, 160, 8, 10, False, 0.0)
