@@ -150,6 +150,25 @@ InputFormat = Annotated[
         help="Format of the table if its name does not tell: csv, tsv, parquet, feather or jsonl.",
     ),
 ]
+MissingTexts = Annotated[
+    str | None,
+    _files(
+        "--missing",
+        metavar="A,B,...",
+        help="Texts that mean a missing value, besides NA and the like, such as ?,-999.",
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    _files(metavar="MARK", help="Between the cells of CSV files; by default detected."),
+]
+DecimalMark = Annotated[
+    str | None,
+    _files("--decimal", metavar="MARK", help="The decimal mark of CSV files; by default detected."),
+]
+Quotes = Annotated[
+    bool, _files("--quotes/--no-quotes", help="Whether quotation marks enclose cells of CSV files.")
+]
 OutputFormat = Annotated[
     str | None,
     _files("--to", metavar="FORMAT", help="Format of the output; csv on standard output."),

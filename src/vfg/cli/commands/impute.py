@@ -21,7 +21,6 @@ from vfg.cli.options import (
     AsJson,
     Debug,
     EngineName,
-    InputFormat,
     KnownModel,
     Output,
     OutputFormat,
@@ -35,7 +34,7 @@ from vfg.cli.options import (
 )
 from vfg.cli.output import console, print_json
 from vfg.cli.progress import is_watched, progress_bar
-from vfg.cli.tables import check_outputs, open_files, output_format
+from vfg.cli.tables import ReadOptions, check_outputs, output_format, report_reading
 from vfg.utils.extras import needs
 from vfg.utils.files import is_stream
 
@@ -277,9 +276,9 @@ def impute(
     table: TableFiles,
     added: OutputOptions,
     options: FitOptions,
+    reading: ReadOptions,
     output: Output = "-",
     model: KnownModel = None,
-    from_: InputFormat = None,
     to: OutputFormat = None,
     engine: EngineName = "local",
     processes: Processes = 1,
@@ -303,7 +302,7 @@ def impute(
     for file in (added.report, added.save):
         if file is not None:
             check_target(file)
-    source = open_files(table, from_, [output])
+    source = reading.open(table, [output])
     inputs = [file.path for file in source.files] + ([] if model is None else [model])
     outputs = {"--output": output, "--report": added.report, "--save": added.save}
     check_outputs(outputs, inputs, overwrite)
@@ -313,6 +312,8 @@ def impute(
         source, model, options, added.save, KeptModel(source, options, place, shard_rows)
     )
     learning = time.monotonic() - begun
+    if not options.quiet:
+        report_reading(source, found if model is None else None)
     target = Target(output, output_format(output, to, as_json), workers, shard_rows)
     counts = fill_table(source, found, filling, target, show=is_watched(options.quiet))
     if added.report is not None:
@@ -413,7 +414,7 @@ def load_or_fit(
         return load_table_model(path, options.device)
     model = kept.read()
     if model is None:
-        model = fit_model(source, options.select(source.names), options)
+        model = fit_model(source, options.select(source), options)
         kept.write(model)
     if save is not None:
         vfg.save(model, save)
