@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import norm
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
 
-from experiments.baselines.missforest import MissForest
+from experiments.baselines.tabular import Average, BoostedColumns, MissForest, SoftImpute
 from experiments.benchmarks.imputation.cells import SHAPES, hide, load, split
 from experiments.benchmarks.imputation.log import merged, packed, unpacked
 from experiments.benchmarks.imputation.methods import LIMITS, METHODS, Task, allowed
@@ -100,15 +102,16 @@ def test_a_difference_counts_beyond_two_per_cent_and_two_standard_errors(differe
     assert outcome(differences, 1.0) == expected
 
 
-def test_the_best_rival_is_found_on_shared_seeds():
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+def test_the_best_baseline_is_found_on_shared_seeds(loss):
     errors = {
         "good": {0: 1.0, 1: 2.0, 2: 3.0},
         "lucky": {0: 0.1},
         "poor": {0: 9.0, 1: 9.0, 2: 9.0, 3: 0.1},
     }
-    rivals = {name: {s: {"mse": e} for s, e in by.items()} for name, by in errors.items()}
-    ours = {seed: {"mse": error} for seed, error in enumerate([0.5, 1.0, 1.5])}
-    found = contest(ours, rivals)
+    baselines = {name: {s: {loss: e} for s, e in by.items()} for name, by in errors.items()}
+    ours = {seed: {loss: error} for seed, error in enumerate([0.5, 1.0, 1.5])}
+    found = contest(ours, baselines, loss)
     assert (found["rival"], found["ratio"], found["seeds"]) == ("good", 0.5, 3)
 
 
@@ -156,7 +159,50 @@ def test_missforest_beats_the_mean_and_leaves_observed_cells_alone():
     assert np.square(again - values[200:])[missing[200:]].mean() < 0.6 * values[missing].var()
 
 
-@pytest.mark.parametrize("name", ["mean", "knn", "ridge", "extratrees"])
+def test_boosted_columns_are_separate_regressions_that_see_missing_values():
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-2, 2, size=400)
+    table = np.column_stack([x, np.sign(x) * (np.abs(x) > 1), generator.normal(size=400)])
+    masked = np.where(generator.random(table.shape) < 0.3, np.nan, table)
+    filled = BoostedColumns(seed=1).fit_transform(masked)
+    missing = np.isnan(masked)
+    assert (filled[~missing] == table[~missing]).all()
+    rows = missing[:, 1]
+    direct = HistGradientBoostingRegressor(random_state=1)
+    direct.fit(masked[~rows][:, [0, 2]], masked[~rows, 1])
+    np.testing.assert_array_equal(filled[rows, 1], direct.predict(masked[rows][:, [0, 2]]))
+    seen = rows & ~missing[:, 0]  # a jump that no line follows
+    assert np.square(filled - table)[seen, 1].mean() < 0.1 * table[:, 1].var()
+
+
+def test_soft_impute_is_a_fixed_point_and_fills_other_rows_by_ridge_regression():
+    generator = np.random.default_rng(0)
+    table = generator.normal(size=(80, 2)) @ generator.normal(size=(2, 6))
+    table += 0.1 * generator.normal(size=table.shape)
+    missing = generator.random(table.shape) < 0.3
+    masked = np.where(missing, np.nan, table)
+    imputer = SoftImpute(rounds=3000).fit(masked)
+    filled = imputer.transform(masked)
+    scaled = (filled - imputer.centre) / imputer.scale
+    left, sizes, right = np.linalg.svd(scaled, full_matrices=False)
+    shrunk = (left * np.maximum(sizes - imputer.penalty, 0.0)) @ right
+    np.testing.assert_allclose(shrunk[missing], scaled[missing], atol=2e-3)
+    assert np.square(filled - table)[missing].mean() < 0.2 * table.var()
+    alone = imputer.transform(masked[:5])
+    np.testing.assert_allclose(alone, filled[:5])
+
+
+def test_an_average_weighs_imputers_equally():
+    table = np.array([[1.0, np.nan], [3.0, 4.0], [np.nan, 8.0]])
+    mean, median = SimpleImputer(), SimpleImputer(strategy="constant", fill_value=0.0)
+    filled = Average([mean, median]).fit_transform(table)
+    np.testing.assert_allclose(filled, [[1.0, 3.0], [3.0, 4.0], [1.0, 8.0]])
+    assert (Average([mean, median]).fit(table).transform(table) == filled).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["mean", "knn", "ridge", "extratrees", "boosting", "softimpute", "boosting+linear"]
+)
 @pytest.mark.parametrize("seen", [True, False])
 def test_baselines_fill_everything_and_leave_observed_cells_alone(name, seen):
     table = load("iris")

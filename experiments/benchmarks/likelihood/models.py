@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import vfg
 
 from ...paper.image_models import Bounded, Unbounded, papers
+from ...paper.image_training import count
 
 
 class Rival(nn.Module):
@@ -102,11 +103,6 @@ def surrogate(side: int, beta: float) -> Unbounded:
     return papers(side, beta, 64 if side == 28 else 32, seed=0)
 
 
-def numbers(model: nn.Module) -> int:
-    """How many parameters a model has."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def rival(side: int, width: int, dropout: float, size: int) -> Rival:
     """The VAE whose number of parameters is nearest to `size`."""
     pixels = side * side
@@ -145,7 +141,7 @@ def candidates(side: int, wide: int) -> dict[str, Callable[[], Any]]:
         return ours(ladder=True, **options)
 
     def vae() -> Rival:
-        return rival(side, 64 if side == 28 else 16, 0.1, numbers(models[OURS]()))
+        return rival(side, 64 if side == 28 else 16, 0.1, count(models[OURS]()))
 
     flow = vfg.FlowPrior(4, wide, activation="silu")
     models: dict[str, Callable[[], Any]] = {
