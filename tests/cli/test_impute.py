@@ -286,4 +286,4 @@ def test_an_index_of_pandas_is_no_column(here, commands):
     commands.succeed("impute", "t.parquet", "-m", "m.vfg", "-o", "f.parquet")
     assert pd.read_parquet(here / "f.parquet")["key"].tolist() == list(range(129, 99, -1))
     commands.succeed("fit", "t.parquet", "--linear", "-o", "m.vfg", "--columns", "key,a,b")
-    assert list(vfg.load(here / "m.vfg").variables) == ["key", "a", "b"]
+    assert list(vfg.load(here / "m.vfg").variables) == ["a", "b", "key"]
