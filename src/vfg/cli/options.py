@@ -129,7 +129,12 @@ Seed = Annotated[int, _common(min=0, help="Seed of all random numbers.")]
 Quiet = Annotated[bool, _common("--quiet", "-q", help="Show no progress.")]
 
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model file, as written by `vfg fit`.")
+    Path | None,
+    typer.Argument(metavar="[MODEL]", help="A model file, as written by `vfg fit`, as with -m."),
+]
+ModelOption = Annotated[
+    Path | None,
+    typer.Option("--model", "-m", metavar="MODEL", help="A model file, as written by `vfg fit`."),
 ]
 TableFiles = Annotated[
     list[str],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vfg.cli.errors import print_line, suggest
+from vfg.cli.model_files import split_model
 from vfg.cli.options import (
     AsJson,
     Debug,
@@ -17,6 +18,7 @@ from vfg.cli.options import (
     Delimiter,
     InputFormat,
     MissingTexts,
+    ModelOption,
     Output,
     OutputFormat,
     Overwrite,
@@ -253,6 +255,7 @@ class RowOptions(ReadOptions):
     """A table, and where to write what is found for its rows."""
 
     table: TableFiles
+    model: ModelOption = None
     output: Output = "-"
     to: OutputFormat = None
     overwrite: Overwrite = False
@@ -261,14 +264,21 @@ class RowOptions(ReadOptions):
     as_json: AsJson = False
     debug: Debug = False
 
-    def write(self, path: Path, model: Model, work: Callable[[Any], Mapping[str, Any]]) -> int:
+    def load(self, command: str) -> tuple[RowOptions, Model]:
+        """The options with a model, and the model itself."""
+        import vfg
+
+        path, tables = split_model(command, self.table, self.model)
+        return replace(self, model=path, table=tables), vfg.load(path)
+
+    def write(self, model: Model, work: Callable[[Any], Mapping[str, Any]]) -> int:
         """Write what some work finds; the number of rows."""
         import vfg
         from vfg.bigtable.fill_batch import filled_schema
 
         source = self.open(self.table, [self.output])
-        inputs = [path, *(file.path for file in source.files)]
-        check_outputs({"--output": self.output}, inputs, self.overwrite)
+        inputs = [self.model, *(file.path for file in source.files)]
+        check_outputs({"--output": self.output}, filter(None, inputs), self.overwrite)
         columns = select_model_columns(source.names, columns_of(model))
         if isinstance(model, vfg.TableModel):
             filled_schema(model, source.schema)  # refuses columns that hold what they did not
