@@ -14,7 +14,6 @@ from vfg.cli.fitting import FitOptions, load_table_model
 from vfg.cli.options import (
     AsJson,
     Debug,
-    InputFormat,
     Level,
     TableFiles,
     Threads,
@@ -22,7 +21,7 @@ from vfg.cli.options import (
     with_groups,
 )
 from vfg.cli.output import console, print_json, print_table
-from vfg.cli.tables import open_files
+from vfg.cli.tables import ReadOptions, report_reading
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
@@ -126,9 +125,10 @@ def score_methods(
     from vfg.imputation.evaluation import HeldOut, evaluate, hold_out
     from vfg.tables.frames import hide_cells, open_table
 
-    names = source.names
-    chosen = options.select(names) if model is None else model_columns(model, names)
+    chosen = options.select(source) if model is None else model_columns(model, source.names)
     whole = open_table(source.read().select(chosen))
+    if not options.quiet:
+        report_reading(source)
     hidden = hold_out(whole, share, options.seed, keep=LEAST_OBSERVED)
     if not hidden.any():
         raise ValueError("no cell can be held out; use more rows, or a larger --share")
@@ -152,6 +152,7 @@ LEAST_OBSERVED = 2
 def evaluate(
     table: TableFiles,
     options: FitOptions,
+    reading: ReadOptions,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -178,7 +179,6 @@ def evaluate(
             help="Baselines to compare with: mean, knn, iterative (comma-separated), or all.",
         ),
     ] = None,
-    from_: InputFormat = None,
     threads: Threads = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -188,7 +188,7 @@ def evaluate(
     vfg evaluate table.csv --baselines all
     """
     names = parse_baselines(baselines)
-    source = open_files(table, from_)
+    source = reading.open(table)
     known = None if model is None else load_table_model(model, options.device)
     entries = score_methods(source, known, options, share, level, names)
     if as_json:
