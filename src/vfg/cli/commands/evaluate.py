@@ -26,8 +26,10 @@ from vfg.cli.output import console, print_json, print_table
 from vfg.cli.tables import columns_of, open_files, select_model_columns
 
 if TYPE_CHECKING:
-    from vfg.imputation.evaluation import Evaluation, HeldOut
+    from vfg.imputation.evaluation import Evaluation
     from vfg.imputation.table_model import TableModel
+    from vfg.tables.cells import Mask
+    from vfg.tables.frames import Table
 
 
 NEIGHBOURS = 5
@@ -75,30 +77,33 @@ def parse_baselines(text: str | None) -> list[str]:
 
 
 def evaluate_baselines(
-    names: list[str], model: TableModel, held: HeldOut, level: float, seed: int
+    names: list[str], model: TableModel, table: Table, hidden: Mask, level: float, seed: int
 ) -> list[MethodScore]:
-    """Impute the held-out entries of a standardised matrix by baselines.
+    """Impute held-out cells of a table by baselines, which see its standardised matrix.
 
     Args:
         names: of the baselines.
-        model: whose encoding the matrix has.
-        held: the matrix, which entries they see, and which they fill.
+        model: whose encoding is used.
+        table: the truth.
+        hidden: which of its cells are held out.
         level: of the intervals, which baselines do not have.
         seed: of their draws.
     """
-    import numpy as np
+    import torch
 
     from vfg.imputation.evaluation import score_filled
+    from vfg.tables.frames import hide_cells
 
-    masked = np.where(held.shown, held.values, np.nan)
+    values, shown = model.encode(hide_cells(table, hidden))
+    masked = torch.where(shown, values, torch.nan).numpy()
     entries = []
     for name in names:
         begun = time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about convergence of chained regressions
-            filled = BASELINES[name](seed).fit_transform(masked)
+            filled = torch.from_numpy(BASELINES[name](seed).fit_transform(masked))
         seconds = time.monotonic() - begun
-        evaluation = score_filled(model, held.values, held.hidden, filled, level)
+        evaluation = score_filled(model, table, hidden, filled, level)
         entries.append(MethodScore(name, evaluation, seconds))
     return entries
 
@@ -176,8 +181,8 @@ def evaluate(
     names = parse_baselines(baselines)
     source = open_files(table, from_)
     import vfg
-    from vfg.imputation.evaluation import HeldOut, hold_out
     from vfg.imputation.evaluation import evaluate as evaluate_model
+    from vfg.imputation.evaluation import hold_out
     from vfg.tables.frames import hide_cells, open_table
 
     fitted = None if model is None else load_table_model(model, options.device)
@@ -197,8 +202,7 @@ def evaluate(
     evaluation = evaluate_model(fitted, whole, hidden, level=level, seed=options.seed)
     entries = [MethodScore("vfg", evaluation, time.monotonic() - begun)]
     if names:
-        held = HeldOut.of(fitted, whole, hidden)
-        entries += evaluate_baselines(names, fitted, held, level, options.seed)
+        entries += evaluate_baselines(names, fitted, whole, hidden, level, options.seed)
     if as_json:
         methods = [entry.to_dict() for entry in entries]
         print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})
