@@ -1,6 +1,6 @@
 """Methods whose requirements do not go with this project's: run by another interpreter.
 
-Its path is in the environment variable VFG_RIVALS_PYTHON; arrays travel in two npz files.
+Its path is in the environment variable VFG_BASELINES_PYTHON; arrays travel in two npz files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-EXTERNAL = ("miceforest", "hyperimpute", "miwae", "gain")
+EXTERNAL = (
+    "miceforest",
+    "miceforest40",
+    "hyperimpute",
+    "miwae",
+    "gain",
+    "utrees",
+    "gcimpute",
+    "forestdiffusion",
+)
 WORKER = Path(__file__).parent / "external_worker.py"
 
 
@@ -32,7 +41,7 @@ def run_external(
         question, answer = Path(folder) / "question.npz", Path(folder) / "answer.npz"
         given: dict[str, Any] = {"shown": shown, "seed": seed, "threads": threads}
         np.savez(question, **given if unseen is None else {**given, "unseen": unseen})
-        command = [os.environ["VFG_RIVALS_PYTHON"], *map(str, [WORKER, name, question, answer])]
+        command = [os.environ["VFG_BASELINES_PYTHON"], *map(str, [WORKER, name, question, answer])]
         ended = subprocess.run(
             command, env=environment, cwd=folder, capture_output=True, text=True, check=False
         )

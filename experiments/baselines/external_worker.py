@@ -1,14 +1,19 @@
 """Run one imputer of another library; for an environment that has them, called by external.py.
 
-python external_worker.py METHOD QUESTION.npz ANSWER.npz
+    python external_worker.py METHOD QUESTION.npz ANSWER.npz
 
 Imports nothing of this project. An environment in which all of them run (Python 3.11):
 
-python -m venv baselines
-baselines/bin/pip install torch==2.13.0 numpy==1.26.4 scikit-learn==1.5.2 pandas==2.2.3 scipy \
-    lightgbm==4.5.0 xgboost catboost optuna loguru==0.6.0 cloudpickle geomloss pydantic redis \
-    pyarrow "setuptools<80"
-baselines/bin/pip install --no-deps hyperimpute==0.1.17 miceforest==6.0.5
+    python -m venv baselines
+    baselines/bin/pip install torch==2.13.0 numpy==1.26.4 scikit-learn==1.5.2 pandas==2.2.3 \\
+        "scipy<1.14" lightgbm==4.5.0 xgboost==2.1.4 catboost optuna loguru==0.6.0 cloudpickle \\
+        geomloss pydantic redis pyarrow "numba<0.61" kditransform "statsmodels<0.15" tqdm \\
+        importlib_resources "setuptools<80"
+    baselines/bin/pip install --no-deps hyperimpute==0.1.17 miceforest==6.0.5 utrees==0.3.0 \\
+        gcimpute==0.0.4 ForestDiffusion==1.0.6
+
+HyperImpute and ForestDiffusion keep no model for other rows, so they fill unseen rows along with
+those to fit on.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ import pandas as pd
 
 Answer = dict[str, Any]
 ROUNDS = 5
+DRAWS = 20
 
 
 def frame(values: np.ndarray) -> pd.DataFrame:
@@ -50,11 +56,16 @@ def fit_and_fill(
     return filled, {"fit_seconds": fit_seconds, "transform_seconds": seconds}
 
 
-def miceforest(question: Answer) -> Answer:
-    """Five rounds, ten imputed tables as draws, their mean as the point."""
+def stacked(question: Answer) -> tuple[np.ndarray, slice]:
+    """All rows in one table, for methods that keep no model, and which of them are to be filled."""
+    new = question.get("unseen", question["shown"][:0])
+    return np.concatenate([question["shown"], new]), slice(-len(new), None)
+
+
+def miceforest(question: Answer, count: int = 10) -> Answer:
+    """Five rounds; the imputed tables are draws, their mean is the point."""
     import miceforest
 
-    count = 10
     kernel = miceforest.ImputationKernel(
         frame(question["shown"]), num_datasets=count, random_state=int(question["seed"])
     )
@@ -71,18 +82,64 @@ def miceforest(question: Answer) -> Answer:
     return {"point": draws.mean(axis=0), "draws": draws, **times}
 
 
-def hyperimpute(question: Answer) -> Answer:
-    """The defaults: a model per column and round, chosen by validation.
+def utrees(question: Answer) -> Answer:
+    """Unmasking Trees with their defaults: 20 draws, whose mean is the point."""
+    from utrees import UnmaskingTrees
 
-    It keeps no fitted model, so unseen rows are filled along with those to fit on.
+    threads = {"n_jobs": int(question["threads"])}
+    model = UnmaskingTrees(random_state=int(question["seed"]), xgboost_kwargs=threads)
+    draws, times = fit_and_fill(
+        lambda: model.fit(question["shown"].copy()),
+        lambda values: model.impute(n_impute=DRAWS, X=values.copy()),
+        question,
+    )
+    return {"point": draws.mean(axis=0), "draws": draws, **times}
+
+
+def gcimpute(question: Answer) -> Answer:
+    """A Gaussian copula with its defaults; 20 draws beside its own point imputation."""
+    from gcimpute.gaussian_copula import GaussianCopula
+
+    model = GaussianCopula(random_state=int(question["seed"]))
+    point, times = fit_and_fill(
+        lambda: model.fit(X=question["shown"]), lambda values: model.transform(X=values), question
+    )
+    target = question.get("unseen", question["shown"])
+    draws = np.moveaxis(np.asarray(model.sample_imputation(X=target, num=DRAWS)), 2, 0)
+    return {"point": np.asarray(point, dtype=np.float64), "draws": draws, **times}
+
+
+def forestdiffusion(question: Answer) -> Answer:
+    """Diffusion by XGBoost with its defaults: 20 draws, whose mean is the point.
+
+    It drops rows without any observed cell; they are filled with the columns' means.
     """
+    from ForestDiffusion import ForestDiffusionModel
+
+    table, chosen = stacked(question)
+    known = ~np.isnan(table).all(axis=1)
+    sizes = {"n_jobs": int(question["threads"]), "seed": int(question["seed"])}
+
+    def run() -> np.ndarray:
+        model = ForestDiffusionModel(table[known], diffusion_type="vp", **sizes)
+        draws = np.repeat(np.nanmean(table, axis=0)[None, None], len(table), axis=1)
+        draws = np.repeat(draws, DRAWS, axis=0)
+        draws[:, known] = np.asarray(model.impute(k=DRAWS)).reshape(DRAWS, known.sum(), -1)
+        return draws[:, chosen]
+
+    draws, seconds = timed(run)
+    times = {"fit_seconds": seconds, "transform_seconds": seconds}
+    return {"point": draws.mean(axis=0), "draws": draws, **times}
+
+
+def hyperimpute(question: Answer) -> Answer:
+    """The defaults: a model per column and round, chosen by validation."""
     from hyperimpute.plugins.imputers import Imputers
 
     imputer = Imputers().get("hyperimpute", random_state=int(question["seed"]))
-    new = question.get("unseen", question["shown"][:0])
-    table = frame(np.concatenate([question["shown"], new]))
-    filled, seconds = timed(imputer.fit_transform, table)
-    point = np.asarray(filled, dtype=np.float64)[-len(new) :]
+    table, chosen = stacked(question)
+    filled, seconds = timed(imputer.fit_transform, frame(table))
+    point = np.asarray(filled, dtype=np.float64)[chosen]
     return {"point": point, "fit_seconds": seconds, "transform_seconds": seconds}
 
 
@@ -134,6 +191,10 @@ def gain(question: Answer) -> Answer:
 
 METHODS = {
     "miceforest": miceforest,
+    "miceforest40": lambda question: miceforest(question, 40),
+    "utrees": utrees,
+    "gcimpute": gcimpute,
+    "forestdiffusion": forestdiffusion,
     "hyperimpute": hyperimpute,
     "miwae": miwae,
     "gain": gain,

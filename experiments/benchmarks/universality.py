@@ -16,16 +16,18 @@ The error is the root mean square over fresh roots, divided by that of the best 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import vfg
+from vfg.training import maximise
 
 from ..results import Arguments, arguments, on_all_cores, subplots
 
 LIFTED = 8
-RATE = 3e-3
+RATE, BATCH = 3e-3, 256
 BLOCKS = (1, 2, 4, 8)
 HIDDEN = (4, 16, 64)
 KINDS = ("invertible blocks", "generic", "generic, lifted")
@@ -100,23 +102,29 @@ def decoded(model: vfg.VFG, z: Tensor) -> Tensor:
     return model.sections.join({index: states[index] for index in model.sections.blocks})
 
 
+class Decoder(nn.Module):
+    """A model whose decoder approximates a target."""
+
+    def __init__(self, model: vfg.VFG, target: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.model, self.target = model, target
+
+    def objective(self, z: Tensor, beta: Tensor) -> Tensor:
+        """Minus the mean square distance."""
+        return -(decoded(self.model, z) - self.target(z)).square().sum(-1).mean()
+
+
 def approximate(m: int, kind: str, blocks: int, hidden: int, seed: int, steps: int) -> float:
     """Train the decoder on one target; the relative error on fresh roots."""
     target = TARGETS[m, kind.removesuffix(", lifted")]
     generator = torch.Generator().manual_seed(seed)
     n = target(torch.zeros(1, m)).shape[-1]
     model = build(m, n, kind, blocks, hidden, seed)
-    parameters = list(model.passing.groups.parameters())
-    optimiser = torch.optim.Adam(parameters, lr=RATE, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
-    for _ in range(steps):
-        z = 2 * torch.rand(256, m, generator=generator) - 1
-        loss = (decoded(model, z) - target(z)).square().sum(-1).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimiser.step()
-        schedule.step()
+    roots = 2 * torch.rand(BATCH * steps, m, generator=generator) - 1  # every step has new ones
+    maximise(
+        Decoder(model, target), roots, epochs=1, batch=BATCH, rate=RATE, weight_decay=0.0,
+        seed=seed, device="cpu", compile=False,
+    )  # fmt: skip
     with torch.no_grad():
         z = 2 * torch.rand(4096, m, generator=generator) - 1
         wanted = target(z)

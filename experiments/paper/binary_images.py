@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vfg import data
 
-from ..side_by_side import DEVICE
+from .image_training import DEVICE
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 import vfg
-from vfg.objectives.bound import lower_bound
-from vfg.sampling import fresh_noise
-from vfg.training.model_stack import stack_models, unstack_models
 
 ROWS_AT_ONCE = 2000
 
@@ -18,15 +15,12 @@ ROWS_AT_ONCE = 2000
 class Bounded(nn.Module):
     """A VFG with sampled states."""
 
+    settings: ClassVar[dict[str, float]] = {}
+    """What is special about its training."""
+
     def __init__(self, model: vfg.VFG) -> None:
         super().__init__()
         self.model = model
-
-    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
-        """What training maximises: the bound, its divergences weighed; rows are drawn first."""
-        rows = rows.bernoulli()
-        seen = torch.ones_like(rows, dtype=torch.bool)
-        return lower_bound(self.model, rows, seen, None, fresh_noise).objective(beta, 0.0)
 
     @torch.no_grad()
     def bound(self, rows: Tensor, samples: int = 1) -> Tensor:
@@ -42,10 +36,6 @@ class Bounded(nn.Module):
         """Draws."""
         return self.model.sample(rows)
 
-    def around(self, model: vfg.VFG) -> Bounded:
-        """The same questions to another model."""
-        return Bounded(model)
-
 
 class Unbounded(nn.Module):
     """A VFG with the paper's deterministic states, which has a surrogate and no bound."""
@@ -53,12 +43,7 @@ class Unbounded(nn.Module):
     def __init__(self, model: vfg.VFG, beta: float) -> None:
         super().__init__()
         self.model, self.beta = model, beta
-
-    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
-        """The surrogate; the β of the schedule is for bounds and is not used."""
-        rows = rows.bernoulli()
-        seen = torch.ones_like(rows, dtype=torch.bool)
-        return self.model.objective(rows, seen, seen, None, self.beta).total.mean()
+        self.settings = {"beta": beta, "warmup": 0}
 
     @torch.no_grad()
     def bound(self, rows: Tensor) -> Tensor:
@@ -78,38 +63,6 @@ class Unbounded(nn.Module):
         }
         return {name: term.mean().item() for name, term in terms.items()}
 
-    def around(self, model: vfg.VFG) -> Unbounded:
-        """The same questions to another model."""
-        return Unbounded(model, self.beta)
-
-
-class Forest(nn.Module):
-    """Models that differ in their seed as one model of trees that are not joined.
-
-    A step of all of them takes as many launches as a step of one. Every tree has rows, draws and
-    gradients of its own.
-
-    Args:
-        members: what to train together; they are left behind until `apart` brings them up to date.
-    """
-
-    def __init__(self, members: Sequence[Bounded] | Sequence[Unbounded]) -> None:
-        super().__init__()
-        self.copies = len(members)
-        self._members = tuple(members)  # a tuple, so that their parameters are not trained too
-        self.whole = members[0].around(stack_models([member.model for member in members]))
-
-    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
-        """The sum of the members' objectives, each on its own share of the rows."""
-        return self.whole.objective(rows.reshape(len(rows) // self.copies, -1), beta)
-
-    def apart(self) -> tuple[Bounded | Unbounded, ...]:
-        """The members with the parameters that the forest has now."""
-        unstack_models(self.whole.model, [member.model for member in self._members])
-        for member in self._members:
-            member.to(next(self.parameters()).device).eval()
-        return self._members
-
 
 def tree(side: int) -> vfg.Graph:
     """Four blocks, two nodes over neighbouring blocks, a root; all as wide as a block."""
@@ -124,32 +77,49 @@ def papers(side: int, beta: float, hidden: int, seed: int) -> Unbounded:
     )
 
 
-def papers_sampled(side: int, hidden: int, seed: int) -> Bounded:
-    """The same graph and flows with sampled states."""
+def sampled_tree(
+    side: int,
+    hidden: int,
+    *,
+    amortised: int,
+    arity: int = 2,
+    ladder: bool = False,
+    dropout: float = 0.0,
+    activation: str = "relu",
+    convolutions: bool = False,
+    prior: Any = "normal",
+    seed: int = 0,
+) -> Bounded:
+    """The graph of the paper (with arity 4, a star) with sampled states."""
+    image = (side // 2, side // 2) if convolutions else None
     return Bounded(
         vfg.VFG(
-            tree(side),
-            flow=vfg.Coupling(blocks=4, hidden=hidden),
-            states=vfg.Sampled(amortised=4 * hidden),
+            vfg.Graph.blocks(side, side, rows=2, columns=2, arity=arity),
+            flow=vfg.Coupling(4, hidden, dropout=dropout, activation=activation, image=image),
+            states=vfg.Sampled(amortised=amortised, ladder=ladder),
             latent="normal",
             likelihood=vfg.Bernoulli(steepness=1.0),
+            prior=prior,
             seed=seed,
         )
     )
 
 
+def papers_sampled(side: int, hidden: int, seed: int = 0) -> Bounded:
+    """The graph and flows of the paper with sampled states."""
+    return sampled_tree(side, hidden, amortised=4 * hidden, seed=seed)
+
+
 def ours(side: int, hidden: int, seed: int, *, convolutions: bool = False) -> Bounded:
     """The same graph with wider conditioners, a ladder of draws and a flow as prior."""
-    image = (side // 2, side // 2) if convolutions else None
-    flow = vfg.Coupling(blocks=4, hidden=hidden, dropout=0.1, activation="silu", image=image)
-    return Bounded(
-        vfg.VFG(
-            tree(side),
-            flow=flow,
-            states=vfg.Sampled(amortised=4 * hidden // 3, ladder=True),
-            latent="normal",
-            likelihood=vfg.Bernoulli(steepness=1.0),
-            prior=vfg.FlowPrior(4, hidden, activation="silu"),
-            seed=seed,
-        )
+    return sampled_tree(
+        side,
+        hidden,
+        amortised=4 * hidden // 3,
+        ladder=True,
+        dropout=0.1,
+        activation="silu",
+        convolutions=convolutions,
+        prior=vfg.FlowPrior(4, hidden, activation="silu"),
+        seed=seed,
     )

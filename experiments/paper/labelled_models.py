@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 import vfg
-from vfg.objectives.bound import lower_bound
-from vfg.sampling import draw_states, fresh_noise, no_noise
+from vfg.sampling import draw_states, no_noise
+from vfg.training import maximise
 
-from .image_models import tree
+from .image_models import sampled_tree, tree
 
+Rows = tuple[Tensor, Tensor]
+"""Images and their labels."""
 LABELS = 10
 APART = 17.0
 """How far prior means are from each other at the start, in standard deviations of the prior."""
@@ -28,8 +31,8 @@ class Labelled(nn.Module, ABC):
         """Of the prior, by label: `(labels, width)`."""
 
     @abstractmethod
-    def objective(self, rows: Tensor, labels: Tensor, beta: Tensor) -> Tensor:
-        """What training maximises."""
+    def fit(self, rows: Rows, valid: Rows, seed: int, options: dict[str, Any]) -> None:
+        """Train on some rows, with settings of `vfg.fit`; others choose the state."""
 
     @abstractmethod
     def _embed(self, rows: Tensor) -> Tensor: ...
@@ -59,9 +62,16 @@ class Tree(Labelled):
         self.model = model
         (self.root,) = model._blocks_of(model.priors)
 
+    settings: ClassVar[dict[str, float]] = {}
+    """What is special about its training."""
+
     @property
     def means(self) -> Tensor:
         return self.model.prior_at(self.root).locations[0]
+
+    def fit(self, rows: Rows, valid: Rows, seed: int, options: dict[str, Any]) -> None:
+        options = options | self.settings | {"seed": seed}
+        vfg.fit(self.model, rows[0], labels=rows[1], validation=valid, **options)
 
     @torch.no_grad()
     def reconstruct(self, rows: Tensor) -> Tensor:
@@ -81,10 +91,6 @@ class Tree(Labelled):
 class Drawn(Tree):
     """Sampled states: the bound is what training maximises."""
 
-    def objective(self, rows: Tensor, labels: Tensor, beta: Tensor) -> Tensor:
-        seen = torch.ones_like(rows, dtype=torch.bool)
-        return lower_bound(self.model, rows, seen, labels, fresh_noise).objective(beta, 0.0)
-
     def _embed(self, rows: Tensor) -> Tensor:
         seen = torch.ones_like(rows, dtype=torch.bool)
         return draw_states(self.model, rows, seen, None, {}, no_noise, 1).states[self.root][0, 0]
@@ -93,13 +99,7 @@ class Drawn(Tree):
 class Passed(Tree):
     """The paper's deterministic states: the surrogate is what training maximises."""
 
-    def __init__(self, model: vfg.VFG, beta: float) -> None:
-        super().__init__(model)
-        self.beta = beta
-
-    def objective(self, rows: Tensor, labels: Tensor, beta: Tensor) -> Tensor:
-        seen = torch.ones_like(rows, dtype=torch.bool)
-        return self.model.objective(rows, seen, seen, labels, self.beta).total.mean()
+    settings: ClassVar[dict[str, float]] = {"beta": 0.1, "warmup": 0}
 
     def _embed(self, rows: Tensor) -> Tensor:
         seen = torch.ones_like(rows, dtype=torch.bool)
@@ -139,7 +139,14 @@ class Plain(Labelled):
     def means(self) -> Tensor:
         return self.locations
 
-    def objective(self, rows: Tensor, labels: Tensor, beta: Tensor) -> Tensor:
+    def fit(self, rows: Rows, valid: Rows, seed: int, options: dict[str, Any]) -> None:
+        @torch.no_grad()
+        def validate() -> float:
+            return -float(self.objective(*valid, 1.0))
+
+        maximise(self, rows, validate=validate, seed=seed, **options)
+
+    def objective(self, rows: Tensor, labels: Tensor, beta: Tensor | float) -> Tensor:
         """Its exact log-likelihood but for constants; the β of a bound has no say."""
         state, log_det = self._straight(rows, torch.rand_like(rows))
         distance = (state - self.locations[labels]).square().sum(-1)
@@ -158,17 +165,9 @@ class Plain(Labelled):
 
 def drawn_tree(side: int, hidden: int, seed: int) -> Drawn:
     """Sampled states, drawn from the root down."""
-    model = Drawn(
-        vfg.VFG(
-            tree(side),
-            flow=vfg.Coupling(blocks=4, hidden=hidden, dropout=0.1, activation="silu"),
-            states=vfg.Sampled(amortised=2 * hidden, ladder=True),
-            latent="normal",
-            likelihood=vfg.Bernoulli(steepness=1.0),
-            prior=vfg.PerLabel(LABELS),
-            seed=seed,
-        )
-    )
+    labels = {"prior": vfg.PerLabel(LABELS), "seed": seed}
+    sizes = {"amortised": 2 * hidden, "dropout": 0.1, "activation": "silu", "ladder": True}
+    model = Drawn(sampled_tree(side, hidden, **sizes, **labels).model)
     model.scatter(seed)
     return model
 
@@ -187,6 +186,5 @@ def papers_tree(side: int, hidden: int, seed: int) -> Passed:
             likelihood="bernoulli",
             prior=vfg.PerLabel(LABELS),
             seed=seed,
-        ),
-        beta=0.1,
+        )
     )

@@ -34,9 +34,9 @@ import torch
 
 from ..baselines.images import POSTERIORS, FlowAutoencoder
 from ..results import TRIALS, positive, write
-from ..side_by_side import DEVICE, Budget, Run, is_shared, train
 from .binary_images import Binary, binary
-from .image_models import Bounded, Forest, Unbounded, ours, papers, papers_sampled
+from .image_models import Unbounded, ours, papers, papers_sampled
+from .image_training import DEVICE, Budget, count, train
 from .parts import Clock, Parts
 
 Make = Callable[[int], Any]
@@ -50,6 +50,8 @@ SECONDS = {
 }
 """Of training, for all seeds of a model together: the rivals and our tree alike, and others."""
 SEEDS = {"mnist": 3, "caltech": 3, "omniglot": 1, "digits": 1}
+FOREIGN = 4 * 2**30
+"""More bytes of the GPU than this beside our own tensors are somebody else's."""
 BROKEN = 75
 """The exit status after an error on the GPU, from which only a new process recovers."""
 
@@ -74,39 +76,28 @@ def _rival(name: str, sizes: dict[str, int], seed: int) -> FlowAutoencoder:
     return FlowAutoencoder(name, **sizes)
 
 
-def runs_of(members: Sequence[Any], images: Binary, budget: Budget) -> list[Run]:
-    """VFGs of several seeds as one forest, other models one by one."""
-
-    def run(model: Any, apart: Callable[[], Sequence[Any]]) -> Run:
-        def score() -> list[float]:
-            return [member.bound(images.valid).mean().item() for member in apart()]
-
-        return Run(model, (images.train,), score, budget, unit=images.train.shape[1])
-
-    if isinstance(members[0], Bounded | Unbounded):
-        forest = Forest(members)
-        return [run(forest, forest.apart)]
-    return [run(member, lambda member=member: [member]) for member in members]
+def is_shared() -> bool:
+    """Whether other processes hold memory of the GPU."""
+    if DEVICE.type == "cpu":
+        return False
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved() > FOREIGN
 
 
 def trained(
-    name: str, make: Make, images: Binary, seeds: int, budget: Budget
+    make: Make, images: Binary, seeds: int, budget: Budget
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Models with seeds 0, 1, ..., trained side by side, and how that went."""
+    """Models with seeds 0, 1, ..., and how their training went."""
     is_alone = not is_shared()
     members = [make(seed) for seed in range(seeds)]
-    torch.manual_seed(0)
-    runs = runs_of(members, images, budget)
-    taken = train(runs, budget, name)
-    if isinstance(runs[0].model, Forest):
-        members = list(runs[0].model.apart())
+    run = train(members, images.train, images.valid, budget)
     about = {
-        "parameters": sum(parameter.numel() for parameter in members[0].parameters()),
-        "steps": runs[0].steps,
+        "parameters": count(members[0]),
+        "steps": run.steps,
         "batch": budget.batch,
-        "train_seconds": round(taken, 1),
-        "setbacks": sum(run.setbacks for run in runs),
-        "captured": all(run.is_captured for run in runs),
+        "train_seconds": round(run.seconds, 1),
+        "setbacks": run.setbacks,
+        "captured": run.captured,
         "alone": is_alone,
     }
     return members, about
@@ -150,7 +141,7 @@ class Job:
         budget = Budget(given.pace * self.seconds, steps, batch)
         make = self._make(images.side)
         seeds = given.seeds or SEEDS[self.data]
-        models, about = trained(self.name, make, images, seeds, budget)
+        models, about = trained(make, images, seeds, budget)
         begun = time.monotonic()
         if self.beta is None:
             found = [tested(model, images, given.draws) for model in models]

@@ -11,14 +11,13 @@ Measured on the test images: accuracy of the 5 nearest training images in the em
 a linear classifier on it, its silhouette by digit (of 200 images of each), and how often the
 nearest prior mean is that of the right digit.
 
-    python -m experiments.paper.representation            3 minutes on one H200
+    python -m experiments.paper.representation            on a GPU
     python -m experiments.paper.representation --quick    scikit-learn's digits, 2 minutes on a CPU
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,11 @@ from torch import Tensor
 from vfg import data
 
 from ..results import positive, write
-from ..side_by_side import DEVICE, Budget, Run, train
+from .image_training import DEVICE, Budget
 from .labelled_models import Labelled, Plain, drawn_tree, papers_tree
 from .probes import linear_accuracy, nearest_accuracy, prior_accuracy, silhouette
 from .representation_figures import draw
 
-SECONDS = 90
 OURS, PAPERS, FLOW = "VFG", "VFG, deterministic states (the paper's)", "coupling flow"
 
 
@@ -85,29 +83,14 @@ def models(images: Digits, quick: bool, seed: int) -> dict[str, Labelled]:
     return {OURS: ours, PAPERS: papers, FLOW: flow}
 
 
-def score(model: Labelled, images: Digits) -> Callable[[], list[float]]:
-    """What states are chosen by: the objective on the validation rows."""
-    whole = torch.ones((), device=DEVICE)
-
-    @torch.no_grad()
-    def scored() -> list[float]:
-        return [model.objective(images.valid, images.valid_labels, whole).item()]
-
-    return scored
-
-
 def trained(images: Digits, seeds: int, budget: Budget, quick: bool) -> list[dict[str, Labelled]]:
-    """All models of all seeds, side by side, so that all take equally many steps."""
+    """All models of all seeds; all take equally many steps."""
     found = []
-    runs = []
+    rows, valid = (images.train, images.train_labels), (images.valid, images.valid_labels)
     for seed in range(seeds):
         found.append(models(images, quick, seed))
-        torch.manual_seed(seed)
         for model in found[-1].values():
-            parts = (images.train, images.train_labels)
-            unit = images.train.shape[1]
-            runs.append(Run(model, parts, score(model, images), budget, unit))
-    train(runs, budget)
+            model.to(DEVICE).fit(rows, valid, seed, budget.options(len(images.train)))
     return found
 
 
@@ -139,20 +122,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small digits, few steps")
     parser.add_argument("--seeds", type=positive, help="in place of 3, or 1 with --quick")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of training")
-    parser.add_argument("--steps", type=positive, help="of training, in place of seconds")
+    parser.add_argument("--steps", type=positive, help="of training; 3,000, or 300 if quick")
     parser.add_argument("--output", type=Path, help="folder for results and figures")
     given = parser.parse_args()
     seeds = given.seeds or (1 if given.quick else 3)
-    steps = given.steps or (300 if given.quick else None)
-    budget = Budget(given.seconds, steps, batch=64 if given.quick else 512)
+    steps = given.steps or (300 if given.quick else 3000)
+    budget = Budget(0.0, steps, batch=64 if given.quick else 512)
     images = digits(given.quick)
     found = trained(images, seeds, budget, given.quick)
     table: dict[str, Any] = {"pixels": {k: [v] for k, v in pixels(images).items()}}
     described = {
         "seeds": list(range(seeds)),
         "rows": [len(part) for part in (images.train, images.valid, images.test)],
-        "budget": f"{steps} steps" if steps else f"{given.seconds:g} seconds, all side by side",
+        "budget": f"{steps} steps",
         "models": table,
     }
     for name in found[0]:

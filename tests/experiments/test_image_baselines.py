@@ -5,14 +5,13 @@ from argparse import Namespace
 
 import pytest
 import torch
-from torch import nn
 
 from experiments.baselines.images import POSTERIORS, FlowAutoencoder
 from experiments.paper import likelihood
-from experiments.paper.image_models import Forest, papers, papers_sampled
+from experiments.paper.image_models import papers, papers_sampled
+from experiments.paper.image_training import Budget, count, train
 from experiments.paper.parts import Parts
 from experiments.paper.probes import linear_accuracy, nearest_accuracy, prior_accuracy
-from experiments.side_by_side import Budget, Run, assign, train
 
 
 def draw(*shape, seed=0):
@@ -81,127 +80,53 @@ def test_the_bound_is_exact_where_the_image_does_not_depend_on_the_state():
     torch.testing.assert_close(model.log_likelihood(rows, 10).float(), expected)
 
 
-class Line(nn.Module):
-    """Least squares on a line, with a factor to spoil it."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.factor = nn.Linear(3, 1), 1.0
-
-    def objective(self, x, beta):
-        return -self.factor * (self.layer(x) - x.sum(1, keepdim=True)).square().mean()
+def rows(count=64, seed=3):
+    """Images that are mostly black on the left and mostly white on the right."""
+    lean = torch.where(torch.arange(64) % 8 < 4, -1.0, 1.0)
+    return (draw(count, 64, seed=seed) + lean > 0).float()
 
 
-@pytest.fixture
-def run():
-    torch.manual_seed(0)
-    model, x = Line(), draw(100, 3)
-    budget = Budget(1.0, steps=300, batch=32, rate=3e-2)
-    return Run(model, (x,), lambda: [model.objective(x, 0.0).item()], budget, 1.0)
-
-
-def test_training_finds_the_least_squares_line(run):
-    train([run], run.budget)
-    torch.testing.assert_close(run.model.layer.weight, torch.ones(1, 3), rtol=0, atol=0.02)
-    assert run.steps == 300
-    assert run.best[0] > -1e-3
-
-
-def test_a_gradient_that_is_not_finite_changes_nothing(run):
-    for _ in range(5):
-        run.step()
-    before, usual = run.model.layer.weight.clone(), run.usual.value.clone()
-    run.model.factor = math.nan
-    run.step()
-    assert torch.equal(run.model.layer.weight, before)
-    assert torch.equal(run.usual.value, usual)
-
-
-def test_a_very_steep_gradient_is_remembered_as_one_of_twice_the_usual_length(run):
-    for _ in range(50):
-        run.step()
-    usual = run.usual.value.item()
-    run.model.factor = 1e6
-    run.step()
-    assert run.usual.value.item() <= usual * (1.0 + 0.02 * 1.01)
-    assert all(state["exp_avg"].abs().max() < 10 * usual for state in run.optimiser.state.values())
-
-
-def test_a_run_that_is_lost_goes_back_to_its_best_state_at_half_the_rate(run):
-    for _ in range(10):
-        run.advance(0.5)
-    run.check()
-    best, value = [one.clone() for one in run.chosen], list(run.best)
-    assign(run.average, [100.0 * one for one in run.average])
-    run.check()
-    assert run.slowed == 0.5
-    assert run.setbacks == 1
-    assert run.best == value
-    for found, kept in zip(run.parameters, best, strict=True):
-        assert torch.equal(found, kept)
-
-
-class Lines(nn.Module):
-    """Copies of a line side by side, each on rows of its own."""
-
-    copies = 2
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(2, 3))
-
-    def objective(self, x, beta):
-        apart = x.view(-1, 2, 3)
-        return -((apart * self.weight).sum(-1) - apart.sum(-1)).square().mean(0).sum()
-
-
-def test_copies_are_chosen_and_sent_back_one_by_one():
-    torch.manual_seed(0)
-    model, x = Lines(), draw(100, 3)
-
-    def score():
-        return [-(x @ weight - x.sum(1)).square().mean().item() for weight in model.weight]
-
-    run = Run(model, (x,), score, Budget(1.0, steps=300, batch=32, rate=3e-2), 1.0)
-    for _ in range(10):
-        run.advance(0.5)
-    run.check()
-    best, values = run.chosen[0].clone(), list(run.best)
-    memory = run.optimiser.state[model.weight]["exp_avg"]
-    run.average[0][1] += 100.0
-    before = model.weight.detach().clone()
-    run.check()
-    assert run.best == values
-    assert torch.equal(model.weight[0], before[0])
-    assert torch.equal(model.weight[1], best[1])
-    assert torch.equal(run.average[0][1], best[1])
-    assert memory[1].eq(0).all()
-    assert memory[0].ne(0).all()
+BUDGET = Budget(0.0, steps=40, batch=16, rate=1e-2)
 
 
 @pytest.mark.parametrize("kind", ["sampled", "deterministic"])
-def test_a_forest_asks_for_what_its_members_ask_for(kind):
+def test_vfgs_of_several_seeds_are_trained_together_and_the_best_state_is_kept(kind):
     members = [
         papers_sampled(8, 8, seed) if kind == "sampled" else papers(8, 0.1, 8, seed)
-        for seed in range(3)
+        for seed in range(2)
     ]
-    forest = Forest(members)
-    rows = (draw(12, 64) > 0).float()
-    if kind == "deterministic":
-        parts = rows.view(4, 3, 64).unbind(1)
-        beta = torch.ones(())
-        alone = sum(m.objective(part, beta) for m, part in zip(members, parts, strict=True))
-        torch.testing.assert_close(forest.objective(rows, beta), alone)
-    with torch.no_grad():
-        for parameter in forest.parameters():
-            parameter.chunk(3)[1].add_(0.01)
-    before = [p.detach().clone() for member in members for p in member.parameters()]
-    forest.apart()
-    after = [p.detach() for member in members for p in member.parameters()]
-    size = len(before) // 3
-    for place, (old, new) in enumerate(zip(before, after, strict=True)):
-        moved = 0.01 if place // size == 1 else 0.0
-        torch.testing.assert_close(new, old + moved)
+    valid = rows(20, seed=4)
+    before = [member.bound(valid).mean() for member in members]
+    run = train(members, rows(), valid, BUDGET)
+    assert run.steps == 40
+    assert run.captured
+    assert len(run.histories) == 1
+    losses = zip(*(epoch.members for epoch in run.histories[0]), strict=True)
+    for member, old, own in zip(members, before, losses, strict=True):
+        after = member.bound(valid).mean()
+        assert after > old
+        assert after.item() == pytest.approx(-64 * min(own), rel=1e-3)
+
+
+def test_baselines_are_trained_one_by_one_by_the_same_loop():
+    members = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        members.append(FlowAutoencoder("planar flow", side=8, width=4, channels=2, features=8))
+    valid = rows(20, seed=4)
+    run = train(members, rows(), valid, BUDGET)
+    assert [len(history) for history in run.histories] == [20, 20]
+    assert run.setbacks == 0
+    assert run.histories[0][-1].validation != run.histories[1][-1].validation
+    assert all(history[-1].validation < history[0].validation for history in run.histories)
+    assert count(members[0]) == sum(p.numel() for p in members[0].parameters())
+
+
+def test_a_budget_of_seconds_is_shared_and_validated_often():
+    options = Budget(30.0, batch=10).options(rows=5000, share=0.5)
+    assert (options["budget"], options["steps"]) == (15.0, 500)
+    assert Budget(30.0, batch=256).options(rows=5000)["steps"] == 100
+    assert Budget(1.0, steps=7).options(rows=50)["epochs"] == 7
 
 
 def test_parts_survive_a_run_that_is_cut_off(tmp_path):

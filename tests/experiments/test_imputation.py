@@ -1,14 +1,16 @@
 """The measures behind the imputation benchmark, against brute force and known answers."""
 
 import json
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import norm
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
 
-from experiments.baselines.missforest import MissForest
+from experiments.baselines.tabular import Average, BoostedColumns, MissForest, SoftImpute
 from experiments.benchmarks.imputation.cells import SHAPES, hide, load, split
 from experiments.benchmarks.imputation.log import merged, packed, unpacked
 from experiments.benchmarks.imputation.methods import LIMITS, METHODS, Task, allowed
@@ -20,7 +22,8 @@ from experiments.benchmarks.imputation.metrics import (
     point_errors,
 )
 from experiments.benchmarks.imputation.summary import contest, on_single_lines, outcome
-from experiments.report.imputation import goals
+from experiments.report import summary
+from experiments.report.imputation import goals, standings
 
 
 @pytest.fixture
@@ -100,15 +103,16 @@ def test_a_difference_counts_beyond_two_per_cent_and_two_standard_errors(differe
     assert outcome(differences, 1.0) == expected
 
 
-def test_the_best_rival_is_found_on_shared_seeds():
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+def test_the_best_baseline_is_found_on_shared_seeds(loss):
     errors = {
         "good": {0: 1.0, 1: 2.0, 2: 3.0},
         "lucky": {0: 0.1},
         "poor": {0: 9.0, 1: 9.0, 2: 9.0, 3: 0.1},
     }
-    rivals = {name: {s: {"mse": e} for s, e in by.items()} for name, by in errors.items()}
-    ours = {seed: {"mse": error} for seed, error in enumerate([0.5, 1.0, 1.5])}
-    found = contest(ours, rivals)
+    baselines = {name: {s: {loss: e} for s, e in by.items()} for name, by in errors.items()}
+    ours = {seed: {loss: error} for seed, error in enumerate([0.5, 1.0, 1.5])}
+    found = contest(ours, baselines, loss)
     assert (found["rival"], found["ratio"], found["seeds"]) == ("good", 0.5, 3)
 
 
@@ -156,7 +160,50 @@ def test_missforest_beats_the_mean_and_leaves_observed_cells_alone():
     assert np.square(again - values[200:])[missing[200:]].mean() < 0.6 * values[missing].var()
 
 
-@pytest.mark.parametrize("name", ["mean", "knn", "ridge", "extratrees"])
+def test_boosted_columns_are_separate_regressions_that_see_missing_values():
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-2, 2, size=400)
+    table = np.column_stack([x, np.sign(x) * (np.abs(x) > 1), generator.normal(size=400)])
+    masked = np.where(generator.random(table.shape) < 0.3, np.nan, table)
+    filled = BoostedColumns(seed=1).fit_transform(masked)
+    missing = np.isnan(masked)
+    assert (filled[~missing] == table[~missing]).all()
+    rows = missing[:, 1]
+    direct = HistGradientBoostingRegressor(random_state=1)
+    direct.fit(masked[~rows][:, [0, 2]], masked[~rows, 1])
+    np.testing.assert_array_equal(filled[rows, 1], direct.predict(masked[rows][:, [0, 2]]))
+    seen = rows & ~missing[:, 0]  # a jump that no line follows
+    assert np.square(filled - table)[seen, 1].mean() < 0.1 * table[:, 1].var()
+
+
+def test_soft_impute_is_a_fixed_point_and_fills_other_rows_by_ridge_regression():
+    generator = np.random.default_rng(0)
+    table = generator.normal(size=(80, 2)) @ generator.normal(size=(2, 6))
+    table += 0.1 * generator.normal(size=table.shape)
+    missing = generator.random(table.shape) < 0.3
+    masked = np.where(missing, np.nan, table)
+    imputer = SoftImpute(rounds=3000).fit(masked)
+    filled = imputer.transform(masked)
+    scaled = (filled - imputer.centre) / imputer.scale
+    left, sizes, right = np.linalg.svd(scaled, full_matrices=False)
+    shrunk = (left * np.maximum(sizes - imputer.penalty, 0.0)) @ right
+    np.testing.assert_allclose(shrunk[missing], scaled[missing], atol=2e-3)
+    assert np.square(filled - table)[missing].mean() < 0.2 * table.var()
+    alone = imputer.transform(masked[:5])
+    np.testing.assert_allclose(alone, filled[:5])
+
+
+def test_an_average_weighs_imputers_equally():
+    table = np.array([[1.0, np.nan], [3.0, 4.0], [np.nan, 8.0]])
+    mean, median = SimpleImputer(), SimpleImputer(strategy="constant", fill_value=0.0)
+    filled = Average([mean, median]).fit_transform(table)
+    np.testing.assert_allclose(filled, [[1.0, 3.0], [3.0, 4.0], [1.0, 8.0]])
+    assert (Average([mean, median]).fit(table).transform(table) == filled).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["mean", "knn", "ridge", "extratrees", "boosting", "softimpute", "boosting+linear"]
+)
 @pytest.mark.parametrize("seen", [True, False])
 def test_baselines_fill_everything_and_leave_observed_cells_alone(name, seen):
     table = load("iris")
@@ -255,6 +302,29 @@ def test_the_totals_of_the_readme_are_those_of_all_contests():
         f"intervals hold {held[False]:.0f} % of the cells, {held[True]:.0f} % of those",
     ):
         assert told in text
+
+
+def test_the_summary_counts_the_contests_of_both_losses_by_half():
+    project = Path(__file__).parents[2]
+    measured = json.loads((project / "docs" / "results" / "imputation.json").read_text())
+    lines = list(summary.imputation(measured))
+    for line, (half, key) in zip(
+        lines, product(("held_back", "tuning"), ("contests", "contests_mae")), strict=True
+    ):
+        held = [
+            contest["vfg"]
+            for group, contest in measured[key].items()
+            if "vfg" in contest and group.split()[0] in measured[half]
+        ]
+        ratio = np.exp(np.mean(np.log([contest["ratio"] for contest in held])))
+        ended = [sum(c["outcome"] == kind for c in held) for kind in ("win", "draw", "loss")]
+        assert line[3].startswith(f"{ratio:.3f} ± ")
+        assert line[4] == " / ".join(map(str, ended))
+    errors = measured["measures"]["glass mcar50 in_sample"]
+    one = {**measured, "measures": {"glass mcar50 in_sample": errors}}
+    table = standings(one, ["glass"])
+    ratio = errors["knn"]["mse"] / errors["vfg"]["mse"]
+    assert f"| kNN | 1 | {ratio:.3g} |" in table
 
 
 def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():

@@ -169,6 +169,17 @@ def test_rows_of_a_validation_table_choose_the_state(states):
     assert history[history.best].validation == min(epoch.validation for epoch in history)
 
 
+def test_rows_of_a_validation_table_may_have_labels():
+    model, valid = small(prior=vfg.PerLabel(2)), table(50, seed=5)
+    labels = torch.arange(256) % 2
+    options = {"labels": labels, "scale": False, "rate": 0.05} | QUICK
+    history = vfg.fit(model, table(), validation=(valid, labels[:50]), **options)
+    total = model.surrogate(valid, labels=labels[:50]).total.mean().item()
+    assert history[history.best].validation == pytest.approx(-total / 4, rel=1e-4)
+    with pytest.raises(ValueError, match=r"validation is a share or a table, but .* no rows"):
+        vfg.fit(small(), table(), validation=valid[:0], **QUICK)
+
+
 def test_no_cell_is_held_out_beside_a_validation_table():
     settings = FitSettings(validation=0.5)
     data = Table(table(), torch.ones(256, 4, dtype=torch.bool), None)
@@ -381,3 +392,22 @@ def test_stacks_of_normalised_flows_start_from_the_data():
         for layer in models[0].modules()
         if type(layer).__name__ == "ActivationNormalisation"
     )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("states", ["deterministic", "sampled"])
+def test_stacks_and_modules_are_recorded_on_a_gpu(states):
+    # A step that cannot be recorded warns, and warnings are errors here.
+    options = {"epochs": 6, "batch": 64, "average": 0.1, "schedule": "cosine", "device": "cuda"}
+    models = [small(seed, states=states) for seed in (0, 1)]
+    history = vfg.fit(models, table(), progress=False, augment=torch.clone, **options)
+    alone = [vfg.fit(small(s, states=states), table(), progress=False, **options) for s in (0, 1)]
+    expected = sum(run[-1].objective for run in alone) / 2
+    assert history[-1].objective == pytest.approx(expected, abs=0.5)
+    line, x = Line(), draw(100, 3)
+    line.objective = lambda rows, beta: (
+        -(line.layer(rows) - rows.sum(1, keepdim=True)).square().mean()
+    )
+    options |= {"steps": 50, "rate": 3e-2, "precision": "tf32"}
+    maximise(line, x, weight_decay=0.0, **options)
+    torch.testing.assert_close(line.layer.weight.cpu(), torch.ones(1, 3), rtol=0, atol=0.05)

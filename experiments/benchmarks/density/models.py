@@ -6,7 +6,6 @@ where the method can do so; `MARGINAL` names those methods.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -15,9 +14,10 @@ import numpy as np
 import torch
 from scipy.special import logsumexp
 from sklearn.mixture import GaussianMixture
-from torch import Tensor
+from torch import Tensor, nn
 
 import vfg
+from vfg.training import maximise
 
 from ...baselines.graphical import learn_network
 from .tables import Array
@@ -119,29 +119,27 @@ def _normal(table: Array, mean: Array, covariance: Array) -> Array:
     return np.asarray(-0.5 * (left**2).sum(0) - constant)
 
 
+class Density(nn.Module):
+    """A flow of zuko, whose log-likelihood is what training maximises."""
+
+    def __init__(self, flow: Any) -> None:
+        super().__init__()
+        self.flow = flow
+
+    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
+        """The mean log-likelihood."""
+        found: Tensor = self.flow().log_prob(rows).mean()
+        return found
+
+
 def _train_flow(flow: Any, train: Array, validation: Array, decay: float, seed: int) -> LogProb:
     """AdamW at a falling rate, the state that is best on the validation rows."""
-    generator = torch.Generator().manual_seed(seed)
     rows, judges = (torch.tensor(part, dtype=torch.float32) for part in (train, validation))
-    optimiser = torch.optim.AdamW(flow.parameters(), lr=2e-3, weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
-    best, state, waited = -np.inf, copy.deepcopy(flow.state_dict()), 0
-    for step in range(STEPS):
-        if step % LOOK == 0:
-            reached = float(_flow_log_prob(flow, judges).mean())
-            waited = 0 if reached > best else waited + 1
-            if reached > best:
-                best, state = reached, copy.deepcopy(flow.state_dict())
-            if waited == PATIENCE:
-                break
-        batch = rows[torch.randint(len(rows), (min(BATCH, len(rows)),), generator=generator)]
-        loss = -flow().log_prob(batch).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(flow.parameters(), 5.0)
-        optimiser.step()
-        schedule.step()
-    flow.load_state_dict(state)
+    maximise(
+        Density(flow), rows, validate=lambda: -float(_flow_log_prob(flow, judges).mean()),
+        epochs=STEPS // LOOK, steps=LOOK, patience=PATIENCE, batch=min(BATCH, len(rows)),
+        rate=2e-3, schedule="cosine", weight_decay=decay, seed=seed, device="cpu", compile=False,
+    )  # fmt: skip
     return lambda table: np.asarray(
         _flow_log_prob(flow, torch.tensor(table, dtype=torch.float32)).double()
     )

@@ -11,12 +11,11 @@ columns of a single value are dropped; errors are those of the z-scored missing 
 under outputs/imputation, so a run that is cut off goes on where it stopped. `in_sample` fills the
 table that was fitted; `unseen` fits 70 % of the rows and fills the others. The tables come from the
 folder that VFG_DATA names; methods with requirements of their own run by the interpreter that
-VFG_RIVALS_PYTHON names (see experiments/baselines/external_worker.py).
+VFG_BASELINES_PYTHON names (see experiments/baselines/external_worker.py).
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import multiprocessing
 import time
@@ -24,7 +23,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from ...results import TRIALS
+from ...results import TRIALS, Arguments, arguments
 from .cells import MECHANISMS, SETTINGS, SHAPES, Cell, run
 from .methods import METHODS, allowed, missing_requirement
 from .summary import collect
@@ -40,35 +39,16 @@ TUNING = [
     "wine_red",
     "yeast",
 ]
-"""Tables for choosing defaults, of ours and of rivals; the others are for judging them."""
+"""Tables for choosing defaults, of ours and of baselines; the others are for judging them."""
 HELD_BACK = [name for name in SHAPES if name not in TUNING]
 FIRST = [("mcar50", "in_sample"), ("mcar30", "unseen")]
 """What is measured first."""
-QUICK = ["vfg-10", "mean", "knn"]
+QUICK = ["vfg-10", "mean", "knn", "boosting", "linear", "softimpute", "boosting+linear"]
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("--tables", nargs="+", choices=list(SHAPES), default=list(SHAPES))
-    add("--methods", nargs="+", help="also vfg-SECONDS, a budget")
-    add("--mechanisms", nargs="+", choices=list(MECHANISMS), default=list(MECHANISMS))
-    add("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
-    add("--seeds", nargs="+", type=int, help="default: 0 to 4 below 1,000 rows, else 0 to 2")
-    add("--jobs", type=int, default=1, help="cells at a time; more than one: a thread each")
-    add("--threads", type=int, default=1, help="threads of a cell if --jobs is 1")
-    add("--minutes", type=float, help="stop after so long; cells under way are given up")
-    add("--retry", action="store_true", help="measure cells again that ended with an error")
-    add("--list", action="store_true", help="print the cells to be measured, and no more")
-    add("--quick", action="store_true", help="one table, one mechanism, one seed")
-    add("--collect", action="store_true", help="merge all cells into docs/results")
-    return parser.parse_args()
-
-
-def seeds_of(table: str, chosen: list[int] | None) -> list[int]:
+def seeds_of(table: str, number: int | None) -> list[int]:
     """Five seeds for small tables, three for others."""
-    return chosen or list(range(5 if SHAPES[table][0] < 1000 else 3))
+    return list(range(number or (5 if SHAPES[table][0] < 1000 else 3)))
 
 
 def rank(cell: Cell) -> tuple[int, int, float]:
@@ -79,7 +59,7 @@ def rank(cell: Cell) -> tuple[int, int, float]:
     return place, cell.seed, -float(rows * columns**2)
 
 
-def cells(options: argparse.Namespace) -> list[Cell]:
+def cells(options: Arguments) -> list[Cell]:
     """All cells that the command line asks for, by rank."""
     found = [
         Cell(table, mechanism, setting, seed, method)
@@ -131,9 +111,21 @@ def measure_all(waiting: list[Cell], folder: Path, jobs: int, threads: int, end:
 
 def main() -> None:
     """Measure what is missing, or collect what was measured."""
-    options = arguments()
+    options = arguments(
+        __doc__,
+        tables={"nargs": "+", "choices": list(SHAPES), "default": list(SHAPES)},
+        methods={"nargs": "+", "help": "also vfg-SECONDS, a budget"},
+        mechanisms={"nargs": "+", "choices": list(MECHANISMS), "default": list(MECHANISMS)},
+        settings={"nargs": "+", "choices": SETTINGS, "default": list(SETTINGS)},
+        jobs={"type": int, "default": 1, "help": "cells at a time; more than one: a thread each"},
+        threads={"type": int, "default": 1, "help": "threads of a cell if --jobs is 1"},
+        minutes={"type": float, "help": "stop after so long; cells under way are given up"},
+        retry={"action": "store_true", "help": "measure cells again that ended with an error"},
+        list={"action": "store_true", "help": "print the cells to be measured, and no more"},
+        collect={"action": "store_true", "help": "merge all cells into docs/results"},
+    )
     if options.quick:
-        options.tables, options.seeds = ["breast_wdbc"], [0]
+        options.tables, options.seeds = ["breast_wdbc"], 1
         options.mechanisms, options.settings = ["mcar30"], list(SETTINGS)
     folder = CELLS.with_name("imputation_quick") if options.quick else CELLS
     folder.mkdir(parents=True, exist_ok=True)

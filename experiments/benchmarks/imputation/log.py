@@ -24,8 +24,8 @@ def merged(folder: Path, log: Path | None) -> list[Measured]:
 
 def packed(cells: list[Measured]) -> str:
     """The names of what was measured, and a line of values for every cell; null where none is."""
-    names = dict.fromkeys(IDENTITY) | {name: None for cell in cells for name in sorted(cell)}
-    fields = [name for name in names if name not in LEFT_OUT]
+    names = {name for cell in cells for name in cell}
+    fields = [*IDENTITY, *sorted(names - {*IDENTITY, *LEFT_OUT})]
     rows = [json.dumps([_short(cell.get(name)) for name in fields]) for cell in cells]
     body = ",\n  ".join(rows)
     return f'{{\n "fields": {json.dumps(fields)},\n "cells": [\n  {body}\n ]\n}}\n'

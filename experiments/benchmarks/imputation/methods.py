@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.linear_model import BayesianRidge
 
+from vfg.sklearn import VFGImputer
+
 from ...baselines.external import EXTERNAL, run_external
-from ...baselines.missforest import MissForest
+from ...baselines.tabular import Average, BoostedColumns, MissForest, SoftImpute
 from .metrics import intervals
 
 Array = NDArray[np.float64]
@@ -56,6 +58,8 @@ class Filled:
 
 
 Method = Callable[[Task], Filled]
+Make = Callable[[Task], Any]
+"""A task to an imputer with scikit-learn's interface."""
 
 
 def timed(action: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -68,7 +72,7 @@ def timed(action: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
     return found, time.perf_counter() - begun
 
 
-def filled(imputer: Any, task: Task) -> Filled:
+def fill(imputer: Any, task: Task) -> Filled:
     """The point imputation of anything with scikit-learn's interface."""
     if task.unseen is None:
         point, seconds = timed(imputer.fit_transform, task.shown)
@@ -78,103 +82,89 @@ def filled(imputer: Any, task: Task) -> Filled:
     return Filled(point, fit_seconds, transform_seconds)
 
 
-def mean(task: Task) -> Filled:
-    """The column's mean."""
-    return filled(SimpleImputer(keep_empty_features=True), task)
-
-
-def nearest(task: Task) -> Filled:
-    """Twenty nearest neighbours, better than the default of five on six tuning tables."""
-    return filled(KNNImputer(n_neighbors=20, keep_empty_features=True), task)
-
-
-def ridge(task: Task) -> Filled:
-    """Chained Bayesian ridge regressions; draws from a second fit with posterior sampling.
-
-    Kept inside the observed range of each column, without which they can run away.
-    """
-    low, high = np.nanmin(task.shown, axis=0), np.nanmax(task.shown, axis=0)
-
-    def imputer(sample: bool) -> IterativeImputer:
-        return IterativeImputer(
-            BayesianRidge(),
-            sample_posterior=sample,
-            min_value=low,
-            max_value=high,
-            random_state=task.seed,
-            keep_empty_features=True,
-        )
-
-    def draw() -> Array:
-        sampler = imputer(True).fit(task.shown)
-        # Every transform draws anew along the fitted chain.
-        return np.stack([sampler.transform(task.target) for _ in range(DRAWS)])
-
-    found = filled(imputer(False), task)
-    draws, seconds = timed(draw)
-    return with_draws(found, draws, seconds)
-
-
-def extra_trees(task: Task) -> Filled:
-    """Chained extremely randomised trees."""
-    trees = ExtraTreesRegressor(50, min_samples_leaf=2, n_jobs=task.threads, random_state=task.seed)
-    imputer = IterativeImputer(trees, max_iter=5, random_state=task.seed, keep_empty_features=True)
-    return filled(imputer, task)
-
-
-def missforest(task: Task) -> Filled:
-    """Chained random forests with missForest's stopping rule."""
-    return filled(MissForest(jobs=task.threads, seed=task.seed), task)
-
-
 def with_draws(found: Filled, draws: Array, seconds: float | None = None) -> Filled:
     """The same with draws, and intervals read from them."""
     low, high = intervals(draws, LEVEL)
-    return Filled(
-        found.point,
-        found.fit_seconds,
-        found.transform_seconds,
-        draws,
-        low,
-        high,
-        seconds,
-        found.peak_mb,
+    return replace(found, draws=draws, low=low, high=high, draw_seconds=seconds)
+
+
+def ridge_imputer(task: Task, *, sample: bool = False) -> IterativeImputer:
+    """Chained Bayesian ridge regressions, kept inside the observed range of each column.
+
+    Without the range they can run away.
+    """
+    return IterativeImputer(
+        BayesianRidge(),
+        sample_posterior=sample,
+        min_value=np.nanmin(task.shown, axis=0),
+        max_value=np.nanmax(task.shown, axis=0),
+        random_state=task.seed,
+        keep_empty_features=True,
     )
+
+
+def ridge(task: Task) -> Filled:
+    """The point, and draws from a second fit with posterior sampling."""
+
+    def draw() -> Array:
+        sampler = ridge_imputer(task, sample=True).fit(task.shown)
+        # Every transform draws anew along the fitted chain.
+        return np.stack([sampler.transform(task.target) for _ in range(DRAWS)])
+
+    return with_draws(fill(ridge_imputer(task), task), *timed(draw))
+
+
+def extra_trees(task: Task) -> IterativeImputer:
+    """Chained extremely randomised trees."""
+    trees = ExtraTreesRegressor(50, min_samples_leaf=2, n_jobs=task.threads, random_state=task.seed)
+    return IterativeImputer(trees, max_iter=5, random_state=task.seed, keep_empty_features=True)
+
+
+IMPUTERS: dict[str, Make] = {
+    "mean": lambda _: SimpleImputer(keep_empty_features=True),
+    # Twenty neighbours are better than the default of five on six tuning tables.
+    "knn": lambda _: KNNImputer(n_neighbors=20, keep_empty_features=True),
+    "extratrees": extra_trees,
+    "missforest": lambda task: MissForest(jobs=task.threads, seed=task.seed),
+    "boosting": lambda task: BoostedColumns(seed=task.seed),
+    "linear": lambda task: VFGImputer(bend=False, random_state=task.seed),
+    "softimpute": lambda task: SoftImpute(seed=task.seed),
+    "boosting+linear": lambda task: average(task, "boosting", "linear"),
+    "classical": lambda task: average(task, *CLASSICAL),
+}
+"""Baselines that answer with a point alone."""
+CLASSICAL = ("knn", "ridge", "extratrees", "missforest", "boosting", "linear", "softimpute")
+
+
+def average(task: Task, *names: str) -> Average:
+    """The equally weighted mean of baselines."""
+    makers = {**IMPUTERS, "ridge": ridge_imputer}
+    return Average([makers[name](task) for name in names])
 
 
 def ours(budget: str | None) -> Method:
     """This library's imputer with its defaults, or with so many seconds to fit."""
 
     def method(task: Task) -> Filled:
-        from vfg.sklearn import VFGImputer
-
         seconds_to_fit = None if budget is None else float(budget)
         imputer = VFGImputer(random_state=task.seed, budget=seconds_to_fit)
-        found = filled(imputer, task)
+        found = fill(imputer, task)
         draws, seconds = timed(imputer.sample, task.target, DRAWS)
-        low, high = imputer.predict_interval(task.target, LEVEL)
-        return Filled(
-            found.point,
-            found.fit_seconds,
-            found.transform_seconds,
-            np.asarray(draws),
-            np.asarray(low),
-            np.asarray(high),
-            seconds,
-        )
+        low, high = map(np.asarray, imputer.predict_interval(task.target, LEVEL))
+        return replace(found, draws=np.asarray(draws), low=low, high=high, draw_seconds=seconds)
 
     return method
 
 
 def outside(name: str) -> Method:
-    """A method that runs in the rivals' own environment."""
+    """A method that runs in the baselines' own environment."""
 
     def method(task: Task) -> Filled:
         answer = run_external(name, task.shown, task.unseen, task.seed, task.threads)
         found = Filled(
             answer["point"],
             float(answer["fit_seconds"]),
-            float(answer["transform_seconds"]) if task.unseen is not None else None,
+            None if task.unseen is None else float(answer["transform_seconds"]),
             peak_mb=float(answer["peak_mb"]),
         )
         return with_draws(found, answer["draws"]) if "draws" in answer else found
@@ -184,19 +174,20 @@ def outside(name: str) -> Method:
 
 METHODS: dict[str, Method] = {
     "vfg": ours(None),
-    "mean": mean,
-    "knn": nearest,
     "ridge": ridge,
-    "extratrees": extra_trees,
-    "missforest": missforest,
+    **{name: lambda task, make=make: fill(make(task), task) for name, make in IMPUTERS.items()},
     **{name: outside(name) for name in EXTERNAL},
 }
 
 LIMITS = {
     "extratrees": 20_000_000,
     "missforest": 800_000,
+    "classical": 800_000,
     "miceforest": 200_000,
+    "miceforest40": 200_000,
     "hyperimpute": 100_000,
+    "utrees": 100_000,
+    "forestdiffusion": 100_000,
     "miwae": 600_000,
 }
 """A method is run where rows x columns x columns is at most this: a forest is grown per column, and
@@ -210,9 +201,7 @@ def is_ours(name: str) -> bool:
 
 def method_named(name: str) -> Method:
     """A method of `METHODS`, or `vfg-SECONDS` for this library's imputer with that budget."""
-    if name.startswith("vfg-"):
-        return ours(name.removeprefix("vfg-"))
-    return METHODS[name]
+    return ours(name.removeprefix("vfg-")) if name.startswith("vfg-") else METHODS[name]
 
 
 def allowed(name: str, rows: int, columns: int) -> bool:
@@ -224,11 +213,6 @@ def missing_requirement(name: str) -> str | None:
     """Why a method cannot run here, None if it can."""
     if name not in METHODS and not is_ours(name):
         return f"not among {', '.join(METHODS)}"
-    if is_ours(name):
-        try:
-            import vfg.sklearn  # noqa: F401
-        except ImportError as error:
-            return str(error)
-    if name in EXTERNAL and "VFG_RIVALS_PYTHON" not in os.environ:
-        return "VFG_RIVALS_PYTHON does not name the interpreter of the rivals' environment"
+    if name in EXTERNAL and "VFG_BASELINES_PYTHON" not in os.environ:
+        return "VFG_BASELINES_PYTHON does not name the interpreter of the baselines' environment"
     return None

@@ -36,7 +36,10 @@ def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: boo
         "circumstances": {method: described(*how) for method, how in taken.items()},
         "failures": failures(cells),
         "measures": {" ".join(group): measures(groups[group], taken) for group in sorted(groups)},
-        "contests": {" ".join(group): contests(groups[group]) for group in sorted(groups)},
+        **{
+            key: {" ".join(group): contests(groups[group], loss) for group in sorted(groups)}
+            for key, loss in (("contests", "mse"), ("contests_mae", "mae"))
+        },
         "draws": draws_side_by_side(groups),
     }
     path = write("imputation", found, quick=quick)
@@ -87,45 +90,48 @@ def averages(cells: list[dict[str, Any]], taken: Circumstances) -> dict[str, Any
     return kept
 
 
-def contests(measured: Measured) -> dict[str, dict[str, Any]]:
-    """Ours against the best rival of the group, by seeds that both have."""
-    rivals = [method for method in sorted(measured) if not is_ours(method)]
+def contests(measured: Measured, loss: str) -> dict[str, dict[str, Any]]:
+    """Ours against the best baseline of the group, by seeds that both have."""
+    baselines = {name: cells for name, cells in measured.items() if not is_ours(name)}
     found = {}
-    for method in sorted(measured):
-        meeting = [name for name in rivals if measured[name].keys() & measured[method].keys()]
-        if is_ours(method) and meeting:
-            found[method] = contest(measured[method], {name: measured[name] for name in meeting})
+    for method in filter(is_ours, sorted(measured)):
+        ours = measured[method]
+        meeting = {
+            name: baselines[name] for name in sorted(baselines) if baselines[name].keys() & ours
+        }
+        if meeting:
+            found[method] = contest(ours, meeting, loss)
     return found
 
 
-def contest(ours: dict[int, dict[str, Any]], rivals: Measured) -> dict[str, Any]:
-    """Ratio to the rival with the least error, and whether the difference is beyond doubt.
+def contest(ours: dict[int, dict[str, Any]], baselines: Measured, loss: str) -> dict[str, Any]:
+    """Ratio to the baseline with the least error, and whether the difference is beyond doubt.
 
-    A rival is judged on the seeds that it shares with ours; those with fewer than three of
+    A baseline is judged on the seeds that it shares with ours; those with fewer than three of
     them (or than ours has) are left out, unless there are no others.
     """
-    shared = {name: [s for s in ours if s in cells] for name, cells in rivals.items()}
+    shared = {name: [s for s in ours if s in cells] for name, cells in baselines.items()}
     enough = min(3, max(map(len, shared.values())))
     pairs = {
-        name: [(ours[s]["mse"], rivals[name][s]["mse"]) for s in seeds]
+        name: [(ours[s][loss], baselines[name][s][loss]) for s in seeds]
         for name, seeds in shared.items()
         if len(seeds) >= enough
     }
-    ratios = {name: sum(o for o, _ in p) / sum(r for _, r in p) for name, p in pairs.items()}
-    best = max(ratios, key=lambda name: ratios[name])
+    ratios = {name: sum(o for o, _ in p) / sum(b for _, b in p) for name, p in pairs.items()}
+    best = max(ratios, key=ratios.__getitem__)
     return {
         "rival": best,
         "ratio": rounded(ratios[best]),
-        "mse": [rounded(mean(side)) for side in zip(*pairs[best], strict=True)],
+        loss: [rounded(mean(side)) for side in zip(*pairs[best], strict=True)],
         "seeds": len(pairs[best]),
-        "outcome": outcome([o - r for o, r in pairs[best]], mean(r for _, r in pairs[best])),
+        "outcome": outcome([o - b for o, b in pairs[best]], mean(b for _, b in pairs[best])),
     }
 
 
 def outcome(differences: list[float], level: float) -> str:
-    """`win`, `loss` or `draw` by paired differences of errors, ours less the rival's.
+    """`win`, `loss` or `draw` by paired differences of errors, ours less the baseline's.
 
-    A difference counts if it exceeds 2 % of the rival's error plus two standard errors of the
+    A difference counts if it exceeds 2 % of the baseline's error plus two standard errors of the
     paired differences over seeds; with a single seed nothing counts.
     """
     if len(differences) < 2:
@@ -136,22 +142,22 @@ def outcome(differences: list[float], level: float) -> str:
 
 
 def draws_side_by_side(groups: dict[Group, Measured]) -> dict[str, dict[str, Any]]:
-    """Scores of our draws and of each rival's, means over tables, masks and seeds of both."""
+    """Scores of our draws and of each baseline's, means over tables, masks and seeds of both."""
     pairs: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
     for measured in groups.values():
         ours = measured.get("vfg", {})
-        for rival, cells in measured.items():
+        for name, cells in measured.items():
             shared = [s for s in cells if s in ours and "energy" in cells[s]]
-            pairs[rival] += [] if is_ours(rival) else [(ours[s], cells[s]) for s in shared]
+            pairs[name] += [] if is_ours(name) else [(ours[s], cells[s]) for s in shared]
     return {
-        rival: {
+        name: {
             "cells": len(found),
             **{
-                name: [rounded(mean(pair[side][name] for pair in found)) for side in (0, 1)]
-                for name in ("crps", "energy")
+                score: [rounded(mean(pair[side][score] for pair in found)) for side in (0, 1)]
+                for score in ("crps", "energy")
             },
         }
-        for rival, found in sorted(pairs.items())
+        for name, found in sorted(pairs.items())
         if found
     }
 

@@ -53,6 +53,7 @@ def make_deep(kind: type[VFG], linear: GaussianVFG, flow: Coupling | None, seed:
     ).double()
     with torch.no_grad():
         model.scaling.load_state_dict(linear.scaling.state_dict())
+        model.is_trained.fill_(True)  # it answers as the linear model does
         values = linear.linear.values()
         for index, group in enumerate(model.passing.schedule.groups):
             stack = model.passing.group(index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,7 @@ def infer(
     """
     if rounds < 0:
         raise ValueError(f"rounds must be 0 or more, but is {rounds}")
+    _warn_untrained(model)
     evidence = as_given(model, given, observed)
     ids = as_row_ids(model, row_ids, evidence.rows)
     chosen = as_targets(model, targets)
@@ -452,6 +454,7 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
         >>> vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2)).sample(5).shape
         torch.Size([5, 2])
     """
+    _warn_untrained(model)
     labels = as_labels(model, label, rows)
     generator = torch.Generator(model._some.device).manual_seed(seed)
     if model.sampling is None and labels is None and _knows_roots(model):
@@ -463,6 +466,16 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
         for index in model._blocks_of(model.likelihoods)
     }
     return model.scaling.undo(model.sections.join(drawn)).to(model._some.dtype)
+
+
+def _warn_untrained(model: VFG) -> None:
+    """Warn of answers that come from parameters as they were drawn."""
+    if not bool(model.is_trained):
+        warnings.warn(
+            "the model is not trained, so its answers follow from its random start alone; call "
+            "vfg.fit(model, table) first, or load a trained model with vfg.load",
+            stacklevel=4,  # above infer or sample and torch's no_grad
+        )
 
 
 def _knows_roots(model: VFG) -> bool:

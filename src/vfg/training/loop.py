@@ -95,7 +95,8 @@ def fit(
         augment: what is done to the cells of every batch, in the model's units, such as
             `torch.bernoulli` for pixels that are probabilities.
         options: fields of the settings that differ, such as `epochs=20` or `seed=1`. `validation`
-            may be a table: its rows are not trained on, and their objective chooses the state.
+            may be a table, or a pair of a table and its labels: these rows are not trained on,
+            and their objective chooses the state.
 
     Returns:
         The history of the run.
@@ -267,11 +268,14 @@ def _check_scaling(models: list[VFG]) -> None:
 
 
 def _scale_rows(model: VFG, table: ArrayLike) -> Table:
-    """A table of rows to choose states by, in the model's units."""
+    """Rows to choose states by, a table or a pair of a table and labels, in the model's units."""
+    table, labels = table if isinstance(table, tuple) and len(table) == 2 else (table, None)
     cells, seen = as_cells(model, collect_rows(table), None)
     if not len(cells):
         raise ValueError("validation is a share or a table, but the table has no rows")
-    return Table(*scale_cells(model, cells, seen), None)
+    given = as_labels(model, labels, len(cells))
+    cells, seen = scale_cells(model, cells, seen)
+    return Table(cells, seen, None if given is None else given.to(cells.device))
 
 
 def _fit_other(
