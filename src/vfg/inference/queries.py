@@ -491,7 +491,8 @@ def _calibrated_rows(model: VFG, rows: int, generator: torch.Generator) -> Tenso
         mean, factor = (spread.get_buffer(f"root_{part}{place}") for part in ("mean", "factor"))
         shape = (len(mean), rows, mean.shape[-1])
         normals = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
-        tops[index] = mean[:, None] + normals @ factor.mT
+        offset = normals @ factor.mT if factor.ndim == 3 else normals * factor[:, None]
+        tops[index] = mean[:, None] + offset
     known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
     states = model.passing.backward_pass(tops, known, {})[0]
     every = torch.ones_like(spread.log_noise, dtype=torch.bool).expand(rows, -1)
