@@ -44,7 +44,6 @@ class Labelled(nn.Module, ABC):
 
     @property
     def size(self) -> int:
-        """How many parameters it has."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @torch.no_grad()

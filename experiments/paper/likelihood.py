@@ -2,7 +2,7 @@
 
 The paper's tree: four blocks of 14 x 14 pixels, two nodes, a root, all of width 196, four coupling
 layers per edge. Its states are deterministic, so its objective is a surrogate; the parts are shown
-apart. With sampled states the same graph has a bound that holds, and so have its rivals: a VAE and
+apart. With sampled states the same graph has a bound that holds. The baselines are a VAE and
 three VAEs whose posterior is bent by 16 flows (planar, inverse autoregressive, orthogonal Sylvester
 with a bottleneck of 32), with 64 latent variables and the gated convolutions of that protocol.
 
@@ -21,23 +21,22 @@ a reduction and split of our own: its numbers compare methods here, and nothing 
 
 from __future__ import annotations
 
-import argparse
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..baselines.images import POSTERIORS, FlowAutoencoder
-from ..results import TRIALS, positive, write
+from ..results import TRIALS, Arguments, arguments, positive
 from .binary_images import Binary, binary
 from .image_models import Unbounded, ours, papers, papers_sampled
 from .image_training import DEVICE, Budget, count, train
-from .parts import Clock, Parts
+from .parts import Parts
 
 Make = Callable[[int], Any]
 """A seed to a model."""
@@ -48,10 +47,12 @@ SECONDS = {
     "caltech": {"models": 9, "surrogate": 3},
     "omniglot": {"models": 11, "surrogate": 3},
 }
-"""Of training, for all seeds of a model together: the rivals and our tree alike, and others."""
+"""Of training, for all seeds of a model together: the baselines and our tree alike, and others."""
 SEEDS = {"mnist": 3, "caltech": 3, "omniglot": 1, "digits": 1}
 FOREIGN = 4 * 2**30
 """More bytes of the GPU than this beside our own tensors are somebody else's."""
+SPARE = 10.0
+"""Seconds that every model takes beside its training."""
 BROKEN = 75
 """The exit status after an error on the GPU, from which only a new process recovers."""
 
@@ -67,11 +68,11 @@ def sampled_models(side: int) -> dict[str, Make]:
         CONVOLUTIONS: lambda seed: ours(side, wide, seed, convolutions=True),
     }
     for name in POSTERIORS:
-        models[name] = partial(_rival, name, {"side": side, **sizes})
+        models[name] = partial(_autoencoder, name, {"side": side, **sizes})
     return models
 
 
-def _rival(name: str, sizes: dict[str, int], seed: int) -> FlowAutoencoder:
+def _autoencoder(name: str, sizes: dict[str, int], seed: int) -> FlowAutoencoder:
     torch.manual_seed(seed)
     return FlowAutoencoder(name, **sizes)
 
@@ -132,14 +133,15 @@ class Job:
     beta: float | None = None
     """Of the surrogate; None for models that have a bound."""
 
-    def measure(self, given: argparse.Namespace, images: Binary) -> dict[str, Any]:
-        """Train and test all seeds."""
+    def measure(self, given: Arguments, images: Binary) -> dict[str, Any]:
         # The steps of VFGs are many small kernels: more rows at a time cost them next to nothing.
         is_tree = self.name.startswith(OURS) and self.data == "mnist"
         batch = 64 if given.quick else 512 if is_tree else 256
         steps = given.steps or (100 if given.quick else None)
         budget = Budget(given.pace * self.seconds, steps, batch)
-        make = self._make(images.side)
+        make = partial(_surrogate, images.side, self.beta)
+        if self.beta is None:
+            make = sampled_models(images.side)[self.name]
         seeds = given.seeds or SEEDS[self.data]
         models, about = trained(make, images, seeds, budget)
         begun = time.monotonic()
@@ -149,11 +151,6 @@ class Job:
             found = [model.parts(images.test) for model in models]
         about["test_seconds"] = round(time.monotonic() - begun, 1)
         return about | by_measure(found)
-
-    def _make(self, side: int) -> Make:
-        if self.beta is None:
-            return sampled_models(side)[self.name]
-        return partial(_surrogate, side, self.beta)
 
 
 def _surrogate(side: int, beta: float, seed: int) -> Unbounded:
@@ -172,7 +169,7 @@ def jobs(name: str) -> Iterator[Job]:
             yield Job(name, model, seconds[model])
 
 
-def collected(names: Sequence[str], given: argparse.Namespace, parts: Parts) -> dict[str, Any]:
+def collected(names: Sequence[str], given: Arguments, parts: Parts) -> dict[str, Any]:
     """The results so far, as one file has them."""
     sets: dict[str, Any] = {}
     for name in names:
@@ -218,16 +215,17 @@ def noted(sets: dict[str, Any], parts: Parts) -> str:
     return " ".join(f"{text} {'; '.join(who)}." for text, who in reasons.items() if who)
 
 
-def measure_all(names: Sequence[str], given: argparse.Namespace, parts: Parts) -> None:
+def measure_all(names: Sequence[str], given: Arguments, parts: Parts) -> None:
     """All parts that are not done yet; those that failed before come last."""
-    clock, images = Clock(given.minutes), {name: binary(name) for name in names}
+    ends = time.monotonic() + 60.0 * (given.minutes or math.inf)
+    images = {name: binary(name) for name in names}
     for name, one in images.items():
         seeds = list(range(given.seeds or SEEDS[name]))
         sizes = [len(part) for part in (one.train, one.valid, one.test)]
         parts.keep(name, "data", row={"source": one.source, "rows": sizes, "seeds": seeds})
     todo = [job for name in names for job in jobs(name) if parts.is_open(name, job.name)]
     for job in sorted(todo, key=lambda job: len(parts.failures(job.data, job.name))):
-        if not clock.has(given.pace * job.seconds):
+        if time.monotonic() + 1.02 * given.pace * job.seconds + SPARE > ends:
             continue
         print(f"{job.data}: {job.name}", flush=True)
         try:
@@ -240,7 +238,7 @@ def measure_all(names: Sequence[str], given: argparse.Namespace, parts: Parts) -
             continue
         parts.keep(job.data, job.name, row=row)
         print("  " + ", ".join(f"{k} {_short(v)}" for k, v in row.items()), flush=True)
-        write("likelihood", collected(names, given, parts), quick=given.quick, output=given.output)
+        given.write("likelihood", collected(names, given, parts))
 
 
 def _short(value: Any) -> str:
@@ -248,27 +246,21 @@ def _short(value: Any) -> str:
 
 
 def main() -> None:
-    """Train, test, and write after every model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    given = arguments(
+        __doc__,
+        data={"nargs": "*", "choices": list(SECONDS), "default": list(SECONDS)},
+        draws={"type": positive, "help": "per row, for NLL; 500, or 100 if quick"},
+        steps={"type": positive, "help": "of training per model, in place of seconds"},
+        pace={"type": float, "default": 1.0, "help": "what seconds are multiplied by"},
+        minutes={"type": float, "help": "after which no further model is begun"},
+        resume={"action": "store_true", "help": "keep what an earlier run finished"},
     )
-    parser.add_argument("--quick", action="store_true", help="small digits, few steps")
-    parser.add_argument("--data", nargs="*", choices=list(SECONDS), default=list(SECONDS))
-    parser.add_argument("--seeds", type=positive, help="per model, in place of 3, 3 and 1")
-    parser.add_argument("--draws", type=positive, help="per row, for NLL; 500, or 100 if quick")
-    parser.add_argument("--steps", type=positive, help="of training per model, in place of seconds")
-    parser.add_argument("--pace", type=float, default=1.0, help="what seconds are multiplied by")
-    parser.add_argument("--minutes", type=float, help="after which no further model is begun")
-    parser.add_argument("--resume", action="store_true", help="keep what an earlier run finished")
-    parser.add_argument("--output", type=Path, help="folder for the results")
-    given = parser.parse_args()
     given.draws = given.draws or (100 if given.quick else 500)
     names = ["digits"] if given.quick else given.data
     folder = (given.output or TRIALS) / ("likelihood_quick" if given.quick else "likelihood_parts")
     parts = Parts(folder, resume=given.resume)
     measure_all(names, given, parts)
-    results = collected(names, given, parts)
-    print(write("likelihood", results, quick=given.quick, output=given.output))
+    print(given.write("likelihood", collected(names, given, parts)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -43,26 +42,7 @@ class Parts:
         return self.done(*key) is None and len(self.failures(*key)) < TRIES
 
     def keep(self, *key: str, row: dict[str, Any]) -> None:
-        """A part is finished."""
         self.cells.add({"part": key}, {"row": row})
 
     def fail(self, *key: str, message: str) -> None:
-        """A part ended with an error."""
         self.cells.add({"part": key}, {"failed": [*self.failures(*key), message]})
-
-
-class Clock:
-    """Says whether there is time for one more part; without minutes there always is.
-
-    Args:
-        minutes: how many there are from now on.
-        spare: seconds that every part takes beside its training.
-    """
-
-    def __init__(self, minutes: float | None, spare: float = 10.0) -> None:
-        self.ends = float("inf") if minutes is None else time.monotonic() + 60.0 * minutes
-        self.spare = spare
-
-    def has(self, seconds: float) -> bool:
-        """Whether so many seconds of training, and those that a part takes besides, are left."""
-        return time.monotonic() + 1.02 * seconds + self.spare < self.ends

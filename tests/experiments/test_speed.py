@@ -128,7 +128,7 @@ def test_pictures_of_growth_show_every_slope_that_was_measured(tmp_path):
     found = {"rows": {**series, "slopes": {"seconds": 0.25, "MiB": 0.75}}}
     legends = [axis.get_legend() for axis in growth(found).axes]
     written = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
-    assert written == ["fill, VFG  0.25", "fill, VFG  0.75"]
+    assert written == ["VFG  0.25", "VFG  0.75"]
     part = part_of("growth", "A (CPU)", found=found)
     assert draw([part, part_of()], quick=False, output=tmp_path) == [
         tmp_path / f"{picture_name(part['name'])}.png"

@@ -110,7 +110,6 @@ def measure_all(waiting: list[Cell], folder: Path, jobs: int, threads: int, end:
 
 
 def main() -> None:
-    """Measure what is missing, or collect what was measured."""
     options = arguments(
         __doc__,
         tables={"nargs": "+", "choices": list(SHAPES), "default": list(SHAPES)},

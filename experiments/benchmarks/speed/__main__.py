@@ -49,7 +49,6 @@ OTHERS = ("freia", "zuko", "normflows", "nflows", "scikit-learn")
 
 
 def main() -> None:
-    """Measure what is asked for; write it."""
     given = _arguments()
     torch.set_num_threads(given.threads)
     warnings.filterwarnings("ignore", module=r"(FrEIA|zuko|normflows|nflows)\b")

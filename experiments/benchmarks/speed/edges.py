@@ -139,7 +139,6 @@ class CompiledStack(nn.Module):
         return self.there(x)  # type: ignore[no-any-return]
 
     def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The way back."""
         return self.back(y)  # type: ignore[no-any-return]
 
 
