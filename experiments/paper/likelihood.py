@@ -32,11 +32,11 @@ from typing import Any
 import torch
 
 from ..baselines.images import POSTERIORS, FlowAutoencoder
+from ..cells import Cells
 from ..results import TRIALS, Arguments, arguments, positive
 from .binary_images import Binary, binary
 from .image_models import Unbounded, ours, papers, papers_sampled
 from .image_training import DEVICE, Budget, count, train
-from .parts import Parts
 
 Make = Callable[[int], Any]
 """A seed to a model."""
@@ -133,6 +133,10 @@ class Job:
     beta: float | None = None
     """Of the surrogate; None for models that have a bound."""
 
+    @property
+    def key(self) -> dict[str, str]:
+        return {"data": self.data, "model": self.name}
+
     def measure(self, given: Arguments, images: Binary) -> dict[str, Any]:
         # The steps of VFGs are many small kernels: more rows at a time cost them next to nothing.
         is_tree = self.name.startswith(OURS) and self.data == "mnist"
@@ -169,14 +173,20 @@ def jobs(name: str) -> Iterator[Job]:
             yield Job(name, model, seconds[model])
 
 
-def collected(names: Sequence[str], given: Arguments, parts: Parts) -> dict[str, Any]:
+def finished(cells: Cells, data: str, model: str) -> dict[str, Any] | None:
+    """The row of a model; None if it is not measured or an error ended it."""
+    cell = cells.get({"data": data, "model": model}) or {"error": ""}
+    return None if "error" in cell else {k: v for k, v in cell.items() if k != "key"}
+
+
+def collected(names: Sequence[str], given: Arguments, cells: Cells) -> dict[str, Any]:
     """The results so far, as one file has them."""
     sets: dict[str, Any] = {}
     for name in names:
-        about = parts.done(name, "data")
+        about = finished(cells, name, "data")
         if about is None:
             continue
-        found = {job: parts.done(name, job.name) for job in jobs(name)}
+        found = {job: finished(cells, name, job.name) for job in jobs(name)}
         order = list(sampled_models(28))
         models = {job.name: row for job, row in found.items() if row and job.beta is None}
         sets[name] = about | {
@@ -186,7 +196,7 @@ def collected(names: Sequence[str], given: Arguments, parts: Parts) -> dict[str,
         }
     seeds = max((one["seeds"] for one in sets.values()), key=len, default=[])
     described = {"seconds": _seconds(sets), "seeds": seeds, "draws": given.draws}
-    return described | {"note": noted(sets, parts), "data": sets}
+    return described | {"note": noted(sets, cells), "data": sets}
 
 
 def _seconds(sets: dict[str, Any]) -> float:
@@ -195,36 +205,35 @@ def _seconds(sets: dict[str, Any]) -> float:
     return round(sum(row["train_seconds"] + row["test_seconds"] for row in rows), 1)
 
 
-def noted(sets: dict[str, Any], parts: Parts) -> str:
+def noted(sets: dict[str, Any], cells: Cells) -> str:
     """What a reader of the numbers must know of how they came about, in sentences."""
-    rows = {
-        f"{name}: {model}": (parts.failures(name, model), row)
-        for name, one in sets.items()
-        for model, row in (one["models"] | dict.fromkeys(one["skipped"])).items()
+    reasons: dict[str, list[str]] = {
+        "Other work was on the GPU, so that fewer steps fitted into the seconds of": [],
+        "Steps could not be recorded, and were slow, for": [],
+        "An error ended": [],
     }
-    on_gpu = {name: row for name, (_, row) in rows.items() if row and DEVICE.type == "cuda"}
-    reasons = {
-        "Other work was on the GPU, so that fewer steps fitted into the seconds of": [
-            name for name, row in on_gpu.items() if not row["alone"]
-        ],
-        "Steps could not be recorded, and were slow, for": [
-            name for name, row in on_gpu.items() if not row["captured"]
-        ],
-        "An error ended": [name for name, (failed, row) in rows.items() if failed and not row],
-    }
+    shared, slow, ended = reasons.values()
+    for name, one in sets.items():
+        for model, row in one["models"].items():
+            is_gpu = DEVICE.type == "cuda"
+            shared += [f"{name}: {model}"] * (is_gpu and not row["alone"])
+            slow += [f"{name}: {model}"] * (is_gpu and not row["captured"])
+        tried = [model for model in one["skipped"] if cells.get({"data": name, "model": model})]
+        ended += [f"{name}: {model}" for model in tried]
     return " ".join(f"{text} {'; '.join(who)}." for text, who in reasons.items() if who)
 
 
-def measure_all(names: Sequence[str], given: Arguments, parts: Parts) -> None:
-    """All parts that are not done yet; those that failed before come last."""
+def measure_all(names: Sequence[str], given: Arguments, cells: Cells) -> None:
+    """All models that are not measured yet; those that an error ended come last."""
     ends = time.monotonic() + 60.0 * (given.minutes or math.inf)
     images = {name: binary(name) for name in names}
     for name, one in images.items():
         seeds = list(range(given.seeds or SEEDS[name]))
         sizes = [len(part) for part in (one.train, one.valid, one.test)]
-        parts.keep(name, "data", row={"source": one.source, "rows": sizes, "seeds": seeds})
-    todo = [job for name in names for job in jobs(name) if parts.is_open(name, job.name)]
-    for job in sorted(todo, key=lambda job: len(parts.failures(job.data, job.name))):
+        about = {"source": one.source, "rows": sizes, "seeds": seeds}
+        cells.add({"data": name, "model": "data"}, about)
+    todo = [job for name in names for job in jobs(name) if not finished(cells, name, job.name)]
+    for job in sorted(todo, key=lambda job: cells.get(job.key) is not None):
         if time.monotonic() + 1.02 * given.pace * job.seconds + SPARE > ends:
             continue
         print(f"{job.data}: {job.name}", flush=True)
@@ -232,13 +241,13 @@ def measure_all(names: Sequence[str], given: Arguments, parts: Parts) -> None:
             row = job.measure(given, images[job.data])
         except RuntimeError as error:
             traceback.print_exc()
-            parts.fail(job.data, job.name, message=str(error).partition("\n")[0])
+            cells.add(job.key, {"error": str(error).partition("\n")[0]})
             if DEVICE.type == "cuda":
                 raise SystemExit(BROKEN) from error
             continue
-        parts.keep(job.data, job.name, row=row)
+        cells.add(job.key, row)
         print("  " + ", ".join(f"{k} {_short(v)}" for k, v in row.items()), flush=True)
-        given.write("likelihood", collected(names, given, parts))
+        given.write("likelihood", collected(names, given, cells))
 
 
 def _short(value: Any) -> str:
@@ -258,9 +267,12 @@ def main() -> None:
     given.draws = given.draws or (100 if given.quick else 500)
     names = ["digits"] if given.quick else given.data
     folder = (given.output or TRIALS) / ("likelihood_quick" if given.quick else "likelihood_parts")
-    parts = Parts(folder, resume=given.resume)
-    measure_all(names, given, parts)
-    print(given.write("likelihood", collected(names, given, parts)))
+    folder.mkdir(parents=True, exist_ok=True)
+    if not given.resume:
+        (folder / "cells.jsonl").unlink(missing_ok=True)
+    cells = Cells(folder / "cells.jsonl")
+    measure_all(names, given, cells)
+    print(given.write("likelihood", collected(names, given, cells)))
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def main() -> None:
         print(name, table[name], flush=True)
         path = given.write("representation", described)
     print(path)
-    draw(found[0], images, quick=given.quick, output=given.output)
+    draw(found[0], images, given)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from vfg.plots.style import (
     tidy,
 )
 
-from ..results import save, slug
+from ..results import Arguments, slug
 
 Found = dict[str, Any]
 GRID = "#E6E6E6"
@@ -36,15 +36,12 @@ def picture_name(device: str) -> str:
     return f"growth-{slug(device)}"
 
 
-def draw(parts: list[Found], *, quick: bool, output: Path | None) -> list[Path]:
+def draw(parts: list[Found], given: Arguments) -> list[Path]:
     import matplotlib
 
     matplotlib.use("Agg")
     chosen = [part for part in parts if part["part"] == "growth"]
-    return [
-        save(growth(part["found"]), picture_name(part["name"]), quick=quick, output=output)
-        for part in chosen
-    ]
+    return [given.save(growth(part["found"]), picture_name(part["name"])) for part in chosen]
 
 
 def growth(found: Found) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-from ...results import FOLDER, write
+from ...results import FOLDER, Arguments
 from .methods import LIMITS, is_ours
 
 Group = tuple[str, str, str]
@@ -25,9 +25,9 @@ TIMED = ("fit_seconds", "draw_seconds", "transform_rows_per_second", "peak_mb")
 MARGIN = 0.02
 
 
-def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: bool) -> Path:
+def collect(folder: Path, tuning: list[str], held_back: list[str], given: Arguments) -> Path:
     """Merge the cells of `folder` into one result file."""
-    log = None if quick else FOLDER / "cells" / "imputation.json"
+    log = None if given.quick else FOLDER / "cells" / "imputation.json"
     cells = merged(folder, log)
     groups = grouped([cell for cell in cells if "error" not in cell])
     taken = usual_circumstances(cells)
@@ -45,7 +45,7 @@ def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: boo
         },
         "draws": draws_side_by_side(groups),
     }
-    path = write("imputation", found, quick=quick)
+    path = given.write("imputation", found)
     path.write_text(on_single_lines(path.read_text()))
     if log is not None:
         log.parent.mkdir(exist_ok=True)
