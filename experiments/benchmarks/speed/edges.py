@@ -176,4 +176,4 @@ def _warm(work: Work, where: Where) -> Work:
 
 
 def _is_recorded(work: Work) -> bool:
-    return isinstance(work, Replayed) and work.replay != work._run
+    return isinstance(work, Replayed) and work.is_recorded
