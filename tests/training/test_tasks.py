@@ -145,7 +145,7 @@ def test_the_kept_state_is_the_average_of_the_last_weights():
     ("options", "message"),
     [
         ({"average": 1.0}, "average is a share from 0 to below 1, but got 1.0"),
-        ({"schedule": "flat"}, "schedule is 'one-cycle' or 'cosine', but got 'flat'"),
+        ({"schedule": "flat"}, "schedule to be one of 'one-cycle', 'cosine', but got 'flat'"),
         ({"free_bits": 0.5}, r"free_bits=0.5 is for sampled states.*leave it out"),
     ],
 )
