@@ -176,7 +176,7 @@ def test_rows_of_a_validation_table_may_have_labels():
     history = vfg.fit(model, table(), validation=(valid, labels[:50]), **options)
     total = model.surrogate(valid, labels=labels[:50]).total.mean().item()
     assert history[history.best].validation == pytest.approx(-total / 4, rel=1e-4)
-    with pytest.raises(ValueError, match=r"validation is a share or a table, but .* no rows"):
+    with pytest.raises(ValueError, match="without rows"):
         vfg.fit(small(), table(), validation=valid[:0], **QUICK)
 
 
