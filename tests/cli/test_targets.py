@@ -23,8 +23,8 @@ from vfg.training.history import History
         "impute t.csv --linear -o OUT",
         "impute t.csv --linear -o f.csv --save OUT",
         "impute t.csv --linear -o f.csv --report OUT",
-        "score MODEL t.csv -o OUT",
-        "embed MODEL t.csv -o OUT",
+        "score t.csv -m MODEL -o OUT",
+        "embed t.csv -m MODEL -o OUT",
     ],
 )
 def test_a_table_is_not_replaced_by_a_result(store, here, commands, words, link):
@@ -39,7 +39,7 @@ def test_a_table_is_not_replaced_by_a_result(store, here, commands, words, link)
 
 @pytest.mark.parametrize(
     "words",
-    ["impute t.csv -m m.csv -o m.csv", "sample m.csv -o m.csv", "score m.csv t.csv -o m.csv"],
+    ["impute t.csv -m m.csv -o m.csv", "sample m.csv -o m.csv", "score t.csv -m m.csv -o m.csv"],
 )
 def test_a_model_is_not_replaced_by_a_result(store, here, commands, words):
     (here / "t.csv").write_bytes(store.gaps.read_bytes())
@@ -87,17 +87,18 @@ def test_a_folder_leaves_the_earlier_output_out(store, here, commands, output):
         assert "120 rows" in summary
 
 
-def test_a_history_of_another_model_is_left_alone(tmp_path):
+def test_a_history_of_another_model_is_left_alone(tmp_path, capsys):
     model, history = tmp_path / "m.vfg", History([], None, "epochs", 0)
     write_history(model, history)
     write_history(model, history)  # its own is replaced
     known = history_file(model).read_bytes()
-    with pytest.warns(UserWarning, match=r"is not the history of m\.bin"):
-        write_history(tmp_path / "m.bin", None)
+    assert capsys.readouterr().err == ""
+    write_history(tmp_path / "m.bin", None)
+    assert "is not the history of m.bin" in capsys.readouterr().err
     assert history_file(model).read_bytes() == known
     history_file(model).write_text("notes")
-    with pytest.warns(UserWarning, match="is not the history"):
-        write_history(model, history)
+    write_history(model, history)
+    assert "is not the history" in capsys.readouterr().err
     assert history_file(model).read_text() == "notes"
 
 
@@ -181,3 +182,32 @@ def test_sigterm_leaves_nothing_behind(tmp_path, store):
     assert process.wait(60) == 143
     assert sorted(os.listdir(tmp_path)) == ["f.csv"]
     assert (tmp_path / "f.csv").read_text() == "what was there"
+
+
+@pytest.mark.parametrize("target", ["f.csv", "f"])
+def test_a_job_with_a_budget_resumes_with_the_model_that_it_fitted(
+    store, here, commands, monkeypatch, target
+):
+    from vfg.bigtable import fill_job
+
+    words = ["impute", store.gaps, "--budget", "5", "--exclude", "id", "-o", target]
+    words += ["--shard-rows", "20", "--members", "1", "--steps", "5"]
+    plain, calls = fill_job.JobFolder.finish_shard, []
+
+    def failing(self, name, rows):
+        plain(self, name, rows)
+        calls.append(name)
+        if len(calls) == 3:
+            raise RuntimeError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fill_job.JobFolder, "finish_shard", failing)
+        assert commands.invoke(*words).exit_code == 1
+    found = commands.invoke(*words)
+    assert found.exit_code == 0, found.output
+    assert "60 rows were done before" in found.stdout
+    assert "going on with the model" in found.stderr
+    assert not (here / ".f.csv.pieces").exists()
+    # Another option is another model.
+    other = commands.invoke(*words, "--seed", "1")
+    assert "going on with the model" not in other.stderr

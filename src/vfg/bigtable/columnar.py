@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -69,6 +70,11 @@ class TableFile(ABC):
         return list(self.schema.names)
 
     @property
+    def index_columns(self) -> list[str]:
+        """The columns that are the index of a pandas frame."""
+        return []
+
+    @property
     def needs_inference(self) -> bool:
         """Whether types have yet to be inferred from the cells, so that `scan` saves a pass."""
         return False
@@ -109,8 +115,8 @@ class TableFile(ABC):
             f"{self.name} has changed since it was opened; run it again once the file is complete"
         )
 
-    def with_text_columns(self, names: Sequence[str]) -> TableFile:
-        """The same file with some columns left as they are written, if it is one of text."""
+    def with_text_columns(self, names: Sequence[str], categories: Sequence[str] = ()) -> TableFile:
+        """The same file with some columns left as text, if it is one of text."""
         return self
 
     def check_schema(self, schema: Any) -> Any:
@@ -158,6 +164,14 @@ def check_number_of_columns(number: int, name: str) -> None:
 
 class ColumnarFile(TableFile):
     """A file with a stored schema and random access."""
+
+    @property
+    def index_columns(self) -> list[str]:
+        try:
+            stored = json.loads((self.schema.metadata or {})[b"pandas"])["index_columns"]
+        except (KeyError, TypeError, ValueError):
+            return []
+        return [name for name in stored if isinstance(name, str) and name in self.names]
 
     @cached_property
     def place(self) -> str:

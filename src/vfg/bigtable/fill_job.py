@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,11 +14,12 @@ from typing import Any, TypeAlias
 import torch
 
 from vfg.bigtable.engines import Engine, FillTask, engine_named
-from vfg.bigtable.fill_batch import Filling, filled_schema, model_columns
-from vfg.bigtable.formats import SUFFIXES, kind_from_name, normalise_format
+from vfg.bigtable.fill_batch import Filling, TextColumns, filled_schema, model_columns
+from vfg.bigtable.formats import SUFFIXES, Dialect, kind_from_name, normalise_format
 from vfg.bigtable.job import JobFolder, job_folder, pieces_of
 from vfg.bigtable.source import Place, Source, open_table
-from vfg.bigtable.writing import Sink, write_table
+from vfg.bigtable.type_inference import mark_missing
+from vfg.bigtable.writing import Sink, target_kind, write_table
 from vfg.imputation.imputer import VFGImputer
 from vfg.imputation.settings import check_count
 from vfg.imputation.table_model import TableModel
@@ -102,21 +103,25 @@ def impute(
     """
     check_count("shard_rows", shard_rows)
     known = as_model(model)
-    table = _leave_other_columns(
-        source if isinstance(source, Source) else open_table(source), known
+    one_file = is_one_file(target)
+    written = (
+        target_kind(target, format).format if one_file else normalise_format(format or "parquet")
     )
+    table = _with_text(source if isinstance(source, Source) else open_table(source), known)
+    keeps_text = table.is_text and written in ("csv", "tsv")
     job = _Job(
         table,
-        FillTask(known, Filling() if filling is None else filling),
+        FillTask(
+            known,
+            Filling() if filling is None else filling,
+            _text_columns(table, known) if keeps_text else None,
+        ),
         shard_rows,
         engine_named(engine, processes=processes) if isinstance(engine, str) else engine,
         progress or (lambda done, of: None),
     )
     begun = time.monotonic()
-    if is_one_file(target):
-        resumed = job.into_file(target, format)
-    else:
-        resumed = job.into_folder(Path(target), normalise_format(format or "parquet"))
+    resumed = job.into_file(target, format) if one_file else job.into_folder(Path(target), written)
     return Imputed(table.rows, resumed, job.missing - job.left, job.left, time.monotonic() - begun)
 
 
@@ -155,9 +160,19 @@ def as_model(model: Model) -> TableModel:
     return loaded
 
 
-def count_missing(batch: Any, names: Sequence[str]) -> int:
-    """How many cells of some columns are missing; NaN counts as missing."""
-    nulls = (pc.is_null(batch.column(name), nan_is_null=True) for name in names)
+def count_missing(batch: Any, names: Sequence[str], texts: Sequence[str] | None = None) -> int:
+    """How many cells of some columns are missing; NaN counts as missing.
+
+    Args:
+        batch: a record batch.
+        names: of the columns.
+        texts: for columns of text, what means missing besides `NA` and the like; None for columns
+            with nulls.
+    """
+    columns = [batch.column(name) for name in names]
+    if texts is not None:
+        columns = [mark_missing(column, texts) for column in columns]
+    nulls = (pc.is_null(column, nan_is_null=True) for column in columns)
     return sum(pc.sum(column).as_py() or 0 for column in nulls)
 
 
@@ -175,15 +190,26 @@ class _Job:
         """The number of rows that were done already."""
         if str(target) == "-" or is_stream(target) or len(self._sizes) < 2:
             with closing(self._all()) as batches:
-                write_table(batches, self._schema, target, format=format)
+                self._write(batches, target, format)
             return 0
         with pieces_of(
             Path(target), self._describe(kind_from_name(target, format).format)
         ) as place:
             names = [f"piece-{shard:05d}" for shard in range(len(self._sizes))]
             resumed = self._fill_shards(place, names, place.keep_piece)
-            write_table(place.pieces(names), self._schema, target, format=format)
+            self._write(place.pieces(names), target, format)
         return resumed
+
+    def _write(
+        self, batches: Iterable[Any], target: str | os.PathLike[str], format: str | None
+    ) -> None:
+        write_table(batches, self._schema, target, format=format, dialect=self._dialect)
+
+    @property
+    def _dialect(self) -> Dialect | None:
+        """CSV files get the delimiter and decimal mark of CSV files that are read."""
+        is_csv = self.source.files[0].kind.format == "csv"
+        return self.source.dialect if is_csv and self.work.text is not None else None
 
     def _all(self) -> Generator[Any]:
         done = 0
@@ -198,7 +224,7 @@ class _Job:
         schema = self._schema
 
         def write(name: str, batch: Any) -> None:
-            with Sink(folder / name, schema) as sink:
+            with Sink(folder / name, schema, dialect=self._dialect) as sink:
                 sink.write(batch)
 
         with job_folder(folder, self._describe(format)) as place:
@@ -232,7 +258,10 @@ class _Job:
         shards: list[int] = []
 
         def parts() -> Iterator[tuple[int, Any]]:
-            for shard, batch in enumerate(self.source.batches(self.shard_rows)):
+            source = self.source
+            if self.work.text is not None:
+                source = source.with_text_columns(source.names)
+            for shard, batch in enumerate(source.batches(self.shard_rows)):
                 if shard not in known:
                     shards.append(shard)
                     self.missing += self._count_missing(batch)
@@ -245,11 +274,14 @@ class _Job:
                 yield shards.pop(0), batch
 
     def _count_missing(self, batch: Any) -> int:
-        return count_missing(batch, model_columns(self.work.model, self.source.names))
+        names = model_columns(self.work.model, self.source.names)
+        text = self.work.text
+        return count_missing(batch, names, None if text is None else text.dialect.missing)
 
     @property
     def _schema(self) -> Any:
-        return filled_schema(self.work.model, self.source.schema, self.work.filling)
+        schema = filled_schema(self.work.model, self.source.schema, self.work.filling)
+        return schema if self.work.text is None else self.work.text.schema(schema)
 
     @cached_property
     def _sizes(self) -> list[int]:
@@ -276,7 +308,20 @@ class _Job:
         }
 
 
-def _leave_other_columns(source: Source, model: TableModel) -> Source:
-    """The source, with the columns that are not in the model left as the text that they are."""
-    known = dict.fromkeys(model_columns(model, source.names))
-    return source.with_text_columns([name for name in source.names if name not in known])
+def _with_text(source: Source, model: TableModel) -> Source:
+    """The source, with text where the model knows no column, or one whose categories are text."""
+    specs = dict(
+        zip(model_columns(model, source.names), model.encoding.schema.values(), strict=True)
+    )
+    texts = [
+        name
+        for name, spec in specs.items()
+        if any(isinstance(category, str) for category in getattr(spec, "categories", None) or ())
+    ]
+    return source.with_text_columns([name for name in source.names if name not in specs], texts)
+
+
+def _text_columns(source: Source, model: TableModel) -> TextColumns:
+    types = source.schema  # known before the samples are
+    fields = [types.field(name) for name in model_columns(model, source.names)]
+    return TextColumns(pa.schema(fields), source.samples, source.dialect)

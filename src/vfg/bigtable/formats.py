@@ -57,6 +57,43 @@ class Kind:
     compression: str | None = None
 
 
+@dataclass(frozen=True)
+class Dialect:
+    """How the cells of separated text are written.
+
+    Args:
+        delimiter: between cells, a single character; None detects comma, semicolon, tab or bar.
+        decimal: the decimal mark, `"."` or `","`; None detects it where the delimiter is no comma.
+        missing: texts that mean a missing value, besides `NA`, `NaN`, `null` and the like. A number
+            stands for all ways to write it: `-999` also for `-999.0`.
+        quotes: whether quotation marks enclose cells; False reads them as text.
+
+    Raises:
+        ValueError: for a delimiter or decimal mark that cannot be.
+
+    Example:
+        >>> Dialect(delimiter=";", decimal=",").decimal
+        ','
+    """
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    missing: tuple[str, ...] = ()
+    quotes: bool = True
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and (
+            len(self.delimiter) != 1 or self.delimiter in '"\r\n' or not self.delimiter.isascii()
+        ):
+            raise ValueError(
+                f"the delimiter must be one ASCII character, but is {self.delimiter!r}"
+            )
+        if self.decimal not in (None, ".", ","):
+            raise ValueError(f"the decimal mark must be . or a comma, but is {self.decimal!r}")
+        if self.decimal is not None and self.decimal == self.delimiter:
+            raise ValueError("the delimiter and the decimal mark cannot both be a comma")
+
+
 def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> Kind:
     """The kind of a file by the suffixes of its name.
 

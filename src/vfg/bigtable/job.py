@@ -18,6 +18,8 @@ from vfg.utils.files import UNFINISHED, write_atomically
 
 MANIFEST = "_manifest.json"
 """Names that begin so are no data to those who read a folder of Parquet files."""
+KEPT_MODEL = "_model-"
+"""How the names of models begin that are kept to go on with."""
 LOCK = ".lock"
 VERSION = 1
 """The layout of manifests."""
@@ -137,8 +139,8 @@ def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
     """
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a folder, or remove it")
+    check_contents(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _check_contents(folder)
     with lock_folder(folder):
         for rest in folder.glob(f"{UNFINISHED}*"):
             rest.unlink(missing_ok=True)
@@ -170,16 +172,27 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
         raise IsADirectoryError(f"{target} is a folder; name a file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
-    folder = target.parent / f".{target.name}.pieces"
+    folder = pieces_folder(target)
     made: JobFolder | None = None
     try:
         with job_folder(folder, job) as made:
             yield made
     except BaseException:
-        if made is not None and not made.manifest.shards:
+        has_model = any(folder.glob(f"{KEPT_MODEL}*"))
+        if made is not None and not made.manifest.shards and not has_model:
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder)
+
+
+def pieces_folder(target: Path) -> Path:
+    """The hidden folder with the pieces of a file.
+
+    Example:
+        >>> pieces_folder(Path("table.csv")).name
+        '.table.csv.pieces'
+    """
+    return target.parent / f".{target.name}.pieces"
 
 
 @contextmanager
@@ -219,11 +232,11 @@ def _lock(handle: int, folder: Path) -> None:
         ) from error
 
 
-def _check_contents(folder: Path) -> None:
+def check_contents(folder: Path) -> None:
     """Refuse a folder with files that no job of ours can have left."""
-    if (folder / MANIFEST).exists():
+    if not folder.exists() or (folder / MANIFEST).exists():
         return
-    ours = (LOCK, UNFINISHED)
+    ours = (LOCK, UNFINISHED, KEPT_MODEL)
     strange = sorted(path.name for path in folder.iterdir() if not path.name.startswith(ours))
     if strange:
         raise ValueError(

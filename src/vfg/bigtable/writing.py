@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from vfg.bigtable.formats import Kind, kind_from_name, normalise_format
+from vfg.bigtable.formats import Dialect, Kind, kind_from_name, normalise_format
 from vfg.utils.extras import needs
 from vfg.utils.files import is_stream, open_target, standard_output
 
@@ -32,7 +32,7 @@ def header_line(names: Sequence[str], separator: str) -> bytes:
     return (separator.join(cells) + "\n").encode()
 
 
-def csv_lines(batch: Any, separator: str) -> bytes:
+def csv_lines(batch: Any, separator: str, decimal: str = ".") -> bytes:
     r"""The rows of a record batch as lines of separated text; missing values are empty cells.
 
     Raises:
@@ -44,7 +44,9 @@ def csv_lines(batch: Any, separator: str) -> bytes:
     """
     if not batch.num_rows:
         return b""
-    cells = [_cells(batch.column(k), field, separator) for k, field in enumerate(batch.schema)]
+    cells = [
+        _cells(batch.column(k), field, separator, decimal) for k, field in enumerate(batch.schema)
+    ]
     if len(cells) == 1:  # an empty line would be no row
         cells[0] = pc.if_else(pc.equal(cells[0], ""), '""', cells[0])
     lines = _concat([_concat(cells, separator), _text("\n")], "")
@@ -76,7 +78,31 @@ def _as_text(cell: Any) -> Any:
     return cell.isoformat() if hasattr(cell, "isoformat") else str(cell)
 
 
-def _cells(column: Any, field: Any, separator: str) -> Any:
+def format_like(column: Any, sample: str, decimal: str) -> Any:
+    """Values as text, null for NaN; truth values, times and whole numbers as in a sample.
+
+    Example:
+        >>> format_like(pa.array([True, None]), "FALSE", ".").to_pylist()
+        ['TRUE', None]
+        >>> format_like(pa.array([2.0, 0.5]), "1,5", ",").to_pylist()
+        ['2,0', '0,5']
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):
+        texts = _decimals(column)
+        if sample and decimal not in sample:
+            texts = pc.replace_substring_regex(texts, r"\.0$", "")
+        return pc.replace_substring(texts, ".", decimal)
+    text = column.cast(pa.large_string())
+    if pa.types.is_boolean(column.type) and sample[:1].isupper():
+        return pc.utf8_upper(text) if sample.isupper() else pc.utf8_capitalize(text)
+    if pa.types.is_timestamp(column.type) and sample[10:11] == "T":
+        return pc.replace_substring(text, " ", "T")
+    return text
+
+
+def _cells(column: Any, field: Any, separator: str, decimal: str) -> Any:
     kind = field.type
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
@@ -85,11 +111,9 @@ def _cells(column: Any, field: Any, separator: str) -> Any:
         raise ValueError(
             f"the column {field.name!r} holds {kind}, which separated text cannot; use Parquet"
         )
-    if pa.types.is_floating(kind):
-        text = _decimals(column)
-    else:
-        text = _quote(column.cast(pa.large_string()), separator)
-    return pc.fill_null(text, "")
+    text = format_like(column, "", decimal)
+    needs_quotes = not pa.types.is_floating(kind) or decimal == separator
+    return pc.fill_null(_quote(text, separator) if needs_quotes else text, "")
 
 
 def _decimals(column: Any) -> Any:
@@ -128,6 +152,7 @@ class Sink:
         target: a path, whose suffix gives format and compression, or `"-"` for standard output.
         schema: names and types of the columns.
         format: as in `open_table`; None reads it off the suffix, standard output getting `"csv"`.
+        dialect: delimiter and decimal mark of CSV; None for commas and points.
 
     Raises:
         FileNotFoundError: if the folder does not exist.
@@ -144,11 +169,17 @@ class Sink:
     """
 
     def __init__(
-        self, target: str | os.PathLike[str], schema: Any, *, format: str | None = None
+        self,
+        target: str | os.PathLike[str],
+        schema: Any,
+        *,
+        format: str | None = None,
+        dialect: Dialect | None = None,
     ) -> None:
         self.target = target
         self.schema = schema
         self.kind = target_kind(target, format)
+        self.dialect = dialect or Dialect()
         if self.kind.format == "arrow":
             # Batches may have different categories, which this format cannot hold in one column.
             self.schema = _without_dictionaries(schema)
@@ -164,7 +195,7 @@ class Sink:
             self._stream = file
             if self.kind.compression is not None:
                 self._stream = pa.CompressedOutputStream(file, self.kind.compression)
-            self._writer = _writer(self._stream, self.schema, self.kind.format)
+            self._writer = _writer(self._stream, self.schema, self.kind.format, self.dialect)
         except BaseException:
             self._files.__exit__(*sys.exc_info())
             raise
@@ -205,6 +236,7 @@ def write_table(
     target: str | os.PathLike[str],
     *,
     format: str | None = None,
+    dialect: Dialect | None = None,
 ) -> int:
     """Write a table to one file; on failure nothing is left behind.
 
@@ -212,7 +244,7 @@ def write_table(
         The number of rows.
     """
     rows = 0
-    with Sink(target, schema, format=format) as sink:
+    with Sink(target, schema, format=format, dialect=dialect) as sink:
         for batch in batches:
             sink.write(batch)
             rows += batch.num_rows
@@ -222,21 +254,22 @@ def write_table(
 class _TextWriter:
     """Lines of text, the first of which names the columns if there is a separator."""
 
-    def __init__(self, stream: Any, schema: Any, separator: str | None) -> None:
-        self.stream = stream
-        self.separator = separator
+    def __init__(self, stream: Any, schema: Any, separator: str | None, decimal: str) -> None:
+        self.stream, self.separator, self.decimal = stream, separator, decimal
         if separator is not None:
             stream.write(header_line(schema.names, separator))
 
     def write_batch(self, batch: Any) -> None:
-        is_json = self.separator is None
-        self.stream.write(json_lines(batch) if is_json else csv_lines(batch, self.separator or ","))
+        if self.separator is None:
+            self.stream.write(json_lines(batch))
+        else:
+            self.stream.write(csv_lines(batch, self.separator, self.decimal))
 
     def close(self) -> None:
         """Nothing is left to write."""
 
 
-def _writer(stream: Any, schema: Any, format: str) -> Any:
+def _writer(stream: Any, schema: Any, format: str, dialect: Dialect) -> Any:
     """What writes record batches of a schema to a stream, by `write_batch` and `close`."""
     if format == "parquet":
         # Dictionaries of measurements are as large as the cells, and take most of the time.
@@ -245,7 +278,8 @@ def _writer(stream: Any, schema: Any, format: str) -> Any:
         return pq.ParquetWriter(stream, schema, **options)
     if format == "arrow":
         return pa.ipc.new_file(stream, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
-    return _TextWriter(stream, schema, {"csv": ",", "tsv": "\t", "jsonl": None}[format])
+    separators = {"csv": dialect.delimiter or ",", "tsv": "\t", "jsonl": None}
+    return _TextWriter(stream, schema, separators[format], dialect.decimal or ".")
 
 
 def _without_dictionaries(schema: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from vfg.cli.errors import suggest
+from vfg.cli.errors import print_line, suggest
 from vfg.cli.options import (
     Bend,
     Bounds,
@@ -120,9 +120,17 @@ class FitOptions:
     seed: Seed = 0
     quiet: Quiet = False
 
-    def select(self, names: Sequence[str]) -> list[str]:
+    def select(self, source: Source) -> list[str]:
         """The columns to fit, among those of a table."""
-        return choose_columns(self.columns, self.exclude, names)
+        index = source.index_columns
+        chosen = choose_columns(self.columns, self.exclude, source.names, index)
+        left_out = [name for name in index if name not in chosen]
+        if left_out and not self.quiet:
+            print_line(
+                f"the pandas index {', '.join(map(repr, left_out))} is left out of the fit; to fit "
+                "it, name all columns in --columns"
+            )
+        return chosen
 
     def describe(self) -> dict[str, Any]:
         """What was chosen rather than left to the table, by name, for people; and the seed."""

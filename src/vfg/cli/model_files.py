@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from vfg.cli.errors import print_line
 from vfg.cli.output import bars
 
 if TYPE_CHECKING:
@@ -56,8 +57,43 @@ def complete_experiments(incomplete: str) -> list[str]:
 
 
 def _model_names(context: typer.Context) -> list[str]:
-    model = context.params.get("model")
+    model = context.params.get("model") or context.params.get("file")
     return [] if model is None else read_names(model)
+
+
+def choose_model(file: Path | None, model: Path | None) -> Path:
+    """The model of a command that takes no table: an argument, or the option.
+
+    Raises:
+        typer.BadParameter: for none, or two.
+    """
+    if file is not None and model is not None:
+        raise typer.BadParameter(f"the model is named twice, as {file} and after -m; name it once")
+    found = file or model
+    if found is None:
+        raise typer.BadParameter("no model is named; add -m MODEL, a file that vfg fit wrote")
+    return found
+
+
+def split_model(command: str, tables: Sequence[str], model: Path | None) -> tuple[Path, list[str]]:
+    """The model and the tables of a command; before 0.2 the model came first among the arguments.
+
+    Args:
+        command: its name.
+        tables: the arguments.
+        model: the option.
+
+    Raises:
+        typer.BadParameter: for no model.
+    """
+    if model is not None:
+        return model, list(tables)
+    if len(tables) < 2:
+        raise typer.BadParameter("no model is named; add -m MODEL, a file that vfg fit wrote")
+    print_line(
+        f"warning: the table comes first and the model after -m now: vfg {command} TABLE -m MODEL"
+    )
+    return Path(tables[0]), list(tables[1:])
 
 
 WIDTH = 48
@@ -86,9 +122,9 @@ def write_history(model: Path, history: History | None) -> None:
     if is_stream(model):
         return
     if path.exists() and not _is_history_of(path, model):
-        warnings.warn(
-            f"{path} is not the history of {model.name}; the history of the fit was not written",
-            stacklevel=2,
+        print_line(
+            f"warning: {path} is not the history of {model.name}; the history of the fit was not "
+            "written"
         )
     elif history is None:
         path.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from vfg.training.data import World, join_world
 from vfg.utils.specs import check_choice
 
 if TYPE_CHECKING:
-    from vfg.bigtable.fill_batch import Filling
+    from vfg.bigtable.fill_batch import Filling, TextColumns
     from vfg.imputation.table_model import TableModel
 
 Part: TypeAlias = tuple[int, Any]
@@ -35,6 +35,7 @@ class FillTask:
 
     model: TableModel
     filling: Filling
+    text: TextColumns | None = None
 
     def __call__(self, part: Part) -> Any:
         """The filled record batch of a part.
@@ -45,18 +46,18 @@ class FillTask:
 
         first_row, batch = part
         with one_thread():
+            if self.text is not None:
+                return self.text.fill(self.model, batch, first_row, self.filling)
             return filled_batch(self.model, batch, first_row, self.filling)
 
-    def to_bytes(self) -> tuple[bytes, dict[str, Any]]:
+    def to_bytes(self) -> tuple[bytes, Filling, TextColumns | None]:
         """The same as bytes and plain values, for another process."""
-        return dumps(self.model), self.filling.to_dict()
+        return dumps(self.model), self.filling, self.text
 
     @classmethod
-    def from_bytes(cls, model: bytes, filling: dict[str, Any]) -> FillTask:
+    def from_bytes(cls, model: bytes, filling: Filling, text: TextColumns | None) -> FillTask:
         """The inverse of `to_bytes`."""
-        from vfg.bigtable.fill_batch import Filling
-
-        return cls(loads(model), Filling(**filling))
+        return cls(loads(model), filling, text)
 
 
 class Engine(Protocol):

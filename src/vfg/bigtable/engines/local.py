@@ -69,13 +69,13 @@ _work: FillTask | None = None
 """In a worker process: what to do with every part."""
 
 
-def _start_worker(model: bytes, filling: dict[str, Any]) -> None:
+def _start_worker(*work: Any) -> None:
     """Make a worker process ready."""
     global _work
     # An interrupt goes to all processes of a terminal; the parent stops the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _work = FillTask.from_bytes(model, filling)
+    _work = FillTask.from_bytes(*work)
 
 
 def _end_with_parent() -> None:

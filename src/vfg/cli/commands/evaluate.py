@@ -14,7 +14,6 @@ from vfg.cli.fitting import FitOptions, load_table_model
 from vfg.cli.options import (
     AsJson,
     Debug,
-    InputFormat,
     Level,
     TableFiles,
     Threads,
@@ -22,12 +21,14 @@ from vfg.cli.options import (
     with_groups,
 )
 from vfg.cli.output import console, print_json, print_table
-from vfg.cli.tables import open_files
+from vfg.cli.tables import ReadOptions, report_reading
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
-    from vfg.imputation.evaluation import Evaluation, HeldOut
+    from vfg.imputation.evaluation import Evaluation
     from vfg.imputation.table_model import TableModel
+    from vfg.tables.cells import Mask
+    from vfg.tables.frames import Table
 
 
 @dataclass(frozen=True)
@@ -65,22 +66,24 @@ def parse_baselines(text: str | None) -> list[str]:
 
 
 def evaluate_baselines(
-    names: list[str], model: TableModel, held: HeldOut, level: float, seed: int
+    names: list[str], model: TableModel, table: Table, hidden: Mask, level: float, seed: int
 ) -> list[MethodScore]:
-    """Impute the held-out entries of a standardised matrix by baselines."""
-    import numpy as np
+    """Impute held-out cells of a table by baselines, which see its standardised matrix."""
+    import torch
 
     from vfg.imputation.evaluation import score_filled
+    from vfg.tables.frames import hide_cells
 
-    masked = np.where(held.shown, held.values, np.nan)
+    values, shown = model.encode(hide_cells(table, hidden))
+    masked = torch.where(shown, values, torch.nan).numpy()
     entries = []
     for name in names:
         begun = time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about convergence of chained regressions
-            filled = make_baseline(name, seed).fit_transform(masked)
+            filled = torch.from_numpy(make_baseline(name, seed).fit_transform(masked))
         seconds = time.monotonic() - begun
-        evaluation = score_filled(model, held.values, held.hidden, filled, level)
+        evaluation = score_filled(model, table, hidden, filled, level)
         entries.append(MethodScore(name, evaluation, seconds))
     return entries
 
@@ -123,12 +126,13 @@ def score_methods(
     """
     import vfg
     from vfg.bigtable.fill_batch import model_columns
-    from vfg.imputation.evaluation import HeldOut, evaluate, hold_out
+    from vfg.imputation.evaluation import evaluate, hold_out
     from vfg.tables.frames import hide_cells, open_table
 
-    names = source.names
-    chosen = options.select(names) if model is None else model_columns(model, names)
+    chosen = options.select(source) if model is None else model_columns(model, source.names)
     whole = open_table(source.read().select(chosen))
+    if not options.quiet:
+        report_reading(source)
     hidden = hold_out(whole, share, options.seed, keep=LEAST_OBSERVED)
     if not hidden.any():
         raise ValueError("no cell can be held out; use more rows, or a larger --share")
@@ -139,8 +143,7 @@ def score_methods(
     evaluation = evaluate(model, whole, hidden, level=level, seed=options.seed)
     entries = [MethodScore("vfg", evaluation, time.monotonic() - begun)]
     if baselines:
-        held = HeldOut.of(model, whole, hidden)
-        entries += evaluate_baselines(baselines, model, held, level, options.seed)
+        entries += evaluate_baselines(baselines, model, whole, hidden, level, options.seed)
     return entries
 
 
@@ -152,6 +155,7 @@ LEAST_OBSERVED = 2
 def evaluate(
     table: TableFiles,
     options: FitOptions,
+    reading: ReadOptions,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -178,7 +182,6 @@ def evaluate(
             help="Baselines to compare with: mean, knn, iterative (comma-separated), or all.",
         ),
     ] = None,
-    from_: InputFormat = None,
     threads: Threads = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -188,7 +191,7 @@ def evaluate(
     vfg evaluate table.csv --baselines all
     """
     names = parse_baselines(baselines)
-    source = open_files(table, from_)
+    source = reading.open(table)
     known = None if model is None else load_table_model(model, options.device)
     entries = score_methods(source, known, options, share, level, names)
     if as_json:

@@ -16,7 +16,6 @@ from vfg.cli.options import (
     Debug,
     EngineName,
     EveryRow,
-    InputFormat,
     Overwrite,
     Processes,
     TableFiles,
@@ -24,7 +23,7 @@ from vfg.cli.options import (
     with_groups,
 )
 from vfg.cli.output import console, print_json
-from vfg.cli.tables import check_outputs, open_files
+from vfg.cli.tables import ReadOptions, check_outputs, report_reading
 from vfg.utils.files import is_stream
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def fit(
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Output file of the model.")
     ],
     options: FitOptions,
-    from_: InputFormat = None,
+    reading: ReadOptions,
     engine: EngineName = "local",
     processes: Processes = 1,
     every_row: EveryRow = False,
@@ -56,16 +55,18 @@ def fit(
     import vfg
 
     check_target(output)
-    source = open_files(table, from_, [str(output)])
+    source = reading.open(table, [str(output)])
     inputs = [file.path for file in source.files]
     outputs = {"--output": output, "the history": history_file(output)}
     check_outputs(outputs, inputs, overwrite)
-    chosen = options.select(source.names)
+    chosen = options.select(source)
     begun = time.monotonic()
     model = fit_by_engine(source, chosen, options, engine, processes, every_row)
     if model is None:  # another process of torchrun writes it
         return
     seconds = time.monotonic() - begun
+    if not options.quiet:
+        report_reading(source, model)
     vfg.save(model, output)
     write_history(output, model.history)
     summary = {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +21,6 @@ from vfg.cli.options import (
     AsJson,
     Debug,
     EngineName,
-    InputFormat,
     KnownModel,
     Output,
     OutputFormat,
@@ -32,8 +34,9 @@ from vfg.cli.options import (
 )
 from vfg.cli.output import console, print_json
 from vfg.cli.progress import is_watched, progress_bar
-from vfg.cli.tables import check_outputs, open_files, output_format
+from vfg.cli.tables import ReadOptions, check_outputs, output_format, report_reading
 from vfg.utils.extras import needs
+from vfg.utils.files import is_stream
 
 if TYPE_CHECKING:
     from vfg.bigtable import Filling, Source
@@ -273,9 +276,9 @@ def impute(
     table: TableFiles,
     added: OutputOptions,
     options: FitOptions,
+    reading: ReadOptions,
     output: Output = "-",
     model: KnownModel = None,
-    from_: InputFormat = None,
     to: OutputFormat = None,
     engine: EngineName = "local",
     processes: Processes = 1,
@@ -299,13 +302,18 @@ def impute(
     for file in (added.report, added.save):
         if file is not None:
             check_target(file)
-    source = open_files(table, from_, [output])
+    source = reading.open(table, [output])
     inputs = [file.path for file in source.files] + ([] if model is None else [model])
     outputs = {"--output": output, "--report": added.report, "--save": added.save}
     check_outputs(outputs, inputs, overwrite)
     begun = time.monotonic()
-    found = load_or_fit(source, model, options, added.save)
+    place = None if output == "-" or is_stream(output) else job_place(output)
+    found = load_or_fit(
+        source, model, options, added.save, KeptModel(source, options, place, shard_rows)
+    )
     learning = time.monotonic() - begun
+    if not options.quiet:
+        report_reading(source, found if model is None else None)
     target = Target(output, output_format(output, to, as_json), workers, shard_rows)
     counts = fill_table(source, found, filling, target, show=is_watched(options.quiet))
     if added.report is not None:
@@ -336,10 +344,66 @@ def summarise(counts: Mapping[str, int]) -> str:
     return words
 
 
+def job_place(output: str) -> Path:
+    """The folder that a job keeps its pieces in."""
+    from vfg.bigtable.fill_job import is_one_file
+    from vfg.bigtable.job import pieces_folder
+
+    return pieces_folder(Path(output)) if is_one_file(output) else Path(output)
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """A model that is kept among the pieces of a job, so that a second run need not fit it again.
+
+    With a budget a second fit would give another model, with which the job could not go on.
+    """
+
+    source: Source
+    options: FitOptions
+    folder: Path | None
+    shard_rows: int
+
+    def read(self) -> TableModel | None:
+        """The model that an earlier run of the same job fitted; None if there is none."""
+        if self.folder is None or not any(self.folder.glob("_model-*")) or not self._path.is_file():
+            return None
+        print_line(f"going on with the model that an earlier run fitted ({self._path})")
+        return load_table_model(self._path, self.options.device)
+
+    def write(self, model: TableModel) -> None:
+        """Keep a model, if there will be pieces to go on from."""
+        import vfg
+        from vfg.bigtable.job import check_contents
+
+        if self.folder is None or self.source.rows <= self.shard_rows:
+            return
+        check_contents(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        vfg.save(model, self._path)
+
+    @cached_property
+    def _path(self) -> Path:
+        """The file of the model, named after all that it follows from."""
+        import vfg
+        from vfg.bigtable.job import KEPT_MODEL
+
+        assert self.folder is not None
+        graph = self.options.graph
+        origin = [
+            self.source.fingerprint(),
+            self.options.describe(),
+            None if graph is None else graph.read_text(),
+            vfg.__version__,
+        ]
+        digest = hashlib.sha256(json.dumps(origin, default=str).encode()).hexdigest()
+        return self.folder / f"{KEPT_MODEL}{digest[:16]}.vfg"
+
+
 def load_or_fit(
-    source: Source, path: Path | None, options: FitOptions, save: Path | None
+    source: Source, path: Path | None, options: FitOptions, save: Path | None, kept: KeptModel
 ) -> TableModel:
-    """The model of a file, or one that is fitted to the table."""
+    """The model of a file, or one that is fitted to the table by this run or an earlier one."""
     import vfg
 
     if path is not None:
@@ -348,7 +412,10 @@ def load_or_fit(
                 "--columns, --exclude and --save are options of fitting and exclude --model"
             )
         return load_table_model(path, options.device)
-    model = fit_model(source, options.select(source.names), options)
+    model = kept.read()
+    if model is None:
+        model = fit_model(source, options.select(source), options)
+        kept.write(model)
     if save is not None:
         vfg.save(model, save)
     return model
