@@ -221,6 +221,15 @@ GraphFile = Annotated[
         "in .txt, .edges, .csv, .tsv.",
     ),
 ]
+Arrows = Annotated[
+    str | None,
+    _graph(
+        "--arrows",
+        metavar="DIRECTION",
+        help="Where the edges of the graph file lead: child-parent (to latent nodes) or "
+        "cause-effect (a Bayesian network over the columns).",
+    ),
+]
 SectionList = Annotated[
     str | None,
     _graph("--sections", metavar="A,B:C,D", help="Groups of columns, each a leaf under one root."),
