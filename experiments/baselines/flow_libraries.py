@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -15,7 +15,7 @@ from torch.func import functional_call
 BLOCKS, HIDDEN = 4, 64
 """Couplings per flow; width of the two hidden layers of every conditioner."""
 
-Mapped = Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]
+Mapped = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
 """A model and `(batch, width)` to the result and its log-determinant."""
 
 
@@ -81,58 +81,35 @@ def nflows_flow(width: int) -> nn.Module:
     return CompositeTransform([AffineCouplingTransform(mask, _WithContext) for mask in masks])  # type: ignore[no-any-return]
 
 
-def _freia(flow: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    return flow(x)  # type: ignore[no-any-return]
-
-
-def _freia_back(flow: Any, y: Tensor) -> tuple[Tensor, Tensor]:
-    return flow(y, rev=True)  # type: ignore[no-any-return]
-
-
-def _zuko(flow: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    return flow().transform.call_and_ladj(x)  # type: ignore[no-any-return]
-
-
-def _zuko_back(flow: Any, y: Tensor) -> tuple[Tensor, Tensor]:
-    return flow().transform.inv.call_and_ladj(y)  # type: ignore[no-any-return]
-
-
-def _normflows(flow: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+def _through(layers: Iterable[Callable[..., Any]], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Maps one after the other, with the sum of their log-determinants."""
     total: Tensor = x.new_zeros(len(x))
-    for layer in flow:
+    for layer in layers:
         x, term = layer(x)
         total = total + term
     return x, total
 
 
-def _normflows_back(flow: Any, y: Tensor) -> tuple[Tensor, Tensor]:
-    total: Tensor = y.new_zeros(len(y))
-    for layer in reversed(flow):
-        y, term = layer.inverse(y)
-        total = total + term
-    return y, total
-
-
-def _nflows(flow: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    return flow(x)  # type: ignore[no-any-return]
-
-
-def _nflows_back(flow: Any, y: Tensor) -> tuple[Tensor, Tensor]:
-    return flow.inverse(y)  # type: ignore[no-any-return]
-
-
-RIVALS: dict[str, tuple[Callable[[int], nn.Module], Mapped, Mapped]] = {
-    "FrEIA": (freia, _freia, _freia_back),
-    "zuko": (zuko_flow, _zuko, _zuko_back),
-    "normflows": (normflows_flow, _normflows, _normflows_back),
-    "nflows": (nflows_flow, _nflows, _nflows_back),
+LIBRARIES: dict[str, tuple[Callable[[int], nn.Module], Mapped, Mapped]] = {
+    "FrEIA": (freia, lambda flow, x: flow(x), lambda flow, y: flow(y, rev=True)),
+    "zuko": (
+        zuko_flow,
+        lambda flow, x: flow().transform.call_and_ladj(x),
+        lambda flow, y: flow().transform.inv.call_and_ladj(y),
+    ),
+    "normflows": (
+        normflows_flow,
+        lambda flow, x: _through(flow, x),
+        lambda flow, y: _through([layer.inverse for layer in reversed(flow)], y),
+    ),
+    "nflows": (nflows_flow, lambda flow, x: flow(x), lambda flow, y: flow.inverse(y)),
 }
 """How to build one, to map with it, and to map back."""
 
 
 def installed() -> list[str]:
     """The libraries that can be imported here."""
-    return [name for name in RIVALS if find_spec(name) is not None]
+    return [name for name in LIBRARIES if find_spec(name) is not None]
 
 
 class Looped(nn.Module):
@@ -142,34 +119,17 @@ class Looped(nn.Module):
         library: its name.
         edges: how many flows.
         width: of each.
+        compiled: compile one flow, which serves every edge with the edge's own parameters; a loop
+            over compiled flows would be compiled once per edge, which takes minutes.
     """
 
-    def __init__(self, library: str, edges: int, width: int) -> None:
+    def __init__(self, library: str, edges: int, width: int, *, compiled: bool = False) -> None:
         super().__init__()
-        build, self.map, self.map_back = RIVALS[library]
+        build, *self.maps = LIBRARIES[library]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.flows = nn.ModuleList([build(width) for _ in range(edges)])
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """`(edges, batch, width)` to the results and log-determinants, stacked."""
-        return _stacked([self.map(flow, part) for flow, part in zip(self.flows, x, strict=True)])
-
-    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The way back."""
-        pairs = zip(self.flows, y, strict=True)
-        return _stacked([self.map_back(flow, part) for flow, part in pairs])
-
-
-class Compiled(Looped):
-    """The same with one flow compiled, which serves every edge with the edge's own parameters.
-
-    A loop over compiled flows would be compiled once per edge, which takes minutes.
-    """
-
-    def __init__(self, library: str, edges: int, width: int) -> None:
-        super().__init__(library, edges, width)
-        self.call = _compiled(library, width)
+        self.compiled = _compiled(library, width) if compiled else None
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`(edges, batch, width)` to the results and log-determinants, stacked."""
@@ -181,14 +141,19 @@ class Compiled(Looped):
 
     def _each(self, x: Tensor, *, back: bool) -> tuple[Tensor, Tensor]:
         pairs = zip(self.flows, x, strict=True)
-        return _stacked([self.call(_tensors(flow), part, back) for flow, part in pairs])
+        if self.compiled is None:
+            parts = [self.maps[back](flow, part) for flow, part in pairs]
+        else:
+            parts = [self.compiled(_tensors(flow), part, back) for flow, part in pairs]
+        values, terms = zip(*parts, strict=True)
+        return torch.stack(values), torch.stack(terms)
 
 
 @cache
 def _compiled(library: str, width: int) -> Callable[..., tuple[Tensor, Tensor]]:
     """A flow of a library as a compiled function of its parameters, for any number of edges."""
-    build, there, back = RIVALS[library]
-    one = _Both(build(width), there, back)
+    build, *maps = LIBRARIES[library]
+    one = _Both(build(width), maps)
 
     def call(values: dict[str, Tensor], x: Tensor, back: bool) -> tuple[Tensor, Tensor]:
         return functional_call(one, values, (x, back))  # type: ignore[no-any-return]
@@ -200,19 +165,14 @@ def _compiled(library: str, width: int) -> Callable[..., tuple[Tensor, Tensor]]:
 class _Both(nn.Module):
     """A flow with both directions in one function."""
 
-    def __init__(self, flow: nn.Module, there: Mapped, back: Mapped) -> None:
+    def __init__(self, flow: nn.Module, maps: Sequence[Mapped]) -> None:
         super().__init__()
-        self.flow, self.ways = flow, (there, back)
+        self.flow, self.maps = flow, maps
 
     def forward(self, x: Tensor, back: bool) -> tuple[Tensor, Tensor]:
-        return self.ways[back](self.flow, x)
+        return self.maps[back](self.flow, x)
 
 
 def _tensors(flow: nn.Module) -> dict[str, Tensor]:
     named = [*flow.named_parameters(), *flow.named_buffers()]
     return {f"flow.{name}": value for name, value in named}
-
-
-def _stacked(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    values, terms = zip(*parts, strict=True)
-    return torch.stack(values), torch.stack(terms)

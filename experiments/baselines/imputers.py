@@ -28,7 +28,7 @@ NEIGHBOURS = (2, 3, 5, 10, 20, 40)
 
 
 def imputers(columns: Sequence[int], seed: int, *, leaf: int = 1) -> dict[str, Fill]:
-    """The rivals by name, for test rows that miss these columns; `leaf` is of the trees."""
+    """The baselines by name, for test rows that miss these columns; `leaf` is of the trees."""
     forest = ExtraTreesRegressor(50, min_samples_leaf=leaf, random_state=seed)
     return {
         "mean": _filled_by(SimpleImputer()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -77,32 +77,49 @@ def papers(side: int, beta: float, hidden: int, seed: int) -> Unbounded:
     )
 
 
-def papers_sampled(side: int, hidden: int, seed: int) -> Bounded:
-    """The same graph and flows with sampled states."""
+def sampled_tree(
+    side: int,
+    hidden: int,
+    *,
+    amortised: int,
+    arity: int = 2,
+    ladder: bool = False,
+    dropout: float = 0.0,
+    activation: str = "relu",
+    convolutions: bool = False,
+    prior: Any = "normal",
+    seed: int = 0,
+) -> Bounded:
+    """The graph of the paper (with arity 4, a star) with sampled states."""
+    image = (side // 2, side // 2) if convolutions else None
     return Bounded(
         vfg.VFG(
-            tree(side),
-            flow=vfg.Coupling(blocks=4, hidden=hidden),
-            states=vfg.Sampled(amortised=4 * hidden),
+            vfg.Graph.blocks(side, side, rows=2, columns=2, arity=arity),
+            flow=vfg.Coupling(4, hidden, dropout=dropout, activation=activation, image=image),
+            states=vfg.Sampled(amortised=amortised, ladder=ladder),
             latent="normal",
             likelihood=vfg.Bernoulli(steepness=1.0),
+            prior=prior,
             seed=seed,
         )
     )
 
 
+def papers_sampled(side: int, hidden: int, seed: int = 0) -> Bounded:
+    """The graph and flows of the paper with sampled states."""
+    return sampled_tree(side, hidden, amortised=4 * hidden, seed=seed)
+
+
 def ours(side: int, hidden: int, seed: int, *, convolutions: bool = False) -> Bounded:
     """The same graph with wider conditioners, a ladder of draws and a flow as prior."""
-    image = (side // 2, side // 2) if convolutions else None
-    flow = vfg.Coupling(blocks=4, hidden=hidden, dropout=0.1, activation="silu", image=image)
-    return Bounded(
-        vfg.VFG(
-            tree(side),
-            flow=flow,
-            states=vfg.Sampled(amortised=4 * hidden // 3, ladder=True),
-            latent="normal",
-            likelihood=vfg.Bernoulli(steepness=1.0),
-            prior=vfg.FlowPrior(4, hidden, activation="silu"),
-            seed=seed,
-        )
+    return sampled_tree(
+        side,
+        hidden,
+        amortised=4 * hidden // 3,
+        ladder=True,
+        dropout=0.1,
+        activation="silu",
+        convolutions=convolutions,
+        prior=vfg.FlowPrior(4, hidden, activation="silu"),
+        seed=seed,
     )

@@ -12,7 +12,7 @@ import vfg
 from vfg.sampling import draw_states, no_noise
 from vfg.training import maximise
 
-from .image_models import tree
+from .image_models import sampled_tree, tree
 
 Rows = tuple[Tensor, Tensor]
 """Images and their labels."""
@@ -165,17 +165,9 @@ class Plain(Labelled):
 
 def drawn_tree(side: int, hidden: int, seed: int) -> Drawn:
     """Sampled states, drawn from the root down."""
-    model = Drawn(
-        vfg.VFG(
-            tree(side),
-            flow=vfg.Coupling(blocks=4, hidden=hidden, dropout=0.1, activation="silu"),
-            states=vfg.Sampled(amortised=2 * hidden, ladder=True),
-            latent="normal",
-            likelihood=vfg.Bernoulli(steepness=1.0),
-            prior=vfg.PerLabel(LABELS),
-            seed=seed,
-        )
-    )
+    labels = {"prior": vfg.PerLabel(LABELS), "seed": seed}
+    sizes = {"amortised": 2 * hidden, "dropout": 0.1, "activation": "silu", "ladder": True}
+    model = Drawn(sampled_tree(side, hidden, **sizes, **labels).model)
     model.scatter(seed)
     return model
 

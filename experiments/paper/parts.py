@@ -1,15 +1,12 @@
-"""Long experiments in parts: each is kept once it is done, so a run that was cut off can go on.
-
-A part is a JSON file in a folder, replaced as a whole. What failed leaves a note in its place.
-"""
+"""Long experiments in parts: each is kept once it is done, so a run that was cut off can go on."""
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from pathlib import Path
 from typing import Any
+
+from ..cells import Cells
 
 TRIES = 2
 """How often a part may fail before it is given up."""
@@ -24,20 +21,22 @@ class Parts:
     """
 
     def __init__(self, folder: Path, *, resume: bool) -> None:
-        self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        for file in () if resume else sorted(folder.glob("*.json")):
-            file.unlink()
+        file = folder / "parts.jsonl"
+        if not resume:
+            file.unlink(missing_ok=True)
+        self.cells = Cells(file)
+
+    def _get(self, key: tuple[str, ...]) -> dict[str, Any]:
+        return self.cells.get({"part": key}) or {}
 
     def done(self, *key: str) -> dict[str, Any] | None:
         """The numbers of a finished part; None if it is not finished."""
-        found = self._read(key)
-        return None if found is None or "failed" in found else found
+        return self._get(key).get("row")
 
     def failures(self, *key: str) -> list[str]:
         """What went wrong with a part, one message per try."""
-        found = self._read(key) or {}
-        return list(found.get("failed", []))
+        return list(self._get(key).get("failed", []))
 
     def is_open(self, *key: str) -> bool:
         """Whether a part is not finished and may be tried."""
@@ -45,26 +44,11 @@ class Parts:
 
     def keep(self, *key: str, row: dict[str, Any]) -> None:
         """A part is finished."""
-        self._write(key, row)
+        self.cells.add({"part": key}, {"row": row})
 
     def fail(self, *key: str, message: str) -> None:
         """A part ended with an error."""
-        self._write(key, {"failed": [*self.failures(*key), message]})
-
-    def _path(self, key: tuple[str, ...]) -> Path:
-        plain = ["".join(c if c.isalnum() else "-" for c in word) for word in key]
-        return self.folder / f"{'__'.join(plain)}.json"
-
-    def _read(self, key: tuple[str, ...]) -> dict[str, Any] | None:
-        path = self._path(key)
-        found: dict[str, Any] | None = json.loads(path.read_text()) if path.is_file() else None
-        return found
-
-    def _write(self, key: tuple[str, ...], content: dict[str, Any]) -> None:
-        path = self._path(key)
-        beside = path.with_suffix(".new")
-        beside.write_text(json.dumps(content, indent=1) + "\n")
-        os.replace(beside, path)
+        self.cells.add({"part": key}, {"failed": [*self.failures(*key), message]})
 
 
 class Clock:

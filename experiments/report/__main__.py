@@ -1,4 +1,4 @@
-"""Write docs/results.md from the JSON files under docs/results, whichever of them exist.
+"""Write docs/results.md and its pages from the JSON files under docs/results that exist.
 
 A section is a function from the content of a file to markdown, called like the file.
 
@@ -12,47 +12,61 @@ import re
 from collections.abc import Callable
 
 from ..results import FOLDER, PROJECT
-from . import images, imputation, paper, speed, tables
+from . import images, imputation, paper, speed, summary, tables
 from .render import Found, fill
 
-SECTIONS: dict[str, Callable[[Found], str]] = {
-    "synthetic": paper.synthetic,
-    "california": paper.california,
-    "gaussian": paper.gaussian,
-    "likelihood": images.likelihood,
-    "representation": images.representation,
-    "likelihood_benchmark": images.likelihood_benchmark,
-    "imputation": imputation.imputation,
-    "density": tables.density,
-    "speed": speed.speed,
-    "gaussian_fit": tables.gaussian_fit,
-    "universality": tables.universality,
-    "layerwise": tables.layerwise,
+Section = Callable[[Found], str]
+PAGES: dict[str, tuple[str, dict[str, Section]]] = {
+    "imputation": ("Results on missing cells", {"imputation": imputation.imputation}),
+    "densities": ("Results on densities", {"density": tables.density}),
+    "images": (
+        "Results on images",
+        {
+            "likelihood": images.likelihood,
+            "likelihood_benchmark": images.likelihood_benchmark,
+            "representation": images.representation,
+        },
+    ),
+    "paper": (
+        "Results of the paper's experiments",
+        {
+            "synthetic": paper.synthetic,
+            "california": paper.california,
+            "gaussian": paper.gaussian,
+            "universality": tables.universality,
+            "layerwise": tables.layerwise,
+        },
+    ),
+    "speed": ("Results on speed", {"speed": speed.speed, "gaussian_fit": tables.gaussian_fit}),
 }
-"""The files in the order of the page."""
-LINES: dict[str, Callable[[Found], str]] = {
+"""The files of every page, in their order."""
+LINES: dict[str, Section] = {
     "synthetic": paper.synthetic_line,
     "california": paper.california_line,
     "gaussian": paper.gaussian_line,
     "likelihood": images.likelihood_lines,
     "representation": images.representation_line,
 }
-"""Lines of the table that the page opens with."""
+"""Lines of the table that the page on the paper opens with."""
 
 
-def page() -> str:
-    """The whole page."""
-    files = {name: FOLDER / f"{name}.json" for name in SECTIONS}
-    found = {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
-    lines = "\n".join(LINES[name](found[name]).strip() for name in LINES if name in found)
-    sections = [SECTIONS[name](content) for name, content in found.items()]
-    text = "\n".join([fill("opening", lines=lines), *sections])
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+def pages() -> dict[str, str]:
+    """The text of every page by its name."""
+    found = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
+    texts = {"results": fill("results", table=summary.table(found), remarks=summary.remarks(found))}
+    for name, (title, sections) in PAGES.items():
+        parts = [make(found[file]) for file, make in sections.items() if file in found]
+        if name == "paper":
+            lines = "\n".join(LINES[file](found[file]).strip() for file in LINES if file in found)
+            parts.insert(0, fill("opening", lines=lines))
+        texts[f"results-{name}"] = fill("results.page", title=title, text="\n".join(parts))
+    return {name: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for name, text in texts.items()}
 
 
 def main() -> None:
-    """Write the page."""
-    (PROJECT / "docs" / "results.md").write_text(page())
+    """Write the pages."""
+    for name, text in pages().items():
+        (PROJECT / "docs" / f"{name}.md").write_text(text)
 
 
 if __name__ == "__main__":

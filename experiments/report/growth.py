@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vfg.plots.style import (
     CATEGORIES,
@@ -23,18 +22,7 @@ from ..results import save, slug
 Found = dict[str, Any]
 Curve = tuple[str, str, str]
 """A series, what of it is drawn, and what it is called."""
-APART = 0.075
-"""How far names beside lines are from each other at least, in heights of the axes."""
 GRID = "#E6E6E6"
-
-
-class End(NamedTuple):
-    """Where a line ends, and what is written there."""
-
-    x: float
-    y: float
-    text: str
-    colour: str
 
 
 @dataclass(frozen=True)
@@ -112,18 +100,28 @@ def draw(parts: list[Found], *, quick: bool, output: Path | None) -> list[Path]:
 
 
 def growth(found: Found) -> Any:
-    """Time above, memory below, both axes logarithmic, slopes beside the lines."""
+    """Time above, memory below, both axes logarithmic, slopes beside the names."""
     figure = new_figure(13.0, 6.6, rows=2, columns=3)
     for axis, panel in zip(figure.axes, PANELS, strict=True):
         looks = _looks(panel.x)
         drawn = [curve for curve in panel.curves if len(_points(found, curve)) > 1]
-        for curve in drawn:
-            _line(axis, _points(found, curve), *looks[curve[2]])
+        for series, what, name in drawn:
+            colour, marker = looks[name]
+            slope = found[series]["slopes"][what]
+            axis.plot(
+                *zip(*_points(found, (series, what, name)), strict=True),
+                color=colour,
+                marker=marker,
+                markersize=4,
+                linewidth=LINE,
+                label=f"{name}  {slope:.2f}",
+            )
         axis.set(xscale="log", yscale="log")
         _scaled(axis, [found[series]["sizes"] for series, _, _ in drawn])
         tidy(axis, x=panel.x, y=panel.y)
         _proportional(axis)
-        _named(axis, [_end(found, curve, looks[curve[2]][0]) for curve in drawn])
+        if drawn:
+            axis.legend(fontsize=SMALL, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return figure
 
 
@@ -139,16 +137,6 @@ def _points(found: Found, curve: Curve) -> list[tuple[float, float]]:
     known = found.get(series, {"sizes": [], "points": []})
     pairs = zip(known["sizes"], known["points"], strict=True)
     return [(size, point[what]) for size, point in pairs if point.get(what, 0.0) > 0.0]
-
-
-def _line(axis: Any, points: list[tuple[float, float]], colour: str, marker: str) -> None:
-    axis.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=4, linewidth=LINE)
-
-
-def _end(found: Found, curve: Curve, colour: str) -> End:
-    series, what, name = curve
-    text = f"{name}  {found[series]['slopes'][what]:.2f}"
-    return End(*_points(found, curve)[-1], text, colour)
 
 
 def _scaled(axis: Any, sizes: list[list[int]]) -> None:
@@ -183,43 +171,3 @@ def _proportional(axis: Any) -> None:
     ends = [middle[1] * x / middle[0] for x in (left, right)]
     axis.plot([left, right], ends, color=REFERENCE, linewidth=HAIRLINE, dashes=(4, 3), zorder=0)
     axis.set(xlim=(left, right), ylim=(low, high))
-
-
-def _named(axis: Any, ends: list[End]) -> None:
-    """Names at the right of the lines' ends, moved apart where they would overlap."""
-    (low, high) = axis.get_ylim()
-    heights = [math.log(end.y / low) / math.log(high / low) for end in ends]
-    order = sorted(range(len(ends)), key=heights.__getitem__)
-    for place, height in zip(order, spread([heights[k] for k in order]), strict=True):
-        end = ends[place]
-        axis.annotate(
-            end.text, (end.x, end.y), (1.05, height), xycoords="data",
-            textcoords="axes fraction", va="center", color=end.colour, fontsize=SMALL + 1,
-            arrowprops={"arrowstyle": "-", "color": end.colour, "linewidth": HAIRLINE,
-                        "alpha": 0.5, "shrinkA": 1, "shrinkB": 3},
-        )  # fmt: skip
-
-
-def spread(heights: list[float], apart: float = APART) -> list[float]:
-    """Rising heights from 0 to 1, moved as little as need be until neighbours are apart.
-
-    Example:
-        >>> [round(height, 2) for height in spread([0.0, 0.5, 0.5, 0.9], 0.1)]
-        [0.0, 0.45, 0.55, 0.9]
-    """
-    groups = [[height] for height in heights]
-    place = 0
-    while place + 1 < len(groups):
-        if _reach(groups[place + 1], apart)[0] - _reach(groups[place], apart)[1] < apart - 1e-9:
-            groups[place] += groups.pop(place + 1)
-            place = max(0, place - 1)
-        else:
-            place += 1
-    return [_reach(group, apart)[0] + apart * k for group in groups for k in range(len(group))]
-
-
-def _reach(group: list[float], apart: float) -> tuple[float, float]:
-    """The lowest and highest place of a group of names around the middle of its lines, inside."""
-    half = 0.5 * apart * (len(group) - 1)
-    middle = min(max(sum(group) / len(group), half), 1.0 - half)
-    return middle - half, middle + half

@@ -118,7 +118,7 @@ def _section(name: str, found: Found) -> str:
     return "\n\n".join(lines) + "\n"
 
 
-def _best(models: dict[str, Any]) -> tuple[str | None, str | None]:
+def best_models(models: dict[str, Any]) -> tuple[str | None, str | None]:
     """Our best model by NLL, and the best baseline."""
     nll = {name: mean(row["nll"]) for name, row in models.items()}
     ours = {name: value for name, value in nll.items() if name.startswith("VFG")}
@@ -133,12 +133,12 @@ def _gain(models: dict[str, Any], before: str, after: str) -> list[float]:
 
 def _verdict(models: dict[str, Any]) -> str:
     """Our best model against the best baseline, and what convolutions bring."""
-    ours, other = _best(models)
+    ours, other = best_models(models)
     said = []
     if ours and other:
         elbo, nll = (apart(gain) for gain in _gain(models, other, ours))
         said.append(
-            f"*{ours}* is {elbo} the best rival by NLL, *{other}*, in -ELBO and {nll} it in NLL."
+            f"*{ours}* is {elbo} the best baseline by NLL, *{other}*, in -ELBO and {nll} it in NLL."
         )
     if {"VFG", "VFG, convolutions"} <= set(models):
         elbo, nll = _gain(models, "VFG, convolutions", "VFG")
@@ -178,13 +178,13 @@ def likelihood_lines(found: Found) -> str:
     return "\n".join(
         _likelihood_line(name, part)
         for name, part in found["data"].items()
-        if name in TITLES and None not in _best(part["models"])
+        if name in TITLES and None not in best_models(part["models"])
     )
 
 
 def _likelihood_line(name: str, part: Found) -> str:
     models = part["models"]
-    ours, other = _best(models)
+    ours, other = best_models(models)
     again = []
     for beta, row in part["surrogate"].items():
         fields = {key: mean(row[key]) for key in ("sum", "reconstruction", "constants")}
@@ -217,7 +217,7 @@ def likelihood_benchmark(found: Found) -> str:
         name: {**row, **{key: [row[key]] for key in (*MEASURES, "train")}}
         for name, row in found["models"].items()
     }
-    ours, vae = _best(models)
+    ours, vae = best_models(models)
     verdict = f"The best by NLL is *{ours}*."
     if vae:
         elbo, nll = (apart(gain) for gain in _gain(models, vae, ours))

@@ -30,10 +30,19 @@ METHODS = {
     "ridge": "BayesianRidge",
     "extratrees": "ExtraTrees",
     "missforest": "missForest",
+    "boosting": "boosted trees",
+    "linear": "Gaussian EM",
+    "boosting+linear": "mean of these two",
+    "softimpute": "softImpute",
+    "classical": "classical mean",
     "miceforest": "miceforest",
+    "miceforest40": "miceforest, 40 draws",
     "hyperimpute": "HyperImpute",
     "miwae": "MIWAE",
     "gain": "GAIN",
+    "utrees": "Unmasking Trees",
+    "gcimpute": "gcimpute",
+    "forestdiffusion": "ForestDiffusion",
 }
 SCORES = {
     "crps": "CRPS",
@@ -90,10 +99,35 @@ def errors(found: Found) -> str:
         body += [[name, *error_cells(measured(found, name, *FIRST), methods)] for name in tables]
     return fill(
         "imputation",
+        baselines="\n".join(descriptions(methods)),
+        standings=standings(found, found["held_back"]),
         limits=", ".join(f"{label(name)} {limit:,}" for name, limit in found["limits"].items()),
         table=rows(["", *map(label, methods)], body),
         where=named(*FIRST),
     )
+
+
+def descriptions(methods: list[str]) -> list[str]:
+    """What the baselines are that were measured."""
+    known = dict(line.split(": ", 1) for line in fill("imputation.baselines").splitlines())
+    return [f"- {label(name)}: {known[name]}" for name in methods if name in known]
+
+
+def standings(found: Found, tables: list[str]) -> str:
+    """Errors of every method relative to ours and its cost, over the tables that both have."""
+    body = []
+    for method in methods_of(found):
+        groups = [measured(found, table, *group) for table in tables for group in GROUPS]
+        pairs = [(group[method], group["vfg"]) for group in groups if {method, "vfg"} <= set(group)]
+        if method == "vfg" or not pairs:
+            continue
+        cells = [str(len(pairs))]
+        for measure in ("mse", "mae", "crps", "energy", "fit_seconds"):
+            ratios = [a[measure] / b[measure] for a, b in pairs if measure in a and measure in b]
+            cells.append(f"{geometric_mean(ratios):.3g}" if ratios else NONE)
+        body.append([label(method), *cells])
+    header = ["relative to `VFGImputer`", "tables and masks", "squared error", "absolute error"]
+    return rows([*header, "CRPS", "energy score", "seconds to fit"], body)
 
 
 def error_cells(group: dict[str, Found], methods: list[str]) -> list[str]:
@@ -120,8 +154,21 @@ def contests(found: Found) -> str:
     if not body:
         return ""
     header = ["", "", "tuning half", "won / drawn / lost", "held-back half", "won / drawn / lost"]
-    fields = {"goals": goals(found), "pairs": pairs_table(found)}
+    fields = {"goals": goals(found), "pairs": pairs_table(found), "partial": partial(found)}
     return fill("imputation.contests", table=rows(header, body), **fields)
+
+
+def partial(found: Found) -> str:
+    """Which methods were not run in all settings."""
+    counts = {
+        label(method): sum(
+            any(method in measured(found, table, *group) for table in tables_of(found))
+            for group in GROUPS
+        )
+        for method in methods_of(found)
+    }
+    few = [f"{name} in {n}" for name, n in counts.items() if n < len(GROUPS)]
+    return f" Of the {len(GROUPS)} masks and settings, {', '.join(few)} were run." if few else ""
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
@@ -227,8 +274,8 @@ def draws_table(found: Found) -> str:
         for name, pair in pairs.items()
     ]
     ours = label("vfg")
-    header = ["same masks and seeds", "cells", f"CRPS {ours}", "CRPS rival"]
-    header += [f"energy score {ours}", "energy score rival"]
+    header = ["same masks and seeds", "cells", f"CRPS {ours}", "CRPS baseline"]
+    header += [f"energy score {ours}", "energy score baseline"]
     return rows(header, body) if body else ""
 
 

@@ -15,7 +15,7 @@ SCALES = ("mse, raw", "variance, raw", "mse, standardised", "variance, standardi
 def synthetic(found: Found) -> str:
     """Errors by method."""
     errors = found["mse"]
-    baseline, best, paper = _synthetic_best(errors)
+    baseline, best, paper = synthetic_best(errors)
     ratios = [p / o for p, o in zip(errors[paper], errors[best], strict=True)]
     columns = {
         "method": "{name}",
@@ -38,7 +38,7 @@ def synthetic(found: Found) -> str:
 def synthetic_line(found: Found) -> str:
     """Paper, its protocol, an honest one, and what it comes to."""
     errors = {name: mean(values) for name, values in found["mse"].items()}
-    baseline, best, paper = _synthetic_best(found["mse"])
+    baseline, best, paper = synthetic_best(found["mse"])
     theirs = {name: errors[name] for name in ("mean", "iterative", "MICE")}
     return fill(
         "opening.synthetic",
@@ -61,7 +61,7 @@ def _beats(is_so: bool) -> str:
     return "beats" if is_so else "does not beat"
 
 
-def _synthetic_best(errors: dict[str, list[float]]) -> tuple[str, ...]:
+def synthetic_best(errors: dict[str, list[float]]) -> tuple[str, ...]:
     """The names of the best baseline, of our best model, and of the paper's model."""
     kinds: dict[str, dict[str, float]] = {"baseline": {}, "ours": {}, "paper": {}}
     for name, values in errors.items():
@@ -95,7 +95,7 @@ def california_line(found: Found) -> str:
     """Paper, its protocol, an honest one, and what it comes to."""
     methods = found["methods"]
     paper = next(name for name in methods if "paper" in name)
-    names = (paper, *_california_best(methods, "mse, raw"))
+    names = (paper, *california_best(methods, "mse, raw"))
     return fill(
         "opening.california",
         paper=_drawn(methods[paper]["mse, raw"]),
@@ -116,21 +116,21 @@ def _california_verdict(methods: dict[str, Any]) -> str:
     sentences = [fill("california.lead", lead=lead, ends=(min(leads), max(leads)))]
     if "near" in values[0]:
         near = {name: method["mse, raw"]["near"] for name, method in methods.items()}
-        ours, baseline = _california_best(methods, "mse, raw", "near")
+        ours, baseline = california_best(methods, "mse, raw", "near")
         fields = {"all": values[0]["all"], "mean": near["mean"], "ours": ours, "baseline": baseline}
         errors = (near[ours], near[baseline])
         sentences.append(fill("california.tail", **fields, errors=errors))
     for measure, title in (("mse, raw", "squared"), ("mae, raw", "absolute")):
-        ours, baseline = _california_best(methods, measure)
+        ours, baseline = california_best(methods, measure)
         ratio = methods[ours][measure]["all"] / methods[baseline][measure]["all"]
         sentences.append(
             f"In {title} error our best ({ours}) is {100 * abs(1 - ratio):.0f} % "
-            f"{'below' if ratio < 1.0 else 'above'} the best rival ({baseline})."
+            f"{'below' if ratio < 1.0 else 'above'} the best baseline ({baseline})."
         )
     return " ".join(sentence.strip() for sentence in sentences)
 
 
-def _california_best(methods: dict[str, Any], measure: str, part: str = "all") -> tuple[str, str]:
+def california_best(methods: dict[str, Any], measure: str, part: str = "all") -> tuple[str, str]:
     """The names of our best method and of the best baseline; the paper's model is neither."""
     errors = {n: m[measure][part] for n, m in methods.items() if "paper" not in n}
     ours, baselines = (

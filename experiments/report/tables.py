@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import mean
+from statistics import mean, stdev
 
 from .render import NONE, Found, bold, fill, rows, spread
 
@@ -10,13 +10,14 @@ OURS = "GaussianVFG"
 
 
 def density(found: Found) -> str:
-    """log p by table and method, whole rows and rows with missing values."""
+    """log p by table and method, whole rows and rows with missing cells."""
     return fill(
         "density",
         **{**found, "seeds": len(found["seeds"])},
         whole=_density_table(found, "test"),
         missing=_density_table(found, "missing"),
-        verdict="\n".join(_density_verdict(found, measure) for measure in ("test", "missing")),
+        gains=_gain_table(found),
+        verdict=" ".join(_density_verdict(found, measure) for measure in ("test", "missing")),
     )
 
 
@@ -41,18 +42,54 @@ def _density_table(found: Found, measure: str) -> str:
     return rows(["table", *values], body)
 
 
+def density_gains(found: Found, measure: str) -> dict[str, tuple[str, list[float]]]:
+    """By table the best other method, and how far ours is above it on every split."""
+    values = _densities(found, measure)
+    gains = {}
+    for name, ours in values.get(OURS, {}).items():
+        others = {
+            m: by_table[name] for m, by_table in values.items() if m != OURS and name in by_table
+        }
+        if others:
+            best = max(others, key=lambda method: mean(others[method]))
+            gains[name] = best, [a - b for a, b in zip(ours, others[best], strict=True)]
+    return gains
+
+
+def outcome(differences: list[float]) -> str:
+    """A `win` or a `loss` if the mean is two standard errors away from 0, else a `draw`."""
+    bound = 2.0 * stdev(differences) / len(differences) ** 0.5
+    return "win" if mean(differences) > bound else "loss" if mean(differences) < -bound else "draw"
+
+
+def _gain_table(found: Found) -> str:
+    gains = [density_gains(found, measure) for measure in ("test", "missing")]
+    body = []
+    for name in found["tables"]:
+        cells = [by_table.get(name) for by_table in gains]
+        if any(cells):
+            body.append(
+                [name, *(f"{_gain(cell[1])} ({cell[0]})" if cell else NONE for cell in cells)]
+            )
+    return rows(["table", "whole rows", "30 % of the cells missing"], body)
+
+
+def _gain(values: list[float]) -> str:
+    return f"{mean(values):+.3f} ± {stdev(values) / len(values) ** 0.5:.3f}"
+
+
 def _density_verdict(found: Found, measure: str) -> str:
-    """On how many tables ours is ahead of each baseline, and where not."""
-    values, sentences = _densities(found, measure), []
-    for method, by_table in values.items():
-        ours = values.get(OURS, {})
-        gains = {n: mean(ours[n]) - mean(by_table[n]) for n in by_table if n in ours}
-        behind = [f"{name} ({-gain:.2f})" for name, gain in gains.items() if gain < 0]
-        if method != OURS and gains:
-            where = f", behind on {', '.join(behind)}" if behind else ""
-            sentences.append(f"{method} on {len(gains) - len(behind)} of {len(gains)}{where}")
-    start = "With gaps: ahead" if measure == "missing" else f"{OURS} is ahead"
-    return f"{start} of {'; '.join(sentences)}."
+    """On how many tables ours is ahead of the best other method, and where it is not."""
+    outcomes = {name: outcome(gain) for name, (_, gain) in density_gains(found, measure).items()}
+    names = {
+        kind: [n for n, o in outcomes.items() if o == kind] for kind in ("win", "draw", "loss")
+    }
+    start = "With missing cells it is" if measure == "missing" else f"{OURS} is"
+    told = (
+        f"{start} ahead of the best other method on {len(names['win'])} of {len(outcomes)} tables"
+    )
+    told += f", level on {', '.join(names['draw'])}" if names["draw"] else ""
+    return told + (f", behind on {', '.join(names['loss'])}." if names["loss"] else ".")
 
 
 def gaussian_fit(found: Found) -> str:

@@ -123,7 +123,37 @@ def read_table(model: Tabular, table: ArrayLike, *, partial: bool = False) -> Te
         return torch.from_numpy(_frame_values(model, open_table(table), partial))
     given = as_tensor(table, "the table")
     _check_shape(model, given)
+    _warn_of_order(model)
     return given if given.is_floating_point() else given.double()
+
+
+def _warn_of_order(model: Tabular) -> None:
+    """Say once per graph which order of columns an unnamed array is taken to have."""
+    graph = model.graph
+    if graph.order_is_inferred:
+        object.__setattr__(graph, "order_is_inferred", False)
+        warnings.warn(
+            f"the columns of an array without names are taken in the order in which the edges of "
+            f"the network name them: {', '.join(map(str, graph.columns or ()))}; give a frame, "
+            "fit(..., columns=[...]), or Graph.from_bayesian_network(edges, variables=[...])",
+            stacklevel=4,
+        )
+
+
+def name_columns(table: ArrayLike, columns: Sequence[Name]) -> dict[Name, Tensor]:
+    """The columns of an array by name.
+
+    Raises:
+        ValueError: if there is another number of names than columns, or one is repeated.
+    """
+    given = as_tensor(table, "the table")
+    if given.ndim != 2 or len(dict.fromkeys(columns)) != given.shape[1]:
+        raise ValueError(
+            f"columns names every column of the table once, but there are {len(columns)} names "
+            f"({len(dict.fromkeys(columns))} different ones) for a table of shape "
+            f"{tuple(given.shape)}"
+        )
+    return {name: given[:, place] for place, name in enumerate(columns)}
 
 
 def _frame_values(model: Tabular, frame: Table, partial: bool) -> Array:

@@ -1,7 +1,7 @@
 """The measures behind the imputation benchmark, against brute force and known answers."""
 
 import json
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,8 @@ from experiments.benchmarks.imputation.metrics import (
     point_errors,
 )
 from experiments.benchmarks.imputation.summary import contest, on_single_lines, outcome
-from experiments.report.imputation import goals
+from experiments.report import summary
+from experiments.report.imputation import goals, standings
 
 
 @pytest.fixture
@@ -301,6 +302,29 @@ def test_the_totals_of_the_readme_are_those_of_all_contests():
         f"intervals hold {held[False]:.0f} % of the cells, {held[True]:.0f} % of those",
     ):
         assert told in text
+
+
+def test_the_summary_counts_the_contests_of_both_losses_by_half():
+    project = Path(__file__).parents[2]
+    measured = json.loads((project / "docs" / "results" / "imputation.json").read_text())
+    lines = list(summary.imputation(measured))
+    for line, (half, key) in zip(
+        lines, product(("held_back", "tuning"), ("contests", "contests_mae")), strict=True
+    ):
+        held = [
+            contest["vfg"]
+            for group, contest in measured[key].items()
+            if "vfg" in contest and group.split()[0] in measured[half]
+        ]
+        ratio = np.exp(np.mean(np.log([contest["ratio"] for contest in held])))
+        ended = [sum(c["outcome"] == kind for c in held) for kind in ("win", "draw", "loss")]
+        assert line[3].startswith(f"{ratio:.3f} ± ")
+        assert line[4] == " / ".join(map(str, ended))
+    errors = measured["measures"]["glass mcar50 in_sample"]
+    one = {**measured, "measures": {"glass mcar50 in_sample": errors}}
+    table = standings(one, ["glass"])
+    ratio = errors["knn"]["mse"] / errors["vfg"]["mse"]
+    assert f"| kNN | 1 | {ratio:.3g} |" in table
 
 
 def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():

@@ -30,7 +30,7 @@ def plan(**changes):
 
 
 def trained(values, observed, graph=None, seed=3, budget=None, **changes):
-    parts, combination, _ = fit_members(
+    parts = fit_members(
         star([1] * values.shape[1], 4) if graph is None else graph,
         values,
         observed,
@@ -40,7 +40,7 @@ def trained(values, observed, graph=None, seed=3, budget=None, **changes):
         progress=False,
         device=torch.device("cpu"),
     )
-    return parts, combination
+    return parts, parts.combination
 
 
 def test_the_linear_model_finds_the_correlations():

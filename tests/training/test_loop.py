@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -368,12 +369,41 @@ def test_training_that_cannot_go_on_says_where_and_leaves_the_model_whole():
         (lambda x: {"validation": 1.0}, r"validation is the share"),
         (lambda x: {"rate": 0.0}, r"rate must be positive"),
         (lambda x: {"budget": -1.0}, r"budget must be positive"),
+        (lambda x: {"device": "cuda:99"}, r"device 'cuda:99' cannot be used.*leave device out"),
+        (lambda x: {"device": "gpu"}, r"device 'gpu' cannot be used"),
     ],
 )
 def test_bad_input_gets_one_clear_sentence(change, message):
     arguments = {"table": circle(), "progress": False} | change(circle())
     with pytest.raises(ValueError, match=message):
         vfg.fit(small(), arguments.pop("table"), **arguments)
+
+
+def test_answers_of_untrained_models_warn_and_those_of_trained_ones_do_not():
+    model, table = small(), circle()
+    for ask in (
+        lambda: model.infer(table[:3]),
+        lambda: model.sample(3),
+        lambda: model.fill(torch.where(torch.arange(5) == 3, NAN, table[:3])),
+    ):
+        with pytest.warns(UserWarning, match=r"model is not trained.*vfg\.fit\(model, table\)"):
+            ask()
+    with pytest.warns(UserWarning, match="not trained") as caught:
+        model.infer(table[:3])
+    assert caught[0].filename == __file__
+    vfg.fit(model, table, **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.infer(table[:3])
+        model.sample(3)
+
+
+def test_deep_models_that_start_at_a_fitted_linear_one_answer_without_a_warning():
+    linear = vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 1, "c": 1}, width=2))
+    linear.fit(circle()[:, [0, 1, 4]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vfg.VFG.from_gaussian(linear).infer({"a": [0.5]})
 
 
 def test_text_is_refused():

@@ -1,8 +1,9 @@
-"""An autoencoder with gated convolutions and any of the posteriors."""
+"""Autoencoders of binary images: what all share, and one with gated convolutions and flows."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,43 @@ MOST_ROWS = 2**11
 """So that no product of matrices, one per row and flow, has 65,536 of them or more."""
 
 
-class FlowAutoencoder(nn.Module):
+class Autoencoder(nn.Module, ABC):
+    """p(x | z) p(z) with a posterior q(z | x) to draw from."""
+
+    @abstractmethod
+    def parts(self, rows: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+        """log p(x | z) and log q(z) - log p(z), `(draws, rows)` each."""
+
+    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
+        """What training maximises: the bound, with its divergence weighed; rows are drawn first."""
+        explained, divergence = self.parts(rows.bernoulli(), 1)
+        return (explained - beta * divergence).mean()
+
+    @torch.no_grad()
+    def bound(self, rows: Tensor, samples: int = 1) -> Tensor:
+        """The mean over draws of log p(x, z) - log q(z), per row."""
+        chunks = rows.split(_at_once(rows, samples))
+        return torch.cat([self._weights(part, samples).mean(0) for part in chunks])
+
+    @torch.no_grad()
+    def log_likelihood(self, rows: Tensor, samples: int) -> Tensor:
+        """log of the mean of the importance weights, per row."""
+        chunks = rows.split(_at_once(rows, samples))
+        total = [self._weights(part, samples).double().logsumexp(0) for part in chunks]
+        return torch.cat(total) - math.log(samples)
+
+    def _weights(self, rows: Tensor, draws: int) -> Tensor:
+        explained, divergence = self.parts(rows, draws)
+        return explained - divergence
+
+
+def explain(logits: Tensor, rows: Tensor) -> Tensor:
+    """log p(x | z) of the log-odds of pixels."""
+    target = rows.expand_as(logits)
+    return -F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(-1)
+
+
+class FlowAutoencoder(Autoencoder):
     """p(x | z) p(z) with a standard Normal z, and q(z | x) a Normal bent by flows.
 
     Args:
@@ -47,7 +84,6 @@ class FlowAutoencoder(nn.Module):
         self.to(memory_format=torch.channels_last)
 
     def parts(self, rows: Tensor, draws: int) -> tuple[Tensor, Tensor]:
-        """log p(x | z) and log q(z) - log p(z), `(draws, rows)` each."""
         with self._half(rows):
             features = self.encoder(rows)
         features = features.float()
@@ -59,39 +95,14 @@ class FlowAutoencoder(nn.Module):
         with self._half(rows):
             logits = self.decoder(state.flatten(0, 1))
         logits = logits.float().view(draws, *rows.shape)
-        explained = -F.binary_cross_entropy_with_logits(
-            logits, rows.expand_as(logits), reduction="none"
-        )
         divergence = (0.5 * (state.square() - noise.square()) - log_scale).sum(-1) - log_det
-        return explained.sum(-1), divergence
-
-    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
-        """What training maximises: the bound, with its divergence weighed; rows are drawn first."""
-        explained, divergence = self.parts(rows.bernoulli(), 1)
-        return (explained - beta * divergence).mean()
-
-    @torch.no_grad()
-    def bound(self, rows: Tensor, samples: int = 1) -> Tensor:
-        """The mean over draws of log p(x, z) - log q(z), per row."""
-        chunks = rows.split(_at_once(rows, samples))
-        return torch.cat([self._weights(part, samples).mean(0) for part in chunks])
-
-    @torch.no_grad()
-    def log_likelihood(self, rows: Tensor, samples: int) -> Tensor:
-        """log of the mean of the importance weights, per row."""
-        chunks = rows.split(_at_once(rows, samples))
-        total = [self._weights(part, samples).double().logsumexp(0) for part in chunks]
-        return torch.cat(total) - math.log(samples)
+        return explain(logits, rows), divergence
 
     @torch.no_grad()
     def sample(self, rows: int) -> Tensor:
         """The expected pixels of draws from the prior."""
         some = self.normal.weight
         return self.decoder(some.new_empty(rows, some.shape[0] // 2).normal_()).sigmoid()
-
-    def _weights(self, rows: Tensor, draws: int) -> Tensor:
-        explained, divergence = self.parts(rows, draws)
-        return explained - divergence
 
     def _half(self, rows: Tensor) -> torch.autocast:
         """Half precision for convolutions in training on a GPU; densities stay whole."""

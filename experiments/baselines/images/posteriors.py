@@ -169,4 +169,4 @@ POSTERIORS = {
     "IAF": InverseAutoregressive,
     "orthogonal Sylvester": OrthogonalSylvester,
 }
-"""The rivals by name."""
+"""The baselines by name."""

@@ -146,18 +146,18 @@ def draws_side_by_side(groups: dict[Group, Measured]) -> dict[str, dict[str, Any
     pairs: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
     for measured in groups.values():
         ours = measured.get("vfg", {})
-        for rival, cells in measured.items():
+        for name, cells in measured.items():
             shared = [s for s in cells if s in ours and "energy" in cells[s]]
-            pairs[rival] += [] if is_ours(rival) else [(ours[s], cells[s]) for s in shared]
+            pairs[name] += [] if is_ours(name) else [(ours[s], cells[s]) for s in shared]
     return {
-        rival: {
+        name: {
             "cells": len(found),
             **{
-                name: [rounded(mean(pair[side][name] for pair in found)) for side in (0, 1)]
-                for name in ("crps", "energy")
+                score: [rounded(mean(pair[side][score] for pair in found)) for side in (0, 1)]
+                for score in ("crps", "energy")
             },
         }
-        for rival, found in sorted(pairs.items())
+        for name, found in sorted(pairs.items())
         if found
     }
 

@@ -30,19 +30,7 @@ import torch
 from ...cells import Cells
 from ...report.growth import draw
 from ...results import FOLDER, TRIALS, machine, versions, write
-from . import (
-    compiling,
-    edges,
-    filling,
-    fusing,
-    growth,
-    kernels,
-    masks,
-    parts,
-    precision,
-    starting,
-    steps,
-)
+from . import edges, filling, growth, masks, parts, starting, steps, variants
 from .clock import Where, load
 
 PARTS: dict[str, tuple[Callable[[Where], Any], str]] = {
@@ -50,11 +38,11 @@ PARTS: dict[str, tuple[Callable[[Where], Any], str]] = {
     "steps": (steps.measured, "whole training steps against their floors"),
     "filling": (filling.measured, "rows per second of imputers"),
     "growth": (growth.measured, "time and memory against rows, columns and depth"),
-    "precision": (precision.measured, "conditioners in TF32 and bf16: loss and time of a step"),
-    "fused": (fusing.measured, "conditioners as one GPU kernel against layer by layer"),
-    "compile": (compiling.measured, "steps as they are and compiled, and what compiling takes"),
+    "precision": (variants.rounded, "conditioners in TF32 and bf16: loss and time of a step"),
+    "fused": (variants.as_one_kernel, "conditioners as one GPU kernel against layer by layer"),
+    "compile": (variants.compiled, "steps as they are and compiled, and what compiling takes"),
     "masks": (masks.measured, "rows grouped by equal masks against a solve per row"),
-    "kernels": (kernels.measured, "where the time of a step goes"),
+    "kernels": (variants.profiled, "where the time of a step goes"),
     "starting": (starting.measured, "imports and the command line"),
 }
 OTHERS = ("freia", "zuko", "normflows", "nflows", "scikit-learn")

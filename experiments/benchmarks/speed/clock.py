@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vfg.flows.fast.primitives import round_to, tensor_cores
 
-from ...cells import Cells
+from ...cells import Cell, Cells
 
 Work = Callable[[], object]
 LEAST = 5
@@ -40,6 +40,13 @@ class Where:
     def has_time(self) -> bool:
         """Whether further cells may begin."""
         return time.monotonic() < self.until
+
+    def cell(self, key: Cell, measure: Callable[[], Cell]) -> Cell | None:
+        """What is known under a key, or else is measured if there is time."""
+        if self.cells.get(key) is None and self.has_time:
+            self.cells.add(key, measure())
+            print(self.cells.get(key), flush=True)
+        return self.cells.get(key)
 
     @property
     def is_cuda(self) -> bool:

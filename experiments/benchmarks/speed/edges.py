@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vfg.flows import Composition, Coupling
 from vfg.training.acceleration import Recorder, Replayed
 
-from ...baselines.flow_libraries import BLOCKS, HIDDEN, Compiled, Looped, installed
+from ...baselines.flow_libraries import BLOCKS, HIDDEN, Looped, installed
 from .attempts import attempt
 from .clock import Where, Work, in_turns, load
 
@@ -56,9 +56,7 @@ def _measure(case: Case, names: list[str], where: Where) -> None:
 def _measure_apart(case: Case, names: list[str], where: Where) -> None:
     """Libraries one by one, each in a process of its own."""
     for key in (_key(case, name, kind) for name in names for kind in KINDS):
-        if where.cells.get(key) is None and where.has_time:
-            where.cells.add(key, attempt(key, torch.get_num_threads()))
-            print(where.cells.get(key), flush=True)
+        where.cell(key, lambda key=key: attempt(key, torch.get_num_threads()))
 
 
 def measured_here(key: dict[str, Any], where: Where) -> dict[str, Any]:
@@ -124,7 +122,7 @@ def _flow(name: str, edges: int, width: int) -> nn.Module:
         coupling = Coupling(blocks=BLOCKS, hidden=HIDDEN, layers=3)
         stack = Composition(coupling.layers_of(edges, width, torch.Generator().manual_seed(0)))
         return CompiledStack(stack) if manner else stack
-    return Compiled(library, edges, width) if manner else Looped(library, edges, width)
+    return Looped(library, edges, width, compiled=bool(manner))
 
 
 class CompiledStack(nn.Module):

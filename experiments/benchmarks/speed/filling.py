@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from vfg.flows.fast.primitives import PRECISIONS, conditioners_in
 from vfg.sklearn import VFGImputer
 from vfg.training.acceleration import Recorder, Replayed
 
+from ..imputation.methods import IMPUTERS, Task, timed
 from .clock import Where, medians, seconds
 from .steps import letter
 
@@ -56,21 +56,13 @@ def _gaps(table: Array, seed: int) -> Array:
 
 
 def _scikit(train: Array, test: Array, quick: bool) -> dict[str, Callable[[], object]]:
-    from sklearn.ensemble import ExtraTreesRegressor
-    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-    from sklearn.impute import IterativeImputer, KNNImputer
-
-    threads = torch.get_num_threads()
-    trees = ExtraTreesRegressor(n_estimators=20 if quick else 100, n_jobs=threads, random_state=0)
-    iterative = IterativeImputer(estimator=trees, max_iter=2, random_state=0)
-    some = train[: 300 if quick else 4000]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # two rounds of chained trees do not converge
-        iterative.fit(some)
-    nearest = KNNImputer().fit(train)
+    """The neighbours and trees of the accuracy tables; the trees learn from a part of the rows."""
+    task = Task(train, test, 0, torch.get_num_threads())
+    nearest = IMPUTERS["knn"](task).fit(train)
+    trees, _ = timed(IMPUTERS["extratrees"](task).fit, train[: 300 if quick else 4000])
     return {
         "KNNImputer": lambda: nearest.transform(test),
-        "IterativeImputer(ExtraTrees)": lambda: iterative.transform(test),
+        "IterativeImputer(ExtraTrees)": lambda: trees.transform(test),
     }
 
 

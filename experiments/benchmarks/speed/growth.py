@@ -54,10 +54,7 @@ def _series(name: str, sizes: Sequence[int], measure: Measure, where: Where) -> 
     points: dict[int, dict[str, float]] = {}
     for size in sizes:
         key = {"against": name, "size": size}
-        if where.cells.get(key) is None and where.has_time:
-            where.cells.add(key, {"point": measure(size, where.device)})
-            print(where.cells.get(key), flush=True)
-        known = where.cells.get(key)
+        known = where.cell(key, lambda size=size: {"point": measure(size, where.device)})
         if known is not None:
             points[size] = known["point"]
     slopes = {}

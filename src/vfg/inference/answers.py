@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vfg.distributions.likelihoods import Categorical, CategoricalLikelihood
+from vfg.distributions.likelihoods import Categorical
 from vfg.graph.checks import suggestion
 from vfg.inference.calibration import continuous_columns, noise_scale
 from vfg.inference.draws import GROUP, Moments, Tile, is_joint
@@ -47,6 +47,11 @@ if TYPE_CHECKING:
 
 DRAWS_FOR_QUANTILES = 256
 """Draws behind the quantiles of joint answers: more are smoother, and take longer."""
+TAIL = 5
+"""Draws outside of a quantile below which it is extrapolated: those of levels up to .96 are not."""
+LEVELS = (0.0005, 0.9995)
+"""Levels between which quantiles from draws hold: the error of a Normal tail is 10 % of it there,
+about, from 256 draws."""
 TILE = {"cpu": 32}
 """Rows that are decoded together, each with `GROUP` draws, by type of device: on a CPU few, so that
 states stay in its cache; on others `OTHER_TILE`. Bits depend on the size."""
@@ -685,10 +690,15 @@ class MessageAnswer(GraphAnswer):
 
     @cached_property
     def mean(self) -> ByName:
-        sections, scaling = self._model.sections, self._model.scaling
-        expected = scaling.undo(sections.join(self._belief.means))
+        is_real = continuous_columns(self._model)
+        if not all(bool(is_real[k]) for target in self._targets for k in target.columns):
+            return self._with_evidence(self._over_tiles(self._tile_means))
+        expected = self._model.scaling.undo(self._model.sections.join(self._belief.means))
         values = TableAndStates(expected, self._states(self._belief.backward))
         return self._with_evidence(self._named(values))
+
+    def _tile_means(self, tile: Tile) -> TableAndStates:
+        return TableAndStates(tile.expected(), self._states(tile.belief.backward))
 
     @cached_property
     def std(self) -> ByName:
@@ -729,9 +739,7 @@ class MessageAnswer(GraphAnswer):
 
     def _shares(self, tile: Tile, target: Target) -> Tensor:
         block, row = self._model.passing.schedule.place[target.node]
-        likelihood = self._model.likelihood_at(block)
-        assert isinstance(likelihood, CategoricalLikelihood)
-        return likelihood.logits(tile.belief.backward[block]).softmax(-1)[row]
+        return tile.moments.chances[block][row]
 
     def _draw(self, tile: Tile, count: int) -> TableAndStates:
         tables, states = [], []
@@ -748,13 +756,16 @@ class MessageAnswer(GraphAnswer):
         )
 
     def _quantiles(self, tile: Tile, levels: Tensor) -> TableAndStates:
+        is_real = continuous_columns(self._model)
+        ones = (levels[:, None, None] > 1.0 - tile.expected()).to(tile.noise.dtype)
         # Codes have no order, which shows in their deviations.
-        table = torch.where(tile.deviations().isnan(), torch.nan, tile.plain_quantiles(levels))
+        discrete = torch.where(tile.deviations().isnan(), torch.nan, ones)
+        table = torch.where(is_real, tile.plain_quantiles(levels), discrete)
         if not self.joint:
             states = self._states([x.expand(len(levels), *x.shape) for x in tile.belief.backward])
             return TableAndStates(table, _as_unknown(states))
         drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
-        mixed = torch.where(continuous_columns(self._model), drawn.table, table)
+        mixed = torch.where(is_real, drawn.table, table)
         return TableAndStates(mixed, drawn.states)
 
 
@@ -763,12 +774,38 @@ def _as_unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
-    """Quantiles over the first axis by linear interpolation between neighbours in order."""
+    r"""Quantiles over the first axis, with a Normal tail where draws are too few.
+
+    Between draws the quantile is interpolated. Where fewer than `TAIL` of n draws lie outside, at
+    a level q beyond $t = \mathrm{TAIL} / n$, it is $m + (x_t - m) z_q / z_t$ with the median m, the
+    quantile $x_t$ and Normal quantiles z.
+
+    Raises:
+        ValueError: for a level outside of `LEVELS`.
+    """
+    if bool(((levels < LEVELS[0]) | (levels > LEVELS[1])).any()):
+        raise ValueError(
+            f"quantiles from {len(draws)} draws hold from {LEVELS[0]:g} to {LEVELS[1]:g}, and "
+            f"intervals up to a level of {LEVELS[1] - LEVELS[0]:g}, but the levels are "
+            f"{', '.join(f'{level:g}' for level in levels.tolist())}; take more with samples(n)"
+        )
     ordered = draws.sort(dim=0).values
-    position = levels * (len(draws) - 1)
-    below = position.floor().long().clamp(max=len(draws) - 2)
-    share = (position - below).to(draws).view(-1, *[1] * (draws.ndim - 1))
-    return ordered[below] + share * (ordered[below + 1] - ordered[below])
+    end = TAIL / len(draws)
+    inside = levels.clamp(end, 1.0 - end)
+
+    def at(level: Tensor) -> Tensor:
+        position = level * (len(draws) - 1)
+        below = position.floor().long().clamp(max=len(draws) - 2)
+        share = (position - below).to(draws).view(-1, *[1] * (draws.ndim - 1))
+        return ordered[below] + share * (ordered[below + 1] - ordered[below])
+
+    found = at(inside)
+    if bool((inside == levels).all()):
+        return found
+    middle = at(torch.full_like(levels[:1], 0.5))
+    ratio = torch.special.ndtri(levels) / torch.special.ndtri(inside)
+    stretch = torch.where(inside == levels, 1.0, ratio).to(draws)
+    return middle + (found - middle) * stretch.view(-1, *[1] * (draws.ndim - 1))
 
 
 def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Target]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache, singledispatch
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -128,7 +128,14 @@ def internal_states(
     return [torch.cat(parts) for parts in zip(*groups, strict=True)]
 
 
-Moments = tuple[list[Tensor], list[Tensor]]
+class Moments(NamedTuple):
+    """Over the internal draws of a tile, by block."""
+
+    means: list[Tensor]
+    """`(nodes, rows, width)`."""
+    variances: list[Tensor]
+    chances: dict[int, Tensor]
+    """Probabilities of discrete leaves: of 1, or of every category."""
 
 
 @dataclass
@@ -160,13 +167,36 @@ class Tile:
         return self.remembered[first]
 
     def _moments(self) -> Moments:
+        centres = self.belief.backward
         if not self.joint:
-            return self.belief.backward, [torch.zeros_like(x) for x in self.belief.backward]
+            zeros = [torch.zeros_like(states) for states in centres]
+            return Moments(centres, zeros, self._chances([states[None] for states in centres]))
         normals = internal_normals(self.model)
         drawn = internal_states(self.model, self.belief, self.temperature, normals)
         means = [states.mean(0) for states in drawn]
-        pairs = zip(drawn, means, strict=True)
-        return means, [(states - mean).square().mean(0) for states, mean in pairs]
+        pairs = list(zip(drawn, means, strict=True))
+        shifted = [x + (centre - mean) for (x, mean), centre in zip(pairs, centres, strict=True)]
+        variances = [(states - mean).square().mean(0) for states, mean in pairs]
+        return Moments(means, variances, self._chances(shifted))
+
+    def _chances(self, states: list[Tensor]) -> dict[int, Tensor]:
+        """Probabilities of discrete leaves averaged over draws `(draws, nodes, rows, width)`."""
+        found = {}
+        for block, noise in self.model.sections.split(self.noise).items():
+            likelihood = self.model.likelihood_at(block)
+            if isinstance(likelihood, BernoulliLikelihood | CategoricalLikelihood):
+                found[block] = average_chances(likelihood, states[block], noise)
+        return found
+
+    def expected(self) -> Tensor:
+        """Expected data, `(rows, columns)`; the probability of 1, or the likeliest code."""
+        parts = {}
+        for block in self.model.sections.blocks:
+            parts[block] = self.model.likelihood_at(block).mean(self.belief.backward[block])
+        for block, chances in self.moments.chances.items():
+            is_code = isinstance(self.model.likelihood_at(block), CategoricalLikelihood)
+            parts[block] = chances.argmax(-1, keepdim=True).to(chances) if is_code else chances
+        return self.model.scaling.undo(self.model.sections.join(parts))
 
     def states(self, draws: Tensor) -> list[Tensor]:
         """Backward states for draws by their numbers, by block `(draws, nodes, rows, width)`."""
@@ -174,7 +204,7 @@ class Tile:
             return self._repeat_states(len(draws))
         normals = self.root_normals(draws)
         drawn = decode(self.model, self.belief, normals, self.temperature)
-        centres, means = self.belief.backward, self.moments[0]
+        centres, means = self.belief.backward, self.moments.means
         shifts = [centre - mean for centre, mean in zip(centres, means, strict=True)]
         return [x + shift for x, shift in zip(drawn, shifts, strict=True)]
 
@@ -191,16 +221,19 @@ class Tile:
 
     def deviations(self) -> Tensor:
         """Standard deviations of the leaves in data units, `(rows, columns)`."""
-        noise = self.model.sections.split(self.noise)
+        noise, moments = self.model.sections.split(self.noise), self.moments
         parts = {
             block: deviation(
                 self.model.likelihood_at(block),
                 self.belief.backward[block],
-                self.moments[1][block],
+                moments.variances[block],
                 noise[block],
             )
             for block in noise
         }
+        for block, chances in moments.chances.items():
+            if isinstance(self.model.likelihood_at(block), BernoulliLikelihood):
+                parts[block] = (chances * (1.0 - chances)).sqrt()
         return self.model.sections.join(parts).double() * self.model.scaling.scale
 
     def state_deviations(self, block: int) -> Tensor:
@@ -208,7 +241,7 @@ class Tile:
         if not self.joint:
             return torch.full_like(self.belief.backward[block], torch.nan)
         if block not in self.belief.roots:
-            return self.moments[1][block].sqrt()
+            return self.moments.variances[block].sqrt()
         factor = root_factor(self.belief.roots[block])
         wide = factor.ndim > self.belief.backward[block].ndim
         return (factor.square().sum(-1).sqrt() if wide else factor) * self.temperature.rsqrt()
@@ -247,6 +280,28 @@ class Tile:
         return self.model.scaling.undo(sections.join(parts)).view(numbers.shape)
 
 
+def chances(
+    likelihood: BernoulliLikelihood | CategoricalLikelihood, state: Tensor, softness: Tensor
+) -> Tensor:
+    """Probabilities of 1 `(nodes, batch, width)`, or of the codes `(nodes, batch, categories)`.
+
+    Logits are divided by the softness `(nodes, batch, columns)`, which is 1 before calibration.
+    """
+    logits: Tensor = likelihood.logits(state) / softness
+    return logits.sigmoid() if isinstance(likelihood, BernoulliLikelihood) else logits.softmax(-1)
+
+
+def average_chances(
+    likelihood: BernoulliLikelihood | CategoricalLikelihood, states: Tensor, softness: Tensor
+) -> Tensor:
+    """The mean of `chances` over draws `(draws, nodes, batch, width)`."""
+    count = len(states)
+    flat = states.movedim(0, 1).flatten(1, 2)
+    wide = softness[:, None].expand(-1, count, -1, -1).flatten(1, 2)
+    each: Tensor = chances(likelihood, flat, wide).unflatten(1, (count, -1))
+    return each.mean(1)
+
+
 def column_counters(model: VFG) -> tuple[Tensor, Tensor]:
     """Node and coordinate of every table column, as the generator counts them."""
     order = {node.name: place for place, node in enumerate(model.graph.nodes)}
@@ -266,7 +321,8 @@ def quantile(likelihood: object, state: Tensor, level: Tensor, noise: Tensor) ->
         likelihood: of the leaves; a new kind registers its own function with `quantile.register`.
         state: `(nodes, batch, width)`.
         level: `(nodes, batch, columns)`.
-        noise: the deviation of continuous noise, shaped like `level`.
+        noise: the deviation of continuous noise, shaped like `level`; the softness of discrete
+            leaves, by which their logits are divided.
     """
     raise TypeError(f"no draws are known for {type(likelihood).__name__}; register them")
 
@@ -279,12 +335,12 @@ def _(likelihood: GaussianLikelihood, state: Tensor, level: Tensor, noise: Tenso
 
 @quantile.register
 def _(likelihood: BernoulliLikelihood, state: Tensor, level: Tensor, noise: Tensor) -> Tensor:
-    return (level > 1.0 - likelihood.mean(state)).to(state)
+    return (level > 1.0 - chances(likelihood, state, noise)).to(state)
 
 
 @quantile.register
 def _(likelihood: CategoricalLikelihood, state: Tensor, level: Tensor, noise: Tensor) -> Tensor:
-    below = likelihood.logits(state).double().softmax(-1).cumsum(-1)[..., :-1]
+    below = chances(likelihood, state.double(), noise.double()).cumsum(-1)[..., :-1]
     return (level > below).sum(-1, keepdim=True).to(state)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,11 @@ import torch
 from torch import Tensor
 
 from vfg.distributions.likelihoods import Bernoulli
-from vfg.distributions.priors import LabelPrior
+from vfg.distributions.priors import LabelPrior, SinglePrior
 from vfg.graph import Edge
 from vfg.inference.answers import Answer, MessageAnswer, as_row_ids, as_targets
+from vfg.inference.calibration import noise_scale
+from vfg.inference.draws import quantile
 from vfg.inference.evidence import Given, as_given
 from vfg.inference.propagation import (
     ROUNDS,
@@ -102,6 +105,7 @@ def infer(
     """
     if rounds < 0:
         raise ValueError(f"rounds must be 0 or more, but is {rounds}")
+    _warn_untrained(model)
     evidence = as_given(model, given, observed)
     ids = as_row_ids(model, row_ids, evidence.rows)
     chosen = as_targets(model, targets)
@@ -432,7 +436,9 @@ def decode(model: VFG, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
 def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed: int = 0) -> Tensor:
     """Draw rows: roots from the prior, backward messages, leaves from their likelihoods.
 
-    With sampled states every latent node is drawn around what its parents expect.
+    With sampled states every latent node is drawn around what its parents expect. The roots of a
+    trained model with deterministic states are drawn from a Normal with the moments that they had
+    in training, because nothing holds these near the prior.
 
     Args:
         model: the model.
@@ -448,8 +454,11 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
         >>> vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2)).sample(5).shape
         torch.Size([5, 2])
     """
+    _warn_untrained(model)
     labels = as_labels(model, label, rows)
     generator = torch.Generator(model._some.device).manual_seed(seed)
+    if model.sampling is None and labels is None and _knows_roots(model):
+        return _calibrated_rows(model, rows, generator).to(model._some.dtype)
     draw = _message_states if model.sampling is None else _sampled_states
     states = draw(model, rows, labels, generator)
     drawn = {
@@ -457,6 +466,40 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
         for index in model._blocks_of(model.likelihoods)
     }
     return model.scaling.undo(model.sections.join(drawn)).to(model._some.dtype)
+
+
+def _warn_untrained(model: VFG) -> None:
+    """Warn of answers that come from parameters as they were drawn."""
+    if not bool(model.is_trained):
+        warnings.warn(
+            "the model is not trained, so its answers follow from its random start alone; call "
+            "vfg.fit(model, table) first, or load a trained model with vfg.load",
+            stacklevel=4,  # above infer or sample and torch's no_grad
+        )
+
+
+def _knows_roots(model: VFG) -> bool:
+    """Whether training has measured where the roots are, and their prior has one mode."""
+    single = all(isinstance(prior, SinglePrior) for prior in model.priors.values())
+    return model.spread.roots is not None and single and bool(model.spread.knows_roots)
+
+
+def _calibrated_rows(model: VFG, rows: int, generator: torch.Generator) -> Tensor:
+    """Rows from roots that are distributed as in training, with the noise of held-out cells."""
+    spread, tops = model.spread, {}
+    for place, index in enumerate(model._blocks_of(model.priors)):
+        mean, factor = (spread.get_buffer(f"root_{part}{place}") for part in ("mean", "factor"))
+        shape = (len(mean), rows, mean.shape[-1])
+        normals = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        tops[index] = mean[:, None] + normals @ factor.mT
+    known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
+    states = model.passing.backward_pass(tops, known, {})[0]
+    every = torch.ones_like(spread.log_noise, dtype=torch.bool).expand(rows, -1)
+    drawn = {}
+    for index, part in model.sections.split(noise_scale(model, every)).items():
+        level = torch.rand(part.shape, generator=generator, dtype=torch.float64, device=part.device)
+        drawn[index] = quantile(model.likelihood_at(index), states[index], level, part)
+    return model.scaling.undo(model.sections.join(drawn))
 
 
 def _message_states(

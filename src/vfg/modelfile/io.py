@@ -23,6 +23,7 @@ from vfg.modelfile.container import (
     read_tensors,
 )
 from vfg.modelfile.registry import Storable, class_of
+from vfg.training.data import check_device
 from vfg.utils.files import write_atomically
 
 LARGEST_TABLES = 2**28
@@ -237,6 +238,7 @@ def _read_checked_contents(stream: BinaryIO, size: int) -> Contents:
 
 
 def _read(stream: BinaryIO, size: int, device: Device | None) -> Any:
+    where = check_device("cpu" if device is None else device)
     contents = _read_checked_contents(stream, size)
     tensors = read_tensors(stream, contents)
     fields = contents.fields
@@ -244,4 +246,4 @@ def _read(stream: BinaryIO, size: int, device: Device | None) -> Any:
         model = build_model(fields).to(getattr(torch, fields["dtype"]))
     # Assigned, not copied: each tensor keeps the dtype that it was saved with.
     model.load_state_dict(tensors, strict=True, assign=True)
-    return model.eval().to(torch.device("cpu" if device is None else device))
+    return model.eval().to(where)

@@ -245,7 +245,7 @@ class Checkpoint:
             ) from error
         if progress["fingerprint"] != self.fingerprint:
             raise ValueError(
-                f"the checkpoint {self.path} belongs to a run with another model, table or "
+                f"the checkpoint {self.path} belongs to a run with another model, table, labels or "
                 "settings; name another folder, or remove it to start again"
             )
         return tensors, progress

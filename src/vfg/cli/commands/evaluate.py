@@ -25,8 +25,10 @@ from vfg.cli.tables import ReadOptions, report_reading
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
-    from vfg.imputation.evaluation import Evaluation, HeldOut
+    from vfg.imputation.evaluation import Evaluation
     from vfg.imputation.table_model import TableModel
+    from vfg.tables.cells import Mask
+    from vfg.tables.frames import Table
 
 
 @dataclass(frozen=True)
@@ -64,22 +66,24 @@ def parse_baselines(text: str | None) -> list[str]:
 
 
 def evaluate_baselines(
-    names: list[str], model: TableModel, held: HeldOut, level: float, seed: int
+    names: list[str], model: TableModel, table: Table, hidden: Mask, level: float, seed: int
 ) -> list[MethodScore]:
-    """Impute the held-out entries of a standardised matrix by baselines."""
-    import numpy as np
+    """Impute held-out cells of a table by baselines, which see its standardised matrix."""
+    import torch
 
     from vfg.imputation.evaluation import score_filled
+    from vfg.tables.frames import hide_cells
 
-    masked = np.where(held.shown, held.values, np.nan)
+    values, shown = model.encode(hide_cells(table, hidden))
+    masked = torch.where(shown, values, torch.nan).numpy()
     entries = []
     for name in names:
         begun = time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about convergence of chained regressions
-            filled = make_baseline(name, seed).fit_transform(masked)
+            filled = torch.from_numpy(make_baseline(name, seed).fit_transform(masked))
         seconds = time.monotonic() - begun
-        evaluation = score_filled(model, held.values, held.hidden, filled, level)
+        evaluation = score_filled(model, table, hidden, filled, level)
         entries.append(MethodScore(name, evaluation, seconds))
     return entries
 
@@ -122,7 +126,7 @@ def score_methods(
     """
     import vfg
     from vfg.bigtable.fill_batch import model_columns
-    from vfg.imputation.evaluation import HeldOut, evaluate, hold_out
+    from vfg.imputation.evaluation import evaluate, hold_out
     from vfg.tables.frames import hide_cells, open_table
 
     chosen = options.select(source) if model is None else model_columns(model, source.names)
@@ -139,8 +143,7 @@ def score_methods(
     evaluation = evaluate(model, whole, hidden, level=level, seed=options.seed)
     entries = [MethodScore("vfg", evaluation, time.monotonic() - begun)]
     if baselines:
-        held = HeldOut.of(model, whole, hidden)
-        entries += evaluate_baselines(baselines, model, held, level, options.seed)
+        entries += evaluate_baselines(baselines, model, whole, hidden, level, options.seed)
     return entries
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vfg.gaussian.em.general import Expected, Moments
-from vfg.gaussian.parameters import EXCESS, Parameters, Values
+from vfg.gaussian.parameters import EXCESS, ROOT_FLOOR, Parameters, Values
 from vfg.gaussian.structure import Structure
 
 RIDGE = 1e-9
@@ -102,7 +102,7 @@ def _with_roots(
     blocks = blocks + blocks.mT - blocks.diagonal().diag_embed()
     factors, failed = torch.linalg.cholesky_ex(covariance * blocks)
     if bool((failed > 0).any()):
-        floor = parameters.noise_floor**2 * (1.0 + EXCESS)
+        floor = max(parameters.noise_floor, ROOT_FLOOR) ** 2 * (1.0 + EXCESS)
         identity = torch.eye(len(blocks), dtype=mean.dtype, device=mean.device)
         factors = torch.linalg.cholesky(covariance * blocks + floor * identity)
     return values._replace(root_means=mean, root_factors=factors)

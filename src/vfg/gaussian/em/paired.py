@@ -47,8 +47,9 @@ FEWEST = 8
 Flags = npt.NDArray[np.bool_]
 WIDEST = 24
 """Columns above which the systems of causes are smaller, or LAPACK is faster."""
-LEAST_NOISE = 1e-3
-"""The smallest noise floor: precision matrices lose as many digits as its square has zeros."""
+LEAST_NOISE = 5e-5
+"""The smallest noise floor: precision matrices lose as many digits as its square has zeros, here
+half of those of float64."""
 
 
 def triangle(size: int) -> int:
