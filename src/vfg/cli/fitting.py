@@ -63,9 +63,9 @@ def choose_graph(
         inner = [name for name in inner if name not in graph.leaves]
         if inner and arrows is None and not states_arrows(file):
             raise ValueError(
-                f"{inner[0]!r} is a column of the table, but no leaf of the graph, since the arrows "
-                f"of {file} are read as child -> parent; if they lead from causes to effects, add "
-                "--arrows cause-effect"
+                f"{inner[0]!r} is a column of the table, but no leaf of the graph, since the "
+                f"arrows of {file} are read as child -> parent; if they lead from causes to "
+                "effects, add --arrows cause-effect"
             )
         return graph
     return None if sections is None else sections_graph(sections, columns, width)
@@ -261,7 +261,7 @@ def parse_bounds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tupl
 
 def _split_pair(text: str, option: str, form: str, columns: Sequence[str]) -> tuple[str, str]:
     name, equals, value = text.rpartition("=")
-    if not (equals and name and value):
+    if not (equals and value):
         raise typer.BadParameter(f"{option} takes {form}, but got {text!r}")
     if name not in columns:
         raise ValueError(

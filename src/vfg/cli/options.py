@@ -174,6 +174,15 @@ DecimalMark = Annotated[
 Quotes = Annotated[
     bool, _files("--quotes/--no-quotes", help="Whether quotation marks enclose cells of CSV files.")
 ]
+MostPiped = Annotated[
+    float,
+    _files(
+        "--most-piped",
+        metavar="GIB",
+        min=0.0,
+        help="Size of standard input that is copied to the temporary disk, at most.",
+    ),
+]
 OutputFormat = Annotated[
     str | None,
     _files("--to", metavar="FORMAT", help="Format of the output; csv on standard output."),
