@@ -174,6 +174,15 @@ DecimalMark = Annotated[
 Quotes = Annotated[
     bool, _files("--quotes/--no-quotes", help="Whether quotation marks enclose cells of CSV files.")
 ]
+MostPiped = Annotated[
+    float,
+    _files(
+        "--most-piped",
+        metavar="GIB",
+        min=0.0,
+        help="Size of standard input that is copied to the temporary disk, at most.",
+    ),
+]
 OutputFormat = Annotated[
     str | None,
     _files("--to", metavar="FORMAT", help="Format of the output; csv on standard output."),
@@ -219,6 +228,15 @@ GraphFile = Annotated[
         metavar="FILE",
         help="A graph over the columns: .json, .graphml, .bif (structure only), or an edge list "
         "in .txt, .edges, .csv, .tsv.",
+    ),
+]
+Arrows = Annotated[
+    str | None,
+    _graph(
+        "--arrows",
+        metavar="DIRECTION",
+        help="Where the edges of the graph file lead: child-parent (to latent nodes) or "
+        "cause-effect (a Bayesian network over the columns).",
     ),
 ]
 SectionList = Annotated[
