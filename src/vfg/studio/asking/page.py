@@ -48,7 +48,11 @@ def build_ask() -> list[Any]:
         html.Span([html.I(className="key marginal"), html.Span(id="baseline")], className="note"),
         html.Label([html.Span("Find a column", className="unseen"), search], className="search"),
     ]
-    main = [html.Div(head, className="box-head wide"), html.Div(id="answers", className="answers")]
+    main = [
+        html.Div(head, className="box-head wide"),
+        html.Div(id="introduction"),
+        html.Div(id="answers", className="answers"),
+    ]
     return [html.Div(side, className="side"), html.Div(main, className="content")]
 
 

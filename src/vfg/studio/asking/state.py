@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vfg.inference.variables import Value
-from vfg.studio.asking.cards import answers, code, evidence_list
+from vfg.studio.asking.cards import answers, code, evidence_list, introduction
 from vfg.studio.asking.graph import graph_svg, node_details, view_of
 from vfg.studio.asking.model import OpenModel
 
@@ -151,6 +151,8 @@ def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None)
         return _show_node(model, state, action["name"])
     if kind == "find":
         return replace(state, search=str(action["text"]))
+    if kind == "paint":
+        return _paint(model, state, action)
     if kind == "row":
         return _from_row(model, state, action, row_of)
     if kind == "load":
@@ -199,12 +201,29 @@ def _from_row(model: OpenModel, state: State, action: Action, row_of: RowOf | No
     return _advance(state, question=replace(question, last=None))
 
 
+def _paint(model: OpenModel, state: State, action: Action) -> State:
+    """Pixels by position, in one step: white, black or unknown."""
+    given, names = state.question.given, list(model.variables)
+    for place in action["pixels"]:
+        variable = model.variables[names[int(place)]]
+        given.pop(variable.name, None)
+        if action["ink"] != "unknown" and not variable.idle:
+            ends = (
+                variable.categories if variable.kind == "choice" else (variable.low, variable.high)
+            )
+            given[variable.name] = ends[-1] if action["ink"] == "white" else ends[0]
+    return _advance(state, question=_replaced(state.question, tuple(given.items())))
+
+
+def _replaced(question: Question, pairs: Pairs) -> Question:
+    return Question(pairs, (*question.past, question.evidence)[-MOST_UNDO:])
+
+
 def _load(model: OpenModel, state: State, action: Action) -> State:
     """The evidence of an address or of a saved case."""
     values = action["evidence"].items()
     pairs = tuple((name, model.variable(name).parse(value)) for name, value in values)
-    question = Question(pairs, (*state.question.past, state.question.evidence)[-MOST_UNDO:])
-    return _advance(state, question=question, selected=None)
+    return _advance(state, question=_replaced(state.question, pairs), selected=None)
 
 
 def render(
@@ -218,6 +237,7 @@ def render(
     leaf = "" if selected is None else model.variables[selected].leaf
     return {
         "answers": answers(answered, baseline, state.search, selected, state.revision, rows),
+        "introduction": "" if given or state.search else introduction(model),
         "evidence": evidence_list(answered, target),
         "code": code(answered.python(target), answered.command(target)),
         "graph": graph_svg(answered, SMALL, leaf, state.expanded, distributions=False),
