@@ -6,9 +6,9 @@ import torch
 import vfg
 from vfg.imputation.fitting import Stopwatch, _fit_row_mixtures, _hold_out_sections, fit_members
 from vfg.imputation.mixtures import fit_linear, star
-from vfg.imputation.model_stack import stack_models
 from vfg.imputation.plan import NeighbourPlan, Plan
 from vfg.imputation.stacking import _means_without_own_row, member_means
+from vfg.training.model_stack import stack_models
 
 ORDERED = torch.zeros(3, dtype=torch.bool)
 
@@ -30,7 +30,7 @@ def plan(**changes):
 
 
 def trained(values, observed, graph=None, seed=3, budget=None, **changes):
-    parts, combination, _ = fit_members(
+    parts = fit_members(
         star([1] * values.shape[1], 4) if graph is None else graph,
         values,
         observed,
@@ -40,7 +40,7 @@ def trained(values, observed, graph=None, seed=3, budget=None, **changes):
         progress=False,
         device=torch.device("cpu"),
     )
-    return parts, combination
+    return parts, parts.combination
 
 
 def test_the_linear_model_finds_the_correlations():

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.imputation.stacking import (
     KINDS,
+    Parts,
     Stacking,
     allocate_draws,
     corrected_share,
@@ -28,6 +28,7 @@ from vfg.inference.evidence import as_given
 from vfg.inference.propagation import Belief, evaluating
 from vfg.inference.queries import compute_belief
 from vfg.model import VFG
+from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.utils.cached import CachedModule
 
 DRAWING_SEEDS = 1009
@@ -41,42 +42,25 @@ class Ensemble(CachedModule):
 
     Args:
         columns: how many.
-        linear: the exact model of these columns; None if there are none.
-        members: nonlinear models that started linear; none for the linear model alone.
-        mixtures: exact models whose roots are mixtures.
-        neighbours: mixtures with a component at every row.
+        parts: the fitted parts; None for none.
     """
 
-    cached = ("stack", "linear_means")
+    cached: ClassVar[tuple[str, ...]] = ("stack", "linear_means")
     factors: Tensor
     spread: Tensor
     reach: Tensor
 
-    def __init__(
-        self,
-        columns: int = 0,
-        linear: GaussianVFG | None = None,
-        members: Sequence[VFG] = (),
-        mixtures: Sequence[Mixture] = (),
-        neighbours: Sequence[RowMixture] = (),
-    ) -> None:
+    def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
-        self.set_parts(columns, linear, members, mixtures, neighbours)
+        self.set_parts(columns, parts or Parts())
 
-    def set_parts(
-        self,
-        columns: int,
-        linear: GaussianVFG | None,
-        members: Sequence[VFG],
-        mixtures: Sequence[Mixture],
-        neighbours: Sequence[RowMixture],
-    ) -> None:
-        """Replace the parts; weights are set by `join`. Arguments are those of the constructor."""
+    def set_parts(self, columns: int, parts: Parts) -> None:
+        """Replace the parts and their stacking. Arguments are those of the constructor."""
         self.forget()
-        self.linear = linear
-        self.members = nn.ModuleList(members)
-        self.mixtures = nn.ModuleList(mixtures)
-        self.neighbours = nn.ModuleList(neighbours)
+        self.linear = parts.linear
+        self.members = nn.ModuleList(parts.members)
+        self.mixtures = nn.ModuleList(parts.mixtures)
+        self.neighbours = nn.ModuleList(parts.neighbours)
         # A parameter, so that there is one even where no column is informative.
         self.weights = nn.Parameter(
             torch.zeros(len(KINDS), dtype=torch.float64), requires_grad=False
@@ -84,11 +68,10 @@ class Ensemble(CachedModule):
         for name in ("factors", "spread"):
             self.register_buffer(name, torch.ones(columns, dtype=torch.float64))
         self.register_buffer("reach", torch.zeros(2, columns, dtype=torch.float64))
-
-    def join(self, combination: Stacking) -> None:
-        """Set weights, factors, spreads and observed ranges."""
-        for part in ("weights", "factors", "spread", "reach"):
-            getattr(self, part).copy_(getattr(combination, part))
+        for name, number in vars(parts.combination or Stacking.of_members(columns)).items():
+            getattr(self, name).copy_(number)
+        if parts.stack is not None:
+            self.__dict__["stack"] = parts.stack
 
     @property
     def member_models(self) -> list[VFG]:
@@ -144,7 +127,7 @@ class Ensemble(CachedModule):
         expected = self._means_by_kind(values, observed, ids, drawing=True)
         draws = values.new_empty(number, *values.shape, dtype=torch.float64)
         for part, own in self.draws_by_part(number).items():
-            draws[own] = self._sample_part(part, values, observed, len(own), seed, ids)
+            draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
         return torch.where(observed, values, self.recentre(draws, expected))
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
@@ -213,37 +196,66 @@ class Ensemble(CachedModule):
         counts = (len(self.members), len(self.mixtures), 1, len(self.neighbours))
         return allocate_draws(self.weights, counts, number)
 
-    def drawing_part(self, part: int) -> VFG | Mixture | GaussianVFG | RowMixture:
-        """The part at a place of `allocate_draws`."""
-        assert self.linear is not None
-        parts: list[VFG | Mixture | GaussianVFG | RowMixture] = [
-            *self.member_models, *self.mixture_models, self.linear, *self.row_mixture_models
-        ]  # fmt: skip
-        return parts[part]
+    def part_draws(
+        self,
+        part: int,
+        values: Tensor,
+        observed: Tensor,
+        ids: Tensor,
+        number: int,
+        seed: int,
+        *,
+        padded: bool = True,
+    ) -> Tensor:
+        """Draws of the part at a place of `draws_by_part`; arguments as of `joint_draws`."""
+        parts = (*self.member_models, *self.mixture_models, self.linear, *self.row_mixture_models)
+        model, own = parts[part], seed * DRAWING_SEEDS + part
+        assert model is not None
+        if isinstance(model, RowMixture):
+            share = corrected_share(self.weights)
+            return model.samples(values, observed, number, seed=own, ids=ids, corrected=share)
+        if isinstance(model, Mixture):
+            return model.samples(values, observed, number, seed=own, ids=ids, padded=padded)
+        answer = model.infer(values, observed=observed, seed=own, row_ids=ids, padded=padded)
+        return concat_leaves(answer.samples(number))
 
     # Private.
 
     def _means_by_kind(
-        self, values: Tensor, observed: Tensor, ids: Tensor, *, drawing: bool = False
+        self,
+        values: Tensor,
+        observed: Tensor,
+        ids: Tensor,
+        *,
+        drawing: bool = False,
+        belief: Belief | None = None,
     ) -> dict[str, Tensor]:
-        """Means of the parts with positive weight, by kind."""
-        kinds = self.used_kinds(drawing=drawing)
-        guesses = (self._member_means, self._mixture_means, self._linear_means)
-        by_kind = {
-            kind: guess(values, observed, ids)
-            for kind, guess in zip(KINDS, guesses, strict=False)
-            if kind in kinds
-        }
+        """Means of the parts with positive weight, by kind; without padding given a belief."""
+        kinds, by_kind = self.used_kinds(drawing=drawing), dict[str, Tensor]()
+        padded = belief is None
+        if "members" in kinds:
+            by_kind["members"] = self._member_means(values, observed, ids, belief)
+        if "mixtures" in kinds:
+            run = map_in_threads if padded else map
+            each = run(lambda x: x.means(values, observed, ids, padded=padded), self.mixture_models)
+            by_kind["mixtures"] = self.average(list(each))
+        if "linear" in kinds:
+            by_kind["linear"] = self._linear_means(values, observed, ids, padded=padded)
         if KINDS[3] in kinds:
             by_kind.update(zip(KINDS[3:], self.neighbour_means(values, observed, ids), strict=True))
         return by_kind
 
-    def _member_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """The average mean of the members.
+    def _member_means(
+        self, values: Tensor, observed: Tensor, ids: Tensor, belief: Belief | None
+    ) -> Tensor:
+        """The average mean of the members, read from their states where those are known.
 
         Rows with partly observed sections need iterated filling, member by member. All other rows
         go through the stacked members.
         """
+        if belief is not None:
+            table = self.stack.scaling.undo(self.stack.sections.join(belief.means)).double()
+            return self.average(list(table.view(len(values), len(self.members), -1).unbind(1)))
         partial = self.has_partial_sections(observed)
         whole, means = ~partial, values.new_empty(values.shape, dtype=torch.float64)
         if bool(whole.any()):
@@ -258,27 +270,15 @@ class Ensemble(CachedModule):
             means[partial] = self.average([concat_leaves(answer.mean) for answer in answers])
         return means
 
-    def _mixture_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """The average mean of the mixtures."""
-        answers = map_in_threads(lambda one: one.means(values, observed, ids), self.mixture_models)
-        return self.average(answers)
-
-    def _linear_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        means = self.linear_means(values, observed, ids)
-        return means.clamp(*self.reach) if len(self.members) else means
-
-    def _sample_part(
-        self, part: int, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor
+    def _linear_means(
+        self, values: Tensor, observed: Tensor, ids: Tensor, *, padded: bool = True
     ) -> Tensor:
-        model = self.drawing_part(part)
-        own = seed * DRAWING_SEEDS + part
-        if isinstance(model, RowMixture):
-            share = corrected_share(self.weights)
-            return model.samples(values, observed, number, seed=own, ids=ids, corrected=share)
-        if isinstance(model, Mixture):
-            return model.samples(values, observed, number, seed=own, ids=ids)
-        answer = model.infer(values, observed=observed, seed=own, row_ids=ids)
-        return concat_leaves(answer.samples(number))
+        if padded:
+            means = self.linear_means(values, observed, ids)
+        else:
+            assert self.linear is not None
+            means = concat_leaves(self.linear.infer(values, observed=observed, padded=False).mean)
+        return means.clamp(*self.reach) if len(self.members) else means
 
 
 @dataclass(frozen=True)
@@ -310,9 +310,10 @@ class FewRows:
         if model.weights.device.type != "cpu" or bool(model.has_partial_sections(observed).any()):
             return None
         copies, ids = len(model.members), torch.arange(len(values))
-        given = as_given(model.stack, repeat_columns(_with_nan(values, observed), copies), None)
+        table = torch.where(observed, values, torch.nan)
+        given = as_given(model.stack, repeat_columns(table, copies), None)
         belief = compute_belief(model.stack, given, None, ids, padded=False)
-        expected = _means_of_few_rows(model, belief, values, observed, ids)
+        expected = model._means_by_kind(values, observed, ids, drawing=True, belief=belief)
         return cls(model, values, observed, belief, expected)
 
     def select(self, rows: Sequence[int]) -> FewRows:
@@ -349,24 +350,9 @@ class FewRows:
                 draws[own, 0] = drawn[: len(own), part]
         for part, own in by_part.items():
             if part not in by_members:
-                draws[own] = self._part_draws(part, len(own), seed, ids)
+                rows = self.values, self.observed, ids
+                draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
         return torch.where(self.observed, self.values, model.recentre(draws, self.expected))
-
-    def _part_draws(self, part: int, number: int, seed: int, ids: Tensor) -> Tensor:
-        """Draws of a linear model, a mixture or a row mixture."""
-        model, own = self.model.drawing_part(part), seed * DRAWING_SEEDS + part
-        if isinstance(model, RowMixture):
-            share = corrected_share(self.model.weights)
-            return model.samples(
-                self.values, self.observed, number, seed=own, ids=ids, corrected=share
-            )
-        if isinstance(model, Mixture):
-            return model.samples(
-                self.values, self.observed, number, seed=own, ids=ids, padded=False
-            )
-        table = _with_nan(self.values, self.observed)
-        answer = model.infer(table, seed=own, row_ids=ids, padded=False)
-        return concat_leaves(answer.samples(number))
 
     def _member_draws(self, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of every member, all at once, `(draws, members, columns)`."""
@@ -403,31 +389,6 @@ class FewRows:
             )
             levels = torch.cat([tile.levels(draws) for tile in tiles], dim=-1)
             return whole.at_levels(states, levels).view(number, len(members), -1).double()
-
-
-def _with_nan(values: Tensor, observed: Tensor) -> Tensor:
-    return torch.where(observed, values, torch.nan)
-
-
-def _means_of_few_rows(
-    model: Ensemble, belief: Belief, values: Tensor, observed: Tensor, ids: Tensor
-) -> dict[str, Tensor]:
-    """Means of the parts with positive weight for a few rows, by kind, `(rows, columns)`."""
-    kinds, by_kind = model.used_kinds(drawing=True), dict[str, Tensor]()
-    if "members" in kinds:
-        table = model.stack.scaling.undo(model.stack.sections.join(belief.means)).double()
-        each = table.view(len(values), len(model.members), -1)
-        by_kind["members"] = model.average(list(each.unbind(1)))
-    if "mixtures" in kinds:
-        answers = [one.means(values, observed, ids, padded=False) for one in model.mixture_models]
-        by_kind["mixtures"] = model.average(answers)
-    if "linear" in kinds:
-        assert model.linear is not None
-        answer = model.linear.infer(_with_nan(values, observed), padded=False)
-        by_kind["linear"] = model.average([concat_leaves(answer.mean)])
-    if KINDS[3] in kinds:
-        by_kind.update(zip(KINDS[3:], model.neighbour_means(values, observed, ids), strict=True))
-    return by_kind
 
 
 def _scaled_roots(normals: list[dict[int, Tensor]], scales: list[Tensor]) -> dict[int, Tensor]:

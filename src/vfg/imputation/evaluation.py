@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from vfg.imputation.settings import check_share
+from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import central_levels
-from vfg.tables.cells import Array, Label, Mask
-from vfg.tables.frames import Table
-
-if TYPE_CHECKING:
-    from vfg.imputation.table_model import TableModel
+from vfg.tables.categorical import CategoricalEncoding
+from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask
+from vfg.tables.frames import Table, hide_cells
+from vfg.tables.numeric import NumericEncoding
 
 HIDING = 0x48494445
 """Second word of the seed, so that hiding has a random stream of its own ("HIDE" in ASCII)."""
@@ -135,37 +135,10 @@ def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
     return np.asarray(chosen)
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """An encoded table with hidden cells.
-
-    Attributes:
-        values: the truth, `(rows, modelled columns)`.
-        shown: which entries the model may see.
-        hidden: which entries are hidden. Categories that no shown cell has are not among them.
-    """
-
-    values: Array
-    shown: Mask
-    hidden: Mask
-
-    @classmethod
-    def of(cls, model: TableModel, table: Table, hidden: Mask) -> HeldOut:
-        """Encode a table of the model's columns with some cells hidden."""
-        encoded, observed = model.encode(table)
-        seen = observed.numpy()
-        entries = np.zeros(seen.shape, dtype=bool)
-        labels = list(model.encoding.schema)
-        for label, places in sections_of(model).items():
-            entries[:, places] = hidden[:, labels.index(label)][:, None]
-        entries &= seen
-        return cls(encoded.numpy(), seen & ~entries, entries)
-
-
 def evaluate(
     model: TableModel, table: Table, hidden: Mask, *, level: float, seed: int
 ) -> Evaluation:
-    """Fill hidden cells of a table, and score them.
+    """Fill hidden cells of a table, and score what was filled in.
 
     Args:
         model: the fitted model.
@@ -178,80 +151,79 @@ def evaluate(
         ValueError: for a level that is not between 0 and 1.
     """
     check_share("level", level)
-    held = HeldOut.of(model, table, hidden)
-    values, shown = torch.from_numpy(held.values), torch.from_numpy(held.shown)
-    means = model.means(values, shown).numpy()
-    ends = model.quantiles(values, shown, central_levels(level), seed=seed).numpy()
-    return score_filled(model, held.values, held.hidden, means, level, (ends[0], ends[1]))
+    values, shown = model.encode(hide_cells(table, hidden))
+    means = model.means(values, shown)
+    ends = model.quantiles(values, shown, central_levels(level), seed=seed)
+    return score_filled(model, table, hidden, means, level, ends)
 
 
 def score_filled(
     model: TableModel,
-    values: Array,
+    table: Table,
     hidden: Mask,
-    means: Array,
+    means: Tensor,
     level: float,
-    ends: tuple[Array, Array] | None = None,
+    ends: Tensor | None = None,
 ) -> Evaluation:
-    """Score values that were filled into hidden entries of a matrix.
+    """Score what the entries of a matrix fill into hidden cells.
+
+    Numbers, dates and ordered levels are scored as `transform` returns them, in deviations of their
+    column. Categories have the errors of their mean code points, and their accuracy is that of what
+    `transform` returns. Hidden categories that the model does not know are not scored.
 
     Args:
         model: whose encoding the matrix has.
-        values: the truth, `(rows, modelled columns)`.
-        hidden: which entries were hidden.
-        means: what was filled in.
+        table: the truth.
+        hidden: which of its cells were hidden, `(rows, columns)`.
+        means: the matrix `(rows, modelled columns)`.
         level: of the intervals.
-        ends: of the intervals; None for a method that has none.
+        ends: of the intervals, two such matrices; None for a method that has none.
     """
+    matrices = [model.spread_out(matrix) for matrix in (means, *(() if ends is None else ends))]
+    encoding = model.encoding
+    columns = zip(encoding.schema, table.columns(), strict=True)
     scores = [
-        _score(model, label, places, values, hidden, means, ends)
-        for label, places in sections_of(model).items()
+        _score(label, encoding.parts[label], replace(column, label=label), mask, sections)
+        for (label, column), mask in zip(columns, hidden.T, strict=True)
+        if label not in encoding.idle
+        for sections in [[matrix[:, encoding.sections[label]] for matrix in matrices]]
     ]
     return Evaluation(level, tuple(scores))
 
 
-def sections_of(model: TableModel) -> dict[Label, list[int]]:
-    """Positions among the modelled columns, by column of the table."""
-    place = {column: k for k, column in enumerate(model.columns)}
-    return {
-        label: [place[column] for column in range(section.start, section.stop)]
-        for label, section in model.encoding.sections.items()
-        if label not in model.encoding.idle
-    }
-
-
 def _score(
-    model: TableModel,
-    label: Label,
-    places: list[int],
-    values: Array,
-    hidden: Array,
-    means: Array,
-    ends: tuple[Array, Array] | None,
+    label: Label, part: ColumnEncoding, column: Column, hidden: Mask, sections: list[Array]
 ) -> ColumnScore:
-    rows = np.flatnonzero(hidden[:, places[0]])
-    truth, guess = values[rows][:, places], means[rows][:, places]
-    error = guess - truth
-    is_number = model.encoding.schema[label].name not in ("categorical", "boolean")
+    encoded, known = part.encode(column)
+    rows = np.flatnonzero(hidden & known[0])
+    filled = [part.decode(section[rows]) for section in sections]
+    truth = column.values[rows]
+    is_number = not isinstance(part, CategoricalEncoding)
+    if is_number:
+        centred = [_deviations(part, cells) for cells in (truth, *filled)]
+        target, guess, *ends = centred
+    else:
+        target, guess, ends = encoded[:, rows].T, sections[0][rows], []
     nan = float("nan")
-    low, high = (end[rows][:, places] for end in ends or (means, means))
-    has_ends = is_number and ends is not None
     return ColumnScore(
         column=label,
         hidden=len(rows),
-        rmse=_mean(error**2) ** 0.5,
-        mae=_mean(np.abs(error)),
-        baseline=_mean(truth**2) ** 0.5,
-        coverage=_mean((low <= truth) & (truth <= high)) if has_ends else nan,
-        width=_mean(high - low) if has_ends else nan,
-        accuracy=nan if is_number else _accuracy(model, label, truth, guess),
+        rmse=_mean((guess - target) ** 2) ** 0.5,
+        mae=_mean(np.abs(guess - target)),
+        baseline=_mean(target**2) ** 0.5,
+        coverage=_mean((ends[0] <= target) & (target <= ends[1])) if ends else nan,
+        width=_mean(ends[1] - ends[0]) if ends else nan,
+        accuracy=nan if is_number else _mean(np.asarray(filled[0] == truth, dtype=float)),
     )
+
+
+def _deviations(part: ColumnEncoding, cells: Array) -> Array:
+    """Cells of a column of numbers, dates or ordered levels in its standard deviations."""
+    if isinstance(part, NumericEncoding):
+        return part.standardise(cells)
+    missing = np.zeros(len(cells), dtype=bool)
+    return np.asarray(part.encode(Column("", "category", cells, missing))[0][0])
 
 
 def _mean(values: Array) -> float:
     return float(values.mean()) if values.size else float("nan")
-
-
-def _accuracy(model: TableModel, label: Label, truth: Array, guess: Array) -> float:
-    part = model.encoding.parts[label]
-    return _mean(np.asarray(part.decode(truth) == part.decode(guess), dtype=float))

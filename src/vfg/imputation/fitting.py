@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vfg.distributions.likelihoods import GaussianLikelihood
-from vfg.flows import Coupling
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
-from vfg.imputation.model_stack import repeat_columns, stack_models, unstack_models
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
     EPOCH,
@@ -29,7 +27,7 @@ from vfg.imputation.plan import (
 )
 from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import Parts, Stacking, fit_stacking
+from vfg.imputation.stacking import Parts, fit_stacking
 from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.tables.cells import Label
@@ -40,7 +38,9 @@ from vfg.training.data import Table as TrainingTable
 from vfg.training.data import choose_device, join_world
 from vfg.training.history import History, Progress
 from vfg.training.loop import Run
+from vfg.training.model_stack import repeat_columns, stack_models, unstack_models
 from vfg.training.settings import FitSettings, Masking
+from vfg.training.tasks import TableTask
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
@@ -55,24 +55,9 @@ CALIBRATION_ROWS = (24, 256)
 """The fewest and the most rows for calibration."""
 
 
-@dataclass
-class FittedParts:
-    """The parts of a table's model; see `vfg.TableModel.of_parts`."""
-
-    encoding: Encoding
-    columns: list[int]
-    linear: GaussianVFG | None
-    combination: Stacking
-    members: list[VFG] = field(default_factory=list)
-    mixtures: list[Mixture] = field(default_factory=list)
-    neighbours: list[RowMixture] = field(default_factory=list)
-    stack: VFG | None = None
-    history: History | None = None
-
-
 def fit_parts(
     table: Table, settings: ImputerSettings, start: TableModel | None = None
-) -> FittedParts:
+) -> tuple[Encoding, list[int], Parts]:
     """Fit all parts to a table; every column is read once.
 
     Args:
@@ -80,6 +65,9 @@ def fit_parts(
         settings: sizes, budget and seed.
         start: a fitted model whose encoding and graph are kept and whose members are trained
             further; it is not changed. None starts from scratch.
+
+    Returns:
+        The encoding, the modelled columns of its matrix, and the parts.
 
     Raises:
         ValueError: for a graph whose leaves are not the columns of the table.
@@ -89,11 +77,12 @@ def fit_parts(
         graph = None if start.linear is None else start.linear.graph
         whole = encoding.evidence(table, range(encoding.width))
         members = [deepcopy(member).cpu() for member in start.member_models] or None
-        return _fit_to_matrix(encoding, columns, graph, whole, settings, members)
-    encoding = fit_encoding(table, settings)
-    whole = encoding.evidence(table, range(encoding.width))
-    columns, graph = choose_columns(encoding, whole, settings)
-    return _fit_to_matrix(encoding, columns, graph, whole, settings, None)
+    else:
+        encoding, members = fit_encoding(table, settings), None
+        whole = encoding.evidence(table, range(encoding.width))
+        columns, graph = choose_columns(encoding, whole, settings)
+    unordered = encoding.unordered[columns]
+    return encoding, columns, _fit_to_matrix(columns, graph, whole, unordered, settings, members)
 
 
 def fit_encoding(table: Table, settings: ImputerSettings) -> Encoding:
@@ -107,50 +96,22 @@ def fit_encoding(table: Table, settings: ImputerSettings) -> Encoding:
 
 
 def _fit_to_matrix(
-    encoding: Encoding,
     columns: list[int],
     graph: Graph | None,
     whole: tuple[Tensor, Tensor],
-    settings: ImputerSettings,
-    members: list[VFG] | None,
-) -> FittedParts:
-    begun = time.monotonic()
-    plain = Stacking.of_members(len(columns))
-    values, observed = _matrix(whole, columns, settings.seed)
-    if graph is None:
-        return FittedParts(encoding, columns, None, plain)
-    linear = fit_linear(graph, values, observed, settings.seed)
-    spent = time.monotonic() - begun
-    late = _is_late(spent, settings.budget)
-    if not supports_deep(graph, len(values), settings.bend) or late:
-        return FittedParts(encoding, columns, linear, plain)
-    left = None if settings.budget is None else settings.budget - spent
-    unordered = encoding.unordered[columns]
-    parts, combination, history = _fit_ensemble(
-        graph, values, observed, unordered, settings, left, members
-    )
-    return FittedParts(
-        encoding,
-        columns,
-        linear,
-        combination,
-        parts.members,
-        parts.mixtures,
-        parts.neighbours,
-        parts.stacked_members,
-        history,
-    )
-
-
-def _fit_ensemble(
-    graph: Graph,
-    values: Tensor,
-    observed: Tensor,
     unordered: Tensor,
     settings: ImputerSettings,
-    budget: float | None,
     members: list[VFG] | None,
-) -> tuple[Parts, Stacking, History]:
+) -> Parts:
+    if graph is None:
+        return Parts()
+    begun = time.monotonic()
+    values, observed = _matrix(whole, columns, settings.seed)
+    linear = fit_linear(graph, values, observed, settings.seed)
+    spent, budget = time.monotonic() - begun, settings.budget
+    is_late = budget is not None and spent > LINEAR_SHARE * budget and budget - spent < 1.0
+    if is_late or not supports_deep(graph, len(values), settings.bend):
+        return Parts(linear=linear)
     plan = make_plan(
         *values.shape,
         known=float(observed.double().mean()),
@@ -162,18 +123,20 @@ def _fit_ensemble(
         flow=settings.flow,
         steps=settings.steps,
     )
-    return fit_members(
+    parts = fit_members(
         graph,
         values,
         observed,
         plan,
         seed=settings.seed,
-        budget=budget,
+        budget=None if budget is None else budget - spent,
         progress=settings.progress,
         device=choose_device(settings.device),
         unordered=unordered,
         members=members,
     )
+    parts.linear = linear
+    return parts
 
 
 def _matrix(whole: tuple[Tensor, Tensor], columns: list[int], seed: int) -> tuple[Tensor, Tensor]:
@@ -209,10 +172,10 @@ def choose_columns(
         return _graph_over(settings.graph, encoding)
     active = [label for label in encoding.sections if label not in encoding.idle]
     active.sort(key=lambda label: _contents(*(part[:, encoding.sections[label]] for part in whole)))
-    columns = [place for label in active for place in _places(encoding, label)]
+    columns = [place for label in active for place in encoding.places(label)]
     if not active:
         return columns, None
-    widths = [len(_places(encoding, label)) for label in active]
+    widths = [encoding.parts[label].width for label in active]
     plan = make_plan(1000, len(columns), width=settings.width)
     return columns, star(widths, plan.width)
 
@@ -229,11 +192,6 @@ def _contents(values: Tensor, observed: Tensor) -> tuple[float, ...]:
     )
 
 
-def _places(encoding: Encoding, label: Label) -> list[int]:
-    section = encoding.sections[label]
-    return list(range(section.start, section.stop))
-
-
 def _graph_over(graph: Graph, encoding: Encoding) -> tuple[list[int], Graph]:
     """The encoded columns in the order of a user's leaves, and the graph with their widths."""
     labels = _labels(graph, encoding)
@@ -242,7 +200,7 @@ def _graph_over(graph: Graph, encoding: Encoding) -> tuple[list[int], Graph]:
     nodes = []
     for node in graph.nodes:
         if node.name in labels:
-            own = [place for label in labels[node.name] for place in _places(encoding, label)]
+            own = [place for label in labels[node.name] for place in encoding.places(label)]
             places = tuple(range(len(columns), len(columns) + len(own)))
             columns += own
             node = replace(node, width=len(places), columns=places)
@@ -307,10 +265,6 @@ def supports_deep(graph: Graph, rows: int, wanted: bool = True) -> bool:
     return is_forest and plain and alike and wide and joint
 
 
-def _is_late(spent: float, budget: float | None) -> bool:
-    return budget is not None and spent > LINEAR_SHARE * budget and budget - spent < 1.0
-
-
 def fit_members(
     graph: Graph,
     values: Tensor,
@@ -323,7 +277,7 @@ def fit_members(
     device: torch.device,
     unordered: Tensor | None = None,
     members: list[VFG] | None = None,
-) -> tuple[Parts, Stacking, History]:
+) -> Parts:
     """Fit members, mixtures and row mixtures, and their stacking.
 
     Members start linear and are trained together to fill hidden cells. Every member and every
@@ -342,7 +296,7 @@ def fit_members(
         members: members to train further, instead of new ones.
 
     Returns:
-        The parts, their stacking, and the history of training.
+        The parts with their stacking and the history of training, without `linear`.
     """
     clock = Stopwatch(budget)
     number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
@@ -354,9 +308,10 @@ def fit_members(
     if members is None:
         linears, members = [], []
         for k, own in enumerate(held):
-            linear = fit_linear(graph, values, observed & ~own, seed * 1009 + k, inner_noise=False)
-            linears.append(linear)
-            members.append(_start_member(linear, values, observed, own, plan.flow, seed * 1009 + k))
+            shown, start = observed & ~own, seed * 1009 + k
+            linears.append(fit_linear(graph, values, shown, start, inner_noise=False))
+            members.append(VFG.from_gaussian(linears[-1], flow=plan.flow, seed=start).float())
+            _weigh_columns(members[-1], linears[-1], values, shown, own)
             if clock.is_past(0.15):
                 break
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
@@ -375,36 +330,29 @@ def fit_members(
         else:
             _calibrate(member, values, observed, own, seed + k)
     # A model that was on a GPU keeps tensors there that are no part of its state.
-    stack = model if device.type == "cpu" else None
-    parts = Parts(members, linears, mixtures, neighbours, stack)
-    return (
-        parts,
-        fit_stacking(parts, values, observed, held, seed=seed, under_budget=budget is not None),
-        history,
+    stack = (model if device.type == "cpu" else stack_models(members)).eval()
+    parts = Parts(members, linears, mixtures, neighbours, stack, history=history)
+    parts.combination = fit_stacking(
+        parts, values, observed, held, seed=seed, under_budget=budget is not None
     )
+    return parts
 
 
 def _fit_row_mixtures(
-    values: Tensor,
-    observed: Tensor,
-    unordered: Tensor,
-    plan: Plan,
-    seed: int,
-    clock: Stopwatch,
+    values: Tensor, observed: Tensor, unordered: Tensor, plan: Plan, seed: int, clock: Stopwatch
 ) -> list[RowMixture]:
     sizes, left = plan.neighbours, clock.left(0.3)
-    if sizes is None or not sizes.number:
+    if sizes is None:
         return []
     sizes = sizes if left is None else sizes.within(0.25 * left)
-
-    def fit_one(place: int) -> RowMixture:
-        kind = ROW_MIXTURE_KINDS[place % len(ROW_MIXTURE_KINDS)]
-        return fit_row_mixture(
+    kinds = [ROW_MIXTURE_KINDS[place % len(ROW_MIXTURE_KINDS)] for place in range(sizes.number)]
+    return [
+        fit_row_mixture(
             values, observed, kind, unordered=unordered, width=plan.width,
             most=sizes.components, seed=seed * 1009 + place,
-        )  # fmt: skip
-
-    return [fit_one(place) for place in range(sizes.number)]
+        )
+        for place, kind in enumerate(kinds)
+    ]  # fmt: skip
 
 
 def _fit_mixtures(
@@ -447,15 +395,6 @@ class Stopwatch:
         if self.budget is None:
             return None
         return max(1.0, share * self.budget - (time.monotonic() - self.begun))
-
-
-def _start_member(
-    linear: GaussianVFG, values: Tensor, observed: Tensor, held: Tensor, flow: Coupling, seed: int
-) -> VFG:
-    """A member that starts as the linear model of the cells that it may see."""
-    member = VFG.from_gaussian(linear, flow=flow, seed=seed).float()
-    _weigh_columns(member, linear, values, observed & ~held, held)
-    return member
 
 
 @torch.no_grad()
@@ -519,7 +458,7 @@ def _train(
     data = TrainingTable(torch.where(seen, cells, 0.0), seen, None)
     devices = [device] if device.type == "cuda" else []
     with join_world(device) as world, torch.random.fork_rng(devices=devices):
-        run = Run(model, data, settings, world, None, held.to(device))
+        run = Run(TableTask([model], data, settings, held.to(device)), settings, world)
         history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
     if history.stopped == "interrupted":
         # Other parts are not fitted yet, so there is no usable model to return.

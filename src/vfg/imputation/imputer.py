@@ -57,16 +57,6 @@ def dropped_columns(imputer: VFGImputer) -> list[int]:
     return [k for k, part in enumerate(parts) if part.empty and not imputer.keep_empty_features]
 
 
-def feature_names(imputer: VFGImputer, input_features: Any) -> Array:
-    """Names of the returned columns."""
-    names = _check_feature_names_in(imputer, input_features)
-    kept = np.delete(names, dropped_columns(imputer))
-    if not imputer.add_indicator:
-        return kept
-    marks = [f"missingindicator_{name}" for name in names[imputer.gaps_in_fit_]]
-    return np.concatenate([kept, np.asarray(marks, dtype=object)])
-
-
 def _with_zeros(imputer: VFGImputer, filled: Any, missing: Mask) -> Any:
     """The table with 0 in the missing cells of empty numeric columns."""
     encoding = imputer.model_.encoding
@@ -96,8 +86,10 @@ def _without_columns(filled: Any, dropped: list[int]) -> Any:
 def _with_indicator(imputer: VFGImputer, filled: Any, marked: Mask) -> Any:
     """The table with a boolean column for every column with missing cells in fitting."""
     if not is_frame(filled):
-        return _append_marks(filled, marked)
-    names = feature_names(imputer, None).tolist()
+        # 0 and 1 beside numbers, booleans beside objects.
+        dtype = filled.dtype if filled.dtype.kind in "fiub" else np.dtype(object)
+        return np.hstack([filled.astype(dtype, copy=False), marked.astype(dtype)])
+    names = imputer.get_feature_names_out().tolist()
     marks = dict(zip(names[filled.shape[1] :], marked.T, strict=True))
     if _is_pandas(filled):
         # Columns without names of their own get those that set_output gives them.
@@ -108,12 +100,6 @@ def _with_indicator(imputer: VFGImputer, filled: Any, marked: Mask) -> Any:
     backend = frame.implementation
     added = [nw.new_series(k, v, nw.Boolean(), backend=backend) for k, v in marks.items()]
     return frame.with_columns(*added).to_native()
-
-
-def _append_marks(filled: Array, marked: Mask) -> Array:
-    """Append marks: 0 and 1 to numbers, booleans to objects."""
-    dtype = filled.dtype if filled.dtype.kind in "fiub" else np.dtype(object)
-    return np.hstack([filled.astype(dtype, copy=False), marked.astype(dtype)])
 
 
 def _is_pandas(frame: Any) -> bool:
@@ -320,16 +306,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return low, high
 
     def score_samples(self, X: Any) -> Array:
-        """log p of the observed cells of every row under the exact linear model.
-
-        Densities of numbers are in the units of the table. Categories count as the density of their
-        code points, so scores compare rows with the same columns observed.
+        """log p of the observed cells of every row, `(rows,)`; see `vfg.TableModel.log_prob`.
 
         Args:
             X: a table with the columns that were fitted.
-
-        Returns:
-            `(rows,)`; 0 for a row without observed cells.
         """
         check_is_fitted(self)
         return self.model_.log_prob(self._table(X, reset=False))
@@ -377,7 +357,12 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             input_features: names of the columns, if the fitted table had none.
         """
         check_is_fitted(self)
-        return feature_names(self, input_features)
+        names = _check_feature_names_in(self, input_features)
+        kept = np.delete(names, dropped_columns(self))
+        if not self.add_indicator:
+            return kept
+        marks = [f"missingindicator_{name}" for name in names[self.gaps_in_fit_]]
+        return np.concatenate([kept, np.asarray(marks, dtype=object)])
 
     # Serialisation.
 

@@ -134,15 +134,9 @@ class Mixture(CachedModule):
         ids: Tensor,
         padded: bool = True,
     ) -> Tensor:
-        """Joint draws, `(number, rows, columns)`.
+        """Joint draws, `(number, rows, columns)`, which depend on the ids of the rows.
 
-        Args:
-            values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
-            observed: which of its entries are known.
-            number: how many.
-            seed: of the draws.
-            ids: of the rows, on which draws depend.
-            padded: False is faster for a few rows; numbers are the same up to rounding.
+        Args are those of `means`, the number of draws and their seed.
         """
         scores = self.ranks(values.double())
         answer = self.exact.infer(scores, observed=observed, seed=seed, row_ids=ids, padded=padded)

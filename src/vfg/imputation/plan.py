@@ -229,20 +229,10 @@ def make_plan(
     """Plan the ensemble of a table; given values are kept.
 
     Small tables get many small members, since averaging reduces overfitting; large tables get few
-    and larger members. The wider a table, the
-    fewer members, so that the work stays the same; the widest get one, whose columns share their
-    conditioner.
-
-    Args:
-        rows: of the table.
-        columns: of its matrix.
-        known: share of its entries that are known.
-        members: how many models are averaged.
-        mixtures: how many exact mixtures are averaged with them.
-        neighbours: how many mixtures with a component at every row.
-        width: of their roots.
-        flow: the couplings on their edges.
-        steps: of training.
+    and larger members. The wider a table, the fewer members, so that the work stays the same; the
+    widest get one, whose columns share their conditioner. Rows are those of the table, columns
+    those of its matrix, `known` is the share of its entries that are known; the other arguments
+    are those of `VFGImputer`.
 
     Example:
         >>> make_plan(500, 8).members, make_plan(1_000_000, 8).members

@@ -129,14 +129,8 @@ class RowMixture(CachedModule):
     ) -> Tensor:
         """Joint draws, `(number, rows, columns)`: one of the components, and noise.
 
-        Args:
-            values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
-            observed: which of its entries are known.
-            number: how many.
-            seed: of the draws.
-            ids: of the rows, on which draws depend.
-            corrected: share of the linear model's correction that is added.
-            own: the component that each row is, which is left out for it; -1 for none.
+        Args are those of `means`, the number of draws, their seed, and the share of the linear
+        model's correction that is added.
         """
         scores = self.ranks(values.double())
         expected = torch.empty_like(scores)
@@ -214,10 +208,8 @@ class RowMixture(CachedModule):
         for tile in self._tiles(scores, observed, every, every):
             found = (tile.shares @ moments)[tile.places].double()
             mean, square = found.chunk(2, dim=1)
-            expected[tile.rows], variances[tile.rows] = (
-                mean,
-                (square - mean.square()).clamp(min=0.0),
-            )
+            expected[tile.rows] = mean
+            variances[tile.rows] = (square - mean.square()).clamp(min=0.0)
         left = torch.where(observed, scores - expected, 0.0)
         self.scale.copy_((left.square().sum(0) / observed.sum(0).clamp(min=1)).sqrt() + 1e-3)
         self.residual = fit_linear(self.residual.graph, left / self.scale, observed, seed=0)

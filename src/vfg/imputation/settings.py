@@ -112,22 +112,10 @@ def is_number(value: Any, kind: type) -> bool:
 class ImputerSettings:
     """How a `vfg.TableModel` is fitted; None leaves a choice to the table.
 
+    The parameters of `vfg.sklearn.VFGImputer` that decide the model, described there; its
+    `verbose` is `progress` here.
+
     Args:
-        graph: a known graph whose leaves name the columns; None puts one root over all columns.
-        schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
-        bounds: lowest and highest value that filled cells of columns may have, by name; None for
-            the lowest or highest that is observed.
-        bend: whether nonlinear members are trained; without, fitting takes seconds.
-        members: how many nonlinear models are averaged.
-        mixtures: how many exact mixtures of linear models are averaged with them.
-        neighbours: how many mixtures with a component at every row are averaged with them. They
-            keep rows of the table in the model; 0 keeps none.
-        width: of the root.
-        flow: the couplings on the edges.
-        steps: of training.
-        budget: seconds that fitting may take; None for as long as the steps take.
-        missing_values: what marks missing cells besides NaN, None, NaT and NA.
-        device: where to train and to answer; None takes the GPU if there is one.
         progress: whether to show a progress bar.
         seed: of everything drawn.
 
@@ -136,8 +124,9 @@ class ImputerSettings:
         ValueError: for numbers that are not positive, or not whole where they count something.
 
     Example:
-        >>> ImputerSettings(bend=False).members is None
-        True
+        >>> ImputerSettings(members=0)
+        Traceback (most recent call last):
+        ValueError: members must be a whole number of at least 1, but is 0
     """
 
     graph: Graph | None = None
@@ -157,31 +146,13 @@ class ImputerSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_settings(vars(self))
-
-
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Check the settings of an imputer.
-
-    Args:
-        settings: its parameters by name.
-
-    Raises:
-        TypeError: for a graph, flow, schema or bounds of another type.
-        ValueError: for numbers that are not positive, or not whole where they count something.
-
-    Example:
-        >>> check_settings({"members": 0})
-        Traceback (most recent call last):
-        ValueError: members must be a whole number of at least 1, but is 0
-    """
-    given = {name: value for name, value in settings.items() if value is not None}
-    for name, (kind, words) in SETTINGS.items():
-        if name in given and not isinstance(given[name], kind):
-            raise TypeError(f"{name} must be {words} or None, but is {given[name]!r}")
-    for name, least in LEAST.items():
-        if name in given:
-            check_count(name, given[name], least)
-    budget = given.get("budget", 1.0)
-    if not (is_number(budget, Real) and budget > 0):
-        raise ValueError(f"budget must be a positive number of seconds, but is {budget!r}")
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        for name, (kind, words) in SETTINGS.items():
+            if name in given and not isinstance(given[name], kind):
+                raise TypeError(f"{name} must be {words} or None, but is {given[name]!r}")
+        for name, least in LEAST.items():
+            if name in given:
+                check_count(name, given[name], least)
+        budget = given.get("budget", 1.0)
+        if not (is_number(budget, Real) and budget > 0):
+            raise ValueError(f"budget must be a positive number of seconds, but is {budget!r}")

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import torch
@@ -23,10 +22,11 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.model import VFG
 from vfg.tables.cells import Array
+from vfg.training.history import History
+from vfg.training.model_stack import repeat_columns, stack_models
 
 AVERAGING_PRIOR = 20.0
 """Weight of the prior that averaging changes nothing, in products of unit variance."""
@@ -172,7 +172,7 @@ class Stacking:
 
 @dataclass
 class Parts:
-    """The fitted parts.
+    """The parts of a table's model.
 
     Attributes:
         members: the nonlinear members.
@@ -180,18 +180,19 @@ class Parts:
         mixtures: the first of them have the held-out cells of the members.
         neighbours: row mixtures, without held-out cells; a row is left out for itself.
         stack: the members as one model, if there is one already.
+        linear: the exact model of the modelled columns; None if there are none.
+        combination: the stacking of the parts; None takes the mean of the members.
+        history: of the training of the members, or None.
     """
 
-    members: list[VFG]
-    linears: list[GaussianVFG] | None
-    mixtures: list[Mixture]
-    neighbours: list[RowMixture]
+    members: list[VFG] = field(default_factory=list)
+    linears: list[GaussianVFG] | None = None
+    mixtures: list[Mixture] = field(default_factory=list)
+    neighbours: list[RowMixture] = field(default_factory=list)
     stack: VFG | None = None
-
-    @cached_property
-    def stacked_members(self) -> VFG:
-        """The members as one model in evaluation mode."""
-        return (stack_models(self.members) if self.stack is None else self.stack).eval()
+    linear: GaussianVFG | None = None
+    combination: Stacking | None = None
+    history: History | None = None
 
     @property
     def present(self) -> Tensor:
@@ -263,12 +264,11 @@ def fit_stacking(
     number = min(number, FEWEST_MEMBERS) if under_budget else number
     most = FEWEST_ROWS if under_budget else max(FEWEST_ROWS, ROWS // number)
     reach = observed_range(values, observed)
-    stack = parts.stacked_members
+    stack = (stack_models(parts.members) if parts.stack is None else parts.stack).eval()
     nearest = [place * len(parts.neighbours) // number for place in range(number)]
+    table = values, observed, reach
     held_out = [
-        _held_out_cells(
-            parts, stack, values, observed, held[place], place, nearest[place], most, reach
-        )
+        _held_out_cells(parts, stack, *table, held[place], place, nearest[place], most)
         for place in range(number)
     ]
     total = _sums(held_out[0])
@@ -317,11 +317,11 @@ def _held_out_cells(
     stack: VFG,
     values: Tensor,
     observed: Tensor,
+    reach: Tensor,
     own: Tensor,
     place: int,
     nearest: int,
     most: int,
-    reach: Tensor,
 ) -> HeldOutCells:
     rows = own.any(1).nonzero()[:most, 0]
     x, shown = values[rows], (observed & ~own)[rows]
@@ -417,12 +417,12 @@ def _distances(
     centres = [*held_out.single[:3], nearest]
     centre = clip(sum(share * mean for share, mean in zip(shares, centres, strict=True)))
     cells = held_out.counted > 0
-    found = torch.zeros(len(shares), DRAWS, int(cells.sum()), dtype=torch.float64)
-    samplers = _samplers(parts, held_out, share_corrected, table_rows)
-    for own, share, draw in zip(found, shares, samplers, strict=True):
-        if draw is not None and share > 0:
-            own.copy_((clip(draw(seed)) - centre)[:, cells])
-    return found
+    distances = torch.zeros(len(shares), DRAWS, int(cells.sum()), dtype=torch.float64)
+    samplers = _samplers(parts, held_out, share_corrected, table_rows, seed)
+    for own, share, draw in zip(distances, shares, samplers, strict=True):
+        if share > 0:
+            own.copy_((clip(draw()) - centre)[:, cells])
+    return distances
 
 
 def _errors(held_out: HeldOutCells, weights: Tensor, factors: Tensor) -> Tensor:
@@ -432,35 +432,28 @@ def _errors(held_out: HeldOutCells, weights: Tensor, factors: Tensor) -> Tensor:
 
 
 def _samplers(
-    parts: Parts, held_out: HeldOutCells, share_corrected: float, table_rows: int
-) -> list[Callable[[int], Tensor] | None]:
+    parts: Parts, held_out: HeldOutCells, share_corrected: float, table_rows: int, seed: int
+) -> list[Callable[[], Tensor]]:
     """Samplers of the rows of a member: it, a mixture, the linear model, a row mixture."""
-    x, shown, place, row_mixture = (
-        held_out.values,
-        held_out.shown,
-        held_out.place,
-        held_out.row_mixture,
-    )
+    x, shown, place = held_out.values, held_out.shown, held_out.place
     every = torch.arange(len(x))
 
-    def model_sampler(model: VFG | GaussianVFG) -> Callable[[int], Tensor]:
-        return lambda seed: concat_leaves(model.infer(x, observed=shown, seed=seed).samples(DRAWS))
+    def sample(model: VFG | GaussianVFG) -> Tensor:
+        return concat_leaves(model.infer(x, observed=shown, seed=seed).samples(DRAWS))
 
-    def mixture(seed: int) -> Tensor:
-        return parts.mixtures[place].samples(x, shown, DRAWS, seed=seed, ids=every)
-
-    def neighbours(seed: int) -> Tensor:
-        assert row_mixture is not None
-        own = row_mixture.components_of(held_out.ids, table_rows)
-        return row_mixture.samples(
+    def neighbours() -> Tensor:
+        model = held_out.row_mixture
+        assert model is not None
+        own = model.components_of(held_out.ids, table_rows)
+        return model.samples(
             x, shown, DRAWS, seed=seed, ids=every, corrected=share_corrected, own=own
         )
 
     return [
-        model_sampler(parts.members[place]),
-        mixture if parts.mixtures else None,
-        None if parts.linears is None else model_sampler(parts.linears[place]),
-        None if row_mixture is None else neighbours,
+        lambda: sample(parts.members[place]),
+        lambda: parts.mixtures[place].samples(x, shown, DRAWS, seed=seed, ids=every),
+        lambda: sample((parts.linears or [])[place]),
+        neighbours,
     ]
 
 

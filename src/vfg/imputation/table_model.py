@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -19,11 +19,11 @@ from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.answers import TableAnswer, read_evidence
 from vfg.imputation.ensemble import Ensemble
-from vfg.imputation.fitting import FittedParts, fit_parts
+from vfg.imputation.fitting import fit_parts
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count
-from vfg.imputation.stacking import KINDS, Stacking
+from vfg.imputation.stacking import KINDS, Parts
 from vfg.inference.answers import as_row_ids
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import Kind, Variable, days_of
@@ -62,7 +62,7 @@ def answering_device(device: str | torch.device | None) -> torch.device:
         >>> answering_device("mps")
         device(type='cpu')
     """
-    wanted = choose_device(device)
+    wanted = choose_device(None) if device is None else torch.device(device)
     is_there = wanted.type == "cuda" and torch.cuda.is_available()
     return wanted if is_there else torch.device("cpu")
 
@@ -95,6 +95,10 @@ class TableModel(Ensemble):
         ['y']
     """
 
+    cached = (
+        *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
+        "_held", "_leaf_names",
+    )  # fmt: skip
     history: History | None = None
 
     def __init__(self, settings: ImputerSettings | None = None, **options: Any) -> None:
@@ -106,45 +110,25 @@ class TableModel(Ensemble):
         self.eval()
 
     @classmethod
-    def of_parts(
-        cls,
-        encoding: Encoding,
-        columns: list[int],
-        linear: GaussianVFG | None,
-        members: Sequence[VFG] = (),
-        mixtures: Sequence[Mixture] = (),
-        neighbours: Sequence[RowMixture] = (),
-        combination: Stacking | None = None,
-    ) -> TableModel:
+    def of_parts(cls, encoding: Encoding, columns: list[int], parts: Parts) -> TableModel:
         """A fitted model.
 
         Args:
             encoding: how the table becomes a matrix of real numbers.
             columns: the modelled columns of that matrix: those that are not idle.
-            linear: the exact model of these columns; None if there are none.
-            members: nonlinear models that started linear.
-            mixtures: exact models whose roots are mixtures.
-            neighbours: mixtures with a component at every row.
-            combination: their stacking; None takes the mean of the members.
+            parts: the models of these columns.
         """
         model = cls()
-        combination = combination or Stacking.of_members(len(columns))
-        parts = (list(members), list(mixtures), list(neighbours))
-        model._assemble(FittedParts(encoding, columns, linear, combination, *parts))
+        model._assemble(encoding, columns, parts)
         return model
 
-    def _assemble(self, parts: FittedParts) -> None:
+    def _assemble(self, encoding: Encoding, columns: list[int], parts: Parts) -> None:
         """Replace the encoding, the models over its columns and their weights."""
-        self.set_parts(
-            len(parts.columns), parts.linear, parts.members, parts.mixtures, parts.neighbours
-        )
-        self.described, self.columns = parts.encoding.to_dict(), parts.columns
-        self.arrays = Arrays.of(parts.encoding.state())
-        self._forget_encoding()
-        self.__dict__["encoding"] = parts.encoding  # need not be read from its description
-        self.join(parts.combination)
-        if parts.stack is not None:
-            self.__dict__["stack"] = parts.stack
+        self.set_parts(len(columns), parts)
+        self.described, self.columns = encoding.to_dict(), columns
+        self.arrays = Arrays.of(encoding.state())
+        self.__dict__["encoding"] = encoding  # need not be read from its description
+        self.history = parts.history
         self.eval()
 
     # What users call.
@@ -177,8 +161,7 @@ class TableModel(Ensemble):
         opened = open_table(_as_frame(table), chosen.missing_values)
         if observed is not None:
             opened = hide_cells(opened, ~as_cell_mask(observed, opened))
-        parts = fit_parts(opened, chosen)
-        self._take(parts, chosen)
+        self._fit(opened, chosen)
         return self.history
 
     def refit(self, table: Any, settings: ImputerSettings) -> None:
@@ -191,12 +174,13 @@ class TableModel(Ensemble):
             table: with the columns that were fitted.
             settings: of the fit.
         """
-        parts = fit_parts(open_table(table, settings.missing_values), settings, self)
-        self._take(parts, settings)
+        self._fit(open_table(table, settings.missing_values), settings, self)
 
-    def _take(self, parts: FittedParts, settings: ImputerSettings) -> None:
-        self._assemble(parts)
-        self.settings, self.history = settings, parts.history
+    def _fit(
+        self, table: Table, settings: ImputerSettings, start: TableModel | None = None
+    ) -> None:
+        self._assemble(*fit_parts(table, settings, start))
+        self.settings = settings
         device = answering_device(settings.device)
         if device != self.weights.device:
             self.to(device)
@@ -383,14 +367,10 @@ class TableModel(Ensemble):
     @cached_property
     def _held(self) -> dict[str, tuple[Label, ...]]:
         """The columns of the table that every leaf of the linear model holds."""
-        sections = self.encoding.sections
         if self.linear is None:
             return {}
-        owner = {
-            place: label
-            for label, section in sections.items()
-            for place in range(section.start, section.stop)
-        }
+        encoding = self.encoding
+        owner = {place: label for label in encoding.sections for place in encoding.places(label)}
         return {
             leaf: tuple(dict.fromkeys(owner[self.columns[k]] for k in places))
             for leaf, places in self.linear.sections.positions.items()
@@ -504,17 +484,16 @@ class TableModel(Ensemble):
         """
         if self.linear is None or not len(values):
             return torch.zeros(values.shape, dtype=torch.float64)
-        ids = torch.arange(len(values)) if ids is None else ids
-        parts = [
-            self.joint_means(*self._here(values[rows], observed[rows], ids[rows])).cpu()
-            for rows in torch.arange(len(values)).split(ROWS_AT_ONCE)
-        ]
-        return torch.cat(parts)
+        chunks = self._chunks(values, observed, ids)
+        return torch.cat([self.joint_means(*chunk).cpu() for chunk in chunks])
 
-    def _here(self, values: Tensor, observed: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same on the device of the model."""
-        place = self.weights.device
-        return values.to(place), observed.to(place), ids.to(place)
+    def _chunks(
+        self, values: Tensor, observed: Tensor, ids: Tensor | None
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Rows that are answered together, on the device of the model."""
+        parts = values, observed, torch.arange(len(values)) if ids is None else ids
+        for rows in torch.arange(len(values)).split(ROWS_AT_ONCE):
+            yield tuple(part[rows].to(self.weights.device) for part in parts)
 
     def draws(
         self, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor | None = None
@@ -524,15 +503,10 @@ class TableModel(Ensemble):
         Parts draw in proportion to their weights. Draws are moved to the stacked means and scaled
         by the calibrated spread.
         """
-        ids = torch.arange(len(values)) if ids is None else ids
         if self.linear is None or not len(values):
             return torch.zeros(number, *values.shape, dtype=torch.float64)
-        parts = [
-            self.joint_draws(
-                *self._here(values[rows], observed[rows], ids[rows]), number, seed
-            ).cpu()
-            for rows in torch.arange(len(values)).split(ROWS_AT_ONCE)
-        ]
+        chunks = self._chunks(values, observed, ids)
+        parts = [self.joint_draws(x, seen, at, number, seed).cpu() for x, seen, at in chunks]
         return torch.cat(parts, dim=1)
 
     def quantiles(
@@ -575,19 +549,6 @@ class TableModel(Ensemble):
 
     # Serialisation.
 
-    def _forget_encoding(self) -> None:
-        for name in (
-            "encoding",
-            "unordered",
-            "labels",
-            "leaves",
-            "graph",
-            "variables",
-            "_held",
-            "_leaf_names",
-        ):
-            self.__dict__.pop(name, None)
-
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
@@ -596,7 +557,6 @@ class TableModel(Ensemble):
         for member in self.member_models:
             # Tensors outside the state get the dtype of the parameters.
             member.to(next(member.parameters()).dtype)
-        self._forget_encoding()
         return result
 
     def to_dict(self) -> dict[str, Any]:
@@ -623,13 +583,13 @@ class TableModel(Ensemble):
         """A new model with the configuration that `to_dict` returned."""
         model = cls()
         columns, linear = list(description["columns"]), description["linear"]
-        model.set_parts(
-            len(columns),
-            None if linear is None else GaussianVFG.from_dict(linear),
-            [VFG.from_dict(member) for member in description["members"]],
-            [Mixture.from_dict(mixture) for mixture in description["mixtures"]],
-            [RowMixture.from_dict(one) for one in description["neighbours"]],
+        parts = Parts(
+            members=[VFG.from_dict(member) for member in description["members"]],
+            mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
+            neighbours=[RowMixture.from_dict(one) for one in description["neighbours"]],
+            linear=None if linear is None else GaussianVFG.from_dict(linear),
         )
+        model.set_parts(len(columns), parts)
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
         return model

@@ -408,27 +408,13 @@ class Model(Protocol):
         row_ids: Any = None,
         padded: bool = True,
     ) -> Answer:
-        """Any targets given any evidence.
-
-        Args:
-            given: values by name, a list of such mappings, a frame with some of the columns, or a
-                table with missing values.
-            targets: columns or nodes by name; None means all columns.
-            observed: which cells of a table may be used.
-            seed: of the draws.
-            row_ids: distinct integers from 0 on that draws depend on; None means the position.
-            padded: False is faster for a few rows; numbers are the same up to rounding.
-        """
+        """Any targets given any evidence; see `VFG.infer` for the arguments."""
 
     def sample(self, rows: int, /, *, seed: int = 0) -> Any:
         """New rows, as a table."""
 
     def log_prob(self, table: Any, *, observed: Any = None) -> Any:
-        """log p of the observed cells of every row.
-
-        Raises:
-            ValueError: where it is not defined, with what to use instead.
-        """
+        """log p of the observed cells of every row; a ValueError where it is not defined."""
 
     def embed(self, table: Any, *, observed: Any = None) -> Any:
         """The states of the roots, `(rows, width)`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse, special
@@ -202,9 +202,8 @@ def place_codes(codes: Array, members: Array) -> tuple[Array, Mask]:
     """The code points of rows, 0 where there is none, and which are there; both `(width, rows)`."""
     seen = members >= 0
     if not len(codes):
-        return np.zeros((codes.shape[1], len(members))), np.zeros(
-            (codes.shape[1], len(members)), bool
-        )
+        shape = (codes.shape[1], len(members))
+        return np.zeros(shape), np.zeros(shape, dtype=bool)
     section = np.where(seen, codes.T[:, members], 0.0)
     return section, np.broadcast_to(seen, section.shape)
 
@@ -251,27 +250,49 @@ def _among_numbers(values: Array, categories: Sequence[Any]) -> Array:
 def cells_of(categories: Sequence[Any]) -> Array:
     """Categories as an array: of numbers or booleans if all are, else of objects."""
     kinds = set(map(type, categories))
-    if kinds in ({bool}, {int}, {float}, {int, float}) and _fits(categories):
+    is_numeric = kinds in ({bool}, {int}, {float}, {int, float})
+    if is_numeric and all(abs(category) < 2**63 for category in categories):
         return np.array(categories)
     cells = np.empty(len(categories), dtype=object)
     cells[:] = categories
     return cells
 
 
-def _fits(categories: Sequence[Any]) -> bool:
-    return all(abs(category) < 2**63 for category in categories)
+@dataclass(frozen=True, eq=False)
+class CategoryEncoding(ColumnEncoding):
+    """Base of the encodings of categories, which keep two arrays.
 
+    Args:
+        categories: in the order of the arrays.
+        counts: how often each was seen, `(categories,)`.
+    """
 
-def _check_lengths(categories: Sequence[Any], counts: Array, points: Array) -> None:
-    if not len(categories) == len(counts) == len(points):
-        raise ValueError(
-            f"{len(categories)} categories need as many counts and points, but there are "
-            f"{len(counts)} and {len(points)}; the stored table is damaged"
-        )
+    arrays: ClassVar[tuple[str, str]]
+
+    categories: tuple[Any, ...]
+    counts: Array
+
+    def __post_init__(self) -> None:
+        sizes = [len(array) for array in self.state().values()]
+        if sizes != [len(self.categories)] * 2:
+            raise ValueError(
+                f"{len(self.categories)} categories need as many counts and points, but there are "
+                f"{sizes[0]} and {sizes[1]}; the stored table is damaged"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "categories": list(self.categories)}
+
+    def state(self) -> dict[str, Array]:
+        return {name: getattr(self, name) for name in self.arrays}
+
+    @classmethod
+    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> Self:
+        return cls(tuple(description["categories"]), *(arrays[name] for name in cls.arrays))
 
 
 @dataclass(frozen=True, eq=False)
-class CategoricalEncoding(ColumnEncoding):
+class CategoricalEncoding(CategoryEncoding):
     """A column of categories as code points.
 
     Two categories are one dimension, up to nine the corners of a simplex, more of them points in
@@ -289,13 +310,9 @@ class CategoricalEncoding(ColumnEncoding):
     """
 
     name: ClassVar[str] = "codes"
+    arrays: ClassVar[tuple[str, str]] = ("counts", "points")
 
-    categories: tuple[Any, ...]
-    counts: Array
     points: Array
-
-    def __post_init__(self) -> None:
-        _check_lengths(self.categories, self.counts, self.points)
 
     @classmethod
     def fit(cls, categories: tuple[Any, ...], counts: Array) -> CategoricalEncoding:
@@ -390,21 +407,9 @@ class CategoricalEncoding(ColumnEncoding):
         near = (points**2).sum(axis=1) / (2.0 * variance)
         return points.T / variance, np.log(self.counts[chosen]) - near
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "categories": list(self.categories)}
-
-    def state(self) -> dict[str, Array]:
-        return {"counts": self.counts, "points": self.points}
-
-    @classmethod
-    def from_dict(
-        cls, description: dict[str, Any], arrays: dict[str, Array]
-    ) -> CategoricalEncoding:
-        return cls(tuple(description["categories"]), arrays["counts"], arrays["points"])
-
 
 @dataclass(frozen=True, eq=False)
-class OrdinalEncoding(ColumnEncoding):
+class OrdinalEncoding(CategoryEncoding):
     """A column of ordered categories as normal scores, one dimension.
 
     A level's score is the Normal quantile in the middle of its share of the cumulative frequencies,
@@ -419,14 +424,10 @@ class OrdinalEncoding(ColumnEncoding):
     """
 
     name: ClassVar[str] = "levels"
+    arrays: ClassVar[tuple[str, str]] = ("counts", "scores")
     width: ClassVar[int] = 1
 
-    categories: tuple[Any, ...]
-    counts: Array
     scores: Array
-
-    def __post_init__(self) -> None:
-        _check_lengths(self.categories, self.counts, self.scores)
 
     @classmethod
     def fit(cls, categories: tuple[Any, ...], counts: Array) -> OrdinalEncoding:
@@ -473,16 +474,6 @@ class OrdinalEncoding(ColumnEncoding):
 
     def _cuts(self) -> Array:
         return np.asarray((self.scores[1:] + self.scores[:-1]) / 2.0)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "categories": list(self.categories)}
-
-    def state(self) -> dict[str, Array]:
-        return {"counts": self.counts, "scores": self.scores}
-
-    @classmethod
-    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> OrdinalEncoding:
-        return cls(tuple(description["categories"]), arrays["counts"], arrays["scores"])
 
 
 def normal_scores(counts: Array) -> Array:

@@ -21,7 +21,6 @@ from vfg.tables.frames import Table, open_table, quote
 from vfg.tables.numeric import NumericEncoding
 from vfg.tables.schema import (
     Boolean,
-    Categorical,
     ColumnSpec,
     Continuous,
     Date,
@@ -209,6 +208,10 @@ class Encoding:
         chosen = list(columns)
         return torch.from_numpy(values[:, chosen]), torch.from_numpy(observed[:, chosen])
 
+    def places(self, label: Label) -> range:
+        """The columns of the matrix that a column of the table becomes."""
+        return range(self.sections[label].start, self.sections[label].stop)
+
     @property
     def unordered(self) -> torch.Tensor:
         """Which columns of the matrix are parts of code points, which have no order."""
@@ -234,13 +237,22 @@ class Encoding:
             ValueError: for a matrix of another shape, or one that is not finite at a missing cell.
         """
         opened = self._open(like)
-        matrix = self._check_matrix(values, opened.rows)
+        matrix = np.asarray(values, dtype=np.float64)
+        if matrix.shape != (opened.rows, self.width):
+            raise ValueError(
+                f"the matrix must have the shape {(opened.rows, self.width)}, rows and encoded "
+                f"columns, but has {matrix.shape}"
+            )
         fills: dict[int, tuple[Mask, Array]] = {}
         for position, (label, part) in enumerate(self.parts.items()):
             missing = opened.column(position).missing
             if not part.empty and missing.any():
                 chosen = matrix[missing, self.sections[label]]
-                fills[position] = missing, self._decode_column(label, chosen)
+                if not part.constant and not np.isfinite(chosen).all():
+                    raise ValueError(
+                        f"the matrix must be finite where column {label!r} is filled from it"
+                    )
+                fills[position] = missing, part.decode(chosen)
         return opened.replace_cells(fills)
 
     def to_dict(self) -> dict[str, Any]:
@@ -282,36 +294,24 @@ class Encoding:
         self.schema.check(opened.labels)
         return opened
 
-    def _check_matrix(self, values: Array, rows: int) -> Array:
-        matrix = np.asarray(values, dtype=np.float64)
-        if matrix.shape != (rows, self.width):
-            raise ValueError(
-                f"the matrix must have the shape {(rows, self.width)}, rows and encoded columns, "
-                f"but has {matrix.shape}"
-            )
-        return matrix
-
-    def _decode_column(self, label: Label, chosen: Array) -> Array:
-        part = self.parts[label]
-        if not (part.empty or part.constant) and not np.isfinite(chosen).all():
-            raise ValueError(f"the matrix must be finite where column {label!r} is filled from it")
-        return part.decode(chosen)
-
 
 def _relabel(columns: list[Column], schema: Schema) -> list[Column]:
     """The columns under the labels of the schema, which may be names where a table has none."""
-    return [
-        Column(label, c.storage, c.values, c.missing, c.categories, c.ordered)
-        for label, c in zip(schema, columns, strict=True)
-    ]
+    return [replace(c, label=label) for label, c in zip(schema, columns, strict=True)]
 
 
 def _fit_column(spec: ColumnSpec, column: Column) -> ColumnEncoding:
     if isinstance(spec, Continuous | Integer | Date):
         return NumericEncoding.fit(spec, column)
-    categories = _categories_of(spec)
+    known = (False, True) if isinstance(spec, Boolean) else getattr(spec, "categories", ())
+    categories = tuple(known or ())
     places = category_indices(column, categories)
-    _check_known(column, places, categories)
+    unknown = column.values[(places < 0) & ~column.missing]
+    if len(unknown):
+        raise ValueError(
+            f"column {column.label!r} holds {as_objects(unknown[:1])[0]!r}, which is not among its "
+            f"categories {quote(categories)}; add it, or mark such cells as missing"
+        )
     counts = np.bincount(places[places >= 0], minlength=len(categories))
     if isinstance(spec, Ordinal):
         return OrdinalEncoding.fit(categories, counts)
@@ -319,37 +319,18 @@ def _fit_column(spec: ColumnSpec, column: Column) -> ColumnEncoding:
     return CategoricalEncoding.fit(tuple(categories[place] for place in seen), counts[seen])
 
 
-def _categories_of(spec: ColumnSpec) -> tuple[Any, ...]:
-    if isinstance(spec, Boolean):
-        return (False, True)
-    return (spec.categories or ()) if isinstance(spec, Categorical | Ordinal) else ()
-
-
-def _check_known(column: Column, places: Array, categories: tuple[Any, ...]) -> None:
-    unknown = column.values[(places < 0) & ~column.missing]
-    if len(unknown):
-        first = as_objects(unknown[:1])[0]
-        raise ValueError(
-            f"column {column.label!r} holds {first!r}, which is not among its categories "
-            f"{quote(categories)}; add it, or mark such cells as missing"
-        )
-
-
 def _with_joint_codes(
     parts: Sequence[ColumnEncoding], columns: Sequence[Column]
 ) -> list[ColumnEncoding]:
     """The encodings, where columns of many categories have points computed from all others."""
     many = {place: part for place, part in enumerate(parts) if _is_open(part)}
-    if not many:
-        return list(parts)
     members = [category_indices(columns[place], part.categories) for place, part in many.items()]
     others = [part.encode(c) for part, c in zip(parts, columns, strict=True) if not _is_open(part)]
     points = joint_codes(members, [part.counts for part in many.values()], others)
-    drawn = dict(zip(many, points, strict=True))
-    return [
-        replace(part, points=drawn[place]) if _is_open(part) else part
-        for place, part in enumerate(parts)
-    ]
+    complete = list(parts)
+    for (place, part), own in zip(many.items(), points, strict=True):
+        complete[place] = replace(part, points=own)
+    return complete
 
 
 def _is_open(part: ColumnEncoding) -> TypeGuard[CategoricalEncoding]:

@@ -145,15 +145,26 @@ class NumericEncoding(ColumnEncoding):
         observed = ~column.missing[None]
         if self.constant:
             return np.zeros(shape), observed
-        numbers = _numbers(column, self.clock)
-        with np.errstate(over="ignore", invalid="ignore"):
-            standard = (numbers - self.centre) / self.deviation
+        standard = self.standardise(_numbers(column, self.clock))
         np.clip(standard, -self.furthest, self.furthest, out=standard)
         standard[column.missing] = 0.0
         return standard[None], observed
 
+    def standardise(self, cells: Array) -> Array:
+        """Numbers, dates or ticks of the clock, in deviations from the mean."""
+        if self.clock is not None and cells.dtype.kind in "Mm":
+            cells = self.clock.ticks(cells)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray((cells - self.centre) / self.deviation)
+
     def decode(self, values: Array) -> Array:
-        return self._result(self.numbers(values))
+        numbers = self.numbers(values)
+        if self.clock is not None:
+            empty = np.full(len(numbers), "NaT", "M8[us]")
+            return empty if self.empty else self.clock.moments(numbers)
+        if not self.whole or self.empty:
+            return numbers
+        return cast(numbers, np.dtype(np.uint64 if self.highest >= 2.0**63 else np.int64))
 
     def numbers(self, values: Array) -> Array:
         """Numbers, or ticks of the clock, within the limits and before they are rounded.
@@ -164,23 +175,7 @@ class NumericEncoding(ColumnEncoding):
         if self.empty:
             return np.full(len(values), np.nan)
         standard = np.zeros(len(values)) if self.constant else values[:, 0]
-        return np.clip(standard * self.deviation + self.centre, *self._open_limits())
-
-    def _open_limits(self) -> tuple[float, float]:
-        low = -math.inf if self.floor is None else self.floor
-        return low, math.inf if self.ceiling is None else self.ceiling
-
-    def _result(self, numbers: Array) -> Array:
-        if self.clock is not None:
-            return (
-                np.full(len(numbers), "NaT", "M8[us]")
-                if self.empty
-                else self.clock.moments(numbers)
-            )
-        if not self.whole or self.empty:
-            return numbers
-        large = self.highest >= 2.0**63
-        return cast(numbers, np.dtype(np.uint64 if large else np.int64))
+        return np.clip(standard * self.deviation + self.centre, self.floor, self.ceiling)
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, **asdict(self)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from numbers import Real
@@ -28,14 +28,25 @@ class ColumnSpec(Spec):
 
 
 @dataclass(frozen=True)
-class Continuous(ColumnSpec):
-    """Real numbers.
+class NumberSpec(ColumnSpec):
+    """Base of the kinds of numbers.
 
     Args:
         bounds: the lowest and the highest value of filled cells; None for the observed one.
 
     Raises:
         ValueError: for bounds that are no pair of finite numbers in order.
+    """
+
+    bounds: Bounds = UNBOUNDED
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", _check_bounds(self.bounds, _finite))
+
+
+@dataclass(frozen=True)
+class Continuous(NumberSpec):
+    """Real numbers.
 
     Example:
         >>> Continuous(bounds=(0, None))
@@ -43,28 +54,13 @@ class Continuous(ColumnSpec):
     """
 
     name: ClassVar[str] = "continuous"
-    bounds: Bounds = UNBOUNDED
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", _check_bounds(self.bounds))
 
 
 @dataclass(frozen=True)
-class Integer(ColumnSpec):
-    """Whole numbers: filled cells are rounded.
-
-    Args:
-        bounds: the lowest and the highest value of filled cells; None for the observed one.
-
-    Raises:
-        ValueError: for bounds that are no pair of finite numbers in order.
-    """
+class Integer(NumberSpec):
+    """Whole numbers: filled cells are rounded."""
 
     name: ClassVar[str] = "integer"
-    bounds: Bounds = UNBOUNDED
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", _check_bounds(self.bounds))
 
 
 @dataclass(frozen=True)
@@ -75,8 +71,8 @@ class Boolean(ColumnSpec):
 
 
 @dataclass(frozen=True)
-class Categorical(ColumnSpec):
-    """One of several categories without order.
+class CategorySpec(ColumnSpec):
+    """Base of the kinds of categories.
 
     Args:
         categories: strings, numbers or booleans that are all different; None for those that a table
@@ -85,13 +81,8 @@ class Categorical(ColumnSpec):
     Raises:
         TypeError: for categories of another type.
         ValueError: for a category that is repeated or not finite.
-
-    Example:
-        >>> Categorical(("red", "green")).to_dict()
-        {'name': 'categorical', 'categories': ('red', 'green')}
     """
 
-    name: ClassVar[str] = "categorical"
     categories: tuple[Category, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -99,23 +90,26 @@ class Categorical(ColumnSpec):
 
 
 @dataclass(frozen=True)
-class Ordinal(ColumnSpec):
+class Categorical(CategorySpec):
+    """One of several categories without order.
+
+    Example:
+        >>> Categorical(("red", "green")).to_dict()
+        {'name': 'categorical', 'categories': ('red', 'green')}
+    """
+
+    name: ClassVar[str] = "categorical"
+
+
+@dataclass(frozen=True)
+class Ordinal(CategorySpec):
     """One of several categories in order; filled cells stay between the ends that were observed.
 
-    Args:
-        categories: from the lowest to the highest; None for the order that the dtype of a column
-            declares, or else that of its numbers.
-
-    Raises:
-        TypeError: for categories that are no strings, numbers or booleans.
-        ValueError: for a category that is repeated or not finite.
+    Categories stand from the lowest to the highest. None takes the order that the dtype of a column
+    declares, or else that of its numbers.
     """
 
     name: ClassVar[str] = "ordinal"
-    categories: tuple[Category, ...] | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", _check_categories(self.categories))
 
 
 @dataclass(frozen=True)
@@ -138,7 +132,7 @@ class Date(ColumnSpec):
     bounds: Moments = UNBOUNDED
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", _check_moments(self.bounds))
+        object.__setattr__(self, "bounds", _check_bounds(self.bounds, _iso, np.datetime64))
 
 
 KINDS: dict[str, type[ColumnSpec]] = {
@@ -147,17 +141,8 @@ KINDS: dict[str, type[ColumnSpec]] = {
 """The kinds of columns by name."""
 
 
-def as_spec(label: Any, given: ColumnSpec | str) -> ColumnSpec:
-    """A description, or the name of one.
-
-    Raises:
-        ValueError: for a name that no kind has.
-        TypeError: for anything else.
-
-    Example:
-        >>> as_spec("age", "integer")
-        Integer(bounds=(None, None))
-    """
+def _as_spec(label: Any, given: ColumnSpec | str) -> ColumnSpec:
+    """A description, or the name of one."""
     if isinstance(given, ColumnSpec):
         return given
     if not isinstance(given, str):
@@ -171,25 +156,17 @@ def as_spec(label: Any, given: ColumnSpec | str) -> ColumnSpec:
     return KINDS[given]()
 
 
-def _pair(bounds: Any) -> tuple[Any, Any]:
-    if bounds is None:
-        return UNBOUNDED
-    pair = tuple(bounds) if isinstance(bounds, list | tuple) else ()
-    if len(pair) != 2:
+def _check_bounds(
+    bounds: Any, parse: Callable[[Any], Any], as_number: Callable[[Any], Any] = float
+) -> tuple[Any, Any]:
+    """A pair of bounds, each parsed or None, in order."""
+    pair = (None, None) if bounds is None else bounds
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise ValueError(f"bounds must be a pair (lowest, highest), but are {bounds!r}")
-    return pair[0], pair[1]
-
-
-def _check_order(bounds: tuple[Any, Any]) -> None:
-    low, high = bounds
-    if low is not None and high is not None and low > high:
+    low, high = map(parse, pair)
+    if low is not None and high is not None and as_number(low) > as_number(high):
         raise ValueError(f"bounds must be in order, but {low!r} is above {high!r}; swap them")
-
-
-def _check_bounds(bounds: Any) -> Bounds:
-    pair = tuple(_finite(bound) for bound in _pair(bounds))
-    _check_order((pair[0], pair[1]))
-    return pair[0], pair[1]
+    return low, high
 
 
 def _finite(bound: Any) -> float | None:
@@ -199,12 +176,6 @@ def _finite(bound: Any) -> float | None:
     if isinstance(bound, bool) or not isinstance(bound, Real) or math.isnan(bound):
         raise ValueError(f"a bound must be a number or None, but is {bound!r}")
     return float(bound)
-
-
-def _check_moments(bounds: Any) -> Moments:
-    pair = tuple(_iso(bound) for bound in _pair(bounds))
-    _check_order(tuple(None if bound is None else np.datetime64(bound) for bound in pair))  # type: ignore[arg-type]
-    return pair[0], pair[1]
 
 
 def _iso(bound: Any) -> str | None:
@@ -224,25 +195,26 @@ def _check_categories(categories: Iterable[Any] | None) -> tuple[Category, ...] 
         return None
     if isinstance(categories, str):
         raise TypeError(f"categories must be a sequence such as ('a', 'b'), but are {categories!r}")
-    plain = tuple(_plain(category) for category in categories)
-    if len(dict.fromkeys(plain)) < len(plain):
-        seen = [value for place, value in enumerate(plain) if value in plain[:place]]
+    checked = tuple(_check_category(category) for category in categories)
+    if len(dict.fromkeys(checked)) < len(checked):
+        seen = [value for place, value in enumerate(checked) if value in checked[:place]]
         raise ValueError(f"categories must differ, but {seen[0]!r} equals another; leave it out")
-    return plain
+    return checked
 
 
-def _plain(category: Any) -> Category:
-    plain = category.item() if isinstance(category, np.generic) else category
-    if isinstance(plain, str):
-        return str(plain)
-    if not isinstance(plain, bool | int | float):
+def _check_category(category: Any) -> Category:
+    """A category as a plain Python value."""
+    value = category.item() if isinstance(category, np.generic) else category
+    if isinstance(value, str):
+        return str(value)
+    if not isinstance(value, bool | int | float):
         raise TypeError(
             f"a category must be a string, a number or a boolean, but {category!r} is a "
             f"{type(category).__name__}; convert it"
         )
-    if not math.isfinite(plain):
+    if not math.isfinite(value):
         raise ValueError(f"a category must be finite, but one is {category!r}; mark it as missing")
-    return plain
+    return value
 
 
 Given: TypeAlias = Mapping[Any, ColumnSpec | str]
@@ -282,7 +254,7 @@ class Schema(Mapping[Label, ColumnSpec]):
     """
 
     def __init__(self, columns: Given) -> None:
-        self._specs = {label: as_spec(label, given) for label, given in columns.items()}
+        self._specs = {label: _as_spec(label, given) for label, given in columns.items()}
 
     @classmethod
     def infer(
@@ -309,16 +281,12 @@ class Schema(Mapping[Label, ColumnSpec]):
         """
         opened = open_table(table, missing_values)
         check_labels(opened.labels, given)
-        named = {} if given is None else given
-        columns = opened.columns()
-        chosen = {c.label: as_spec(c.label, named.get(c.label, infer_spec(c))) for c in columns}
-        return cls({c.label: resolve_spec(chosen[c.label], c) for c in columns})
+        columns, inferred = opened.columns(), {c.label: _infer_spec(c) for c in opened.columns()}
+        return cls(inferred | dict(given or {})).resolve(columns)
 
     def resolve(self, columns: Sequence[Column]) -> Schema:
         """The same schema with the categories that were left open, checked against a table."""
-        return Schema(
-            {column.label: resolve_spec(self[column.label], column) for column in columns}
-        )
+        return Schema({column.label: _resolve(self[column.label], column) for column in columns})
 
     def bounded(self, bounds: Mapping[Any, Bounds | Moments]) -> Schema:
         """The same schema with other bounds for some columns.
@@ -386,14 +354,8 @@ class Schema(Mapping[Label, ColumnSpec]):
             >>> Schema.from_dict(schema.to_dict()) == schema
             True
         """
-        return cls(
-            {
-                column["label"]: spec_from_dict(
-                    ColumnSpec, {key: column[key] for key in column if key != "label"}
-                )
-                for column in description["columns"]
-            }
-        )
+        columns = [dict(column) for column in description["columns"]]
+        return cls({column.pop("label"): spec_from_dict(ColumnSpec, column) for column in columns})
 
     def __getitem__(self, label: Label) -> ColumnSpec:
         return self._specs[label]
@@ -408,19 +370,12 @@ class Schema(Mapping[Label, ColumnSpec]):
         return f"Schema({self._specs!r})"
 
 
-def infer_spec(column: Column) -> ColumnSpec:
-    """The kind of a column by its storage."""
-    if column.ordered:
-        return Ordinal()
-    return FITTING[column.storage][0]()
+def _infer_spec(column: Column) -> ColumnSpec:
+    return Ordinal() if column.ordered else FITTING[column.storage][0]()
 
 
-def resolve_spec(spec: ColumnSpec, column: Column) -> ColumnSpec:
-    """A description that fits a column, with its categories.
-
-    Raises:
-        ValueError: if the column cannot be of that kind, or holds cells outside its categories.
-    """
+def _resolve(spec: ColumnSpec, column: Column) -> ColumnSpec:
+    """A description that fits a column, with its categories."""
     legal = FITTING[column.storage]
     if not isinstance(spec, legal):
         raise ValueError(
