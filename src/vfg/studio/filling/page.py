@@ -11,6 +11,7 @@ import flask
 import numpy as np
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
+from vfg.plots.report import confidence
 from vfg.studio import components as parts
 from vfg.studio.asking.cards import spread_text
 from vfg.studio.asking.model import OpenModel
@@ -21,7 +22,6 @@ from vfg.studio.filling.tables import (
     Cell,
     cell,
     comparison,
-    confidence,
     download,
 )
 from vfg.studio.session import Opened, Session
@@ -191,7 +191,7 @@ def filled_table(opened: Opened, page: int = 0) -> Any:
     rows = gaps[page * ROWS_SHOWN : (page + 1) * ROWS_SHOWN]
     if not len(rows):
         return html.P("No further rows have missing values.", className="note")
-    sure = confidence(opened.model, table, rows)
+    sure = confidence(opened.model.model, table.frame.take(rows), table.missing[rows])
     columns = table.columns[: parts.MOST_COLUMNS]
     cells = {name: opened.filled.column(name) for name in columns}
     shown = [
