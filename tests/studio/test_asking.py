@@ -16,7 +16,7 @@ from vfg.studio.asking.state import Question, State, render, update
 
 
 def test_undo_goes_back_step_by_step():
-    question = Question().give("a", 1).give("b", 2).take("a").clear()
+    question = Question().give("a", 1).give("b", 2).take("a").replace({})
     steps = [question]
     while steps[-1].past:
         steps.append(steps[-1].undo())

@@ -47,26 +47,22 @@ class Question:
 
     def give(self, name: str, value: Value) -> Question:
         """Set the value of a variable."""
-        changed = tuple((self.given | {name: value}).items())
-        past = self.past if self.last == name else self._remembered
-        return Question(changed, past, name)
+        changed = self.replace(self.given | {name: value})
+        return replace(changed, past=self.past if self.last == name else changed.past, last=name)
 
     def take(self, name: str) -> Question:
-        """Take evidence back; nothing happens if there was none."""
-        left = tuple((key, value) for key, value in self.evidence if key != name)
-        return self if left == self.evidence else Question(left, self._remembered)
+        """Take evidence back."""
+        return self.replace({key: value for key, value in self.evidence if key != name})
 
-    def clear(self) -> Question:
-        """Take all evidence back."""
-        return Question((), self._remembered) if self.evidence else self
+    def replace(self, given: Mapping[str, Value]) -> Question:
+        """Other evidence, in one step; nothing happens if it is the same."""
+        pairs = tuple(given.items())
+        past = (*self.past, self.evidence)[-MOST_UNDO:]
+        return self if pairs == self.evidence else Question(pairs, past)
 
     def undo(self) -> Question:
         """The question before the last change."""
         return Question(self.past[-1], self.past[:-1]) if self.past else replace(self, last=None)
-
-    @property
-    def _remembered(self) -> tuple[Pairs, ...]:
-        return (*self.past, self.evidence)[-MOST_UNDO:]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -142,7 +138,9 @@ def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None)
             question = question.take(name)
         return _advance(state, question=question)
     if kind in ("clear", "undo"):
-        return _advance(state, question=question.clear() if kind == "clear" else question.undo())
+        return _advance(
+            state, question=question.replace({}) if kind == "clear" else question.undo()
+        )
     if kind == "select":
         name = "" if not action["name"] else model.variable(action["name"]).name
         # What is typed into the editor stays, if it is of the same variable.
@@ -212,18 +210,14 @@ def _paint(model: OpenModel, state: State, action: Action) -> State:
                 variable.categories if variable.kind == "choice" else (variable.low, variable.high)
             )
             given[variable.name] = ends[-1] if action["ink"] == "white" else ends[0]
-    return _advance(state, question=_replaced(state.question, tuple(given.items())))
-
-
-def _replaced(question: Question, pairs: Pairs) -> Question:
-    return Question(pairs, (*question.past, question.evidence)[-MOST_UNDO:])
+    return _advance(state, question=state.question.replace(given))
 
 
 def _load(model: OpenModel, state: State, action: Action) -> State:
     """The evidence of an address or of a saved case."""
     values = action["evidence"].items()
-    pairs = tuple((name, model.variable(name).parse(value)) for name, value in values)
-    return _advance(state, question=_replaced(state.question, pairs), selected=None)
+    given = {name: model.variable(name).parse(value) for name, value in values}
+    return _advance(state, question=state.question.replace(given), selected=None)
 
 
 def render(
