@@ -83,6 +83,7 @@
     byId("status").textContent = view.error ? "" : view.status;
     byId("undo").disabled = !view.can_undo;
     byId("clear").disabled = !Object.keys(view.values).length;
+    byId("compare").disabled = !view.compared && !Object.keys(view.values).length;
     byId("compare").textContent = view.compared ? "Stop comparing" : "Compare";
     refocus(focus);
     window.vfgShown = performance.now();
