@@ -178,6 +178,7 @@ def write_imputation_report(subject: ReportSubject, path: Path) -> None:
         graph=None if model.linear is None else model.graph,
         rows=source.rows,
         settings=subject.settings,
+        model=model,
         hiding=hiding,
     )
     write_report(report, path)
