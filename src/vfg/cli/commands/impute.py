@@ -128,10 +128,11 @@ def fill_table(
             progress=progress,
         )
     if engine.left:
-        empty = [str(label) for label, part in model.encoding.parts.items() if part.empty]
+        parts = model.encoding.parts.items()
+        unfilled = [str(label) for label, part in parts if not part.fillable]
         print_line(
-            f"{engine.left:,} missing values are left, since these columns have no observed cell: "
-            f"{', '.join(empty)}"
+            f"{engine.left:,} missing values are left, since these columns have no observed cell, "
+            f"or hold identifiers or free text: {', '.join(unfilled)}"
         )
     filled = engine.missing - engine.left
     return {"rows": found.rows, "resumed": found.found, "filled": filled, "left": engine.left}
