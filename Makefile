@@ -40,11 +40,13 @@ format: $(INSTALLED) ## format the code and mend what the linter can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(INSTALLED) ## run every script of benchmarks/ at small sizes; without --quick they take hours
-	@for script in benchmarks/*.py; do \
-		test -e "$$script" || { echo "there are no benchmarks yet"; exit 0; }; \
-		echo "$$script"; $(BIN)/python "$$script" --quick || exit 1; \
-	done; echo "results: docs/results/"
+BENCHMARKS := imputation density likelihood speed bigtable gaussian_fit layerwise universality
+
+bench: $(INSTALLED) ## run every benchmark at small sizes; without --quick they take hours
+	@for name in $(BENCHMARKS); do \
+		echo "experiments.benchmarks.$$name"; \
+		$(BIN)/python -m experiments.benchmarks.$$name --quick || exit 1; \
+	done; echo "results: outputs/"
 
 docs: $(INSTALLED) ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

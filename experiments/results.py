@@ -1,6 +1,6 @@
 """What every experiment shares: its options, where its results go, and who measured them.
 
-A script declares `def main()`, calls `arguments(__doc__)`, and hands its numbers to `write` and its
+A module declares `def main()`, calls `arguments(__doc__)`, and hands its numbers to `write` and its
 figures to `save`. In a checkout full runs write `docs/results/NAME.json` and
 `docs/images/NAME.png`, quick ones write both into `outputs/`; outside a checkout both go to
 `outputs/` of the current folder, and `--output` names any other folder.
@@ -15,8 +15,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -41,8 +40,7 @@ CIRCUMSTANTIAL = {"--output": 1, "--minutes": 1, "--resume": 0}
 """Options that do not change what is measured, and how many values they take."""
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(argparse.Namespace):
     """What the user asked for; `seeds` and `output` are None where the experiment decides."""
 
     quick: bool
@@ -53,17 +51,68 @@ class Arguments:
         """The seeds to run, 0 and up."""
         return list(range(self.seeds or (quick if self.quick else full)))
 
+    def write(self, name: str, results: dict[str, Any]) -> Path:
+        """`write` to the folder of this run."""
+        return write(name, results, quick=self.quick, output=self.output)
 
-def arguments(description: str | None) -> Arguments:
-    """The options of an experiment, read from the command line."""
+    def save(self, figure: Any, name: str) -> None:
+        """`save` to the folder of this run, close the figure and print its path."""
+        import matplotlib.pyplot as plt
+
+        print(save(figure, name, quick=self.quick, output=self.output), flush=True)
+        plt.close(figure)
+
+
+def arguments(description: str | None, **options: dict[str, Any]) -> Arguments:
+    """The options of an experiment, read from the command line.
+
+    Args:
+        description: the docstring of the module.
+        options: further options by name, with the arguments of `add_argument`.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="minutes on 2 cores, no download")
     parser.add_argument("--seeds", type=positive, help="how many seeds, from 0")
     parser.add_argument("--output", type=Path, help="folder for the JSON file and the figures")
-    given = parser.parse_args()
-    return Arguments(given.quick, given.seeds, given.output)
+    for name, settings in options.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", **settings)
+    return parser.parse_args(namespace=Arguments())
+
+
+def subplots(*shape: int, **options: Any) -> tuple[Any, Any]:
+    """A figure that needs no screen, and its axes, as from `matplotlib.pyplot.subplots`."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(*shape, layout="constrained", **options)
+
+
+def plain_ticks(axis: Any, ticks: Sequence[float]) -> None:
+    """Label a logarithmic axis (`axes.xaxis` or `axes.yaxis`) with plain numbers."""
+    low, high = axis.get_view_interval()
+    shown = [tick for tick in ticks if low < tick < high]
+    axis.set_ticks(shown, labels=[f"{tick:g}" for tick in shown])
+    axis.set_ticks([], minor=True)
+
+
+def box_plots(axis: Any, values: dict[str, Sequence[float]]) -> None:
+    """Horizontal boxes from top to bottom on a logarithmic axis, those of a VFG in colour."""
+    boxes = axis.boxplot(
+        list(values.values()),
+        orientation="horizontal",
+        tick_labels=list(values),
+        patch_artist=True,
+        medianprops={"color": "black"},
+    )
+    for name, box in zip(values, boxes["boxes"], strict=True):
+        box.set_facecolor("C0" if "VFG" in name else "0.85")
+    axis.set_xscale("log")
+    axis.grid(axis="x", alpha=0.3)
+    axis.invert_yaxis()
 
 
 def positive(text: str) -> int:
@@ -151,11 +200,13 @@ def _folder(full: Path, quick: bool, given: Path | None) -> Path:
 def _command() -> str:
     """How the script was called, but for what says where and how long it may run."""
     script, *given = sys.argv
-    path = Path(script).resolve()
     for option, values in CIRCUMSTANTIAL.items():
         if option in given:
             place = given.index(option)
             given = given[:place] + given[place + 1 + values :]
+    path = Path(script).resolve().with_suffix("")
+    module = path.parent if path.name == "__main__" else path
     if SCRIPTS.name == CARRIED:
-        return " ".join(["vfg reproduce", path.stem, *given])
-    return " ".join(["python", f"{path.parent.name}/{path.name}", *given])
+        return " ".join(["vfg reproduce", module.name, *given])
+    name = ".".join(module.relative_to(PROJECT).parts)
+    return " ".join(["python -m", name, *given])

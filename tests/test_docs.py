@@ -1,6 +1,8 @@
 """The code of the handbook runs, page by page, and its numbers are those of the result files."""
 
+import inspect
 import json
+import pkgutil
 import re
 from pathlib import Path
 from statistics import fmean
@@ -74,3 +76,16 @@ def test_the_answers_of_other_libraries_are_those_that_were_found():
     for name, answer in found["answers"].items():
         label = f"{name} {found['versions'][name]}" if name in found["versions"] else name
         assert f"| {label} | {answer['mean']:.2f} | {answer['deviation']:.2f} |" in page
+
+
+def test_the_paper_to_code_table_names_what_exists():
+    """All 27 numbered equations, both algorithms, the lemma and the theorem."""
+    row = r"^\| (\(\d.*?|Alg.*?|Lem.*?|The.*?) \| .* \| `(.*?)` \| `(.*?)` \|$"
+    rows = re.findall(row, (DOCS / "method.md").read_text(), re.MULTILINE)
+    named = [part for paper, _, _ in rows for part in paper.split(", ")]
+    statements = ["Algorithm 1", "Algorithm 2", "Lemma 1", "Theorem 1"]
+    assert named == [*(f"({number})" for number in range(1, 28)), *statements]
+    for _, function, file in rows:
+        found = pkgutil.resolve_name(function)
+        code = found.fget if isinstance(found, property) else inspect.unwrap(found)
+        assert Path(inspect.getsourcefile(code)).as_posix().endswith(f"src/vfg/{file}"), function

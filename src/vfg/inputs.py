@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -30,6 +32,9 @@ Name: TypeAlias = str | int
 
 CELLS_AT_ONCE = 2**18
 """Cells of a large table that are processed together: they fit into a cache."""
+
+EXACT = 2**53
+"""Up to here float64 holds every whole number."""
 
 
 class Scheduled(Protocol):
@@ -91,7 +96,13 @@ def as_table(
 
 def as_cells(model: Tabular, table: ArrayLike, observed: ArrayLike | None) -> tuple[Tensor, Tensor]:
     """A checked table in its own units, dtype and device, 0 where unobserved; and its mask."""
-    given = _by_leaf(model, table) if isinstance(table, Mapping) else read_table(model, table)
+    if isinstance(table, Mapping):
+        given, states = values_by_name(model, table, "the table")
+        if states or not table:
+            named = f"names the latent node {next(iter(states))!r}" if states else "is empty"
+            raise ValueError(f"a table has values of leaves and columns, but the mapping {named}")
+    else:
+        given = read_table(model, table)
     seen = ~given.isnan()
     if observed is not None:
         seen = seen & as_mask(model, observed, given)
@@ -112,7 +123,37 @@ def read_table(model: Tabular, table: ArrayLike, *, partial: bool = False) -> Te
         return torch.from_numpy(_frame_values(model, open_table(table), partial))
     given = as_tensor(table, "the table")
     _check_shape(model, given)
-    return given if given.is_floating_point() else given.to(torch.get_default_dtype())
+    _warn_of_order(model)
+    return given if given.is_floating_point() else given.double()
+
+
+def _warn_of_order(model: Tabular) -> None:
+    """Say once per graph which order of columns an unnamed array is taken to have."""
+    graph = model.graph
+    if graph.order_is_inferred:
+        object.__setattr__(graph, "order_is_inferred", False)
+        warnings.warn(
+            f"the columns of an array without names are taken in the order in which the edges of "
+            f"the network name them: {', '.join(map(str, graph.columns or ()))}; give a frame, "
+            "fit(..., columns=[...]), or Graph.from_bayesian_network(edges, variables=[...])",
+            stacklevel=4,
+        )
+
+
+def name_columns(table: ArrayLike, columns: Sequence[Name]) -> dict[Name, Tensor]:
+    """The columns of an array by name.
+
+    Raises:
+        ValueError: if there is another number of names than columns, or one is repeated.
+    """
+    given = as_tensor(table, "the table")
+    if given.ndim != 2 or len(dict.fromkeys(columns)) != given.shape[1]:
+        raise ValueError(
+            f"columns names every column of the table once, but there are {len(columns)} names "
+            f"({len(dict.fromkeys(columns))} different ones) for a table of shape "
+            f"{tuple(given.shape)}"
+        )
+    return {name: given[:, place] for place, name in enumerate(columns)}
 
 
 def _frame_values(model: Tabular, frame: Table, partial: bool) -> Array:
@@ -130,6 +171,7 @@ def _frame_values(model: Tabular, frame: Table, partial: bool) -> Array:
     values = np.full((frame.rows, count), np.nan, dtype=np.float32 if is_single else np.float64)
     for position, place in places.items():
         column = frame.column(place)
+        warn_of_lost_digits(column.observed, f"column {column.label!r}")
         if column.values.dtype.kind not in "fiub" and not column.missing.all():
             cells = column.observed.tolist()
             wrong = next((cell for cell in cells if not isinstance(cell, Real)), column.storage)
@@ -215,6 +257,7 @@ def as_tensor(given: ArrayLike, what: str) -> Tensor:
     """Numbers as a tensor; text, ragged lists and complex numbers are refused."""
     if isinstance(given, Tensor):
         tensor = given
+        warn_of_lost_digits(tensor, what)
     else:
         try:
             array = np.asarray(given)
@@ -222,6 +265,7 @@ def as_tensor(given: ArrayLike, what: str) -> Tensor:
             raise TypeError(f"{what} must be rectangular, but is ragged; pad it by NaN") from error
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{what} must hold real numbers, but its dtype is {array.dtype}")
+        warn_of_lost_digits(array, what)
         # Arrays of frames may be read-only, which tensors cannot be.
         plain = np.require(array, requirements=["C", "W"]).reshape(array.shape)
         tensor = torch.from_numpy(plain)
@@ -233,6 +277,19 @@ def as_tensor(given: ArrayLike, what: str) -> Tensor:
             "convert it to float32 or float64"
         )
     return tensor
+
+
+def warn_of_lost_digits(numbers: Array | Tensor, what: str) -> None:
+    """Warn of whole numbers that float64 cannot hold."""
+    kind = numbers.dtype
+    is_whole = kind == torch.int64 if isinstance(kind, torch.dtype) else kind.kind in "iu"
+    ends = (int(numbers.min()), int(numbers.max())) if is_whole and 0 not in numbers.shape else ()
+    if any(abs(end) > EXACT for end in ends):
+        warnings.warn(
+            f"{what} has whole numbers beyond 2^53, whose last digits are lost in float64; "
+            "subtract a constant first, or treat them as categories",
+            stacklevel=3,
+        )
 
 
 def as_evidence(
@@ -302,27 +359,96 @@ def as_labels(model: VFG, labels: int | ArrayLike | None, rows: int) -> Tensor |
     return result
 
 
-def _by_leaf(model: Tabular, table: Mapping[str, ArrayLike]) -> Tensor:
-    positions = model.sections.positions
-    unknown = [name for name in table if name not in positions]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is not a leaf; the leaves are {', '.join(positions)}")
-    if not table:
-        raise ValueError(f"an empty mapping has no rows; give at least one of {list(positions)}")
-    parts = {name: as_tensor(value, f"leaf {name!r}") for name, value in table.items()}
-    first = next(iter(parts.values()))
-    kind = first.dtype if first.is_floating_point() else torch.get_default_dtype()
-    whole = torch.full(
-        (len(first), model.sections.columns), torch.nan, dtype=kind, device=first.device
-    )
-    for name, part in parts.items():
-        expected = (len(first), len(positions[name]))
-        if tuple(part.shape) != expected:
+def values_by_name(
+    model: Tabular, given: Mapping[Name, ArrayLike], what: str
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Values by the names of leaves, columns and latent nodes as a table and latent states."""
+    values = {name: as_value(model, name, value, what) for name, value in given.items()}
+    rows = _common_rows(values, what)
+    # Whole numbers keep every digit in float64.
+    kinds = [x.dtype if x.is_floating_point() else torch.float64 for x in values.values()]
+    kind = functools.reduce(torch.promote_types, kinds) if kinds else torch.get_default_dtype()
+    device = next(iter(values.values())).device if values else None
+    table = torch.full((rows, model.sections.columns), torch.nan, dtype=kind, device=device)
+    states, taken = dict[str, Tensor](), dict[int, Name]()
+    for name, value in values.items():
+        value = value.to(table).expand(rows, -1)
+        if is_latent(model, name):
+            states[str(name)] = refuse_infinite(name, value)
+        else:
+            for place, column in enumerate(table_columns(model, name, what)):
+                claim_column(model, taken, name, column)
+                table[:, column] = value[:, place]
+    return table, states
+
+
+def claim_column(model: Tabular, taken: dict[int, Name], name: Name, column: int) -> None:
+    """Note that a name gives a column, and refuse a second one."""
+    if column in taken:
+        raise ValueError(
+            f"the evidence gives column {column_label(model, column)!r} twice, as "
+            f"{taken[column]!r} and as {name!r}; give it once"
+        )
+    taken[column] = name
+
+
+def as_value(model: Tabular, name: Name, given: ArrayLike, what: str = "the evidence") -> Tensor:
+    """The value of one leaf, column or latent node as `(rows, width)`, with 1 row for a number."""
+    width = value_width(model, name, what)
+    value = as_tensor(given, f"{what} for {name!r}")
+    if width == 1 and value.ndim < 2:
+        return value.reshape(-1, 1)
+    if value.ndim != 2 or value.shape[1] != width:
+        shapes = f"(rows, {width})" if width > 1 else "(rows,), (rows, 1) or a single number"
+        raise ValueError(
+            f"{what} for {name!r} must have shape {shapes}, but has {tuple(value.shape)}"
+        )
+    return value
+
+
+def value_width(model: Tabular, name: Name, what: str = "the evidence") -> int:
+    """How many numbers a row has of a leaf, column or latent node."""
+    if is_latent(model, name):
+        return model.graph.node(str(name)).width
+    if name not in model.sections.positions and column_of(model, name) is None:
+        names = [*(node.name for node in model.graph.nodes), *map(str, model.graph.columns or ())]
+        raise ValueError(
+            f"{what} names {name!r}, which is not a leaf, column or latent node; "
+            f"{suggestion(str(name), dict.fromkeys(names))}"
+        )
+    return len(table_columns(model, name, what))
+
+
+def is_latent(model: Tabular, name: Name) -> bool:
+    """Whether a name is that of a latent node."""
+    return name in model.passing.schedule.place and name not in model.sections.positions
+
+
+def column_label(model: Tabular, column: int) -> str | int:
+    """The name of a table column, or its position."""
+    return (model.graph.columns or range(model.sections.columns))[column]
+
+
+def _common_rows(values: Mapping[Name, Tensor], what: str) -> int:
+    rows, first = 1, None
+    for name, value in values.items():
+        if len(value) not in (1, rows) and rows != 1:
             raise ValueError(
-                f"leaf {name!r} must have shape {expected}, but has {tuple(part.shape)}"
+                f"all values of {what} must have the same number of rows, but {first!r} has "
+                f"{rows} and {name!r} has {len(value)}"
             )
-        whole[:, list(positions[name])] = part.to(whole)
-    return whole
+        if len(value) != 1:
+            rows, first = len(value), name
+    return rows
+
+
+def refuse_infinite(name: Name, value: Tensor) -> Tensor:
+    """The value of a latent node, which must not be infinite."""
+    if bool(value.isinf().any()):
+        raise ValueError(
+            f"the evidence for {name!r} has infinite values; replace them by NaN (free) or numbers"
+        )
+    return value
 
 
 def _check_shape(model: Tabular, table: Tensor) -> None:
@@ -464,8 +590,7 @@ def _refuse_columns(model: Tabular, bad: Tensor, what: str) -> None:
     if bool(bad.any()):
         column = int(bad.any(0).nonzero()[0])
         leaf = next(leaf for leaf, columns in model.sections.positions.items() if column in columns)
-        label = (model.graph.columns or range(model.sections.columns))[column]
         raise ValueError(
-            f"leaf {leaf!r} has {what} (column {label!r} of the table); replace them by NaN "
-            "(unobserved) or by other numbers"
+            f"leaf {leaf!r} has {what} (column {column_label(model, column)!r} of the table); "
+            "replace them by NaN (unobserved) or by other numbers"
         )

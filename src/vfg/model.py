@@ -147,7 +147,8 @@ class VFG(nn.Module):
         self.passing = MessagePassing(schedule, generator)
         self.sections = Sections(schedule, self.likelihood_specs)
         self.scaling = Scaling(self.sections.columns)
-        self.spread = Calibration(self.sections.columns, len(graph.leaves))
+        roots = [(len(block.nodes), block.width) for block in schedule.blocks if block.is_root]
+        self.spread = Calibration(self.sections.columns, len(graph.leaves), roots)
         self.register_buffer("is_trained", torch.tensor(False))
         self.likelihoods = nn.ModuleDict()
         self.priors = nn.ModuleDict()
@@ -352,12 +353,13 @@ class VFG(nn.Module):
             "likelihood": {leaf: spec.to_dict() for leaf, spec in self.likelihood_specs.items()},
             "prior": self.prior_spec.to_dict(),
             "seed": self.seed,
+            "calibration": 1 if self.spread.roots is None else 2,
         }
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> VFG:
         """A new model with the configuration that `to_dict` returned, at its initial parameters."""
-        return cls(
+        model = cls(
             Graph.from_dict(description["graph"]),
             flow={k: spec_from_dict(FlowSpec, v) for k, v in description["flow"].items()},
             aggregation=description["aggregation"],
@@ -369,6 +371,9 @@ class VFG(nn.Module):
             prior=spec_from_dict(PriorSpec, description["prior"]),
             seed=description["seed"],
         )
+        if description.get("calibration", 1) == 1:
+            model.spread = Calibration(model.sections.columns, len(model.graph.leaves))
+        return model
 
     def extra_repr(self) -> str:
         return f"aggregation={self.aggregation!r}, states={self.states!r}, latent={self.latent!r}"

@@ -9,7 +9,15 @@ from bigtable.tables_on_disk import mixed, one_batch
 from typer.testing import CliRunner
 
 import vfg
-from vfg.bigtable import Filling, Sink, filled_batch, impute, open_table, write_table
+from vfg.bigtable import (
+    Filling,
+    Sink,
+    filled_batch,
+    impute,
+    open_table,
+    text_files,
+    write_table,
+)
 from vfg.cli import app
 from vfg.sklearn import VFGImputer
 
@@ -231,3 +239,53 @@ def test_a_csv_file_is_parsed_once_for_its_types_and_once_to_fill(
     monkeypatch.setattr("vfg.cli.commands.impute.is_watched", lambda quiet: watched)
     run("impute", path, "-m", tmp_path / "model.vfg", "-o", tmp_path / "out.csv")
     assert (csv_work.opens, csv_work.parses) == (3, 2)
+
+
+# Inputs that change.
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-3000])
+
+
+def append(path):
+    path.write_bytes(path.read_bytes() * 2)
+
+
+@pytest.mark.parametrize("target", ["filled", "filled.csv"])
+@pytest.mark.parametrize("change", [cut, append])
+def test_a_job_whose_input_changes_fails_and_resumes_once_it_is_whole(
+    tmp_path, model, monkeypatch, target, change
+):
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 4000)
+    before = mixed(400, seed=1)
+    path = tmp_path / "gaps.csv"
+    write_table(before.to_batches(), before.schema, path)
+    known = path.read_bytes()
+    impute(path, model, tmp_path / f"undisturbed-{target}", shard_rows=50)
+
+    def disturb(done, rows):
+        if done == 100:
+            change(path)
+
+    with pytest.raises(ValueError, match="has changed since it was opened"):
+        impute(path, model, tmp_path / target, shard_rows=50, progress=disturb)
+    assert not (tmp_path / target).is_file()
+    path.write_bytes(known)
+    done = impute(path, model, tmp_path / target, shard_rows=50)
+    assert done.found >= 100
+    if target == "filled":
+        assert contents(tmp_path / target) == contents(tmp_path / f"undisturbed-{target}")
+    else:
+        assert (tmp_path / target).read_bytes() == (tmp_path / f"undisturbed-{target}").read_bytes()
+
+
+def test_a_damaged_shard_is_written_again(tmp_path, table, model):
+    impute(table, model, tmp_path / "filled", shard_rows=30)
+    known = contents(tmp_path / "filled")
+    shard = tmp_path / "filled" / "part-00001.parquet"
+    shard.write_bytes(shard.read_bytes()[:-10])
+    with pytest.warns(UserWarning, match=r"part-00001.parquet was damaged"):
+        done = impute(table, model, tmp_path / "filled", shard_rows=30)
+    assert done.found == ROWS - 30
+    assert contents(tmp_path / "filled") == known

@@ -66,3 +66,16 @@ def test_two_jobs_cannot_have_one_folder(tmp_path):
         pass
     with lock_folder(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("damage", [b"", b"xxxxx", b"content and more"])
+def test_a_damaged_piece_is_named_and_done_again(tmp_path, damage):
+    with job_folder(tmp_path / "job", JOB) as folder:
+        for name in ("part-0", "part-1"):
+            (folder.folder / name).write_bytes(b"content")
+            folder.finish_shard(name, 5)
+    (tmp_path / "job" / "part-1").write_bytes(damage)
+    with job_folder(tmp_path / "job", JOB) as folder:
+        assert folder.has("part-0")
+        with pytest.warns(UserWarning, match=r"part-1 was damaged or changed; it is written again"):
+            assert not folder.has("part-1")

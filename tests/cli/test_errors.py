@@ -84,7 +84,7 @@ def test_models_that_are_none(command, here, commands):
     (here / "table.csv").write_text("a,b\n1,2\n3,\n")
     (here / "noise.vfg").write_bytes(bytes(range(256)) * 20)
     for model in ("none.vfg", "noise.vfg"):
-        tables = {"score": [model, "table.csv"], "embed": [model, "table.csv"]}
+        tables = {"score": ["table.csv", "-m", model], "embed": ["table.csv", "-m", model]}
         arguments = (
             ["table.csv", "-m", model] if command == "impute" else tables.get(command, [model])
         )

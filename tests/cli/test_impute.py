@@ -12,7 +12,8 @@ import pytest
 
 import vfg
 from vfg.bigtable import Filling, open_table
-from vfg.cli.commands.impute import ReportSubject, count_missing, evaluate_held_out
+from vfg.bigtable.fill_job import count_missing
+from vfg.cli.commands.impute import ReportSubject, evaluate_held_out
 from vfg.cli.fitting import FitOptions
 from vfg.imputation.evaluation import hold_out
 from vfg.tables.frames import open_table as opened
@@ -119,8 +120,8 @@ def test_columns_without_a_single_cell_keep_their_gaps(here, commands):
     found = commands.invoke("impute", "t.csv", "--linear")
     assert found.exit_code == 0
     assert (
-        found.stderr
-        == "vfg: 3 missing values are left, since these columns have no observed cell: c\n"
+        found.stderr == "vfg: columns: 2 integer (a, b), 1 continuous (c)\n"
+        "vfg: 3 missing values are left, since these columns have no observed cell: c\n"
     )
     assert found.stdout.splitlines()[2] == "2,4,"
 
@@ -232,3 +233,56 @@ def test_a_model_from_a_file_is_asked_itself_and_said_to_be(store):
 def test_a_table_with_nothing_to_hide_has_no_scores():
     subject = ReportSubject(None, None, None, FitOptions(), 0.0, Filling())
     assert evaluate_held_out(subject, pa.table({"a": [1.0, None]})) == (None, "")
+
+
+# How tables are read.
+
+
+def semicolons(folder):
+    lines = [f"{k},5;{2 * k if k % 7 else '?'};x{k % 3}" for k in range(40)]
+    (folder / "t.csv").write_text("a;b;c\n" + "\n".join(lines) + "\n")
+
+
+def test_dialects_are_detected_told_and_kept(here, commands):
+    semicolons(here)
+    found = commands.invoke("impute", "t.csv", "--linear", "-o", "f.csv")
+    assert found.exit_code == 0
+    said = found.stderr.splitlines()
+    assert said[0] == "vfg: read as: ';' between cells, decimal comma"
+    assert "the text column 'b' looks like numbers with '?'" in said[1]
+    assert said[2].startswith("vfg: columns: 1 continuous (a), ")
+    assert (here / "f.csv").read_bytes() == (here / "t.csv").read_bytes()
+
+
+def test_marks_of_missing_values_are_filled(here, commands):
+    semicolons(here)
+    found = commands.invoke("impute", "t.csv", "--linear", "-o", "f.csv", "--missing", "?,-999")
+    assert "6 cells filled" in found.stdout
+    assert "'?'" not in found.stderr
+    lines = (here / "f.csv").read_text().splitlines()
+    assert lines[2] == "1,5;2;x1"
+    assert "?" not in "".join(lines)
+
+
+def test_quiet_says_nothing(here, commands):
+    semicolons(here)
+    assert commands.invoke("impute", "t.csv", "--linear", "-o", "f.csv", "-q").stderr == ""
+
+
+def test_settings_of_csv_files_are_refused_for_others(store, here, commands):
+    commands.succeed("impute", store.gaps, "-m", store.model, "-o", "f.parquet")
+    words = commands.fail("impute", "f.parquet", "-m", store.model, "--delimiter", ";")
+    assert "are settings of CSV files" in words
+
+
+def test_an_index_of_pandas_is_no_column(here, commands):
+    frame = pd.DataFrame({"a": [1.0, 2.0, None] * 10, "b": [1.0, 2.0, 3.0] * 10})
+    frame.index = pd.Index(list(range(129, 99, -1)), name="key")
+    frame.to_parquet(here / "t.parquet")
+    found = commands.invoke("fit", "t.parquet", "--linear", "-o", "m.vfg")
+    assert "the pandas index 'key' is left out of the fit" in found.stderr
+    assert list(vfg.load(here / "m.vfg").variables) == ["a", "b"]
+    commands.succeed("impute", "t.parquet", "-m", "m.vfg", "-o", "f.parquet")
+    assert pd.read_parquet(here / "f.parquet")["key"].tolist() == list(range(129, 99, -1))
+    commands.succeed("fit", "t.parquet", "--linear", "-o", "m.vfg", "--columns", "key,a,b")
+    assert list(vfg.load(here / "m.vfg").variables) == ["a", "b", "key"]

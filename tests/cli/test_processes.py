@@ -40,7 +40,7 @@ def shell(line, folder):
 
 
 def test_commands_go_into_each_other_through_pipes(tmp_path, store):
-    line = f"vfg sample {store.model} -n 30 --to jsonl | vfg score {store.model} - --from jsonl"
+    line = f"vfg sample {store.model} -n 30 --to jsonl | vfg score - -m {store.model} --from jsonl"
     found = shell(f"set -o pipefail; {line} | wc -l", tmp_path)
     assert (found.returncode, found.stdout.strip(), found.stderr) == (0, "31", "")
 

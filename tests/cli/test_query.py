@@ -253,3 +253,34 @@ def test_deep_models_answer_too(edges, tmp_path, commands):
 )
 def test_wrong_questions_are_answered_in_one_sentence(arguments, words, code, store, commands):
     assert words in commands.fail("query", store.model, *arguments, code=code)
+
+
+def test_targets_may_have_commas_between_them(store, commands):
+    words = ["query", "-m", store.model, "--given", "height=180", "--json", "--infer"]
+    apart, joined = (
+        commands.succeed(*words, "shirt", "visits"),
+        commands.succeed(*words, "shirt,visits"),
+    )
+    assert json.loads(joined) == json.loads(apart)
+    assert [answer["name"] for answer in json.loads(joined)["answers"]] == ["shirt", "visits"]
+
+
+def test_a_model_is_named_once(store, commands):
+    first = commands.succeed("query", store.model, "--infer", "shirt", "--json")
+    assert commands.succeed("query", "-m", store.model, "--infer", "shirt", "--json") == first
+    words = ["query", store.model, "-m", store.model]
+    assert "the model is named twice" in commands.fail(*words, code=2)
+    assert "no model is named; add -m MODEL" in commands.fail("query", code=2)
+    assert "no model is named; add -m MODEL" in commands.fail("score", store.gaps, code=2)
+
+
+@pytest.mark.parametrize("command", ["score", "embed"])
+def test_the_old_order_still_works_with_a_warning(store, commands, command):
+    old = commands.invoke(command, store.model, store.gaps)
+    new = commands.invoke(command, store.gaps, "-m", store.model)
+    assert (old.exit_code, new.exit_code, new.stderr) == (0, 0, "")
+    assert old.stdout == new.stdout
+    assert old.stderr == (
+        "vfg: warning: the table comes first and the model after -m now: "
+        f"vfg {command} TABLE -m MODEL\n"
+    )

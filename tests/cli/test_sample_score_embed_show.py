@@ -94,12 +94,12 @@ def test_samples_of_the_exact_model_given_evidence_follow_infer(models):
 
 def test_scores_are_those_of_the_library(models, store, commands):
     table = pd.read_csv(models[1])[["a", "b", "c"]]
-    said = pd.read_csv(io.StringIO(commands.succeed("score", models[0]["exact"], models[1])))
+    said = pd.read_csv(io.StringIO(commands.succeed("score", models[1], "-m", models[0]["exact"])))
     expected = vfg.load(models[0]["exact"]).log_prob(table)
     assert said["log_prob"].to_numpy() == pytest.approx(expected.numpy())
     found = json.loads(
         commands.succeed(
-            "score", store.model, store.gaps, "-o", models[1].parent / "s.csv", "--json"
+            "score", store.gaps, "-m", store.model, "-o", models[1].parent / "s.csv", "--json"
         )
     )
     scores = pd.read_csv(models[1].parent / "s.csv")["log_prob"]
@@ -110,7 +110,7 @@ def test_scores_are_those_of_the_library(models, store, commands):
     ("kind", "name"), [("deep", "surrogate"), ("sampled", "log_likelihood"), ("table", "log_prob")]
 )
 def test_scores_say_what_they_are(kind, name, models, store, commands):
-    said = commands.succeed("score", models[0][kind], table_for(kind, models, store))
+    said = commands.succeed("score", table_for(kind, models, store), "-m", models[0][kind])
     scores = pd.read_csv(io.StringIO(said))
     assert list(scores.columns) == [name]
     assert np.isfinite(scores[name]).all()
@@ -118,7 +118,9 @@ def test_scores_say_what_they_are(kind, name, models, store, commands):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_embeddings_are_states_of_the_roots(kind, models, store, commands):
-    said = commands.succeed("embed", models[0][kind], table_for(kind, models, store), "--json")
+    said = commands.succeed(
+        "embed", table_for(kind, models, store), "-m", models[0][kind], "--json"
+    )
     rows = [json.loads(line) for line in said.splitlines()]
     assert len(rows) == (120 if kind == "table" else 2)
     if kind == "deep":
@@ -149,7 +151,7 @@ def test_show_takes_graphs_too(here, commands):
 def test_a_model_of_nothing_has_no_latent_space(here, commands):
     (here / "t.csv").write_text("a,b\n1,\n1,\n")
     commands.succeed("fit", "t.csv", "-o", "m.vfg", "--linear")
-    assert "no latent space" in commands.fail("embed", "m.vfg", "t.csv")
+    assert "no latent space" in commands.fail("embed", "t.csv", "-m", "m.vfg")
     assert commands.succeed("sample", "m.vfg", "-n", 1) == "a,b\n1,\n"
     words = commands.succeed("query", "m.vfg", "--draws", 10)
     assert "always 1" in words
@@ -157,15 +159,17 @@ def test_a_model_of_nothing_has_no_latent_space(here, commands):
 
 
 def test_a_table_without_the_model_s_columns_is_refused(store, models, commands):
-    words = commands.fail("score", store.model, models[1])
+    words = commands.fail("score", models[1], "-m", store.model)
     assert "the table lacks the column 'height', which the model needs" in words
 
 
 def test_text_in_place_of_numbers_is_refused(store, here, commands):
     pd.read_csv(store.gaps).assign(height="tall").to_csv("t.csv", index=False)
-    assert "the column 'height' was continuous" in commands.fail("score", store.model, "t.csv")
+    assert "the column 'height' was continuous" in commands.fail(
+        "score", "t.csv", "-m", store.model
+    )
     pd.read_csv(store.gaps).assign(member="maybe").to_csv("t.csv", index=False)
-    assert "the column 'member' was boolean" in commands.fail("score", store.model, "t.csv")
+    assert "the column 'member' was boolean" in commands.fail("score", "t.csv", "-m", store.model)
 
 
 @pytest.mark.parametrize("kind", KINDS)

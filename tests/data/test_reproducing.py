@@ -1,7 +1,11 @@
 """Experiments are found by name, in a checkout and in an installed package."""
 
+import ast
 import json
+import os
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from vfg.data import reproducing
 from vfg.data.reproducing import names, reproduce
 
+PROJECT = Path(__file__).parents[2]
 SCRIPT = """
 import argparse, json, pathlib, sys
 parser = argparse.ArgumentParser()
@@ -26,23 +31,24 @@ found = {"quick": given.quick, "seeds": given.seeds}
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A package that carries one script, run from an empty folder."""
-    carried = tmp_path / "carried"
-    carried.mkdir()
+    """A package that carries one experiment, run from an empty folder."""
+    carried = tmp_path / "site" / "carried" / "paper"
+    carried.mkdir(parents=True)
     (carried / "synthetic.py").write_text(SCRIPT)
-    monkeypatch.setattr(reproducing, "CARRIED", carried)
-    monkeypatch.setattr(reproducing, "CHECKOUT", tmp_path / "nowhere")
+    nowhere = tmp_path / "nowhere"
+    monkeypatch.setattr(
+        reproducing, "PACKAGES", {"carried": tmp_path / "site", "experiments": nowhere}
+    )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("name", names())
 def test_every_experiment_is_found_in_a_checkout_and_takes_the_options_of_all(name):
-    script = reproducing._script(name)
-    assert script == reproducing.CHECKOUT / f"{name}.py"
-    source = script.read_text()
+    folder = PROJECT / "experiments"
+    source = (folder / "paper" / f"{name}.py").read_text()
     assert "def main() -> None:" in source
-    shared = (script.parent / "results.py").read_text() if "arguments(" in source else source
+    shared = (folder / "results.py").read_text() if "arguments(" in source else source
     assert all(f'"{option}"' in shared for option in ("--quick", "--seeds", "--output"))
 
 
@@ -74,7 +80,9 @@ def test_unknown_names_are_refused_with_those_there_are():
 
 
 def test_a_package_without_scripts_says_where_it_looked(installed):
-    with pytest.raises(FileNotFoundError, match=r"'gaussian' is neither in .*carried nor in"):
+    with pytest.raises(
+        FileNotFoundError, match=r"'gaussian' is found neither as carried in .* nor as"
+    ):
         reproduce("gaussian")
 
 
@@ -86,6 +94,60 @@ def test_a_missing_extra_is_named_before_the_work(installed, monkeypatch, packag
     assert not (installed / "outputs").exists()
 
 
-def test_the_wheel_carries_the_experiments():
-    project = Path(__file__).parents[2] / "pyproject.toml"
-    assert '"experiments" = "vfg/_experiments"' in project.read_text()
+def imported_files(file):
+    """The files of the package of experiments that a file imports, directly or not."""
+    found, waiting = set(), [file]
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        found.add(file)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+                names = [folder, *(folder / alias.name for alias in node.names)]
+                modules = [name.with_suffix(".py") for name in names]
+                packages = [name / "__init__.py" for name in (*names, *folder.parents)]
+                waiting += [
+                    each
+                    for each in (*modules, *packages)
+                    if each.is_file() and each.is_relative_to(PROJECT / "experiments")
+                ]
+    return found
+
+
+def test_the_wheel_carries_what_the_experiments_import_and_nothing_else():
+    build = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    carried = set()
+    for source, target in build["targets"]["wheel"]["force-include"].items():
+        assert target == f"vfg/_{source}"
+        place = PROJECT / source
+        carried |= set(place.rglob("*.py")) if place.is_dir() else {place}
+    needed = {
+        file
+        for name in names()
+        for file in imported_files(PROJECT / "experiments" / "paper" / f"{name}.py")
+    }
+    assert carried == needed
+
+
+@pytest.mark.slow
+def test_a_wheel_lists_and_runs_experiments_outside_the_checkout(tmp_path):
+    pip = [sys.executable, "-m", "pip"]
+    subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", tmp_path, PROJECT], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    subprocess.run([*pip, "install", "-q", "--no-deps", "--target", site, wheel], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+
+    def vfg(*arguments):
+        command = [sys.executable, "-P", "-m", "vfg", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    assert all(name in vfg("reproduce") for name in names())
+    vfg("reproduce", "gaussian", "--quick", "--seeds", "1")
+    found = json.loads((tmp_path / "outputs" / "gaussian.json").read_text())
+    assert found["command"] == "vfg reproduce gaussian --quick --seeds 1"
+    assert (tmp_path / "outputs" / "gaussian.png").stat().st_size > 10_000

@@ -6,9 +6,9 @@ import torch
 import vfg
 from vfg.imputation.fitting import Stopwatch, _fit_row_mixtures, _hold_out_sections, fit_members
 from vfg.imputation.mixtures import fit_linear, star
-from vfg.imputation.model_stack import stack_models
 from vfg.imputation.plan import NeighbourPlan, Plan
 from vfg.imputation.stacking import _means_without_own_row, member_means
+from vfg.training.model_stack import stack_models
 
 ORDERED = torch.zeros(3, dtype=torch.bool)
 

@@ -228,3 +228,27 @@ def test_draws_are_decoded_roots_shifted_to_the_mean_plus_noise():
     torch.testing.assert_close(draws, decoded(normals) + shift + scale * noise)
     variance = inside.var(0, correction=0) + scale**2
     torch.testing.assert_close(answer.std["a"][0], variance.sqrt())
+
+
+def test_high_levels_of_intervals_are_honoured():
+    """Ends of 256 draws stop at .99; on Normal data tails go on as the Normal quantiles do."""
+    graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
+    model = vfg.VFG(graph, aggregation="gaussian", seed=1).double()
+    answer = model.infer({"a": torch.linspace(-1.0, 1.0, 200)}, targets=["b"])
+    centre, std = answer.mean["b"], answer.std["b"]
+    for level in (0.9, 0.98, 0.99, 0.999):
+        low, high = (end["b"] for end in answer.interval(level))
+        reach = std * torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))
+        assert ((high - centre) / reach).mean().item() == pytest.approx(1.0, abs=0.05)
+        assert ((centre - low) / reach).mean().item() == pytest.approx(1.0, abs=0.05)
+    with pytest.raises(ValueError, match=r"up to a level of 0\.999"):
+        answer.interval(0.9999)
+
+
+def test_closed_forms_have_every_level():
+    graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
+    for model in (vfg.GaussianVFG(graph), vfg.VFG(graph)):
+        answer = model.infer({"a": 0.5}, targets=["b"])
+        _, high = answer.interval(1.0 - 2e-9)
+        expected = answer.mean["b"] + 5.9978 * answer.std["b"]
+        torch.testing.assert_close(high["b"], expected.to(high["b"]), rtol=1e-4, atol=1e-4)

@@ -181,3 +181,53 @@ def test_the_fit_survives_odd_tables(aggregation):
         assert all(value.isfinite().all() for value in spread.state_dict().values())
         assert (noise_scale(model, seen) > 0).all()
     assert model.spread is spread
+
+
+def discrete_pair(aggregation, seed=0):
+    """Edges are identities: the state of b is a, its log-odds are 4 a before calibration."""
+    graph = vfg.Graph.star({"a": 1, "b": 1}, width=1)
+    likelihood = {"a": "gaussian", "b": "bernoulli"}
+    return vfg.VFG(graph, aggregation=aggregation, likelihood=likelihood, seed=seed)
+
+
+def test_chances_of_discrete_leaves_are_fitted_by_log_score():
+    """Where log-odds are a in truth, the softness is 4."""
+    model, generator = discrete_pair("mean"), torch.Generator().manual_seed(0)
+    a = 2.0 * torch.randn(2000, 1, generator=generator)
+    b = (torch.rand(2000, 1, generator=generator) < a.sigmoid()).float()
+    seen = torch.tensor([True, False]).expand(2000, 2)
+    fit_calibration(model, torch.cat([a, b], dim=1), seen, ~seen)
+    assert model.spread.log_softness[1].exp().item() == pytest.approx(4.0, rel=0.25)
+    points = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0])
+    found = model.infer({"a": points}, ["b"]).mean["b"][:, 0]
+    torch.testing.assert_close(found, points.sigmoid(), atol=0.06, rtol=0.0)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "gaussian"])
+def test_draws_of_discrete_leaves_agree_with_mean_and_probabilities(aggregation):
+    graph = vfg.Graph.star({"a": 1, "b": 1, "c": 1}, width=2)
+    likelihood = {"a": "gaussian", "b": "bernoulli", "c": vfg.Categorical(3)}
+    model = perturbed(vfg.VFG(graph, aggregation=aggregation, likelihood=likelihood), 3)
+    model.spread.log_softness[1] = 0.5
+    answer = model.infer({"a": [-1.0, 0.5, 2.0]}, ["b", "c"])
+    draws = answer.samples(8000)
+    shares = torch.stack([(draws["c"][..., 0] == code).double().mean(0) for code in range(3)], 1)
+    ones = draws["b"].double().mean(0)
+    torch.testing.assert_close(ones, answer.mean["b"].double(), atol=0.025, rtol=0.0)
+    torch.testing.assert_close(shares, answer.probabilities["c"].double(), atol=0.025, rtol=0.0)
+    spread = answer.mean["b"] * (1.0 - answer.mean["b"])
+    torch.testing.assert_close(answer.std["b"], spread.sqrt())
+
+
+def test_samples_of_a_trained_model_spread_as_the_table_does():
+    generator = torch.Generator().manual_seed(0)
+    cause = torch.randn(500, 1, generator=generator)
+    table = torch.cat([cause, 0.5 * cause, 3.0 + 2.0 * cause], dim=1)
+    table = table + 0.3 * torch.randn(500, 3, generator=generator)
+    graph = vfg.Graph.star({"a": 1, "b": 1, "c": 1}, width=2)
+    for aggregation in ("mean", "gaussian"):
+        model = vfg.VFG(graph, aggregation=aggregation, flow=vfg.Coupling(blocks=2, hidden=8))
+        vfg.fit(model, table, epochs=5, progress=False)
+        drawn = model.sample(4000)
+        torch.testing.assert_close(drawn.std(0), table.std(0), rtol=0.25, atol=0.0)
+        torch.testing.assert_close(drawn.mean(0), table.mean(0), rtol=0.0, atol=0.5)

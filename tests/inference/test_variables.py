@@ -23,6 +23,12 @@ RANK = Variable("rank", "choice", "rank", categories=(0, 1, 2))
         (SIZE, " 0.5 ", 0.5),
         (SIZE, "−0.5", -0.5),
         (SIZE, "1e3", 1000.0),
+        (SIZE, "4 500", 4500.0),
+        (SIZE, "4,500", 4500.0),
+        (SIZE, "4,500.25", 4500.25),
+        (SIZE, "−1'234'567", -1234567.0),
+        (SIZE, "12\u202f345.6", 12345.6),
+        (AGE, "1,234", 1234),
         (SINCE, "2020-02-03", "2020-02-03"),
         (SINCE, "2020-02-03 04:05", "2020-02-03T04:05"),
         (SINCE, 18262, "2020-01-01"),
@@ -45,6 +51,10 @@ def test_what_is_typed_becomes_a_value(variable, text, value):
         (AGE, "old", "whole number"),
         (AGE, "4.5", "whole number"),
         (SIZE, "nan", "takes a number"),
+        (SIZE, "0,500", "takes a number"),
+        (SIZE, "4,5", "takes a number"),
+        (SIZE, "1,234 567", "takes a number"),
+        (SIZE, "12,34", "takes a number"),
         (SIZE, "inf", "takes a number"),
         (SIZE, "", "takes a number"),
         (SINCE, "yesterday", "takes a date"),
@@ -81,3 +91,14 @@ def test_days_and_moments_are_inverse():
 def test_numbers_are_written_for_people():
     assert format_number(-0.00001, 2) == "0"
     assert format_number(math.nan) == "–"
+
+
+@pytest.mark.parametrize("number", [2008.0, 2008.026, 9999.5, 12345.678, -1234567.0, 0.25])
+def test_numbers_are_read_as_they_are_written(number):
+    wide = Variable("x", "number", "x", 0.0, 100.0)
+    assert wide.parse(wide.show(number)) == pytest.approx(number)
+
+
+def test_years_are_not_grouped():
+    assert Variable("year", "integer", "year", 2007.0, 2009.0).show_number(2008.026) == "2008.03"
+    assert format_number(12008.0) == "12\u202f008"

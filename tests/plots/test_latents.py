@@ -7,6 +7,7 @@ from sklearn.decomposition import PCA
 
 import vfg
 from vfg import plots
+from vfg.plots.latents import principal_components
 
 
 def test_many_coordinates_are_shown_by_their_principal_components():
@@ -82,3 +83,17 @@ def test_reconstructions_show_data_what_was_seen_and_what_was_made_of_it():
 def test_what_cannot_be_drawn_is_refused_in_words(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_principal_coordinates_keep_distances_of_a_plane():
+    plane = np.random.default_rng(0).normal(size=(20, 2)) @ np.random.default_rng(1).normal(
+        size=(2, 7)
+    )
+    found = principal_components(plane)[0]
+
+    def distances(points):
+        return np.linalg.norm(points[:, None] - points, axis=-1)
+
+    np.testing.assert_allclose(distances(found), distances(plane), atol=1e-9)
+    assert found[:, 0].var() >= found[:, 1].var()
+    np.testing.assert_allclose(principal_components(plane)[0], found)

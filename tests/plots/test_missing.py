@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from vfg import plots
+from vfg.plots.imputations import missing_bands
 
 GAPS = np.array([[False, True], [True, True], [False, False]])
 
@@ -36,3 +37,10 @@ def test_long_tables_are_drawn_in_bands_that_keep_the_shares():
 def test_a_table_without_rows_is_refused():
     with pytest.raises(ValueError, match="no cells"):
         plots.missingness(np.empty((0, 3)))
+
+
+def test_maps_of_gaps_keep_their_share():
+    gaps = np.random.default_rng(0).random((1000, 3)) < 0.3
+    bands = missing_bands(gaps, 100)
+    assert bands.shape == (100, 3)
+    np.testing.assert_allclose(bands.mean(0), gaps.mean(0))

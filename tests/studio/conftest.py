@@ -5,7 +5,7 @@ import pytest
 from imputation.mixed_tables import light, linear, mixed, numbers
 
 import vfg
-from vfg.studio.asking import open_model
+from vfg.studio.asking.model import open_model
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +28,8 @@ def linear_opened():
 @pytest.fixture(scope="session")
 def network():
     """An exact model of a known network."""
-    model = vfg.GaussianVFG(vfg.Graph.from_bayesian_network([("A", "C"), ("B", "C"), ("C", "D")]))
+    edges = [("A", "C"), ("B", "C"), ("C", "D")]
+    model = vfg.GaussianVFG(vfg.Graph.from_bayesian_network(edges, variables="ABCD"))
     generator = np.random.default_rng(0)
     table = generator.normal(size=(200, 4))
     names = list(model.graph.columns)

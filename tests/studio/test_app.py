@@ -3,18 +3,19 @@
 import base64
 import json
 import re
+import socket
 import subprocess
 import sys
+from threading import Thread
 
 import pytest
 from imputation.mixed_tables import mixed
 
 pytest.importorskip("dash", reason="the studio needs the extra studio")
-pytest.importorskip("dash_cytoscape", reason="the studio needs the extra studio")
 
 from vfg.studio import make_app
-from vfg.studio.app import start_server
-from vfg.studio.fill_page import content_bytes
+from vfg.studio.filling.page import content_bytes
+from vfg.studio.server import start_server
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_the_server_is_bound_to_this_machine(app):
 
 def test_every_control_has_a_name(client):
     layout = json.dumps(client.get("/_dash-layout").get_json())
-    for place in ("ask-graph", "editor", "evidence", "answers", "upload", "fill", "embedding-plot"):
+    for place in ("ask-graph", "graph", "evidence", "answers", "upload", "fill", "embedding-plot"):
         assert f'"id": "{place}"' in layout
     assert layout.count('"role": "tab"') == layout.count('"role": "tabpanel"') == 4
 
@@ -127,11 +128,38 @@ def test_uploads_that_were_cut_short_are_refused():
         content_bytes("data:;base64,YWI")
 
 
+def test_the_length_of_a_request_must_be_stated(app):
+    """Otherwise a body without end passes the limit."""
+    server = start_server(app, 0)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as line:
+            line.sendall(
+                b"POST /_dash-update-component HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+            )
+            assert b" 411 " in line.recv(200)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_browsers_are_told_apart(client):
+    assert "vfg-client=" in client.get("/").headers["Set-Cookie"]
+    assert "HttpOnly" not in client.get("/").headers.get("Set-Cookie", "")
+    for k in range(5):
+        reply = upload(client, f"{k}.csv", mixed().to_csv(index=False).encode())
+    notice = reply.get_json()["response"]["notice"]["children"]
+    assert notice.endswith("because a page keeps 4 tables open")
+
+
 @pytest.mark.slow
 def test_the_package_imports_without_the_extra():
     code = (
         "import sys\n"
-        "for name in ('dash', 'dash_cytoscape', 'plotly', 'flask'): sys.modules[name] = None\n"
+        "for name in ('dash', 'plotly', 'flask'): sys.modules[name] = None\n"
         "import vfg.studio\n"
         "try: vfg.studio.make_app('nothing.vfg')\n"
         "except ImportError as error: print(error)\n"

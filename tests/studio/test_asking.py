@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from vfg.studio import ask
-from vfg.studio.asking import Question, State, render, update
+from vfg.studio.asking.state import Question, State, render, update
 
 
 def test_undo_goes_back_step_by_step():
@@ -29,7 +29,7 @@ def test_dragging_a_slider_is_one_step():
 def test_questions_travel_as_json():
     question = Question().give("a", 1).give("b", "x").take("a")
     assert Question.from_dict(question.to_dict()) == question
-    state = State(question, "a", "se", 3, "no")
+    state = State(question, "a", "se", 3, "no", "root", ("a … z",), (("a", 1),))
     assert State.from_dict(state.to_dict()) == state
 
 
@@ -98,7 +98,7 @@ def test_names_are_escaped_everywhere(picture_model):
     import pandas as pd
     from imputation.mixed_tables import linear
 
-    from vfg.studio.asking import open_model
+    from vfg.studio.asking.model import open_model
 
     nasty = "<img src=x onerror=alert(1)>"
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=[nasty, "b"])
@@ -106,7 +106,9 @@ def test_names_are_escaped_everywhere(picture_model):
     opened = open_model(linear().fit(frame))
     state = update(opened, State(), {"kind": "set", "name": nasty, "value": "0.5"})
     shown = render(opened, state)
-    text = "".join(shown[part] for part in ("answers", "evidence", "editor", "code"))
+    text = "".join(
+        shown[part] for part in ("answers", "evidence", "graph", "large", "node", "code")
+    )
     text += opened.ask({nasty: 1.0}).to_html()
     assert "<img src=x" not in text
     assert "<b>x" not in text
@@ -149,7 +151,7 @@ def test_actions_that_cannot_be_leave_a_message(mixed_opened, action):
 def test_actions_follow_each_other(mixed_opened):
     state = State()
     for action in (
-        {"kind": "leaf", "name": "city"},
+        {"kind": "node", "name": "city"},
         {"kind": "set", "name": "city", "value": "1", "choice": True},
         {"kind": "set", "name": "height", "value": "171.5"},
         {"kind": "remove", "name": "city"},
@@ -166,7 +168,7 @@ def test_actions_follow_each_other(mixed_opened):
     found = update(mixed_opened, row, {"kind": "find", "text": "gra"})
     shown = render(mixed_opened, found)
     assert re.findall(r'data-select="(\w+)" data-mean', shown["answers"]) == ["grade"]
-    assert shown["given"] == ["city", "height", "age"]
+    assert shown["values"] == {"city": "Oslo", "height": "171.5", "age": "2"}
 
 
 def test_cards_carry_the_numbers_and_say_them(mixed_opened):
@@ -180,15 +182,19 @@ def test_cards_carry_the_numbers_and_say_them(mixed_opened):
     assert f"height: {marginal.text}" in card
 
 
+def editor_key(shown):
+    return re.search(r'class="editor" data-key="([^"]+)"', shown["answers"])[1]
+
+
 def test_the_editor_stays_while_a_slider_moves(mixed_opened):
     state = update(mixed_opened, State(), {"kind": "select", "name": "height"})
     keys = []
     for value in (170, 171):
         state = update(mixed_opened, state, {"kind": "set", "name": "height", "value": value})
-        keys.append(render(mixed_opened, state)["editor_key"])
+        keys.append(editor_key(render(mixed_opened, state)))
     assert keys[0] == keys[1]
     undone = update(mixed_opened, state, {"kind": "undo"})
-    assert render(mixed_opened, undone)["editor_key"] != keys[1]
+    assert editor_key(render(mixed_opened, undone)) != keys[1]
 
 
 def test_notebooks_show_cards(network_opened):
@@ -196,3 +202,46 @@ def test_notebooks_show_cards(network_opened):
     assert "<script" not in found._repr_html_()
     assert found._repr_html_().count("<article") == 4 + len(found.latent)
     assert "given A = 1.0" in str(found)
+
+
+def test_addresses_and_saved_cases_are_loaded(mixed_opened):
+    values = {"city": "Rome", "height": "171.5", "since": "2021-03-04"}
+    state = update(mixed_opened, State(), {"kind": "load", "evidence": values})
+    assert state.error == ""
+    shown = render(mixed_opened, state)["values"]
+    assert update(mixed_opened, State(), {"kind": "load", "evidence": shown}) == state
+    bad = update(mixed_opened, state, {"kind": "load", "evidence": {"nobody": "1"}})
+    assert "there is no 'nobody'" in bad.error
+    assert bad.question == state.question
+
+
+def test_two_cases_are_compared(mixed_opened):
+    first = update(mixed_opened, State(), {"kind": "set", "name": "age", "value": "30"})
+    pinned = update(mixed_opened, first, {"kind": "compare"})
+    second = update(mixed_opened, pinned, {"kind": "set", "name": "age", "value": "60"})
+    shown = render(mixed_opened, second)
+    assert shown["baseline"] == "given age = 30"
+    alone = render(mixed_opened, update(mixed_opened, second, {"kind": "compare"}))
+    assert alone["baseline"] == "without evidence"
+    grey = r'data-select="height".*?<path d="([^"]+)" class="marginal"'
+    assert re.search(grey, shown["answers"])[1] != re.search(grey, alone["answers"])[1]
+
+
+def test_choosing_a_category_again_takes_it_back(mixed_opened):
+    action = {"kind": "set", "name": "city", "value": 1, "choice": True}
+    state = update(mixed_opened, State(), action)
+    assert state.question.given == {"city": "Oslo"}
+    assert update(mixed_opened, state, action).question.given == {}
+
+
+def test_evidence_is_ranked_by_what_it_does_to_the_selected_variable(mixed_opened):
+    answered = mixed_opened.ask({"age": 30, "city": "Rome"})
+    ranked = answered.ranked("height")
+    assert [moved for _, moved, _ in ranked] == sorted(
+        (moves["height"] for moves in answered.influence.values()), reverse=True
+    )
+    state = State()
+    for name, value in (("age", "30"), ("city", "Rome")):
+        state = update(mixed_opened, state, {"kind": "set", "name": name, "value": value})
+    state = update(mixed_opened, state, {"kind": "select", "name": "height"})
+    assert "moved height by" in render(mixed_opened, state)["evidence"]

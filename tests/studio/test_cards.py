@@ -10,19 +10,29 @@ import pytest
 
 import vfg
 from vfg.inference.variables import Marginal, Variable, given_marginal
-from vfg.studio.ask_html import (
+from vfg.studio.asking.cards import (
     LatentMarginal,
     axis,
     card,
     choice_bars,
     density,
     density_drawing,
+    density_marks,
+    editor,
+    few_values,
     latent_card,
+    outside,
 )
-from vfg.studio.asking import open_model
-from vfg.studio.exploring import consistency
-from vfg.studio.filling import open_table
-from vfg.studio.graph_layout import elements, group_name, place_nodes, sibling_groups, stylesheet
+from vfg.studio.asking.graph import (
+    graph_svg,
+    network_arrows,
+    node_details,
+    place_nodes,
+    view_of,
+)
+from vfg.studio.asking.model import open_model
+from vfg.studio.exploring.analysis import consistency
+from vfg.studio.filling.tables import open_table
 from vfg.studio.markup import Markup, concat, element, picture_shape, png, stretch
 
 SIZE = Variable("size", "number", "size", -4.0, 4.0)
@@ -61,7 +71,7 @@ def test_the_interval_is_drawn_where_it_lies():
 
 
 def test_given_cards_say_so():
-    text = card(given_marginal(SIZE, 1.5), normal(0.0, 1.0), selected=True)
+    text = card(given_marginal(SIZE, 1.5), normal(0.0, 1.0), Markup("<div></div>"))
     assert "size: given as 1.5" in text
     assert 'class="card given selected"' in text
     assert 'class="posterior"' not in text
@@ -71,7 +81,7 @@ def test_bars_show_both_probabilities():
     after = Marginal(CITY, "b", probabilities=np.array([0.1, 0.7, 0.2]))
     before = Marginal(CITY, "a", probabilities=np.array([0.5, 0.25, 0.25]))
     text = choice_bars(after, before)
-    assert re.findall(r"width:([\d.]+)%", text) == ["50.0", "10.0", "25.0", "70.0", "25.0", "20.0"]
+    assert re.findall(r"width:([\d.]+)%", text) == ["25.0", "70.0", "25.0", "20.0", "50.0", "10.0"]
 
 
 def test_latent_nodes_without_a_spread_have_dots_alone():
@@ -113,51 +123,113 @@ def test_levels_are_stretched_only_where_needed():
     assert stretched.max() == pytest.approx(1.02, abs=0.01)
 
 
+def sizes_of(view):
+    return {node.name: (100.0, 40.0) for node in view.graph.nodes} | dict.fromkeys(
+        view.alone, (100.0, 40.0)
+    )
+
+
 def test_layers_are_drawn_one_above_the_other():
     graph = vfg.Graph.tree({f"x{k}": 1 for k in range(9)}, arity=3, width=2)
-    placed = {spot.name: spot for spot in place_nodes(graph)}
-    assert list(placed) == [node for layer in graph.layers for node in layer]
+    view = view_of(graph)
+    placed = place_nodes(view, sizes_of(view), 1000.0)
+    assert set(placed) == {node.name for node in graph.nodes}
     for edge in graph.edges:
-        assert placed[edge.parent].y < placed[edge.child].y
-    leaves = [placed[leaf] for leaf in graph.leaves]
-    assert len({(spot.x, spot.y) for spot in leaves}) == 9
+        assert placed[edge.parent][1] < placed[edge.child][1]
 
 
-def test_nothing_overlaps():
-    graph = vfg.Graph.from_bayesian_network([("a", "c"), ("b", "c"), ("c", "d"), ("a", "d")])
-    for per_row in (2, 4, 10):
-        placed = place_nodes(graph, per_row)
-        for k, one in enumerate(placed):
-            for other in placed[k + 1 :]:
-                assert abs(one.x - other.x) >= 64 or abs(one.y - other.y) >= 34
+@pytest.mark.parametrize("width", [200.0, 400.0, 1000.0])
+def test_nothing_overlaps(width):
+    network = vfg.Graph.from_bayesian_network(
+        [("a", "c"), ("b", "c"), ("c", "d"), ("a", "d")], variables=["lonely"]
+    )
+    star = vfg.Graph.star({f"x{k}": 1 for k in range(30)}, width=4)
+    for graph in (network, star):
+        view = view_of(graph)
+        placed = list(place_nodes(view, sizes_of(view), width).values())
+        for k, (x, y) in enumerate(placed):
+            for other_x, other_y in placed[k + 1 :]:
+                assert abs(x - other_x) >= 100 or abs(y - other_y) >= 40
+
+
+def test_narrow_drawings_stand_in_rows():
+    view = view_of(vfg.Graph.star({f"x{k}": 1 for k in range(30)}, width=4))
+    for width in (300.0, 1000.0):
+        placed = place_nodes(view, sizes_of(view), width)
+        across = [x for x, _ in placed.values()]
+        assert max(across) - min(across) + 100.0 <= width + 1.0
 
 
 def test_hundreds_of_leaves_are_grouped_until_opened():
     graph = vfg.Graph.star({f"x{k}": 1 for k in range(300)}, width=4)
-    closed = place_nodes(graph)
-    assert [spot.name for spot in closed] == ["x0 … x299", "root"]
-    assert len(closed[0].members) == 300
-    opened = place_nodes(graph, expanded=[group_name(sibling_groups(graph)[("root",)])])
-    assert len(opened) == 301
-    assert len({spot.y for spot in opened}) > 20
+    closed = view_of(graph)
+    assert [node.name for node in closed.graph.nodes] == ["x0 … x299", "root"]
+    assert len(closed.groups["x0 … x299"]) == 300
+    assert len(view_of(graph, ["x0 … x299"]).graph.nodes) == 301
 
 
-def test_drawn_nodes_tell_width_flow_and_consistency(deep):
+def test_the_network_of_the_user_is_drawn(network_opened):
+    text = graph_svg(network_opened.ask({}), 1000.0)
+    assert set(re.findall(r'data-node="([^"]+)"', text)) == set("ABCD")
+    assert text.count('class="edge flow"') == 3
+    edges = [("A", "B"), ("B", "C")]
+    graph = vfg.Graph.from_bayesian_network(edges, variables=["Z"])
+    assert network_arrows(graph) == edges
+    assert view_of(graph).alone == ("Z",)
+    assert network_arrows(vfg.Graph.tree({f"x{k}": 1 for k in range(9)}, arity=3)) == []
+
+
+def test_leaves_show_their_distributions(mixed_opened):
+    answered = mixed_opened.ask({"age": 30})
+    text = graph_svg(answered, 1000.0, selected="city")
+    assert 'class="node leaf given"' in text
+    assert 'class="node leaf chosen"' in text
+    best = int(answered["city"].probabilities.argmax())
+    assert f'data-set="city" data-value="{best}"' in text
+    assert 'aria-label="leaf age: given as 30"' in text
+    small = graph_svg(answered, 380.0, distributions=False)
+    assert "data-set" not in small
+    assert 'class="mini"' not in small
+
+
+def test_nodes_tell_width_flow_and_consistency(deep):
     opened = open_model(deep)
     table = np.random.default_rng(0).normal(size=(5, 4))
     distances = consistency(opened, open_table(opened, table))
-    found = elements(opened, consistency=distances)
-    data = {one["data"]["id"]: one["data"] for one in found}
-    assert data["root"]["kind"] == "aggregation"
-    assert "joins</dt><dd>3 children by gaussian" not in data["a"]["details"]
-    assert "3 children by gaussian" in data["root"]["details"]
-    assert "coupling blocks 2 hidden 8" in data["a"]["details"]
-    assert "off by" in data["a"]["details"]
-    assert data["a->root"]["target"] == "root"
+    leaf, root = (node_details(opened, name, distances) for name in ("a", "root"))
+    assert "3 children by gaussian" not in leaf
+    assert "3 children by gaussian" in root
+    assert "coupling blocks 2 hidden 8" in leaf
+    assert "off by" in leaf
+    text = graph_svg(opened.ask({}), 1000.0)
+    assert 'class="node latent aggregation"' in text
+    assert "2 columns" in text
 
 
-def test_every_kind_of_node_has_a_look_in_both_themes():
-    for theme in ("light", "dark"):
-        selectors = " ".join(rule["selector"] for rule in stylesheet(theme))
-        for kind in ("leaf", "group", "aggregation", "latent", "identity"):
-            assert f".{kind}" in selectors
+def test_numbers_that_take_few_values_are_bars():
+    doors = Variable("doors", "integer", "doors", 2.0, 5.0)
+    before = Marginal(doors, 4, mean=3.5, low=2, high=5, draws=np.array([2.0, 3.0, 4.0, 5.0]))
+    after = Marginal(doors, 4, mean=4.0, low=3, high=5, draws=np.array([4.0, 4.0, 4.0, 5.0]))
+    text = "".join(density_marks(after, before))
+    assert "<path" not in text
+    heights = [
+        [float(h) for h in re.findall(rf'height="([\d.]+)" class="{kind}"', text)]
+        for kind in ("marginal", "posterior")
+    ]
+    assert np.array(heights[0]) / heights[0][0] == pytest.approx([1, 1, 1, 1])
+    assert np.array(heights[1]) / heights[0][0] == pytest.approx([0, 0, 3, 1], abs=0.01)
+    assert few_values(normal(0.0, 1.0)) is None
+
+
+def test_evidence_outside_the_data_is_told():
+    assert outside(given_marginal(SIZE, 99.0)) == "outside the data, −4 to 4"
+    assert outside(given_marginal(SIZE, 3.0)) == ""
+    assert "outside the data" in card(given_marginal(SIZE, 99.0), normal(0.0, 1.0))
+
+
+def test_all_categories_are_offered_by_probability(mixed_opened):
+    text = editor(mixed_opened.ask({"city": "Rome"}), "city")
+    order = [int(k) for k in re.findall(r'data-set="city" data-value="(\d+)"', text)]
+    shares = mixed_opened.marginal["city"].probabilities
+    assert order == np.argsort(-shares, kind="stable").tolist()
+    assert text.count('aria-pressed="true"') == 1

@@ -7,19 +7,22 @@ import pandas as pd
 import pytest
 from imputation.mixed_tables import mixed
 
-from vfg.studio import figures
-from vfg.studio.asking import open_model
-from vfg.studio.exploring import (
+pytest.importorskip("dash", reason="figures need the extra studio")
+from vfg.inference.variables import Variable
+from vfg.plots.latents import principal_components
+from vfg.studio import components as figures
+from vfg.studio.asking.model import open_model
+from vfg.studio.exploring.analysis import (
     calibration,
+    consistency,
+    draw_rows,
     embedding,
-    even_rows,
     history_beside,
-    principal_coordinates,
     read_history,
     samples,
     traversal,
 )
-from vfg.studio.filling import comparison, open_table
+from vfg.studio.filling.tables import comparison, open_table
 from vfg.training.history import Epoch, History
 
 
@@ -36,25 +39,11 @@ def history():
     return found
 
 
-def test_principal_coordinates_keep_distances_of_a_plane():
-    plane = np.random.default_rng(0).normal(size=(20, 2)) @ np.random.default_rng(1).normal(
-        size=(2, 7)
-    )
-    found = principal_coordinates(plane)
-
-    def distances(points):
-        return np.linalg.norm(points[:, None] - points, axis=-1)
-
-    np.testing.assert_allclose(distances(found), distances(plane), atol=1e-9)
-    assert found[:, 0].var() >= found[:, 1].var()
-    np.testing.assert_allclose(principal_coordinates(plane), found)
-
-
 def test_embeddings_are_of_the_roots_states(mixed_imputer, mixed_opened, table):
-    rows, places = embedding(mixed_opened, table, "PCA")
+    rows, places, _ = embedding(mixed_opened, table, "PCA")
     np.testing.assert_array_equal(rows, np.arange(60))
     np.testing.assert_allclose(
-        places, principal_coordinates(mixed_imputer.embed(mixed())), atol=1e-9
+        places, principal_components(mixed_imputer.embed(mixed()))[0], atol=1e-9
     )
 
 
@@ -66,9 +55,23 @@ def test_tsne_is_reproducible(network_opened):
     np.testing.assert_allclose(first, again)
 
 
-def test_rows_are_spread_evenly():
-    assert even_rows(3, 10).tolist() == [0, 1, 2]
-    assert len(even_rows(10_000, 400)) == 400
+def test_rows_are_drawn_by_seed():
+    assert draw_rows(3, 10).tolist() == [0, 1, 2]
+    rows = draw_rows(10_000, 400)
+    assert len(set(rows.tolist())) == 400
+    np.testing.assert_array_equal(rows, draw_rows(10_000, 400))
+    assert abs(rows.mean() - 5000) < 500
+    assert len(set((rows % 25).tolist())) == 25
+
+
+def test_consistency_does_not_depend_on_the_order_of_rows(deep):
+    """The first rows of a sorted table say little about the others."""
+    opened = open_model(deep)
+    table = np.random.default_rng(0).normal(size=(2000, 4))
+    table[1000:] *= 20.0
+    found = consistency(opened, open_table(opened, table))
+    for node, distance in deep.consistency(table).items():
+        assert found[node] == pytest.approx(float(distance.mean()), rel=0.3)
 
 
 def test_traversals_of_deep_models_are_those_of_the_model(deep):
@@ -142,7 +145,7 @@ def test_histories_are_read_and_found(tmp_path, history):
 
 
 def test_figures_are_plain_json(mixed_opened, table, history):
-    rows, places = embedding(mixed_opened, table, "PCA")
+    rows, places, _ = embedding(mixed_opened, table, "PCA")
     variables = mixed_opened.variables
     marginal = mixed_opened.ask({"age": 30}).variables["since"]
     found = [
@@ -153,7 +156,7 @@ def test_figures_are_plain_json(mixed_opened, table, history):
         figures.traversal_lines(traversal(mixed_opened, "root", 0, [0.0, 1.0]), variables),
         figures.cell_draws(variables["since"], marginal.draws, marginal.mean, (marginal.low,)),
         figures.shares(("a", "b"), np.array([0.25, 0.75])),
-        figures.scatter(places, rows, None, [], "component"),
+        figures.scatter(places, rows, "", [None] * 60, "component"),
     ]
     for name, variable in variables.items():
         found.append(figures.distributions(variable, comparison(table, table, name)))
@@ -162,12 +165,40 @@ def test_figures_are_plain_json(mixed_opened, table, history):
         assert figure["layout"]["paper_bgcolor"] == "rgba(0,0,0,0)"
 
 
-def test_scatters_have_a_trace_per_category():
-    from vfg.inference.variables import Variable
-
-    city = Variable("city", "choice", "city", categories=("a", "b"))
-    figure = figures.scatter(np.zeros((3, 2)), np.arange(3), city, ["a", "b", None], "PCA")
+def test_scatters_have_a_trace_per_category_and_missing_is_none():
+    figure = figures.scatter(np.zeros((3, 2)), np.arange(3), "city", ["a", "b", None], "PCA")
     assert sorted(trace["name"] for trace in figure["data"]) == ["a", "b", "missing"]
+    colours = {trace["name"]: trace["marker"]["color"] for trace in figure["data"]}
+    assert colours["missing"] == figures.GREY
+    assert figures.GREY not in (colours["a"], colours["b"])
+
+
+def test_scatters_of_numbers_leave_missing_rows_grey():
+    figure = figures.scatter(np.zeros((3, 2)), np.arange(3), "age", [1.0, None, 3.0], "PCA")
+    grey, shaded = figure["data"]
+    assert grey["customdata"] == [1]
+    assert shaded["marker"]["color"] == [1.0, 3.0]
+
+
+def test_names_are_no_links_in_figures(mixed_opened, table):
+    link = '<a href="https://example.org">x</a>'
+    figure = figures.scatter(np.zeros((2, 2)), np.arange(2), link, [link, "b"], "PCA")
+    assert "<a" not in json.dumps(figure)
+    variable = Variable(link, "number", link)
+    for made in (
+        figures.distributions(variable, {"observed": np.zeros(2)}),
+        figures.shares((link, "b"), np.array([0.5, 0.5])),
+        figures.empty(link),
+        figures.cell_draws(variable, np.zeros(3), 0.0, (0.0, 1.0)),
+    ):
+        assert "<a" not in json.dumps(made)
+
+
+def test_calibration_has_the_band_of_chance(mixed_opened, table):
+    found = calibration(mixed_opened, table)
+    band = figures.calibration_curve(found)["data"][0]
+    middle = band["x"].index(0.5)
+    assert band["y"][middle] == pytest.approx(0.5 - 1.0 / np.sqrt(found.cells))
 
 
 def test_bars_are_sorted():

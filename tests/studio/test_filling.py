@@ -5,20 +5,21 @@ import io
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from imputation.mixed_tables import linear, mixed
 
-from vfg.studio.asking import open_model
-from vfg.studio.filling import (
+from vfg.studio.asking.model import open_model
+from vfg.studio.filling.tables import (
     cell,
+    colour_cells,
     comparison,
+    confidence,
+    download,
     fill_table,
-    missing_map,
     open_table,
     read_bytes,
-    read_cells,
     row_evidence,
-    to_csv,
 )
 from vfg.studio.session import Session
 
@@ -58,7 +59,7 @@ def test_files_that_are_no_tables_are_refused_in_a_sentence(places, name, data, 
 
 
 def test_large_files_are_sent_to_the_command_line(monkeypatch, places):
-    monkeypatch.setattr("vfg.studio.filling.MOST_BYTES", 3)
+    monkeypatch.setattr("vfg.studio.filling.tables.MOST_BYTES", 3)
     with pytest.raises(ValueError, match="vfg impute"):
         read_bytes(places, "a.csv", b"zip,size,count\n1,2,3\n")
 
@@ -84,7 +85,9 @@ def test_cells_stay_as_they_are_written(places):
     text = "id,zip,size,count,note\n0000000,00701,-1.5,,NA\n0000001,,0.25,3,x\n7,10001,,12,\n"
     found = read_bytes(places, "t.csv", text.encode())
     assert row_evidence(found, 1) == {"zip": "00701", "size": -1.5}
-    done = to_csv(fill_table(places, found)).splitlines()
+    name, data = download(places, found)
+    assert name == "t-filled.csv"
+    done = data.decode().splitlines()
     assert done[0] == "id,zip,size,count,note"
     cells = [line.split(",") for line in done[1:]]
     assert [row[0] for row in cells] == ["0000000", "0000001", "7"]
@@ -161,7 +164,7 @@ def test_models_of_numbers_fill_with_means(network, network_opened):
 
 
 def test_long_tables_are_sent_to_the_command_line(monkeypatch, mixed_opened, table):
-    monkeypatch.setattr("vfg.studio.filling.MOST_ROWS", 10)
+    monkeypatch.setattr("vfg.studio.filling.tables.MOST_ROWS", 10)
     with pytest.raises(ValueError, match="at most 10; fill it with: vfg impute"):
         fill_table(mixed_opened, table)
 
@@ -200,19 +203,12 @@ def test_unknown_categories_are_no_evidence(mixed_opened):
     frame["city"] = "Paris"
     table = open_table(mixed_opened, frame)
     assert "city" not in row_evidence(table, 1)
-    assert read_cells(table, "city", np.arange(2)) == [None, None]
+    assert colour_cells(table, "city", np.arange(2)) == [None, None]
 
 
 def test_rows_outside_the_table_are_refused(table):
     with pytest.raises(ValueError, match="the rows 1 to 60"):
         row_evidence(table, 61)
-
-
-def test_maps_of_gaps_keep_their_share():
-    gaps = np.random.default_rng(0).random((1000, 3)) < 0.3
-    bands = missing_map(gaps, 100)
-    assert bands.shape == (100, 3)
-    np.testing.assert_allclose(bands.mean(0), gaps.mean(0))
 
 
 def test_comparisons_split_a_column(mixed_opened, table):
@@ -228,14 +224,76 @@ def test_arrays_without_names_fit_by_position(linear_opened):
     assert done.whole.num_columns == 4
 
 
-def test_the_session_forgets_the_oldest_table(mixed_opened):
-    session = Session(mixed_opened)
-    described = [session._store(open_table(mixed_opened, mixed())) for _ in range(5)]
+def test_a_browser_keeps_four_tables_open(mixed_opened):
+    session = Session(mixed_opened, mixed())
+    data = mixed().to_csv(index=False).encode()
+    other = session.read("other.csv", data, "b")
+    described = [session.read(f"{k}.csv", data, "a") for k in range(5)]
+    assert [one["note"] != "" for one in described] == [False] * 4 + [True]
+    assert described[4]["note"].startswith("0.csv was closed")
     with pytest.raises(ValueError, match="not open any more"):
         session.table(described[0])
-    assert session.table(described[-1]).rows == 60
+    for one in (*described[1:], other, session.first):
+        assert session.table(one).rows == 60
     with pytest.raises(ValueError, match="no table is open"):
         session.table(None)
+
+
+def test_many_browsers_do_not_fill_the_memory(mixed_opened):
+    session = Session(mixed_opened)
+    data = mixed().to_csv(index=False).encode()
+    described = [session.read("t.csv", data, str(k)) for k in range(9)]
+    with pytest.raises(ValueError, match="not open any more"):
+        session.table(described[0])
+    assert session.table(described[1]).rows == 60
+
+
+def test_small_files_of_large_tables_are_refused(places):
+    """Parquet holds a million equal rows in a few bytes."""
+    rows = 7_000_000
+    table = pa.table({name: pa.nulls(rows, pa.int8()) for name in ("zip", "size", "count")})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    assert buffer.tell() < 2**20
+    with pytest.raises(ValueError, match="21,000,000 cells, and the page takes 20,000,000"):
+        read_bytes(places, "t.parquet", buffer.getvalue())
+
+
+def test_texts_that_take_much_memory_are_refused(monkeypatch, places):
+    monkeypatch.setattr("vfg.studio.filling.tables.MOST_MEMORY", 2**20)
+    column = ["x" * 1000] * 5000
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"zip": column, "size": [0.5] * 5000, "count": [1] * 5000}), buffer)
+    assert buffer.tell() < 2**17
+    with pytest.raises(ValueError, match="and the page takes 1; fill it with: vfg impute"):
+        read_bytes(places, "t.parquet", buffer.getvalue())
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_download_is_what_the_command_line_writes(
+    tmp_path, mixed_imputer, mixed_opened, ending
+):
+    from vfg.bigtable import impute
+
+    frame = mixed().assign(id=[f"{k:07d}" for k in range(60)], note="NA", count=range(60))
+    path, target = tmp_path / f"t.{ending}", tmp_path / f"done.{ending}"
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path, index=False)
+    impute(path, mixed_imputer.model_, target)
+    name, data = download(mixed_opened, read_bytes(mixed_opened, path.name, path.read_bytes()))
+    assert name == f"t-filled.{ending}"
+    assert data == target.read_bytes()
+
+
+def test_confidence_is_that_of_infer(mixed_opened, table):
+    rows = np.arange(5, 25)
+    found = confidence(mixed_opened, table, rows)
+    np.testing.assert_array_equal(np.isfinite(found), table.missing[rows])
+    place, column = np.argwhere(table.missing[rows][:, [3]])[0][0], table.columns.index("city")
+    assert table.columns[3] == "city"
+    expected = cell(mixed_opened, table, int(rows[place]) + 1, "city").expected
+    assert found[place, column] == pytest.approx(expected.probabilities.max(), abs=1e-4)
+    known = found[np.isfinite(found)]
+    assert ((known >= 0) & (known <= 1)).all()
 
 
 def test_the_session_opens_files(tmp_path, mixed_opened):

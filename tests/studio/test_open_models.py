@@ -8,7 +8,7 @@ from imputation.mixed_tables import light, mixed, numbers
 import vfg
 from vfg.inference.variables import days_of
 from vfg.studio import ask
-from vfg.studio.asking import open_model
+from vfg.studio.asking.model import open_model
 
 
 def test_answers_of_a_network_are_those_of_infer(network, network_opened):
@@ -146,7 +146,7 @@ def test_pictures_are_asked_by_pixels(picture_model, monkeypatch):
     answered = opened.ask({"block0_0[0]": 1, "block0_0[1]": 0})
     assert answered["block0_0[0]"].given
     assert "infer({'block0_0[0]': 1, 'block0_0[1]': 0})" in answered.python()
-    monkeypatch.setattr("vfg.studio.asking.MOST_PIECES", 3)
+    monkeypatch.setattr("vfg.studio.asking.model.MOST_PIECES", 3)
     given = {"block0_0[0]": 1, "block0_0[1]": 0, "block1_0[0]": 1, "block1_0[1]": 0}
     assert list(opened.ask(given).influence) == ["block0_0", "block1_0"]
 

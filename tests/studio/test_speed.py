@@ -8,7 +8,8 @@ import pytest
 from imputation.mixed_tables import light, numbers
 
 import vfg
-from vfg.studio.asking import State, open_model, render, update
+from vfg.studio.asking.model import open_model
+from vfg.studio.asking.state import State, render, update
 
 
 @pytest.mark.slow

@@ -89,10 +89,24 @@ def test_a_run_goes_on_from_its_last_epoch(tmp_path, monkeypatch):
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     trained(tmp_path)
-    with pytest.raises(ValueError, match=r"another model, table or settings.*another folder"):
+    with pytest.raises(ValueError, match=r"another model, table, labels or settings.*folder"):
         trained(tmp_path, rate=1e-4)
-    with pytest.raises(ValueError, match="another model, table or settings"):
+    with pytest.raises(ValueError, match="another model, table, labels or settings"):
         trained(tmp_path, vfg.VFG(vfg.Graph.star({"a": 2, "b": 2}, width=3)))
+
+
+def test_a_checkpoint_knows_its_labels(tmp_path):
+    def labelled(labels):
+        model = vfg.VFG(vfg.Graph.star({"a": 2, "b": 2}, width=2), prior=vfg.PerLabel(2))
+        return trained(tmp_path, model, labels=labels)
+
+    labels = torch.arange(100) % 2
+    first, _ = labelled(labels)
+    again, _ = labelled(labels)
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+    with pytest.raises(ValueError, match="another model, table, labels or settings"):
+        labelled(1 - labels)
 
 
 def test_a_checkpoint_that_cannot_be_read_says_what_to_do(tmp_path):

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from vfg.training import loop
 from vfg.training.data import Table, draw_held_out, fit_scaling
 from vfg.training.settings import FitSettings
 from vfg.training.steps import Steps
+from vfg.training.tasks import TableTask
 
 NAN = float("nan")
 QUICK = {"progress": False, "epochs": 4, "batch": 64}
@@ -367,12 +369,41 @@ def test_training_that_cannot_go_on_says_where_and_leaves_the_model_whole():
         (lambda x: {"validation": 1.0}, r"validation is the share"),
         (lambda x: {"rate": 0.0}, r"rate must be positive"),
         (lambda x: {"budget": -1.0}, r"budget must be positive"),
+        (lambda x: {"device": "cuda:99"}, r"device 'cuda:99' cannot be used.*leave device out"),
+        (lambda x: {"device": "gpu"}, r"device 'gpu' cannot be used"),
     ],
 )
 def test_bad_input_gets_one_clear_sentence(change, message):
     arguments = {"table": circle(), "progress": False} | change(circle())
     with pytest.raises(ValueError, match=message):
         vfg.fit(small(), arguments.pop("table"), **arguments)
+
+
+def test_answers_of_untrained_models_warn_and_those_of_trained_ones_do_not():
+    model, table = small(), circle()
+    for ask in (
+        lambda: model.infer(table[:3]),
+        lambda: model.sample(3),
+        lambda: model.fill(torch.where(torch.arange(5) == 3, NAN, table[:3])),
+    ):
+        with pytest.warns(UserWarning, match=r"model is not trained.*vfg\.fit\(model, table\)"):
+            ask()
+    with pytest.warns(UserWarning, match="not trained") as caught:
+        model.infer(table[:3])
+    assert caught[0].filename == __file__
+    vfg.fit(model, table, **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.infer(table[:3])
+        model.sample(3)
+
+
+def test_deep_models_that_start_at_a_fitted_linear_one_answer_without_a_warning():
+    linear = vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 1, "c": 1}, width=2))
+    linear.fit(circle()[:, [0, 1, 4]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vfg.VFG.from_gaussian(linear).infer({"a": [0.5]})
 
 
 def test_text_is_refused():
@@ -394,13 +425,12 @@ def test_a_masked_step_scores_what_it_hides_and_a_little_of_what_it_shows():
     seen = torch.rand(table.shape, generator=torch.Generator().manual_seed(3)) > 0.3
     model = small()
     settings = settings_of(masking=vfg.Masking(rate=0.5, visible=0.25), epochs=1, batch=64)
-    run = loop.Run(model, Table(table, seen, None), settings, loop.World(), None)
-    steps, rows = run.steps, torch.arange(64)
-    steps.rows.copy_(rows)
-    shown, scored = steps._masks(masked=False)  # Algorithm 1
+    task, rows = TableTask([model], Table(table, seen, None), settings), torch.arange(64)
+    generator = torch.Generator().manual_seed(0)
+    _, shown, scored, _ = task.batch(rows, False, generator)  # Algorithm 1
     assert torch.equal(shown, seen[rows])
     assert torch.equal(scored, seen[rows].float())
-    shown, scored = steps._masks(masked=True)  # Algorithm 2
+    _, shown, scored, _ = task.batch(rows, True, generator)  # Algorithm 2
     hidden = seen[rows] & ~shown
     assert (shown & ~seen[rows]).sum() == 0
     assert 0 < hidden.sum() < seen[rows].sum()
@@ -412,7 +442,8 @@ def test_epochs_of_some_steps_see_every_row_equally_often():
     model, table = small(), circle(100)
     seen = torch.ones(100, 5, dtype=torch.bool)
     settings = settings_of(epochs=2, steps=7, batch=50)
-    run = loop.Run(model, Table(table, seen, None), settings, loop.World(), None)
+    task = TableTask([model], Table(table, seen, None), settings)
+    run = loop.Run(task, settings, loop.World())
     order = run.steps._order()
     assert len(order) == 8 * 50
     assert order.bincount().tolist() == [4] * 100

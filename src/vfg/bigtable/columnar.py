@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -17,6 +19,8 @@ with needs("table"):
 
 ROWS_AT_ONCE = 65_536
 """How many rows of a columnar file are decoded together."""
+ENDS = 1 << 16
+"""Bytes of a file's head and tail that are compared."""
 MOST_COLUMNS = 100_000
 """Files with more columns are refused: what describes the columns would fill the memory."""
 
@@ -35,6 +39,7 @@ class TableFile(ABC):
         self.kind = kind
         self.name = name
         self._copy: Any = None
+        self._state = _file_state(path)
 
     def keep(self, copy: Any) -> None:
         """Let a temporary copy, which is what `path` names, live as long as this object."""
@@ -65,6 +70,11 @@ class TableFile(ABC):
         return list(self.schema.names)
 
     @property
+    def index_columns(self) -> list[str]:
+        """The columns that are the index of a pandas frame."""
+        return []
+
+    @property
     def needs_inference(self) -> bool:
         """Whether types have yet to be inferred from the cells, so that `scan` saves a pass."""
         return False
@@ -77,8 +87,36 @@ class TableFile(ABC):
         """
         return self.batches(self.schema)
 
-    def with_text_columns(self, names: Sequence[str]) -> TableFile:
-        """The same file with some columns left as they are written, if it is one of text."""
+    def watch(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Batches that were read from this file, each before the file could have changed.
+
+        Raises:
+            ValueError: if the file changed since it was opened, or has another number of rows.
+        """
+        ends, rows = digest_ends(self.path), 0
+        try:
+            for batch in batches:
+                self._check_state()
+                rows += batch.num_rows
+                yield batch
+        except ValueError:
+            self._check_state()  # what a changed file does wrong is not worth telling
+            raise
+        self._check_state()
+        if rows != self.rows or digest_ends(self.path) != ends:
+            raise self._change_error()
+
+    def _check_state(self) -> None:
+        if _file_state(self.path) != self._state:
+            raise self._change_error()
+
+    def _change_error(self) -> ValueError:
+        return ValueError(
+            f"{self.name} has changed since it was opened; run it again once the file is complete"
+        )
+
+    def with_text_columns(self, names: Sequence[str], categories: Sequence[str] = ()) -> TableFile:
+        """The same file with some columns left as text, if it is one of text."""
         return self
 
     def check_schema(self, schema: Any) -> Any:
@@ -98,6 +136,23 @@ class TableFile(ABC):
         return schema
 
 
+def _file_state(path: Path) -> tuple[int, ...] | None:
+    """What changes when a file is written or replaced; None if it is gone."""
+    try:
+        known = path.stat()
+    except FileNotFoundError:
+        return None
+    return known.st_size, known.st_mtime_ns, known.st_ino
+
+
+def digest_ends(path: Path) -> bytes:
+    """A digest of the first and last 64 KiB of a file, which may be written without a new time."""
+    with open(path, "rb") as file:
+        start = file.read(ENDS)
+        file.seek(max(path.stat().st_size - ENDS, 0))
+        return hashlib.blake2b(start + file.read(ENDS)).digest()
+
+
 def check_number_of_columns(number: int, name: str) -> None:
     """Refuse more columns than are sensible."""
     if number > MOST_COLUMNS:
@@ -109,6 +164,14 @@ def check_number_of_columns(number: int, name: str) -> None:
 
 class ColumnarFile(TableFile):
     """A file with a stored schema and random access."""
+
+    @property
+    def index_columns(self) -> list[str]:
+        try:
+            stored = json.loads((self.schema.metadata or {})[b"pandas"])["index_columns"]
+        except (KeyError, TypeError, ValueError):
+            return []
+        return [name for name in stored if isinstance(name, str) and name in self.names]
 
     @cached_property
     def place(self) -> str:
@@ -157,12 +220,15 @@ class ParquetFile(ColumnarFile):
 
 
 class ArrowFile(ColumnarFile):
-    """A Feather file, or another file or stream in Arrow's own format."""
+    """A Feather file, or another file or stream in Arrow's own format.
+
+    It is not mapped into memory: a file that is cut meanwhile would end the process.
+    """
 
     @cached_property
     def schema(self) -> Any:
-        with reading_errors(self.name, "Arrow"), pa.memory_map(self.place) as mapped:
-            return self.check_schema(self._open(mapped).schema)
+        with reading_errors(self.name, "Arrow"), pa.OSFile(self.place) as stored:
+            return self.check_schema(self._open(stored).schema)
 
     @cached_property
     def rows(self) -> int:
@@ -170,8 +236,8 @@ class ArrowFile(ColumnarFile):
             return sum(batch.num_rows for batch in self._read_batches())
 
     def _read_batches(self) -> Iterator[Any]:
-        with pa.memory_map(self.place) as mapped:
-            reader = self._open(mapped)
+        with pa.OSFile(self.place) as stored:
+            reader = self._open(stored)
             if hasattr(reader, "num_record_batches"):
                 batches = map(reader.get_batch, range(reader.num_record_batches))
             else:
@@ -181,20 +247,16 @@ class ArrowFile(ColumnarFile):
                     yield batch.slice(start, ROWS_AT_ONCE)
 
     @staticmethod
-    def _open(mapped: Any) -> Any:
-        start = mapped.read(6)
-        mapped.seek(0)
+    def _open(stored: Any) -> Any:
+        start = stored.read(6)
+        stored.seek(0)
         if start == b"ARROW1":
-            return pa.ipc.open_file(mapped)
-        return pa.ipc.open_stream(mapped)
+            return pa.ipc.open_file(stored)
+        return pa.ipc.open_stream(stored)
 
 
 def conform(batch: Any, schema: Any) -> Any:
     """A record batch with the columns of a schema, in its order and types.
-
-    Args:
-        batch: with these columns, in any order.
-        schema: names and types.
 
     Raises:
         ValueError: for a cell that its new type cannot hold.

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from vfg.bigtable.formats import Dialect
+from vfg.bigtable.type_inference import cast_text, mark_missing
+from vfg.bigtable.writing import format_like
 from vfg.imputation.settings import SEEDS, check_count, check_share
 from vfg.imputation.table_model import MissingCells, TableModel
 from vfg.inference.variables import central_levels
@@ -19,6 +22,7 @@ from vfg.utils.extras import needs
 
 with needs("table"):
     import pyarrow as pa
+    import pyarrow.compute as pc
 
 DRAW_COLUMN = "draw"
 """The column that counts the draws of a row."""
@@ -104,6 +108,63 @@ def filled_batch(
     part = _Part(model, batch, first_row, schema)
     columns = part.draws(chosen) if chosen.draws is not None else part.expected(chosen)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@dataclass(frozen=True)
+class TextColumns:
+    """Columns of separated text, whose observed cells are written as they were read.
+
+    Args:
+        types: of the columns of the model, as a `pyarrow.Schema`.
+        samples: observed cells by column; filled truth values and times are written alike.
+        dialect: marks of decimals and missing values.
+    """
+
+    types: Any
+    samples: dict[str, str]
+    dialect: Dialect
+
+    def fill(self, model: TableModel, batch: Any, first_row: int, filling: Filling) -> Any:
+        """Fill a record batch of text; see `filled_batch`.
+
+        Returns:
+            A record batch with the schema of `schema`.
+        """
+        columns = [
+            self._parse(batch.column(field.name), self.types.field(field.name).type)
+            if field.name in self.types.names
+            else batch.column(field.name)
+            for field in batch.schema
+        ]
+        typed = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+        filled = filled_batch(model, typed, first_row, filling)
+        rows = np.repeat(np.arange(batch.num_rows), filling.draws or 1)
+        texts = {
+            name: self._merge(name, batch.column(name), typed.column(name), filled, rows)
+            for name in self.types.names
+        }
+        arrays = [texts.get(name, filled.column(name)) for name in filled.schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema(filled.schema))
+
+    def schema(self, filled: Any) -> Any:
+        """The schema of filled tables, with text for the columns of the model."""
+        fields = [
+            field.with_type(pa.string()) if field.name in self.types.names else field
+            for field in filled
+        ]
+        return pa.schema(fields)
+
+    def _parse(self, cells: Any, kind: Any) -> Any:
+        marked = mark_missing(cells, self.dialect.missing)
+        return cast_text(marked, kind, decimal=self.dialect.decimal or ".")
+
+    def _merge(self, name: str, before: Any, typed: Any, filled: Any, rows: Any) -> Any:
+        """The text of a column: as it was where it was observed or still is missing."""
+        missing = pc.is_null(typed, nan_is_null=True).take(rows)
+        values = filled.column(name)
+        is_filled = pc.and_(missing, pc.is_valid(values))
+        texts = format_like(values, self.samples.get(name, ""), self.dialect.decimal or ".")
+        return pc.if_else(is_filled, texts.cast(pa.string()), before.take(rows))
 
 
 def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None) -> Any:

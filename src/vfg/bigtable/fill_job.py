@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 
 from vfg.bigtable.engines import Engine, FillTask, engine_named
-from vfg.bigtable.fill_batch import Filling, filled_schema, model_columns
-from vfg.bigtable.formats import SUFFIXES, kind_from_name, normalise_format
+from vfg.bigtable.fill_batch import Filling, TextColumns, filled_schema, model_columns
+from vfg.bigtable.formats import SUFFIXES, Dialect, kind_from_name, normalise_format
 from vfg.bigtable.job import JobFolder, job_folder, pieces_of
 from vfg.bigtable.source import Place, Source, open_table
-from vfg.bigtable.writing import Sink, write_table
+from vfg.bigtable.type_inference import mark_missing
+from vfg.bigtable.writing import Sink, target_kind, write_table
 from vfg.imputation.imputer import VFGImputer
 from vfg.imputation.settings import check_count
 from vfg.imputation.table_model import TableModel
 from vfg.modelfile import load
 from vfg.training.history import fingerprint
 from vfg.utils.extras import needs
+from vfg.utils.files import is_stream
 
 with needs("table"):
     import pyarrow as pa
+    import pyarrow.compute as pc
 
 SHARD_ROWS = 65_536
 """How many rows are filled and written together, by default."""
 
-_T = TypeVar("_T")
 Model: TypeAlias = TableModel | VFGImputer | str | os.PathLike[str]
 """A fitted model, a fitted imputer, or the file of one."""
 Progress: TypeAlias = Callable[[int, int], None]
@@ -46,11 +48,15 @@ class Imputed:
     Args:
         rows: of the table.
         found: how many of them an earlier run had done.
+        filled: how many cells were filled in this run.
+        left: how many are still missing in the rows of this run.
         seconds: that it took.
     """
 
     rows: int
     found: int
+    filled: int
+    left: int
     seconds: float
 
 
@@ -97,38 +103,44 @@ def impute(
     """
     check_count("shard_rows", shard_rows)
     known = as_model(model)
-    table = _leave_other_columns(
-        source if isinstance(source, Source) else open_table(source), known
+    one_file = is_one_file(target)
+    written = (
+        target_kind(target, format).format if one_file else normalise_format(format or "parquet")
     )
+    table = _with_text(source if isinstance(source, Source) else open_table(source), known)
+    keeps_text = table.is_text and written in ("csv", "tsv")
     job = _Job(
         table,
-        FillTask(known, Filling() if filling is None else filling),
+        FillTask(
+            known,
+            Filling() if filling is None else filling,
+            _text_columns(table, known) if keeps_text else None,
+        ),
         shard_rows,
         engine_named(engine, processes=processes) if isinstance(engine, str) else engine,
         progress or (lambda done, of: None),
     )
     begun = time.monotonic()
-    if is_one_file(target):
-        resumed = job.into_file(target, format)
-    else:
-        resumed = job.into_folder(Path(target), normalise_format(format or "parquet"))
-    return Imputed(table.rows, resumed, time.monotonic() - begun)
+    resumed = job.into_file(target, format) if one_file else job.into_folder(Path(target), written)
+    return Imputed(table.rows, resumed, job.missing - job.left, job.left, time.monotonic() - begun)
 
 
 def is_one_file(target: str | os.PathLike[str]) -> bool:
     """Whether a target is one file rather than a folder of shards.
 
+    Raises:
+        ValueError: for a name with a suffix that no table file has, such as `.xlsx`.
+
     Example:
         >>> is_one_file("filled.csv.gz"), is_one_file("-"), is_one_file("filled")
         (True, True, False)
     """
-    if str(target) == "-":
+    if str(target) == "-" or is_stream(target):
         return True
-    try:
-        kind_from_name(target)
-    except ValueError:
+    if Path(target).is_dir() or str(target).endswith("/") or not Path(target).suffix:
         return False
-    return not Path(target).is_dir()
+    kind_from_name(target)
+    return True
 
 
 def as_model(model: Model) -> TableModel:
@@ -148,33 +160,60 @@ def as_model(model: Model) -> TableModel:
     return loaded
 
 
-@dataclass(frozen=True)
+def count_missing(batch: Any, names: Sequence[str], texts: Sequence[str] | None = None) -> int:
+    """How many cells of some columns are missing; NaN counts as missing.
+
+    Args:
+        batch: a record batch.
+        names: of the columns.
+        texts: for columns of text, what means missing besides `NA` and the like; None for columns
+            with nulls.
+    """
+    columns = [batch.column(name) for name in names]
+    if texts is not None:
+        columns = [mark_missing(column, texts) for column in columns]
+    nulls = (pc.is_null(column, nan_is_null=True) for column in columns)
+    return sum(pc.sum(column).as_py() or 0 for column in nulls)
+
+
+@dataclass
 class _Job:
     source: Source
     work: FillTask
     shard_rows: int
     engine: Engine
     progress: Progress
+    missing: int = 0
+    left: int = 0
 
     def into_file(self, target: str | os.PathLike[str], format: str | None) -> int:
         """The number of rows that were done already."""
-        if str(target) == "-" or len(self._sizes) < 2:
-            with _closing(self._all()) as batches:
-                write_table(batches, self._schema, target, format=format)
+        if str(target) == "-" or is_stream(target) or len(self._sizes) < 2:
+            with closing(self._all()) as batches:
+                self._write(batches, target, format)
             return 0
         with pieces_of(
             Path(target), self._describe(kind_from_name(target, format).format)
         ) as place:
             names = [f"piece-{shard:05d}" for shard in range(len(self._sizes))]
-            resumed = self._fill_shards(
-                place, names, lambda name, batch: place.keep_piece(name, batch)
-            )
-            write_table(place.pieces(names), self._schema, target, format=format)
+            resumed = self._fill_shards(place, names, place.keep_piece)
+            self._write(place.pieces(names), target, format)
         return resumed
 
-    def _all(self) -> Iterator[Any]:
+    def _write(
+        self, batches: Iterable[Any], target: str | os.PathLike[str], format: str | None
+    ) -> None:
+        write_table(batches, self._schema, target, format=format, dialect=self._dialect)
+
+    @property
+    def _dialect(self) -> Dialect | None:
+        """CSV files get the delimiter and decimal mark of CSV files that are read."""
+        is_csv = self.source.files[0].kind.format == "csv"
+        return self.source.dialect if is_csv and self.work.text is not None else None
+
+    def _all(self) -> Generator[Any]:
         done = 0
-        with _closing(self.fill_parts(())) as results:
+        with closing(self.fill_parts(())) as results:
             for shard, batch in results:
                 yield batch
                 done += self._sizes[shard]
@@ -185,7 +224,7 @@ class _Job:
         schema = self._schema
 
         def write(name: str, batch: Any) -> None:
-            with Sink(folder / name, schema) as sink:
+            with Sink(folder / name, schema, dialect=self._dialect) as sink:
                 sink.write(batch)
 
         with job_folder(folder, self._describe(format)) as place:
@@ -201,31 +240,48 @@ class _Job:
         known = {shard: None for shard, name in enumerate(names) if place.has(name)}
         done = resumed = sum(self._sizes[shard] for shard in known)
         self.progress(done, self.source.rows)
-        with _closing(self.fill_parts(known)) as results:
+        with closing(self.fill_parts(known)) as results:
             for shard, batch in results:
                 write(names[shard], batch)
                 place.finish_shard(names[shard], batch.num_rows)
                 done += self._sizes[shard]
                 self.progress(done, self.source.rows)
+        if done != self.source.rows:
+            raise ValueError(
+                f"{done:,} of {self.source.rows:,} rows were filled, since the input has changed; "
+                "run it again once the input is complete"
+            )
         return resumed
 
-    def fill_parts(self, known: Container[int]) -> Iterator[tuple[int, Any]]:
+    def fill_parts(self, known: Container[int]) -> Generator[tuple[int, Any]]:
         """The filled batches of the shards that are not known yet, with their numbers."""
         shards: list[int] = []
 
         def parts() -> Iterator[tuple[int, Any]]:
-            for shard, batch in enumerate(self.source.batches(self.shard_rows)):
+            source = self.source
+            if self.work.text is not None:
+                source = source.with_text_columns(source.names)
+            for shard, batch in enumerate(source.batches(self.shard_rows)):
                 if shard not in known:
                     shards.append(shard)
+                    self.missing += self._count_missing(batch)
                     yield shard * self.shard_rows, batch
 
-        with _closing(self.engine.run(self.work, parts())) as results:
+        # Closed when this generator is, so that workers stop at once.
+        with closing(self.engine.run(self.work, parts())) as results:
             for batch in results:
+                self.left += self._count_missing(batch) // (self.work.filling.draws or 1)
                 yield shards.pop(0), batch
+
+    def _count_missing(self, batch: Any) -> int:
+        names = model_columns(self.work.model, self.source.names)
+        text = self.work.text
+        return count_missing(batch, names, None if text is None else text.dialect.missing)
 
     @property
     def _schema(self) -> Any:
-        return filled_schema(self.work.model, self.source.schema, self.work.filling)
+        schema = filled_schema(self.work.model, self.source.schema, self.work.filling)
+        return schema if self.work.text is None else self.work.text.schema(schema)
 
     @cached_property
     def _sizes(self) -> list[int]:
@@ -252,18 +308,20 @@ class _Job:
         }
 
 
-@contextmanager
-def _closing(results: Iterator[_T]) -> Iterator[Iterator[_T]]:
-    """Close a generator when the block ends, so that its workers stop at once."""
-    try:
-        yield results
-    finally:
-        close = getattr(results, "close", None)
-        if close is not None:
-            close()
+def _with_text(source: Source, model: TableModel) -> Source:
+    """The source, with text where the model knows no column, or one whose categories are text."""
+    specs = dict(
+        zip(model_columns(model, source.names), model.encoding.schema.values(), strict=True)
+    )
+    texts = [
+        name
+        for name, spec in specs.items()
+        if any(isinstance(category, str) for category in getattr(spec, "categories", None) or ())
+    ]
+    return source.with_text_columns([name for name in source.names if name not in specs], texts)
 
 
-def _leave_other_columns(source: Source, model: TableModel) -> Source:
-    """The source, with the columns that are not in the model left as the text that they are."""
-    known = dict.fromkeys(model_columns(model, source.names))
-    return source.with_text_columns([name for name in source.names if name not in known])
+def _text_columns(source: Source, model: TableModel) -> TextColumns:
+    types = source.schema  # known before the samples are
+    fields = [types.field(name) for name in model_columns(model, source.names)]
+    return TextColumns(pa.schema(fields), source.samples, source.dialect)

@@ -166,7 +166,7 @@ def fit(
     Args:
         source: a table, or what `open_table` takes.
         imputer: the settings; it stays unfitted. None for the usual ones.
-        columns: names of the columns to fit; None for all columns.
+        columns: names of the columns to fit; None for all columns but a stored pandas index.
         rows: how many rows to keep, at most; fewer are kept of tables with very many columns.
         every_row: whether the linear model is then fitted to all rows of the table, in further
             passes over it.
@@ -189,7 +189,8 @@ def fit(
     """
     check_count("rows", rows)
     table = source if isinstance(source, Source) else open_table(source)
-    names = select_columns(table.names, columns)
+    known = [name for name in table.names if name not in table.index_columns]
+    names = select_columns(table.names, known if columns is None and known else columns)
     # Columns that are left out may hold anything.
     table = table.with_text_columns(
         [name for name in table.names if name not in dict.fromkeys(names)]

@@ -57,6 +57,43 @@ class Kind:
     compression: str | None = None
 
 
+@dataclass(frozen=True)
+class Dialect:
+    """How the cells of separated text are written.
+
+    Args:
+        delimiter: between cells, a single character; None detects comma, semicolon, tab or bar.
+        decimal: the decimal mark, `"."` or `","`; None detects it where the delimiter is no comma.
+        missing: texts that mean a missing value, besides `NA`, `NaN`, `null` and the like. A number
+            stands for all ways to write it: `-999` also for `-999.0`.
+        quotes: whether quotation marks enclose cells; False reads them as text.
+
+    Raises:
+        ValueError: for a delimiter or decimal mark that cannot be.
+
+    Example:
+        >>> Dialect(delimiter=";", decimal=",").decimal
+        ','
+    """
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    missing: tuple[str, ...] = ()
+    quotes: bool = True
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and (
+            len(self.delimiter) != 1 or self.delimiter in '"\r\n' or not self.delimiter.isascii()
+        ):
+            raise ValueError(
+                f"the delimiter must be one ASCII character, but is {self.delimiter!r}"
+            )
+        if self.decimal not in (None, ".", ","):
+            raise ValueError(f"the decimal mark must be . or a comma, but is {self.decimal!r}")
+        if self.decimal is not None and self.decimal == self.delimiter:
+            raise ValueError("the delimiter and the decimal mark cannot both be a comma")
+
+
 def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> Kind:
     """The kind of a file by the suffixes of its name.
 
@@ -80,7 +117,8 @@ def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> K
     if found is None:
         raise ValueError(
             f"the format of {str(name)!r} is not known from its name; use one of "
-            f"{', '.join(SUFFIXES)} (also with {', '.join(COMPRESSIONS)}), or give the format"
+            f"{', '.join(SUFFIXES)} (also with {', '.join(COMPRESSIONS)}), or give the format; "
+            "the name of a folder has no suffix, or ends in /"
         )
     return Kind(found, compression)
 
@@ -122,10 +160,6 @@ def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:
 def reading_errors(name: str, format: str) -> Iterator[None]:
     """Around whatever reads a file: what the file does wrong becomes one sentence.
 
-    Args:
-        name: of the file.
-        format: what it should hold.
-
     Raises:
         ValueError: in place of errors that come from the content of the file.
     """
@@ -155,10 +189,6 @@ NUL = re.compile(b"\0")
 
 def check_text(data: Any, name: str) -> None:
     """Refuse bytes that no text has.
-
-    Args:
-        data: bytes, or a buffer of them; None for none.
-        name: of the file that they come from.
 
     Raises:
         ValueError: for NUL bytes.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from vfg.bigtable.engines import batch_from_bytes, batch_to_bytes
-from vfg.bigtable.writing import UNFINISHED
-from vfg.utils.files import write_atomically
+from vfg.utils.files import UNFINISHED, write_atomically
 
 MANIFEST = "_manifest.json"
 """Names that begin so are no data to those who read a folder of Parquet files."""
+KEPT_MODEL = "_model-"
+"""How the names of models begin that are kept to go on with."""
 LOCK = ".lock"
 VERSION = 1
 """The layout of manifests."""
@@ -34,22 +37,19 @@ CHANGED = {
 
 @dataclass
 class Manifest:
-    """What a job is, and which of its shards are done.
-
-    Args:
-        job: what identifies it: the digests of input and model, the options, versions.
-        shards: the number of rows of every finished shard, by the name of its file.
-        rows: how many rows there are in all, once known: the job is done.
-    """
+    """What a job is, and which of its shards are done."""
 
     job: dict[str, Any]
     shards: dict[str, int] = field(default_factory=dict)
+    """Their numbers of rows."""
     rows: int | None = None
+    """Of the whole table, once the job is done."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the files of the shards; see `digest_file`."""
 
     def to_json(self) -> bytes:
         """The manifest as text."""
-        described = {"version": VERSION, "job": self.job, "rows": self.rows, "shards": self.shards}
-        return (json.dumps(described, indent=1) + "\n").encode()
+        return (json.dumps({"version": VERSION, **vars(self)}, indent=1) + "\n").encode()
 
     @classmethod
     def from_json(cls, data: bytes, path: Path) -> Manifest:
@@ -63,7 +63,8 @@ class Manifest:
             if found["version"] != VERSION:
                 raise ValueError(f"version {found['version']}")
             shards = {str(name): int(rows) for name, rows in found["shards"].items()}
-            return cls(dict(found["job"]), shards, found["rows"])
+            digests = dict(found.get("digests", {}))  # version 0.1 wrote none
+            return cls(dict(found["job"]), shards, found["rows"], digests)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is no manifest that can be read ({error!r}); name another folder, or "
@@ -72,24 +73,26 @@ class Manifest:
 
 
 class JobFolder:
-    """A folder that belongs to one job; use it in a `with` statement, by `job_folder`.
-
-    Args:
-        folder: where it is.
-        manifest: what is done so far.
-    """
+    """A folder that belongs to one job; use it in a `with` statement, by `job_folder`."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
 
     def has(self, name: str) -> bool:
-        """Whether a shard is done."""
-        return name in self.manifest.shards and (self.folder / name).is_file()
+        """Whether a shard is done; one whose file is not what was written is named, and is not."""
+        path = self.folder / name
+        if name not in self.manifest.shards or not path.is_file():
+            return False
+        is_whole = self.manifest.digests.get(name) == digest_file(path)
+        if not is_whole:
+            warnings.warn(f"{path} was damaged or changed; it is written again", stacklevel=2)
+        return is_whole
 
     def finish_shard(self, name: str, rows: int) -> None:
         """Write down that a shard is done."""
         self.manifest.shards[name] = rows
+        self.manifest.digests[name] = digest_file(self.folder / name)
         self._write()
 
     def finish(self, rows: int) -> None:
@@ -110,15 +113,25 @@ class JobFolder:
         write_atomically(self.folder / MANIFEST, self.manifest.to_json())
 
 
+def digest_file(path: Path) -> str:
+    """Size and digest of a file; of no file, an empty text.
+
+    Example:
+        >>> digest_file(Path("nowhere"))
+        ''
+    """
+    try:
+        with open(path, "rb") as file:
+            return f"{path.stat().st_size}:{hashlib.file_digest(file, 'blake2b').hexdigest()[:40]}"
+    except FileNotFoundError:
+        return ""
+
+
 @contextmanager
 def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
     """The folder of a job, made or gone on with, and locked against other jobs.
 
     What an earlier run left unfinished is removed.
-
-    Args:
-        folder: where it is, or will be.
-        job: what identifies the job.
 
     Raises:
         ValueError: for a folder that holds something else, or another job.
@@ -126,8 +139,8 @@ def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
     """
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a folder, or remove it")
+    check_contents(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _check_contents(folder)
     with lock_folder(folder):
         for rest in folder.glob(f"{UNFINISHED}*"):
             rest.unlink(missing_ok=True)
@@ -141,10 +154,6 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
     """A hidden folder for the pieces of one file, made or gone on with, and removed at the end.
 
     If the block fails, the folder stays as soon as it has a piece, for the job to go on from.
-
-    Args:
-        target: the file.
-        job: what identifies the job.
 
     Raises:
         ValueError: if the folder holds the pieces of another job.
@@ -163,24 +172,32 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
         raise IsADirectoryError(f"{target} is a folder; name a file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
-    folder = target.parent / f".{target.name}.pieces"
+    folder = pieces_folder(target)
     made: JobFolder | None = None
     try:
         with job_folder(folder, job) as made:
             yield made
     except BaseException:
-        if made is not None and not made.manifest.shards:
+        has_model = any(folder.glob(f"{KEPT_MODEL}*"))
+        if made is not None and not made.manifest.shards and not has_model:
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder)
 
 
+def pieces_folder(target: Path) -> Path:
+    """The hidden folder with the pieces of a file.
+
+    Example:
+        >>> pieces_folder(Path("table.csv")).name
+        '.table.csv.pieces'
+    """
+    return target.parent / f".{target.name}.pieces"
+
+
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """A lock that only one process has, and that ends with it, however it ends.
-
-    Args:
-        folder: what is locked.
 
     Raises:
         BlockingIOError: if another process has it.
@@ -215,11 +232,11 @@ def _lock(handle: int, folder: Path) -> None:
         ) from error
 
 
-def _check_contents(folder: Path) -> None:
+def check_contents(folder: Path) -> None:
     """Refuse a folder with files that no job of ours can have left."""
-    if (folder / MANIFEST).exists():
+    if not folder.exists() or (folder / MANIFEST).exists():
         return
-    ours = (LOCK, UNFINISHED)
+    ours = (LOCK, UNFINISHED, KEPT_MODEL)
     strange = sorted(path.name for path in folder.iterdir() if not path.name.startswith(ours))
     if strange:
         raise ValueError(

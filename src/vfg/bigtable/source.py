@@ -7,12 +7,13 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from vfg.bigtable.columnar import ArrowFile, ParquetFile, TableFile
-from vfg.bigtable.formats import COPY, Kind, kind_from_bytes, kind_from_name, spool
+from vfg.bigtable.formats import COPY, Dialect, Kind, kind_from_bytes, kind_from_name, spool
 from vfg.bigtable.text_files import CsvFile, JsonLinesFile
 from vfg.bigtable.type_inference import common_type
 from vfg.utils.extras import needs
@@ -66,19 +67,49 @@ class Source:
         return self.files[0].names
 
     @property
+    def index_columns(self) -> list[str]:
+        """The columns that are the index of a pandas frame, which are no data."""
+        return self.files[0].index_columns
+
+    @property
     def is_piped(self) -> bool:
         """Whether a part came through a pipe, and can be read by this process alone."""
         return any(file.is_piped for file in self.files)
 
-    def with_text_columns(self, names: Sequence[str]) -> Source:
+    @property
+    def is_text(self) -> bool:
+        """Whether all files are separated text, of which cells can be kept as they are written."""
+        return all(isinstance(file, CsvFile) for file in self.files)
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the first file is written, if it is separated text."""
+        first = self.files[0]
+        return first.dialect if isinstance(first, CsvFile) else Dialect()
+
+    @property
+    def doubts(self) -> list[str]:
+        """Sentences about cells that may be meant otherwise; known after the types are."""
+        texts = [file.doubts for file in self.files if isinstance(file, CsvFile)]
+        return list(dict.fromkeys(doubt for doubts in texts for doubt in doubts))
+
+    @property
+    def samples(self) -> dict[str, str]:
+        """The first observed cell of columns of text files, as it is written."""
+        texts = [file.samples for file in self.files if isinstance(file, CsvFile)]
+        return {name: cell for samples in reversed(texts) for name, cell in samples.items()}
+
+    def with_text_columns(self, names: Sequence[str], categories: Sequence[str] = ()) -> Source:
         """The same table with some columns of text files left as the text that they are.
 
         Both tables share what is known of the files, so types are inferred once.
 
         Args:
             names: of the columns; their missing values stay text too, as they were read.
+            categories: of columns that are text with null for missing values, whatever they look
+                like.
         """
-        return Source([file.with_text_columns(names) for file in self.files])
+        return Source([file.with_text_columns(names, categories) for file in self.files])
 
     @cached_property
     def rows(self) -> int:
@@ -98,7 +129,7 @@ class Source:
             ValueError: for files that cannot be read, while iterating.
         """
         schema = self.schema
-        stored = (batch for file in self.files for batch in file.batches(schema))
+        stored = (batch for file in self.files for batch in file.watch(file.batches(schema)))
         return resize_batches(stored, schema, rows)
 
     def scan(self) -> Iterator[Any]:
@@ -119,14 +150,18 @@ class Source:
             return
         for file in self.files:
             _check_names(self.files[0], file)
-            yield from file.scan()
+            yield from file.watch(file.scan())
 
     def read(self) -> Any:
         """The whole table in memory, as a `pyarrow.Table`."""
         return pa.Table.from_batches(self.batches(), schema=self.schema)
 
     def fingerprint(self) -> str:
-        """A digest of the content of all files, in order."""
+        """A digest of the content of all files, in order; computed once."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.blake2b(digest_size=20)
         for file in self.files:
             digest.update(file.path.stat().st_size.to_bytes(8, "little"))
@@ -136,7 +171,13 @@ class Source:
         return digest.hexdigest()
 
 
-def open_table(source: Place | Sequence[Place], *, format: str | None = None) -> Source:
+def open_table(
+    source: Place | Sequence[Place],
+    *,
+    format: str | None = None,
+    exclude: Sequence[Place] = (),
+    dialect: Dialect | None = None,
+) -> Source:
     """A table in one file or several, ready to be read in pieces.
 
     In text files, empty cells and `NA`, `NaN`, `null` and the like are missing values. Columns have
@@ -149,6 +190,10 @@ def open_table(source: Place | Sequence[Place], *, format: str | None = None) ->
         format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"` (Feather) or `"jsonl"`; None reads it off
             the suffix, or off the first bytes of standard input. Files may be compressed:
             `.gz`, `.zst`, `.bz2` or `.lz4`.
+        exclude: files, and folders with all in them, that patterns and folders do not take, such
+            as what an earlier run of the same job wrote.
+        dialect: delimiter, decimal mark and marks of missing values of CSV files; None detects the
+            first two.
 
     Returns:
         The source.
@@ -160,7 +205,9 @@ def open_table(source: Place | Sequence[Place], *, format: str | None = None) ->
     places = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not places:
         raise ValueError("a table needs at least one file, but none was given")
-    return Source([file for place in places for file in _files(place, format)])
+    hidden = [Path(place).resolve() for place in exclude]
+    opener = _Opener(format, hidden, dialect or Dialect())
+    return Source([file for place in places for file in opener.files(place)])
 
 
 def resize_batches(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
@@ -204,66 +251,77 @@ def _merge(batches: list[Any], schema: Any) -> Any:
     return merged[0]
 
 
-def _files(place: Place, format: str | None) -> Iterator[TableFile]:
-    if place == "-":
-        yield _from_pipe(sys.stdin.buffer, format)
-        return
-    path = Path(place)
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        with open(path, "rb") as pipe:
-            yield _from_pipe(pipe, format)
-        return
-    for part in _paths(path):
-        yield _file(part, kind_from_name(part, format), str(part))
+@dataclass(frozen=True)
+class _Opener:
+    """Opens places as files; see `open_table`."""
 
+    format: str | None
+    exclude: Sequence[Path]
+    dialect: Dialect
 
-def _paths(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        found = sorted(part for part in path.rglob("*.parquet") if part.is_file())
-        if not found:
-            raise FileNotFoundError(f"the folder {path} holds no .parquet files")
-        return found
-    found = sorted(map(Path, glob.glob(str(path), recursive=True)))
-    if not found:
-        raise FileNotFoundError(f"there is no file {path}")
-    return [inner for one in found for inner in _paths(one)]
+    def files(self, place: Place) -> Iterator[TableFile]:
+        """The files of a place."""
+        if place == "-":
+            if sys.stdin is None:
+                raise OSError("standard input is closed; name a file")
+            yield self._from_pipe(sys.stdin.buffer)
+            return
+        path = Path(place)
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            with open(path, "rb") as pipe:
+                yield self._from_pipe(pipe)
+            return
+        for part in self._paths(path):
+            yield self._file(part, kind_from_name(part, self.format), str(part))
 
+    def _paths(self, path: Path) -> list[Path]:
+        """The files of a name, a folder or a pattern; a file that is named is never left out."""
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            matches = [part for part in path.rglob("*.parquet") if part.is_file()]
+            missing = f"the folder {path} holds no .parquet files"
+        else:
+            matches = list(map(Path, glob.glob(str(path), recursive=True)))
+            missing = f"there is no file {path}"
+        wanted = sorted(match for match in matches if not self._is_excluded(match))
+        if not wanted:
+            raise FileNotFoundError(missing + (" besides the output" if matches else ""))
+        return [inner for match in wanted for inner in self._paths(match)]
 
-def _from_pipe(pipe: BinaryIO, format: str | None) -> TableFile:
-    copy = spool(pipe)
-    with open(copy.name, "rb") as stream:
-        kind = kind_from_bytes(stream.read(1024), format)
-    file = _file(Path(copy.name), kind, "the piped table")
-    file.keep(copy)
-    return file
+    def _is_excluded(self, part: Path) -> bool:
+        real = part.resolve()
+        return any(folder == real or folder in real.parents for folder in self.exclude)
 
+    def _from_pipe(self, pipe: BinaryIO) -> TableFile:
+        copy = spool(pipe)
+        with open(copy.name, "rb") as stream:
+            kind = kind_from_bytes(stream.read(1024), self.format)
+        file = self._file(Path(copy.name), kind, "the piped table")
+        file.keep(copy)
+        return file
 
-def _file(path: Path, kind: Kind, name: str) -> TableFile:
-    if kind.format == "parquet":
-        return ParquetFile(path, kind, name)
-    if kind.format == "arrow":
-        return ArrowFile(path, kind, name)
-    if kind.format == "jsonl":
-        return JsonLinesFile(path, kind, name)
-    return CsvFile(path, kind, name)
+    def _file(self, path: Path, kind: Kind, name: str) -> TableFile:
+        if kind.format in ("csv", "tsv"):
+            return CsvFile(path, kind, name, self.dialect)
+        if self.dialect != Dialect():
+            raise ValueError(
+                f"{name} is {kind.format}, but delimiter, decimal mark, quotation marks and texts "
+                "that mean missing are settings of CSV files"
+            )
+        kinds: dict[str, Any] = {"parquet": ParquetFile, "arrow": ArrowFile, "jsonl": JsonLinesFile}
+        return kinds[kind.format](path, kind, name)  # type: ignore[no-any-return]
 
 
 def _check_names(first: TableFile, other: TableFile) -> None:
-    known, found = dict.fromkeys(first.names), dict.fromkeys(other.names)
-    for name in known:
-        if name not in found:
-            raise ValueError(
-                f"{other.name} lacks the column {name!r} that {first.name} has; all parts of a "
-                "table need the same columns"
-            )
-    for name in found:
-        if name not in known:
-            raise ValueError(
-                f"{other.name} has the column {name!r}, which {first.name} lacks; all parts of a "
-                "table need the same columns"
-            )
+    names = {file: dict.fromkeys(file.names) for file in (first, other)}
+    for has, lacks in ((first, other), (other, first)):
+        for name in names[has]:
+            if name not in names[lacks]:
+                raise ValueError(
+                    f"{lacks.name} lacks the column {name!r} that {has.name} has; all parts of a "
+                    "table need the same columns"
+                )
 
 
 def _common_column_type(file: TableFile, field: Any, known: Any) -> Any:

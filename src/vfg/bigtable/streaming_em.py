@@ -38,14 +38,7 @@ ITERATIONS, TOLERANCE, SHRINKAGE = 30, 1e-5, 1.0
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a table as a model sees them, and who shares them.
-
-    Args:
-        source: the table.
-        names: the columns of the model, in its order.
-        model: whose encoding and linear model are used.
-        world: the processes that share the pieces.
-    """
+    """The rows of a table as a model sees them, and who shares them."""
 
     source: Source
     names: list[str]
@@ -96,9 +89,6 @@ class Rows:
 
 def fit_linear_to_all(rows: Rows) -> list[float]:
     """Go on with the EM of a linear model, on all rows; the model is changed in place.
-
-    Args:
-        rows: the table, the model, and who takes part.
 
     Returns:
         The mean log-likelihood of a row before every step, in the units of the scaled table.

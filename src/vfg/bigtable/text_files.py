@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as setting
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from vfg.bigtable.columnar import TableFile, check_number_of_columns
-from vfg.bigtable.formats import Kind, check_text, open_bytes, reading_errors
+from vfg.bigtable.formats import Dialect, Kind, check_text, open_bytes, reading_errors
 from vfg.bigtable.type_inference import (
-    MISSING_TEXTS,
     MOMENTS,
     cast_text,
     common_type,
     mark_missing,
-    text_type,
+    missing_texts,
 )
 from vfg.utils.extras import needs
 
 with needs("table"):
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.csv as pcsv
-with needs("table"):
-    import pyarrow as pa
     import pyarrow.json as pjson
-
 
 LONGEST_LINE = 8 << 20
 """Bytes that are parsed together, and that no line may be longer than."""
@@ -41,14 +40,21 @@ class FileInfo:
     """What is known of a CSV file so far.
 
     Args:
-        header: the separator and the names of the columns; None before the first line was read.
+        dialect: how it is written, and what was detected of it; None before the first block was
+            read.
+        names: of the columns.
         types: the inferred types of columns, by name.
         rows: the number of rows; None before the whole file was read.
+        samples: the first observed cell of columns, as it is written.
+        doubts: what the first block makes one doubt, as sentences; see `reading_doubts`.
     """
 
-    header: tuple[str, list[str]] | None = None
+    dialect: Dialect | None = None
+    names: list[str] = setting(default_factory=list)
     types: dict[str, Any] = setting(default_factory=dict)
     rows: int | None = None
+    samples: dict[str, str] = setting(default_factory=dict)
+    doubts: list[str] = setting(default_factory=list)
 
 
 class CsvFile(TableFile):
@@ -57,45 +63,69 @@ class CsvFile(TableFile):
     The type of a column is the narrowest that holds all its cells, so types are inferred in a pass
     over the whole file: before it is read by `batches`, or while it is read by `scan`. A file and
     the copies that `with_text_columns` returns share the result.
-
-    Args:
-        path: of the file.
-        kind: `csv` or `tsv`, and how it is compressed.
-        name: what to call it in errors.
     """
 
-    def __init__(self, path: Path, kind: Kind, name: str) -> None:
+    def __init__(self, path: Path, kind: Kind, name: str, dialect: Dialect = Dialect()) -> None:  # noqa: B008
         super().__init__(path, kind, name)
         self.text_columns: dict[str, None] = {}
+        self.text_categories: dict[str, None] = {}
+        self._wanted = dialect
         self._info = FileInfo()
 
-    def with_text_columns(self, names: Sequence[str]) -> CsvFile:
+    def with_text_columns(self, names: Sequence[str], categories: Sequence[str] = ()) -> CsvFile:
         found = copy(self)
         found.text_columns = dict.fromkeys(names)
+        found.text_categories = dict.fromkeys(categories)
         return found
 
     @property
     def names(self) -> list[str]:
         """The names of the columns, from the first line."""
-        return list(self._header[1])
+        self.dialect  # noqa: B018
+        return list(self._info.names)
 
     @property
-    def _header(self) -> tuple[str, list[str]]:
-        """The separator and the names of the columns."""
-        if self._info.header is None:
-            self._info.header = self._read_header()
-        return self._info.header
+    def dialect(self) -> Dialect:
+        """How the file is written: what was asked for, and else detected."""
+        if self._info.dialect is None:
+            self._info.dialect = self._read_start()
+        return self._info.dialect
 
-    def _read_header(self) -> tuple[str, list[str]]:
+    @property
+    def samples(self) -> dict[str, str]:
+        """The first observed cell of columns, as it is written; known after the types are."""
+        return self._info.samples
+
+    @property
+    def doubts(self) -> list[str]:
+        """Sentences about cells that may be meant otherwise; known after the types are."""
+        return self._info.doubts
+
+    def _read_start(self) -> Dialect:
         with self._reading():
             with open_bytes(self.path, self.kind.compression) as stream:
                 # The reader parses one block for the names; the next one may end within a line.
                 start = stream.read_buffer(2 * LONGEST_LINE)
             line = self._first_line(start)
-            separator = "\t" if self.kind.format == "tsv" else _separator(line)
+            separator = self._wanted.delimiter or (
+                "\t" if self.kind.format == "tsv" else find_delimiter(line)
+            )
             check_number_of_columns(line.count(separator) + 1, self.name)
-            with _reader(pa.BufferReader(start), separator, {}) as reader:
-                return separator, list(self.check_schema(reader.schema).names)
+            dialect = replace(self._wanted, delimiter=separator)
+            with _reader(pa.BufferReader(start), dialect, {}) as reader:
+                self._info.names = list(self.check_schema(reader.schema).names)
+            decimal = dialect.decimal or self._find_decimal(start, dialect)
+            return replace(dialect, decimal=decimal)
+
+    def _find_decimal(self, start: Any, dialect: Dialect) -> str:
+        """The decimal mark of the first block, where a comma can be one."""
+        if dialect.delimiter == "," or len(self._info.names) == 1:
+            return "."
+        texts = dict.fromkeys(self._info.names, pa.string())
+        with _reader(pa.BufferReader(start), dialect, texts) as reader:
+            block = next(iter(reader), None)
+        columns = [] if block is None else block.columns
+        return find_decimal([mark_missing(cells, dialect.missing) for cells in columns])
 
     def _first_line(self, start: Any) -> str:
         check_text(start, self.name)
@@ -109,7 +139,8 @@ class CsvFile(TableFile):
     def schema(self) -> Any:
         if self.needs_inference:
             self._infer_types()
-        types = {**self._info.types, **dict.fromkeys(self.text_columns, pa.string())}
+        texts = dict.fromkeys([*self.text_columns, *self.text_categories], pa.string())
+        types = {**self._info.types, **texts}
         return pa.schema([(name, types[name]) for name in self.names])
 
     @property
@@ -122,7 +153,9 @@ class CsvFile(TableFile):
     @property
     def needs_inference(self) -> bool:
         return self._info.rows is None or any(
-            name not in self._info.types and name not in self.text_columns for name in self.names
+            name not in known
+            for known in [{**self._info.types, **self.text_columns, **self.text_categories}]
+            for name in self.names
         )
 
     def batches(self, schema: Any) -> Iterator[Any]:
@@ -137,7 +170,7 @@ class CsvFile(TableFile):
     def _text(self, batch: Any, name: str) -> Any:
         """A column of text, with nulls for missing values unless it is left as it is."""
         column = batch.column(name)
-        return column if name in self.text_columns else mark_missing(column)
+        return column if name in self.text_columns else mark_missing(column, self.dialect.missing)
 
     def scan(self) -> Iterator[Any]:
         if not self.needs_inference:
@@ -159,29 +192,59 @@ class CsvFile(TableFile):
 
         The types are kept after the last batch.
         """
-        types = {name: pa.null() for name in self.names if name not in self.text_columns}
-        rows = 0
+        texts = {**self.text_columns, **self.text_categories}
+        types = {name: pa.null() for name in self.names if name not in texts}
+        rows, dialect = 0, self.dialect
+        samples: dict[str, str] = {}
+        doubts: dict[str, Any] = {}
         for batch in self._batches(dict.fromkeys(self.names, pa.string())):
             rows += batch.num_rows
             for column in batch.columns:
                 check_text(column.buffers()[2], self.name)
+            cells = {name: mark_missing(batch.column(name), dialect.missing) for name in types}
             typed = {
-                name: cast_text(mark_missing(batch.column(name)), kind)
+                name: cast_text(cells[name], kind, decimal=dialect.decimal or ".")
                 for name, kind in types.items()
                 if kind != pa.string()
             }
             types.update({name: column.type for name, column in typed.items()})
+            self._check_newlines(batch)
+            for name in types:
+                if name not in samples and cells[name].null_count < len(cells[name]):
+                    samples[name] = cells[name].drop_null()[0].as_py()
+            if rows == batch.num_rows:
+                doubts = {**cells, **typed}
             yield batch, typed
         self._info.types.update(types)
+        self._info.samples.update(samples)
+        self._info.doubts[:] = reading_doubts(doubts, types)
         self._info.rows = rows
+
+    def _check_newlines(self, batch: Any) -> None:
+        """Warn of cells that hold whole rows, as they do after an unclosed quotation mark."""
+        separators, delimiter = len(self.names) - 1, self.dialect.delimiter or ","
+        for name in batch.schema.names if separators else ():
+            cells = batch.column(name)
+            broken = cells.filter(pc.match_substring(cells, "\n"))
+            for cell in broken.to_pylist():
+                lines = cell.split("\n")[1:-1]
+                if any(line.count(delimiter) == separators for line in lines):
+                    warnings.warn(
+                        f"{self.name} has a cell of {cell.count(chr(10)) + 1} lines in the column "
+                        f"{name!r} that holds whole rows, so a quotation mark may not be closed: "
+                        f"it begins with {cell[:40]!r}; mend it, or read quotation marks as text "
+                        "(--no-quotes)",
+                        stacklevel=2,
+                    )
+                    return
 
     def _batches(self, types: dict[str, Any]) -> Iterator[Any]:
         # The reader reads ahead in threads of its own, which may outlive it: they must neither
         # need Python nor find their stream closed, so it is left to the last of them to close it.
-        separator, _ = self._header
+        dialect = self.dialect
         with self._reading():
             stream = open_bytes(self.path, self.kind.compression)
-            with _reader(stream, separator, types) as reader:
+            with _reader(stream, dialect, types, len(self._info.names) == 1) as reader:
                 yield from reader
 
     @contextmanager
@@ -207,19 +270,118 @@ class CsvFile(TableFile):
         )
 
 
-def _separator(line: str) -> str:
-    """The first of comma, semicolon, tab and bar that a line has; the comma if it has none."""
-    return next((mark for mark in SEPARATORS if mark in line), SEPARATORS[0])
+def find_delimiter(line: str) -> str:
+    """The delimiter of a first line: the commonest outside of quotation marks, else the comma.
+
+    Example:
+        >>> find_delimiter('"name, given";age;sex'), find_delimiter("a")
+        (';', ',')
+    """
+    plain = re.sub(r'"[^"]*"', "", line)
+    return max(SEPARATORS, key=plain.count)
 
 
-def _reader(stream: Any, separator: str, types: dict[str, Any]) -> Any:
+def find_decimal(columns: Sequence[Any]) -> str:
+    """The decimal mark of columns of text: a comma if numbers have one, and none has a point.
+
+    Example:
+        >>> find_decimal([pa.array(["1,5", "2"]), pa.array(["x", "y"])])
+        ','
+    """
+    marks = {
+        mark: rf"^\s*[+-]?[0-9]*({re.escape(mark)}[0-9]+)?([eE][+-]?[0-9]+)?\s*$" for mark in ",."
+    }
+    has_mark = {
+        mark: any(
+            pc.all(pc.match_substring_regex(cells, pattern)).as_py()
+            and pc.any(pc.match_substring(cells, mark)).as_py()
+            for cells in columns
+        )
+        for mark, pattern in marks.items()
+    }
+    return "," if has_mark[","] and not has_mark["."] else "."
+
+
+MOST_MARKS = 3
+"""Different texts among numbers that may still be marks of missing values."""
+SENTINELS = tuple(sign * int("9" * digits) for digits in range(2, 7) for sign in (-1, 1))
+"""Numbers that stand for missing values in many tables."""
+
+
+def reading_doubts(columns: Mapping[str, Any], types: Mapping[str, Any]) -> list[str]:
+    """Sentences about columns whose cells may mark missing values without being read so.
+
+    Args:
+        columns: the cells of the first block, as text where they are text.
+        types: of the whole columns.
+
+    Example:
+        >>> columns = {"a": pa.array(["1", "?", "3", "4"])}
+        >>> reading_doubts(columns, {"a": pa.string()})
+        ["the text column 'a' looks like numbers with '?'"]
+    """
+    marks: dict[str, list[str]] = {}
+    found = []
+    for name, cells in columns.items():
+        if types[name] == pa.string() and cells.type == pa.string():
+            for mark in _marks_among_numbers(cells):
+                marks.setdefault(mark, []).append(name)
+        elif pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
+            number = _sentinel(cells)
+            if number is not None:
+                found.append(f"the column {name!r} has {number} far from its other numbers")
+    for mark, names in marks.items():
+        listed = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        several = f"{len(names)} text columns ({listed}) look"
+        subject = several if len(names) > 1 else f"the text column {listed} looks"
+        found.append(f"{subject} like numbers with {mark!r}")
+    return found
+
+
+def _marks_among_numbers(cells: Any) -> list[str]:
+    """The few texts in a column that else holds numbers; none for other columns."""
+    observed = cells.drop_null()
+    plain = pc.ascii_trim(observed, " \t")
+    numeric = pc.match_substring_regex(
+        plain, r"^[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?$"
+    )
+    others = pc.unique(plain.filter(pc.invert(numeric))).to_pylist()
+    is_mostly_numeric = 2 * (pc.sum(numeric).as_py() or 0) > len(observed)
+    return others if is_mostly_numeric and 0 < len(others) <= MOST_MARKS else []
+
+
+def _sentinel(cells: Any) -> int | None:
+    """A number such as -999 that occurs more than once, farther off than all others are apart."""
+    values = cells.drop_null().to_numpy(zero_copy_only=False)
+    for number in SENTINELS:
+        is_number = values == number
+        rest = values[~is_number]
+        if is_number.sum() > 1 and len(rest) > 1:
+            low, high = rest.min(), rest.max()
+            if max(low - number, number - high) > high - low:
+                return number
+    return None
+
+
+def _reader(
+    stream: Any, dialect: Dialect, types: dict[str, Any], is_one_column: bool = False
+) -> Any:
     """A reader of a stream of separated text, with the types of columns by name."""
     return pcsv.open_csv(
         stream,
         pcsv.ReadOptions(block_size=LONGEST_LINE),
-        pcsv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        pcsv.ParseOptions(
+            delimiter=dialect.delimiter,
+            newlines_in_values=dialect.quotes,
+            quote_char='"' if dialect.quotes else False,
+            # An empty line of a single column is a missing value, any other is nothing.
+            ignore_empty_lines=not is_one_column,
+        ),
         pcsv.ConvertOptions(
-            column_types=types, null_values=list(MISSING_TEXTS), strings_can_be_null=False
+            column_types=types,
+            null_values=missing_texts(dialect.missing),
+            strings_can_be_null=False,
+            decimal_point=dialect.decimal or ".",
         ),
     )
 
@@ -268,7 +430,7 @@ class JsonLinesFile(TableFile):
 
     def _widen(self, field: Any, texts: Any, known: Any) -> Any:
         if texts.type == pa.string():
-            return text_type(texts, known, candidates=MOMENTS)
+            return cast_text(texts, known, candidates=MOMENTS).type
         return self._common_type(field, known)
 
     def _common_type(self, field: Any, known: Any) -> Any:

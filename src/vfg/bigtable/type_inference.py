@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,36 +43,31 @@ PLAIN = (pa.bool_(), pa.int64(), pa.float64(), *MOMENTS)
 """The types of cells that are written as plain text."""
 
 
-def mark_missing(cells: Any) -> Any:
-    """Cells of text, with nulls for missing values."""
-    return pc.if_else(
-        pc.is_in(cells, pa.array(MISSING_TEXTS, cells.type)), pa.scalar(None, cells.type), cells
-    )
-
-
-def text_type(cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN) -> Any:
-    """The narrowest type that holds all cells of text, and whatever the known type holds.
-
-    It is the type that `cast_text` finds.
+def mark_missing(cells: Any, more: Sequence[str] = ()) -> Any:
+    """Cells of text, with nulls for missing values.
 
     Args:
-        cells: an array of strings, with nulls for missing values.
-        known: the type of the cells before these.
-        candidates: the types to try.
+        cells: an array of strings.
+        more: texts that mean missing besides `MISSING_TEXTS`; numbers in all ways to write them.
 
     Example:
-        >>> (
-        ...     text_type(pa.array(["1", None, "2"]), pa.null()),
-        ...     text_type(pa.array(["1.5"]), pa.int64()),
-        ... )
-        (DataType(int64), DataType(double))
-        >>> text_type(pa.array(["007"]), pa.null())
-        DataType(string)
+        >>> mark_missing(pa.array(["1", "NA", "-999.0", "?"]), ["-999", "?"]).to_pylist()
+        ['1', None, None, None]
     """
-    return cast_text(cells, known, candidates=candidates).type
+    marks = pc.is_in(cells, pa.array(missing_texts(more), cells.type))
+    return pc.if_else(marks, pa.scalar(None, cells.type), cells)
 
 
-def cast_text(cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN) -> Any:
+def missing_texts(more: Sequence[str]) -> list[str]:
+    """All texts that mean a missing value; a whole number also with up to six decimal zeros."""
+    whole = [text for text in more if re.fullmatch("[+-]?[0-9]+", text)]
+    zeros = [f"{text}{mark}{'0' * k}" for text in whole for mark in ".," for k in range(7)]
+    return [*MISSING_TEXTS, *more, *zeros]
+
+
+def cast_text(
+    cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN, decimal: str = "."
+) -> Any:
     """Cast cells of text to the narrowest type that holds them, and what the known type holds.
 
     Whole numbers are int64, other numbers float64, `true` and `false` booleans, ISO dates and times
@@ -83,6 +79,7 @@ def cast_text(cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN) -> A
         cells: an array of strings, with nulls for missing values.
         known: the type of the cells before these.
         candidates: the types to try.
+        decimal: the decimal mark of numbers.
 
     Returns:
         An array of the same length; its type is the one that was found.
@@ -90,13 +87,18 @@ def cast_text(cells: Any, known: Any, *, candidates: Sequence[Any] = PLAIN) -> A
     Example:
         >>> cast_text(pa.array([" 1", None, "2"]), pa.null()).to_pylist()
         [1, None, 2]
+        >>> (
+        ...     cast_text(pa.array(["1.5"]), pa.int64()).type,
+        ...     cast_text(pa.array(["007"]), pa.null()).type,
+        ... )
+        (DataType(double), DataType(string))
     """
     if known == pa.string():
         return cells
     if cells.null_count == len(cells):
         return pa.nulls(len(cells), known)
     kinds = candidates if pa.types.is_null(known) else (known, *candidates)
-    casts = (_try_cast(cells, kind) for kind in kinds)
+    casts = (_try_cast(cells, kind, decimal) for kind in kinds)
     values = next((values for values in casts if values is not None), cells)
     wider = common_type(known, values.type)
     try:
@@ -197,20 +199,23 @@ def common_type(one: Any, other: Any) -> Any:
     return found.field(0).type
 
 
-def _try_cast(cells: Any, kind: Any) -> Any:
+def _try_cast(cells: Any, kind: Any, decimal: str) -> Any:
     """Cast cells of text to a type; None if one of them does not have it."""
     try:
         # A few first: where most cells fail, trying all of them takes long.
-        pc.cast(_without_padding(_first_observed(cells), kind), kind)
-        plain = _without_padding(cells, kind)
+        pc.cast(_normalise(_first_observed(cells), kind, decimal), kind)
+        plain = _normalise(cells, kind, decimal)
         values = pc.cast(plain, kind)
     except pa.ArrowException:
         return None
     return values if _is_canonical(plain, values) else None
 
 
-def _without_padding(cells: Any, kind: Any) -> Any:
-    """Cells without the padding that pyarrow's CSV reader ignores for a type."""
+def _normalise(cells: Any, kind: Any, decimal: str) -> Any:
+    """Cells without the padding that pyarrow's CSV reader ignores, with points as decimal marks."""
+    if decimal != "." and _is_float(kind):
+        # A point would divide thousands: such cells become what is no number.
+        cells = pc.replace_substring(pc.replace_substring(cells, ".", "?"), decimal, ".")
     is_padded = pa.types.is_integer(kind) or _is_float(kind) or pa.types.is_date(kind)
     return pc.ascii_trim(cells, PADDING) if is_padded else cells
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
-from vfg.bigtable.formats import Kind, kind_from_name, normalise_format
+from vfg.bigtable.formats import Dialect, Kind, kind_from_name, normalise_format
 from vfg.utils.extras import needs
-from vfg.utils.files import sync_folder
+from vfg.utils.files import is_stream, open_target, standard_output
 
 with needs("table"):
     import pyarrow as pa
     import pyarrow.compute as pc
-with needs("table"):
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
 
@@ -36,12 +32,8 @@ def header_line(names: Sequence[str], separator: str) -> bytes:
     return (separator.join(cells) + "\n").encode()
 
 
-def csv_lines(batch: Any, separator: str) -> bytes:
+def csv_lines(batch: Any, separator: str, decimal: str = ".") -> bytes:
     r"""The rows of a record batch as lines of separated text; missing values are empty cells.
-
-    Args:
-        batch: a record batch.
-        separator: between cells.
 
     Raises:
         ValueError: for columns of lists and other things that text cannot hold.
@@ -52,7 +44,9 @@ def csv_lines(batch: Any, separator: str) -> bytes:
     """
     if not batch.num_rows:
         return b""
-    cells = [_cells(batch.column(k), field, separator) for k, field in enumerate(batch.schema)]
+    cells = [
+        _cells(batch.column(k), field, separator, decimal) for k, field in enumerate(batch.schema)
+    ]
     if len(cells) == 1:  # an empty line would be no row
         cells[0] = pc.if_else(pc.equal(cells[0], ""), '""', cells[0])
     lines = _concat([_concat(cells, separator), _text("\n")], "")
@@ -84,7 +78,31 @@ def _as_text(cell: Any) -> Any:
     return cell.isoformat() if hasattr(cell, "isoformat") else str(cell)
 
 
-def _cells(column: Any, field: Any, separator: str) -> Any:
+def format_like(column: Any, sample: str, decimal: str) -> Any:
+    """Values as text, null for NaN; truth values, times and whole numbers as in a sample.
+
+    Example:
+        >>> format_like(pa.array([True, None]), "FALSE", ".").to_pylist()
+        ['TRUE', None]
+        >>> format_like(pa.array([2.0, 0.5]), "1,5", ",").to_pylist()
+        ['2,0', '0,5']
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):
+        texts = _decimals(column)
+        if sample and decimal not in sample:
+            texts = pc.replace_substring_regex(texts, r"\.0$", "")
+        return pc.replace_substring(texts, ".", decimal)
+    text = column.cast(pa.large_string())
+    if pa.types.is_boolean(column.type) and sample[:1].isupper():
+        return pc.utf8_upper(text) if sample.isupper() else pc.utf8_capitalize(text)
+    if pa.types.is_timestamp(column.type) and sample[10:11] == "T":
+        return pc.replace_substring(text, " ", "T")
+    return text
+
+
+def _cells(column: Any, field: Any, separator: str, decimal: str) -> Any:
     kind = field.type
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
@@ -93,11 +111,9 @@ def _cells(column: Any, field: Any, separator: str) -> Any:
         raise ValueError(
             f"the column {field.name!r} holds {kind}, which separated text cannot; use Parquet"
         )
-    if pa.types.is_floating(kind):
-        text = _decimals(column)
-    else:
-        text = _quote(column.cast(pa.large_string()), separator)
-    return pc.fill_null(text, "")
+    text = format_like(column, "", decimal)
+    needs_quotes = not pa.types.is_floating(kind) or decimal == separator
+    return pc.fill_null(_quote(text, separator) if needs_quotes else text, "")
 
 
 def _decimals(column: Any) -> Any:
@@ -126,20 +142,17 @@ def _concat(parts: list[Any], separator: str) -> Any:
     return pc.binary_join_element_wise(*parts, _text(separator))
 
 
-UNFINISHED = ".vfg-"
-"""How the names of files begin that are still being written."""
-
-
 class Sink:
     r"""A file that a table is written to, batch after batch; use it in a `with` statement.
 
-    The rows go to a temporary name beside the target. At the end of the block the file is synced
-    and renamed; if the block fails it is removed, and whatever had the target's name is untouched.
+    A plain file appears as a whole or not at all, devices and pipes are written through; see
+    `vfg.utils.files.open_target`.
 
     Args:
         target: a path, whose suffix gives format and compression, or `"-"` for standard output.
         schema: names and types of the columns.
         format: as in `open_table`; None reads it off the suffix, standard output getting `"csv"`.
+        dialect: delimiter and decimal mark of CSV; None for commas and points.
 
     Raises:
         FileNotFoundError: if the folder does not exist.
@@ -156,26 +169,33 @@ class Sink:
     """
 
     def __init__(
-        self, target: str | os.PathLike[str], schema: Any, *, format: str | None = None
+        self,
+        target: str | os.PathLike[str],
+        schema: Any,
+        *,
+        format: str | None = None,
+        dialect: Dialect | None = None,
     ) -> None:
         self.target = target
         self.schema = schema
-        self.kind = (
-            Kind(normalise_format(format or "csv"))
-            if target == "-"
-            else kind_from_name(target, format)
-        )
-        self._files = _standard_output() if target == "-" else replace_file(Path(target))
+        self.kind = target_kind(target, format)
+        self.dialect = dialect or Dialect()
+        if self.kind.format == "arrow":
+            # Batches may have different categories, which this format cannot hold in one column.
+            self.schema = _without_dictionaries(schema)
+        self._files = standard_output() if target == "-" else open_target(target)
 
     def write(self, batch: Any) -> None:
         """Append the rows of a record batch."""
-        self._writer.write(batch)
+        self._writer.write_batch(batch.cast(self.schema) if batch.schema != self.schema else batch)
 
     def __enter__(self) -> Self:
         file = self._files.__enter__()
         try:
-            self._stream = _compress(file, self.kind.compression)
-            self._writer = _writer(self._stream, self.schema, self.kind.format)
+            self._stream = file
+            if self.kind.compression is not None:
+                self._stream = pa.CompressedOutputStream(file, self.kind.compression)
+            self._writer = _writer(self._stream, self.schema, self.kind.format, self.dialect)
         except BaseException:
             self._files.__exit__(*sys.exc_info())
             raise
@@ -198,129 +218,73 @@ class Sink:
         self._files.__exit__(kind, error, trace)
 
 
+def target_kind(target: str | os.PathLike[str], format: str | None) -> Kind:
+    """Format and compression of a target: by its suffix, or CSV for standard output and devices.
+
+    Example:
+        >>> target_kind("-", None).format, target_kind("t.tsv.gz", None).compression
+        ('csv', 'gzip')
+    """
+    if target == "-" or (is_stream(target) and not Path(target).suffix):
+        return Kind(normalise_format(format or "csv"))
+    return kind_from_name(target, format)
+
+
 def write_table(
     batches: Iterable[Any],
     schema: Any,
     target: str | os.PathLike[str],
     *,
     format: str | None = None,
+    dialect: Dialect | None = None,
 ) -> int:
     """Write a table to one file; on failure nothing is left behind.
-
-    Args:
-        batches: record batches.
-        schema: names and types of the columns.
-        target: a path, or `"-"` for standard output.
-        format: as in `open_table`; None reads it off the suffix.
 
     Returns:
         The number of rows.
     """
     rows = 0
-    with Sink(target, schema, format=format) as sink:
+    with Sink(target, schema, format=format, dialect=dialect) as sink:
         for batch in batches:
             sink.write(batch)
             rows += batch.num_rows
     return rows
 
 
-@contextmanager
-def replace_file(target: Path) -> Iterator[BinaryIO]:
-    """A file that takes the target's name when the block ends well, synced, and else vanishes.
-
-    Args:
-        target: the file to create or replace.
-
-    Raises:
-        FileNotFoundError: if the folder does not exist.
-    """
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder; name a file")
-    temporary = target.parent / f"{UNFINISHED}{secrets.token_hex(6)}"
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-        # Whoever wrote may have closed it, so that it is opened once more to be synced.
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(target.parent)
-
-
-@contextmanager
-def _standard_output() -> Iterator[BinaryIO]:
-    yield sys.stdout.buffer
-    sys.stdout.buffer.flush()
-
-
-def _compress(file: BinaryIO, compression: str | None) -> Any:
-    return file if compression is None else pa.CompressedOutputStream(file, compression)
-
-
 class _TextWriter:
     """Lines of text, the first of which names the columns if there is a separator."""
 
-    def __init__(self, stream: Any, schema: Any, separator: str | None) -> None:
-        self.stream = stream
-        self.separator = separator
+    def __init__(self, stream: Any, schema: Any, separator: str | None, decimal: str) -> None:
+        self.stream, self.separator, self.decimal = stream, separator, decimal
         if separator is not None:
             stream.write(header_line(schema.names, separator))
 
-    def write(self, batch: Any) -> None:
+    def write_batch(self, batch: Any) -> None:
         if self.separator is None:
             self.stream.write(json_lines(batch))
         else:
-            self.stream.write(csv_lines(batch, self.separator))
+            self.stream.write(csv_lines(batch, self.separator, self.decimal))
 
     def close(self) -> None:
         """Nothing is left to write."""
 
 
-class _ArrowWriter:
-    """Arrow's own file format, where columns of categories become what their cells are."""
-
-    def __init__(self, stream: Any, schema: Any) -> None:
-        # Batches may have different categories, which this format cannot hold in one column.
-        self.schema = pa.schema([_decoded_field(field) for field in schema], schema.metadata)
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self.writer = pa.ipc.new_file(stream, self.schema, options=options)
-
-    def write(self, batch: Any) -> None:
-        self.writer.write_batch(batch.cast(self.schema) if batch.schema != self.schema else batch)
-
-    def close(self) -> None:
-        self.writer.close()
-
-
-class _ParquetWriter:
-    def __init__(self, stream: Any, schema: Any) -> None:
-        # Dictionaries of measurements are as large as the cells, and take most of the time.
-        kinds = {field.name: field.type for field in schema}
-        repeated = [name for name, kind in kinds.items() if not pa.types.is_floating(kind)]
-        self.writer = pq.ParquetWriter(
-            stream, schema, use_dictionary=repeated or False, write_page_checksum=True
-        )
-
-    def write(self, batch: Any) -> None:
-        self.writer.write_batch(batch)
-
-    def close(self) -> None:
-        self.writer.close()
-
-
-def _writer(stream: Any, schema: Any, format: str) -> Any:
+def _writer(stream: Any, schema: Any, format: str, dialect: Dialect) -> Any:
+    """What writes record batches of a schema to a stream, by `write_batch` and `close`."""
     if format == "parquet":
-        return _ParquetWriter(stream, schema)
+        # Dictionaries of measurements are as large as the cells, and take most of the time.
+        repeated = [field.name for field in schema if not pa.types.is_floating(field.type)]
+        options = {"use_dictionary": repeated or False, "write_page_checksum": True}
+        return pq.ParquetWriter(stream, schema, **options)
     if format == "arrow":
-        return _ArrowWriter(stream, schema)
-    return _TextWriter(stream, schema, {"csv": ",", "tsv": "\t", "jsonl": None}[format])
+        return pa.ipc.new_file(stream, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+    separators = {"csv": dialect.delimiter or ",", "tsv": "\t", "jsonl": None}
+    return _TextWriter(stream, schema, separators[format], dialect.decimal or ".")
 
 
-def _decoded_field(field: Any) -> Any:
-    is_dictionary = pa.types.is_dictionary(field.type)
-    return field.with_type(field.type.value_type) if is_dictionary else field
+def _without_dictionaries(schema: Any) -> Any:
+    fields = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in schema
+    ]
+    return pa.schema(fields, schema.metadata)

@@ -19,7 +19,7 @@ from vfg.cli.commands import (
     show,
     studio,
 )
-from vfg.cli.errors import Commands
+from vfg.cli.errors import Commands, prepare_process
 
 app = typer.Typer(
     name="vfg",
@@ -27,7 +27,8 @@ app = typer.Typer(
     help="Variational flow graphical models: impute tables and query any variable.",
     epilog=(
         "Start with: vfg impute table.csv -o filled.csv. "
-        "Exit codes: 0 success, 1 failure, 2 usage error, 3 a defect in vfg, 130 interrupted."
+        "Exit codes: 0 success, 1 failure, 2 usage error, 3 a defect in vfg, 130 interrupted, "
+        "141 the reader of the output is gone, 143 terminated."
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -74,4 +75,5 @@ for command in (query.query, sample.sample):
 
 def main() -> None:
     """Run the command in the arguments of the process, and exit with its code."""
+    prepare_process()
     app(prog_name="vfg")

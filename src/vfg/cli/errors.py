@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -13,8 +15,8 @@ from typing import Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-FAILED, USAGE_ERROR, DEFECT, INTERRUPTED, CLOSED_PIPE = 1, 2, 3, 130, 141
-"""Exit codes. The last two are what shells expect after Ctrl-C and after a closed pipe."""
+FAILED, USAGE_ERROR, DEFECT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 1, 2, 3, 130, 141, 143
+"""Exit codes. The last three are what shells expect after Ctrl-C, a closed pipe and SIGTERM."""
 
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, RuntimeError)
 """Errors that input can cause; any other is a defect."""
@@ -27,8 +29,16 @@ class Commands(TyperGroup):
         """Run a command and leave the process; as in `typer`, except for the report of errors."""
         try:
             code = super().main(*args, **{**settings, "standalone_mode": False})
+            sys.stdout.flush()
         except typer.Abort:
             code = INTERRUPTED
+        except BrokenPipeError:
+            _discard_stdout()
+            code = CLOSED_PIPE
+        except OSError as error:  # of help and the like, which no command writes
+            _discard_stdout()
+            print_line(explain(error))
+            code = FAILED
         except Exception as error:
             if not _is_usage_error(error):
                 raise
@@ -58,8 +68,50 @@ class Commands(TyperGroup):
             if ctx.meta.get("vfg.debug"):
                 traceback.print_exception(error)
             print_line(explain(error))
+            if isinstance(error, OSError):
+                _discard_stdout()  # where it is full, the rest would fail again at the exit
             code = FAILED if isinstance(error, EXPECTED) else DEFECT
             raise typer.Exit(code) from error
+
+
+class ClosedOutput(io.TextIOBase):
+    """Stands for standard output that is closed: to write to it is an error."""
+
+    def write(self, text: str) -> int:
+        """Refuse to lose what is written."""
+        raise OSError("standard output is closed; name a file, as in -o FILE")
+
+    @property
+    def buffer(self) -> Any:
+        """The same for bytes."""
+        return self.write("")
+
+
+def prepare_process() -> None:
+    """Make standard streams and SIGTERM of this process safe for commands.
+
+    Closed streams are replaced, since the next file that is opened would become the stream.
+    Standard output without a buffer gets one, since short writes would lose what they do not take.
+    SIGTERM ends the command as an error does, so that temporary files are removed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number, which is this one
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = ClosedOutput()
+    elif isinstance(sys.stdout.buffer, io.RawIOBase):
+        encoding, errors = sys.stdout.encoding, sys.stdout.errors
+        stream = io.BufferedWriter(sys.stdout.detach())
+        sys.stdout = io.TextIOWrapper(stream, encoding, errors, line_buffering=True)
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, frame: Any) -> None:
+    raise SystemExit(TERMINATED)
 
 
 def explain(error: Exception) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from vfg.cli.errors import suggest
+from vfg.cli.errors import print_line, suggest
 from vfg.cli.options import (
     Bend,
     Bounds,
@@ -43,12 +43,6 @@ def choose_graph(
     file: Path | None, sections: str | None, width: int | None, columns: Sequence[str]
 ) -> Graph | None:
     """The graph over some columns; None leaves the choice to the imputer.
-
-    Args:
-        file: with a graph.
-        sections: columns that belong together, as in `a,b:c,d`.
-        width: of the latent nodes; None chooses by the number of columns.
-        columns: of the table that are fitted.
 
     Raises:
         typer.BadParameter: for both a file and sections.
@@ -126,9 +120,17 @@ class FitOptions:
     seed: Seed = 0
     quiet: Quiet = False
 
-    def select(self, names: Sequence[str]) -> list[str]:
+    def select(self, source: Source) -> list[str]:
         """The columns to fit, among those of a table."""
-        return choose_columns(self.columns, self.exclude, names)
+        index = source.index_columns
+        chosen = choose_columns(self.columns, self.exclude, source.names, index)
+        left_out = [name for name in index if name not in chosen]
+        if left_out and not self.quiet:
+            print_line(
+                f"the pandas index {', '.join(map(repr, left_out))} is left out of the fit; to fit "
+                "it, name all columns in --columns"
+            )
+        return chosen
 
     def describe(self) -> dict[str, Any]:
         """What was chosen rather than left to the table, by name, for people; and the seed."""
@@ -145,9 +147,6 @@ class FitOptions:
 
     def settings(self, columns: Sequence[str]) -> ImputerSettings:
         """The settings of a fit to some columns.
-
-        Args:
-            columns: to fit.
 
         Raises:
             ValueError: for settings that do not fit the columns.
@@ -171,10 +170,6 @@ class FitOptions:
 
 def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
     """A model of a table from a file, on the device where it is to answer.
-
-    Args:
-        path: of the file.
-        device: by its name; None takes a GPU if there is one.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -272,14 +267,7 @@ def _parse_end(text: str) -> float | str | None:
 def fit_model(
     source: Source, columns: list[str], options: FitOptions, every_row: bool = False
 ) -> TableModel:
-    """Fit a model to some columns of a table, in this process.
-
-    Args:
-        source: the table.
-        columns: to fit.
-        options: how.
-        every_row: whether the linear model is fitted to all rows.
-    """
+    """Fit a model to some columns of a table, in this process."""
     from vfg.bigtable.fit import fit
     from vfg.sklearn import VFGImputer
 
@@ -297,14 +285,6 @@ def fit_by_engine(
     every_row: bool,
 ) -> TableModel | None:
     """Fit a model by the processes of an engine or of torchrun.
-
-    Args:
-        source: the table.
-        columns: to fit.
-        options: how.
-        engine: its name.
-        processes: how many.
-        every_row: whether the linear model is fitted to all rows.
 
     Returns:
         The model; None in all but the first process of torchrun's.

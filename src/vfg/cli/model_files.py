@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from vfg.cli.errors import print_line
 from vfg.cli.output import bars
 
 if TYPE_CHECKING:
     from vfg.training.history import History
-
-
-LONGEST_HEADER = 16 * 2**20
-"""Bytes that are read of a model file, at most."""
 
 
 def read_names(path: str | Path) -> list[str]:
@@ -23,13 +21,12 @@ def read_names(path: str | Path) -> list[str]:
 
     The names are in the header of the file, so that the model need not be loaded.
     """
+    from safetensors import SafetensorError, safe_open
+
     try:
-        with open(path, "rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(size, LONGEST_HEADER)))
-        fields = json.loads(header["__metadata__"]["vfg"])
-        return _names(fields["model"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        with safe_open(path, "np") as file:
+            return _names(json.loads(file.metadata()["vfg"])["model"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
 
@@ -60,8 +57,43 @@ def complete_experiments(incomplete: str) -> list[str]:
 
 
 def _model_names(context: typer.Context) -> list[str]:
-    model = context.params.get("model")
+    model = context.params.get("model") or context.params.get("file")
     return [] if model is None else read_names(model)
+
+
+def choose_model(file: Path | None, model: Path | None) -> Path:
+    """The model of a command that takes no table: an argument, or the option.
+
+    Raises:
+        typer.BadParameter: for none, or two.
+    """
+    if file is not None and model is not None:
+        raise typer.BadParameter(f"the model is named twice, as {file} and after -m; name it once")
+    found = file or model
+    if found is None:
+        raise typer.BadParameter("no model is named; add -m MODEL, a file that vfg fit wrote")
+    return found
+
+
+def split_model(command: str, tables: Sequence[str], model: Path | None) -> tuple[Path, list[str]]:
+    """The model and the tables of a command; before 0.2 the model came first among the arguments.
+
+    Args:
+        command: its name.
+        tables: the arguments.
+        model: the option.
+
+    Raises:
+        typer.BadParameter: for no model.
+    """
+    if model is not None:
+        return model, list(tables)
+    if len(tables) < 2:
+        raise typer.BadParameter("no model is named; add -m MODEL, a file that vfg fit wrote")
+    print_line(
+        f"warning: the table comes first and the model after -m now: vfg {command} TABLE -m MODEL"
+    )
+    return Path(tables[0]), list(tables[1:])
 
 
 WIDTH = 48
@@ -79,14 +111,34 @@ def history_file(model: Path) -> Path:
 
 
 def write_history(model: Path, history: History | None) -> None:
-    """Write the history beside a model, or remove that of an earlier one, which had its name."""
-    from vfg.utils.files import write_atomically
+    """Write the history beside a model, or remove that of an earlier one, which had its name.
+
+    A file that is no history, or the history of a model under another name, is left alone with a
+    warning.
+    """
+    from vfg.utils.files import is_stream, write_atomically
 
     path = history_file(model)
-    if history is None:
+    if is_stream(model):
+        return
+    if path.exists() and not _is_history_of(path, model):
+        print_line(
+            f"warning: {path} is not the history of {model.name}; the history of the fit was not "
+            "written"
+        )
+    elif history is None:
         path.unlink(missing_ok=True)
     else:
-        write_atomically(path, (json.dumps(history.to_dict(), indent=1) + "\n").encode())
+        written = {**history.to_dict(), "model": model.name}
+        write_atomically(path, (json.dumps(written, indent=1) + "\n").encode())
+
+
+def _is_history_of(path: Path, model: Path) -> bool:
+    try:
+        known = json.loads(path.read_bytes())
+        return isinstance(known["epochs"], list) and known.get("model", model.name) == model.name
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def read_history(model: Path) -> dict[str, Any] | None:

@@ -129,7 +129,12 @@ Seed = Annotated[int, _common(min=0, help="Seed of all random numbers.")]
 Quiet = Annotated[bool, _common("--quiet", "-q", help="Show no progress.")]
 
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model file, as written by `vfg fit`.")
+    Path | None,
+    typer.Argument(metavar="[MODEL]", help="A model file, as written by `vfg fit`, as with -m."),
+]
+ModelOption = Annotated[
+    Path | None,
+    typer.Option("--model", "-m", metavar="MODEL", help="A model file, as written by `vfg fit`."),
 ]
 TableFiles = Annotated[
     list[str],
@@ -150,9 +155,32 @@ InputFormat = Annotated[
         help="Format of the table if its name does not tell: csv, tsv, parquet, feather or jsonl.",
     ),
 ]
+MissingTexts = Annotated[
+    str | None,
+    _files(
+        "--missing",
+        metavar="A,B,...",
+        help="Texts that mean a missing value, besides NA and the like, such as ?,-999.",
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    _files(metavar="MARK", help="Between the cells of CSV files; by default detected."),
+]
+DecimalMark = Annotated[
+    str | None,
+    _files("--decimal", metavar="MARK", help="The decimal mark of CSV files; by default detected."),
+]
+Quotes = Annotated[
+    bool, _files("--quotes/--no-quotes", help="Whether quotation marks enclose cells of CSV files.")
+]
 OutputFormat = Annotated[
     str | None,
     _files("--to", metavar="FORMAT", help="Format of the output; csv on standard output."),
+]
+
+Overwrite = Annotated[
+    bool, _files("--overwrite", help="Allow an output to replace a file that is read.")
 ]
 
 Columns = Annotated[

@@ -54,13 +54,7 @@ def print_names(names: Sequence[str], *, as_json: bool) -> None:
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
 ) -> None:
-    """Print a table; numbers to the right, anything else to the left.
-
-    Args:
-        heads: of the columns.
-        rows: of cells, which are shown by `format_value`.
-        title: above.
-    """
+    """Print a table; numbers to the right, anything else to the left."""
     from rich.table import Table
 
     numeric = [all(isinstance(row[k], int | float) for row in rows) for k in range(len(heads))]

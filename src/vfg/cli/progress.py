@@ -27,10 +27,11 @@ def progress_bar(total: int | None, what: str) -> Iterator[Callable[[int], None]
     if total is None or not is_watched():
         yield lambda _: None
         return
-    from rich.progress import Progress, TaskID
+    from rich.console import Console
+    from rich.progress import Progress
 
-    with Progress(*_columns(what), console=_console(), transient=True) as shown:
-        task: TaskID = shown.add_task(what, total=total)
+    with Progress(*_columns(what), console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=total)
         yield lambda more: shown.advance(task, more)
 
 
@@ -39,12 +40,6 @@ def watch_training() -> None:
     import rich
 
     rich.reconfigure(stderr=True)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True)
 
 
 def _columns(what: str) -> list[Any]:

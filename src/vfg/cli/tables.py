@@ -2,51 +2,133 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vfg.cli.errors import suggest
+from vfg.cli.errors import print_line, suggest
+from vfg.cli.model_files import split_model
 from vfg.cli.options import (
     AsJson,
     Debug,
+    DecimalMark,
+    Delimiter,
     InputFormat,
+    MissingTexts,
+    ModelOption,
     Output,
     OutputFormat,
+    Overwrite,
     Quiet,
+    Quotes,
     TableFiles,
     Threads,
 )
 from vfg.cli.output import print_json
 from vfg.cli.progress import is_watched, progress_bar
+from vfg.utils.files import is_stream
 
 if TYPE_CHECKING:
     from vfg import Model
     from vfg.bigtable import Source
+    from vfg.imputation.table_model import TableModel
 
 
 ROWS = 16_384
 """How many rows are worked on at once."""
 
 
-def open_files(files: Sequence[str], format: str | None = None) -> Source:
-    """A table of one file or several.
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How tables are read."""
+
+    from_: InputFormat = None
+    missing: MissingTexts = None
+    delimiter: Delimiter = None
+    decimal: DecimalMark = None
+    quotes: Quotes = True
+
+    def open(self, files: Sequence[str], exclude: Sequence[str] = ()) -> Source:
+        """A table of one file or several, without those that the command writes.
+
+        Raises:
+            FileNotFoundError: if there is none.
+            ValueError: if it cannot be read, or has no columns.
+        """
+        from vfg.bigtable import Dialect, open_table
+
+        marks = [] if self.missing is None else [text.strip() for text in self.missing.split(",")]
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
+        dialect = Dialect(delimiter, self.decimal, tuple(filter(None, marks)), self.quotes)
+        return open_table(list(files), format=self.from_, exclude=exclude, dialect=dialect)
+
+
+def report_reading(source: Source, model: TableModel | None = None) -> None:
+    """Say on standard error how a table was read, where it may be meant otherwise.
+
+    Args:
+        source: the table, after its types were inferred.
+        model: that was fitted to it; the kinds of its columns are listed.
+    """
+    dialect = source.dialect
+    if dialect.delimiter not in (None, ",", "\t") or dialect.decimal == ",":
+        decimal = "comma" if dialect.decimal == "," else "point"
+        print_line(f"read as: {dialect.delimiter!r} between cells, decimal {decimal}")
+    for doubt in source.doubts:
+        print_line(f"{doubt}; if that marks missing values, name it in --missing")
+    if model is not None:
+        kinds: dict[str, list[str]] = {}
+        for name, spec in model.encoding.schema.items():
+            kinds.setdefault(spec.name, []).append(str(name))
+        listed = [f"{len(names)} {kind} ({_list(names)})" for kind, names in kinds.items()]
+        print_line(f"columns: {', '.join(listed)}")
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+
+
+def check_outputs(
+    outputs: Mapping[str, str | Path | None], inputs: Iterable[str | Path], overwrite: bool = False
+) -> None:
+    """Refuse outputs that are inputs of the same command, or that are the same file.
+
+    Args:
+        outputs: files to write, by the options that name them.
+        inputs: files that are read; the same file may have several names.
+        overwrite: whether inputs may be replaced.
 
     Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if it cannot be read, or has no columns.
+        ValueError: for such an output.
     """
-    from vfg.bigtable import open_table
+    read, written = list(inputs), dict[str, str | Path]()
+    for option, output in outputs.items():
+        if output is None or str(output) == "-" or is_stream(output):
+            continue
+        if not overwrite and any(_is_same_file(output, file) for file in read):
+            raise ValueError(
+                f"{option} {output} would replace a file that this command reads; name another "
+                "file, or add --overwrite"
+            )
+        for earlier, other in written.items():
+            if _is_same_file(output, other):
+                raise ValueError(f"{earlier} and {option} both name {output}; name two files")
+        written[option] = output
 
-    return open_table(list(files), format=format)
+
+def _is_same_file(one: str | Path, other: str | Path) -> bool:
+    """Whether two names are of one file, which need not exist."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def columns_of(model: Model) -> list[str] | None:
     """The names of a model's columns; None if it takes columns by position.
-
-    Args:
-        model: of any kind.
 
     Example:
         >>> import vfg
@@ -91,11 +173,6 @@ def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) ->
 def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
     """Columns that were typed with commas between them; none for nothing.
 
-    Args:
-        text: what was typed.
-        names: of the table's columns.
-        option: that it was typed after.
-
     Raises:
         ValueError: for a name that the table lacks.
 
@@ -112,8 +189,12 @@ def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[s
     return list(dict.fromkeys(chosen))
 
 
-def choose_columns(columns: str | None, exclude: str | None, names: Sequence[str]) -> list[str]:
+def choose_columns(
+    columns: str | None, exclude: str | None, names: Sequence[str], index: Sequence[str] = ()
+) -> list[str]:
     """The columns to fit: those named, or all but those excluded, in the table's order.
+
+    An index that pandas stored with the table is excluded unless it is named.
 
     Raises:
         ValueError: for unknown names, or if none is left.
@@ -122,7 +203,7 @@ def choose_columns(columns: str | None, exclude: str | None, names: Sequence[str
         >>> choose_columns(None, "id", ["id", "a", "b"])
         ['a', 'b']
     """
-    wanted = parse_columns(columns, names, "--columns") or list(names)
+    wanted = parse_columns(columns, names, "--columns") or [n for n in names if n not in index]
     left_out = parse_columns(exclude, names, "--exclude")
     found = [name for name in names if name in wanted and name not in left_out]
     if not found:
@@ -169,30 +250,35 @@ def output_format(output: str, to: str | None, as_json: bool) -> str | None:
     return "jsonl" if as_json and output == "-" and to is None else to
 
 
-@dataclass(frozen=True)
-class RowOptions:
+@dataclass(frozen=True, kw_only=True)
+class RowOptions(ReadOptions):
     """A table, and where to write what is found for its rows."""
 
     table: TableFiles
+    model: ModelOption = None
     output: Output = "-"
-    from_: InputFormat = None
     to: OutputFormat = None
+    overwrite: Overwrite = False
     threads: Threads = None
     quiet: Quiet = False
     as_json: AsJson = False
     debug: Debug = False
 
-    def write(self, model: Model, work: Callable[[Any], Mapping[str, Any]]) -> int:
-        """Write what some work finds; the number of rows.
+    def load(self, command: str) -> tuple[RowOptions, Model]:
+        """The options with a model, and the model itself."""
+        import vfg
 
-        Args:
-            model: of any kind.
-            work: arrays by name from a `pyarrow.Table` with the columns of the model.
-        """
+        path, tables = split_model(command, self.table, self.model)
+        return replace(self, model=path, table=tables), vfg.load(path)
+
+    def write(self, model: Model, work: Callable[[Any], Mapping[str, Any]]) -> int:
+        """Write what some work finds; the number of rows."""
         import vfg
         from vfg.bigtable.fill_batch import filled_schema
 
-        source = open_files(self.table, self.from_)
+        source = self.open(self.table, [self.output])
+        inputs = [self.model, *(file.path for file in source.files)]
+        check_outputs({"--output": self.output}, filter(None, inputs), self.overwrite)
         columns = select_model_columns(source.names, columns_of(model))
         if isinstance(model, vfg.TableModel):
             filled_schema(model, source.schema)  # refuses columns that hold what they did not

@@ -1,6 +1,6 @@
-"""The paper's experiments by name, run as scripts of their own.
+"""The paper's experiments by name, each run in a process of its own.
 
-In a checkout they are the files of `experiments/`; an installed package carries a copy of them.
+In a checkout they are the modules of `experiments/paper/`; a wheel carries a copy of them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Any
 from vfg.utils.extras import needs
 
 EXPERIMENTS = ("synthetic", "california", "gaussian", "likelihood", "representation")
-CARRIED = Path(__file__).parents[1] / "_experiments"
-"""Where an installed package keeps the scripts."""
-CHECKOUT = Path(__file__).parents[3] / "experiments"
-"""Where they are beside the sources."""
+PACKAGES = {
+    "vfg._experiments": Path(__file__).parents[2],
+    "experiments": Path(__file__).parents[3],
+}
+"""The package of the experiments in a wheel and in a checkout, and the folder that holds it."""
 
 
 def names() -> tuple[str, ...]:
@@ -52,25 +53,28 @@ def reproduce(
             (`outputs/` for quick runs), and `outputs/` of the current folder otherwise.
 
     Returns:
-        The results, as the script wrote them to the file `NAME.json`.
+        The results, as the experiment wrote them to the file `NAME.json`.
 
     Raises:
         ValueError: for a name or a number of seeds that cannot be.
-        FileNotFoundError: if the scripts are neither in the package nor beside it.
+        FileNotFoundError: if the experiments are neither in the package nor beside it.
         ImportError: if a package for figures or frames is missing; it names the extra.
-        RuntimeError: if the script fails; its output has the reason.
+        RuntimeError: if the experiment fails; its output has the reason.
     """
-    script = _script(name)
+    package = _package(name)
     if seeds is not None and seeds < 1:
         raise ValueError(f"reproduce expects at least 1 seed, but got {seeds}")
     _check_extras()
-    folder = _default_folder(script, quick) if output is None else Path(output).absolute()
+    folder = _default_folder(package, quick) if output is None else Path(output).absolute()
     options = ["--quick"] * quick
     options += [] if seeds is None else ["--seeds", str(seeds)]
     options += [] if output is None else ["--output", str(folder)]
-    # The script runs in a process of its own, which does not inherit changes of `sys.path`.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ended = subprocess.run([sys.executable, str(script), *options], check=False, env=environment)
+    # The process does not inherit changes of `sys.path`, and -P leaves out the current folder,
+    # where a file may have the name of a package.
+    folders = [str(PACKAGES[package]), *filter(None, sys.path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    command = [sys.executable, "-P", "-m", f"{package}.paper.{name}", *options]
+    ended = subprocess.run(command, check=False, env=environment)
     if ended.returncode != 0:
         raise RuntimeError(f"the experiment {name!r} ended with status {ended.returncode}")
     found: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
@@ -85,20 +89,21 @@ def _check_extras() -> None:
         import_module("pandas")
 
 
-def _script(name: str) -> Path:
+def _package(name: str) -> str:
     if name not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {name!r}; choose among {', '.join(EXPERIMENTS)}")
-    for folder in (CARRIED, CHECKOUT):
-        if (folder / f"{name}.py").is_file():
-            return folder / f"{name}.py"
+    for package, folder in PACKAGES.items():
+        if folder.joinpath(*package.split("."), "paper", f"{name}.py").is_file():
+            return package
+    places = " nor as ".join(f"{package} in {folder}" for package, folder in PACKAGES.items())
     raise FileNotFoundError(
-        f"the script of the experiment {name!r} is neither in {CARRIED} nor in {CHECKOUT}; install "
-        "vfg from a wheel, or run it from a checkout"
+        f"the experiment {name!r} is found neither as {places}; install vfg from a wheel, or run "
+        "it from a checkout"
     )
 
 
-def _default_folder(script: Path, quick: bool) -> Path:
-    """Where the scripts write of themselves."""
-    if script.parent != CHECKOUT:
+def _default_folder(package: str, quick: bool) -> Path:
+    """The folder that experiments write to without `--output`."""
+    if package != "experiments":
         return Path.cwd() / "outputs"
-    return CHECKOUT.parent / ("outputs" if quick else "docs/results")
+    return PACKAGES[package] / ("outputs" if quick else "docs/results")

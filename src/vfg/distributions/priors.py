@@ -261,11 +261,7 @@ def prior_spec(given: str | PriorSpec) -> PriorSpec:
 
 
 def choose_part(normals: Tensor, shares: Tensor) -> Tensor:
-    """Choose a component of a mixture by standard Normal numbers `(nodes, batch)`.
-
-    Args:
-        normals: one number per node and row.
-        shares: the probability of every part, `(nodes, parts)`.
+    """Choose a component by standard Normal numbers `(nodes, batch)` and shares `(nodes, parts)`.
 
     Example:
         >>> choose_part(torch.tensor([[-0.5, 0.5]]), torch.tensor([[0.5, 0.5]]))

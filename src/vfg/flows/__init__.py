@@ -14,8 +14,14 @@ from vfg.flows.couplings import (
     SplineCoupling,
     coupling_split,
 )
-from vfg.flows.fast.memory import check_memory, keeping
-from vfg.flows.fast.primitives import Rounding, check_precision, conditioners_in, times
+from vfg.flows.fast.memory import check_memory
+from vfg.flows.fast.primitives import (
+    Rounding,
+    check_precision,
+    conditioners_in,
+    tensor_cores,
+    times,
+)
 from vfg.flows.linear import (
     ActivationNormalisation,
     ElementwiseAffine,
@@ -64,9 +70,9 @@ __all__ = [
     "conditioners_in",
     "coupling_split",
     "inverse_rational_quadratic",
-    "keeping",
     "of_kind",
     "rational_quadratic",
     "temporarily_set",
+    "tensor_cores",
     "times",
 ]

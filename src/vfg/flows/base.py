@@ -35,7 +35,7 @@ class Flow(nn.Module, ABC):
     """
 
     memory: str = "store"
-    """What is stored for the derivative; see `keeping`. Not saved."""
+    """What is stored for the derivative; see `FitSettings.memory`. Not saved."""
 
     def __init__(self, edges: int, width: int) -> None:
         super().__init__()

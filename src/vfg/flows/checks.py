@@ -71,11 +71,6 @@ def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) ->
     return (2 * unit - 1) * bound
 
 
-def normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Draw a tensor of standard normal numbers."""
-    return torch.randn(shape, generator=generator, device=generator.device)
-
-
 def without_autocast(x: Tensor) -> torch.autocast:
     """A context in which matrix products keep the dtype of their operands."""
     return torch.autocast(device_type=x.device.type, enabled=False)

@@ -64,10 +64,6 @@ class Network:
             add to the output of the fully connected layers, and splits are chequered.
         channels: width of the convolutions' hidden layer, per pixel.
 
-    Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range.
-
     Example:
         >>> Network(hidden=8).layers
         3
@@ -119,21 +115,7 @@ class _RectifiedDropout(torch.autograd.Function):
 
 
 def rectified_dropout(x: Tensor, rate: float) -> tuple[Tensor, float]:
-    """ReLU and dropout of a tensor that may be overwritten, where memory is the bottleneck.
-
-    Args:
-        x: `(edges, batch, hidden)`, computed and not needed elsewhere.
-        rate: the share that is dropped, rounded to a multiple of 1/256.
-
-    Returns:
-        The result, and the factor by which the next layer has to scale it up.
-
-    Example:
-        >>> generator = torch.manual_seed(0)
-        >>> y, factor = rectified_dropout(torch.ones(10, 800, 100), 0.25)
-        >>> abs((y * factor).mean().item() - 1.0) < 0.02
-        True
-    """
+    """ReLU and dropout in place, and the factor by which the next layer has to scale it up."""
     noise = random_bytes(tuple(x.shape), x.device)
     result: Tensor = _RectifiedDropout.apply(x, noise, rate)  # type: ignore[no-untyped-call]
     return result, dropout_factor(rate)
@@ -239,10 +221,6 @@ class Conditioner(Rounding):
         outputs: width of the output.
         network: their architecture.
         generator: source of the random start; None means a fresh one with seed 0.
-
-    Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range.
 
     Example:
         >>> conditioner = Conditioner(3, 2, 5, network=Network(hidden=8))

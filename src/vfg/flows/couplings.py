@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,15 +43,13 @@ class CouplingLayer(Flow):
     Args:
         edges: number of flows in the stack.
         width: dimension that each flow acts on.
-        numbers: how many numbers the conditioner returns for each moved coordinate.
-        block: index of the layer among the layers of its flow.
+        block: index of the layer among the layers of its flow; it fixes the split.
         network: architecture of the conditioner.
         generator: source of the random start; None means a fresh one with seed 0.
-
-    Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range.
     """
+
+    numbers: int
+    """How many numbers the conditioner returns for each moved coordinate."""
 
     kept: Tensor
     moved: Tensor
@@ -62,46 +62,41 @@ class CouplingLayer(Flow):
         self,
         edges: int,
         width: int,
-        numbers: int,
         *,
-        block: int,
-        network: Network,
-        generator: torch.Generator | None,
+        block: int = 0,
+        network: Network = PAPER,
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(edges, width)
         check_count(type(self).__name__, "block", block, 0)
         self.block = block
-        self.numbers = numbers
         image = network.image
         kept, moved = (
             chequered_split(block, width, image) if image else coupling_split(block, width)
         )
-        # The indices follow from block and width, so saved states need not carry them.
-        self.register_buffer("kept", torch.tensor(kept, dtype=torch.long), persistent=False)
-        self.register_buffer("moved", torch.tensor(moved, dtype=torch.long), persistent=False)
         places = sorted(range(width), key=[*kept, *moved].__getitem__)
-        self.register_buffer("places", torch.tensor(places), persistent=False)
+        # The indices follow from block and width, so saved states need not carry them.
         for name, chosen in (("kept", kept), ("moved", moved), ("places", places)):
+            indices = torch.tensor(chosen, dtype=torch.long)
+            self.register_buffer(name, indices, persistent=False)
             # The same with one more at the end, for states that carry a constant 1 there.
             extended = torch.tensor([*chosen, width])
             self.register_buffer(f"{name}_one", extended, persistent=False)
         self.conditioner = Conditioner(
-            edges, len(kept), len(moved) * numbers, network=network, generator=generator
+            edges, len(kept), len(moved) * self.numbers, network=network, generator=generator
         )
-        self.local = (
-            LocalConditioner(
+        self.local = None
+        if image:
+            self.local = LocalConditioner(
                 edges,
                 image,
                 kept,
                 moved,
-                numbers=numbers,
+                numbers=self.numbers,
                 channels=network.channels,
                 activation=ACTIVATIONS[network.activation],
                 generator=generator,
             )
-            if image
-            else None
-        )
 
     @abstractmethod
     def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]: ...
@@ -110,20 +105,17 @@ class CouplingLayer(Flow):
     def _uncouple(self, y: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]: ...
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        kept, moved = self._split(x)
-        moved, log_derivative = self._couple(moved, self._numbers(kept))
-        return self._join(kept, moved), log_derivative.sum(-1)
+        return self._transform(self._couple, x)
 
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        kept, moved = self._split(y)
-        moved, log_derivative = self._uncouple(moved, self._numbers(kept))
-        return self._join(kept, moved), log_derivative.sum(-1)
+        return self._transform(self._uncouple, y)
 
-    def _split(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return split(x, self.kept, self.moved, self.places)
-
-    def _join(self, kept: Tensor, moved: Tensor) -> Tensor:
-        return join(kept, moved, self.kept, self.moved, self.places)
+    def _transform(
+        self, couple: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], x: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        kept, moved = split(x, self.kept, self.moved, self.places)
+        moved, log_derivative = couple(moved, self._numbers(kept))
+        return join(kept, moved, self.kept, self.moved, self.places), log_derivative.sum(-1)
 
     def _numbers(self, kept: Tensor) -> Tensor:
         # Under autocast the network may run in half precision; the data never do.
@@ -144,14 +136,8 @@ class AffineCoupling(CouplingLayer):
     Args:
         edges: number of flows in the stack.
         width: dimension that each flow acts on.
-        block: index of the layer among the layers of its flow; it fixes the split.
         bound: bound $b$ of the logarithm of the scale.
-        network: architecture of the conditioner.
-        generator: source of the random start; None means a fresh one with seed 0.
-
-    Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range.
+        options: `block`, `network` and `generator` of `CouplingLayer`.
 
     Example:
         >>> x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
@@ -159,18 +145,11 @@ class AffineCoupling(CouplingLayer):
         True
     """
 
-    def __init__(
-        self,
-        edges: int,
-        width: int,
-        *,
-        block: int = 0,
-        bound: float = 2.0,
-        network: Network = PAPER,
-        generator: torch.Generator | None = None,
-    ) -> None:
+    numbers = 2
+
+    def __init__(self, edges: int, width: int, *, bound: float = 2.0, **options: Any) -> None:
         check_positive("AffineCoupling", "bound", bound)
-        super().__init__(edges, width, 2, block=block, network=network, generator=generator)
+        super().__init__(edges, width, **options)
         self.bound = bound
 
     def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,32 +168,12 @@ class AffineCoupling(CouplingLayer):
 class AdditiveCoupling(CouplingLayer):
     """A coupling that shifts the moved coordinates; its log-determinant is exactly zero.
 
-    Args:
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
-        block: index of the layer among the layers of its flow; it fixes the split.
-        network: architecture of the conditioner.
-        generator: source of the random start; None means a fresh one with seed 0.
-
-    Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range.
-
     Example:
         >>> AdditiveCoupling(1, 2)(torch.ones(1, 3, 2))[1]
         tensor([[0., 0., 0.]])
     """
 
-    def __init__(
-        self,
-        edges: int,
-        width: int,
-        *,
-        block: int = 0,
-        network: Network = PAPER,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(edges, width, 1, block=block, network=network, generator=generator)
+    numbers = 1
 
     def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         return x + numbers.squeeze(-1), torch.zeros_like(x)
@@ -231,15 +190,9 @@ class SplineCoupling(CouplingLayer):
     Args:
         edges: number of flows in the stack.
         width: dimension that each flow acts on.
-        block: index of the layer among the layers of its flow; it fixes the split.
         bins: number of pieces of each spline, at least 2.
         tail: where the identity begins.
-        network: architecture of the conditioner.
-        generator: source of the random start; None means a fresh one with seed 0.
-
-    Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range.
+        options: `block`, `network` and `generator` of `CouplingLayer`.
 
     Example:
         >>> x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
@@ -248,23 +201,12 @@ class SplineCoupling(CouplingLayer):
     """
 
     def __init__(
-        self,
-        edges: int,
-        width: int,
-        *,
-        block: int = 0,
-        bins: int = 8,
-        tail: float = 4.0,
-        network: Network = PAPER,
-        generator: torch.Generator | None = None,
+        self, edges: int, width: int, *, bins: int = 8, tail: float = 4.0, **options: Any
     ) -> None:
         check_count("SplineCoupling", "bins", bins, 2)
         check_positive("SplineCoupling", "tail", tail)
-        super().__init__(
-            edges, width, 3 * bins - 1, block=block, network=network, generator=generator
-        )
-        self.bins = bins
-        self.tail = tail
+        self.bins, self.tail, self.numbers = bins, tail, 3 * bins - 1
+        super().__init__(edges, width, **options)
 
     def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         spline = self._spline(numbers)

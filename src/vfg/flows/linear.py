@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vfg.flows.base import Flow
-from vfg.flows.checks import check_count, normal, private_generator, without_autocast
+from vfg.flows.checks import check_count, private_generator, without_autocast
 from vfg.flows.fast.primitives import times
 
 
@@ -271,8 +271,9 @@ class Householder(Flow):
         if reflections is None:
             reflections = max(2, width - width % 2)
         check_count("Householder", "reflections", reflections, 1)
-        pairs = normal((edges, (reflections + 1) // 2, width), private_generator(generator))
-        self.vectors = nn.Parameter(pairs.repeat_interleave(2, dim=1)[:, :reflections].clone())
+        generator, pairs = private_generator(generator), (reflections + 1) // 2
+        start = torch.randn(edges, pairs, width, generator=generator, device=generator.device)
+        self.vectors = nn.Parameter(start.repeat_interleave(2, dim=1)[:, :reflections].clone())
 
     def linear_part(self) -> Tensor:
         """The orthogonal matrices."""

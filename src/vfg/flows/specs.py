@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -118,12 +118,11 @@ class Coupling(FlowSpec):
         self, edges: int, width: int, block: int, generator: torch.Generator
     ) -> CouplingLayer:
         network = Network(**{field.name: getattr(self, field.name) for field in fields(Network)})
+        shared: dict[str, Any] = {"block": block, "network": network, "generator": generator}
         if self.kind == "spline":
-            return SplineCoupling(
-                edges, width, block=block, bins=self.bins, network=network, generator=generator
-            )
+            return SplineCoupling(edges, width, bins=self.bins, **shared)
         layer = AffineCoupling if self.kind == "affine" else AdditiveCoupling
-        return layer(edges, width, block=block, network=network, generator=generator)
+        return layer(edges, width, **shared)
 
 
 @dataclass(frozen=True)

@@ -88,14 +88,6 @@ def inverse_rational_quadratic(
 ) -> tuple[Tensor, Tensor]:
     """Invert `rational_quadratic`, which has the same arguments.
 
-    Args:
-        y: values of any shape.
-        widths: positive bin widths, shape of `y` (or one that broadcasts) plus an axis `bins`.
-        heights: positive bin heights, shaped like `widths`.
-        derivatives: positive derivatives at the knots, last axis `bins + 1`.
-        left: position of the first knot.
-        bottom: value at the first knot.
-
     Returns:
         The inputs of the spline, and the logarithms of the derivatives of the inverse.
 
@@ -185,18 +177,13 @@ def _bin(index: Tensor, x_knots: Tensor, y_knots: Tensor, derivatives: Tensor) -
     corner = (x_knots[..., :-1], y_knots[..., :-1])
     curve = first + last - 2 * slope
     table = torch.broadcast_tensors(*corner, width, height, first, last, slope, curve)
-    if _is_shared(table[0], index):
-        return _shared_bin(index, torch.cat(table, dim=-2))
+    if _is_shared(table[0], index):  # one table for many inputs
+        chosen = index.unsqueeze(-2).expand(*index.shape[:-1], len(table), -1)
+        return _Bin(*torch.cat(table, dim=-2).gather(-1, chosen).unbind(-2))
     stacked = torch.stack(table, dim=-1)
     stacked = stacked.expand(*index.shape, *stacked.shape[-2:])
     chosen = index[..., None, None].expand(*index.shape, 1, len(table))
     return _Bin(*stacked.gather(-2, chosen).squeeze(-2).unbind(-1))
-
-
-def _shared_bin(index: Tensor, table: Tensor) -> _Bin:
-    """Pick from one table `(..., numbers, bins)` for many inputs."""
-    chosen = index.unsqueeze(-2).expand(*index.shape[:-1], table.shape[-2], -1)
-    return _Bin(*table.gather(-1, chosen).unbind(-2))
 
 
 def _bend(position: Tensor, here: _Bin) -> Tensor:
@@ -240,10 +227,6 @@ class MonotoneSpline(Flow):
         tail: where the linear tails begin.
         decreasing: whether the function falls; one flag, or a boolean tensor that broadcasts to
             `(edges, width)`.
-
-    Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range or `decreasing` does not fit.
 
     Example:
         >>> y, log_det = MonotoneSpline(1, 1, decreasing=True)(torch.tensor([[[0.5], [7.0]]]))

@@ -20,6 +20,7 @@ from vfg.gaussian.factors import (
     column_means,
     condition,
     group_masks,
+    mixed_covariance,
     mixed_moments,
 )
 from vfg.gaussian.parameters import Values, factors_of, with_latents
@@ -38,10 +39,8 @@ from vfg.inference.answers import (
     GraphAnswer,
     TableAndStates,
     Target,
-    index_of_places,
     sorted_quantiles,
 )
-from vfg.inference.evidence import Given
 from vfg.inference.propagation import evaluating
 from vfg.inputs import Name
 
@@ -72,14 +71,6 @@ class GaussianAnswer(GraphAnswer):
     the table, each given all before it, and latent nodes given the whole row. So where several
     columns are missing, the shares of drawn categories are not exactly `probabilities`.
 
-    Args:
-        model: the model.
-        given: the evidence.
-        targets: the targets.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        padded: as in `GraphAnswer`.
-
     Example:
         >>> import vfg
         >>> from vfg.gaussian import GaussianVFG
@@ -88,33 +79,11 @@ class GaussianAnswer(GraphAnswer):
         Answer: 2 rows, targets 'b'; joint draws; all rows converged
     """
 
-    def __init__(
-        self,
-        model: GaussianVFG,
-        given: Given,
-        targets: Sequence[Target],
-        row_ids: Tensor,
-        seed: int,
-        padded: bool = True,
-    ) -> None:
-        super().__init__(model, given, targets, row_ids, seed, padded)
-        self._gaussian = model
-
-    def select(self, rows: int | Sequence[int]) -> GaussianAnswer:
-        chosen = torch.tensor(rows, dtype=torch.long, device=self._row_ids.device).reshape(-1)
-        return GaussianAnswer(
-            self._gaussian,
-            self._given.select(chosen),
-            self._targets,
-            self._row_ids[chosen],
-            self._seed,
-            self._padded,
-        )
+    _model: GaussianVFG
 
     @cached_property
     def mean(self) -> ByName:
-        """Expected values `(rows, width)`, of a column `(rows,)`; for categories the likeliest."""
-        return self._with_evidence(self._collect_tiles(self._tile_means))
+        return self._with_evidence(self._over_tiles(self._tile_means))
 
     def mean_through(self, change: Callable[[Tensor], Tensor]) -> ByName:
         r"""The mean of a function of the columns: $\sum_k p(k \mid x_o)\, g(E[x \mid x_o, k])$.
@@ -135,8 +104,8 @@ class GaussianAnswer(GraphAnswer):
             >>> bool(answer.mean_through(torch.exp)["b"] == answer.mean["b"].exp())
             True
         """
-        columns = self._gaussian.structure.columns
-        if not self._gaussian.leaves.is_identity or self._gaussian.codes.units:
+        columns = self._model.structure.columns
+        if not self._model.leaves.is_identity or self._model.codes.units:
             raise ValueError(
                 "functions of the mean need affine leaves that hold numbers, but some are "
                 "nonlinear or discrete; take the function of draws instead"
@@ -148,74 +117,25 @@ class GaussianAnswer(GraphAnswer):
             table = change(self._decode(whole))
             return self._table_and_states(tile.means, (tile.shares[..., None] * table).sum(1))
 
-        return self._collect_tiles(changed)
+        return self._over_tiles(changed)
 
     @cached_property
     def std(self) -> ByName:
-        """Standard deviations, shaped like `mean`; 0 where observed, NaN for categories."""
-        found = self._collect_tiles(lambda tile: self._tile_moments(tile)[1])
+        found = self._over_tiles(lambda tile: self._tile_moments(tile)[1])
         return self._with_evidence(found, certain=0.0)
-
-    def _at_levels(self, levels: Tensor) -> ByName:
-        return self._collect_tiles(lambda tile: self._levels(tile, levels), (len(levels),))
-
-    def samples(self, n: int) -> ByName:
-        """Joint draws `(n, rows, width)`, of a column `(n, rows)`; the first are always the same.
-
-        Args:
-            n: how many draws per row.
-
-        Raises:
-            ValueError: if `n` is not positive.
-
-        Example:
-            >>> import vfg
-            >>> from vfg.gaussian import GaussianVFG
-            >>> answer = GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1)).infer({"a": 0.0})
-            >>> torch.equal(answer.samples(100)["b"][:20], answer.samples(20)["b"])
-            True
-        """
-        if n < 1:
-            raise ValueError(f"the number of draws must be positive, but is {n}")
-        return self._with_evidence(self._collect_tiles(lambda tile: self._draw_tile(tile, n), (n,)))
-
-    @cached_property
-    def probabilities(self) -> ByName:
-        """Probabilities of every code `(rows, categories)` of the categorical targets."""
-        like, found = self._given.table, ByName()
-        units = {target.name: self._unit_of(target) for target in self._targets}
-        chosen = {name: unit for name, unit in units.items() if unit is not None}
-        for name, unit in chosen.items():
-            categories = self._gaussian.codes.units[unit].categories
-            found[name] = like.new_zeros(self._given.rows, categories)
-        with evaluating(self._gaussian):
-            for rows, positions, tile in self._coded_tiles() if chosen else ():
-                here = rows.to(like.device)
-                for name, unit in chosen.items():
-                    found[name][here] = tile.probabilities(unit)[positions].to(like)
-        named = {target.name: target for target in self._targets}
-        return ByName({name: self._with_codes(named[name], part) for name, part in found.items()})
 
     @cached_property
     def responsibilities(self) -> Tensor:
         """Probabilities of the components given the evidence, `(rows, components)`."""
         like = self._given.table
-        found = like.new_zeros(self._given.rows, self._gaussian.components)
-        with evaluating(self._gaussian):
-            for rows, positions, tile in self._coded_tiles():
+        found = like.new_zeros(self._given.rows, self._model.components)
+        with evaluating(self._model):
+            for rows, positions, tile in self._tiles():
                 found[rows.to(like.device)] = tile.shares[positions].to(like)
         return found
 
     def covariance(self, targets: Name | Sequence[Name]) -> Tensor:
-        """The joint covariance of one target or several, `(rows, width, width)`; 0 where observed.
-
-        Exact for affine leaves and latent nodes, else from 256 draws; NaN for categories.
-
-        Args:
-            targets: names among the targets; their coordinates follow each other.
-
-        Raises:
-            KeyError: for another name.
+        """As in `Answer`; exact for affine leaves and latent nodes, else from 256 draws.
 
         Example:
             >>> import vfg
@@ -234,9 +154,8 @@ class GaussianAnswer(GraphAnswer):
 
     # Private.
 
-    def _coded_tiles(self) -> Iterator[tuple[Tensor, Tensor, CodedTile]]:
-        """Rows, their positions, and the tile in which they lie."""
-        model, latent = self._gaussian, bool(self._given.states)
+    def _tiles(self) -> Iterator[tuple[Tensor, Tensor, CodedTile]]:
+        model, latent = self._model, bool(self._given.states)
         observing, readout = factors_of_model(model, latent)
         side: Side | None = "leaf" if latent else None
         for rows, positions, ids in self._own_tiles(rows_of_a_tile(readout)):
@@ -252,8 +171,8 @@ class GaussianAnswer(GraphAnswer):
 
     def _evidence(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Evidence of some rows in the leaves' units: columns, then latent coordinates if given."""
-        given, structure = self._given, self._gaussian.structure
-        values, seen, _ = self._gaussian.encode(given.cells[rows], given.seen[rows])
+        given, structure = self._given, self._model.structure
+        values, seen, _ = self._model.encode(given.cells[rows], given.seen[rows])
         if not given.states:
             return values, seen
         states = values.new_full((len(rows), structure.width), torch.nan)
@@ -264,51 +183,21 @@ class GaussianAnswer(GraphAnswer):
         whole = torch.cat([values, torch.where(known, states, 0.0)], dim=1)
         return whole, torch.cat([seen, known], dim=1)
 
-    def _collect_tiles(
-        self, of: Callable[[CodedTile], TableAndStates], leading: tuple[int, ...] = ()
-    ) -> ByName:
-        """The targets of all rows from table and states of every tile, without the evidence."""
-        like, rows, axis = self._given.table, self._given.rows, len(leading)
-        columns = list(dict.fromkeys(k for target in self._targets for k in target.columns))
-        table = like.new_zeros(*leading, rows, len(columns))
-        states = {
-            target.node: like.new_zeros(*leading, rows, *target.shape)
-            for target in self._targets
-            if target.is_latent
-        }
-        with evaluating(self._gaussian):
-            for chosen, positions, tile in self._coded_tiles():
-                here, found = chosen.to(like.device), of(tile)
-                parts = [(table, found.table[..., columns])]
-                parts += [(state, found.states[node]) for node, state in states.items()]
-                for whole, part in parts:
-                    whole.index_copy_(axis, here, part.index_select(axis, positions).to(like))
-        named = ByName()
-        for target in self._targets:
-            if target.is_latent:
-                named[target.name] = states[target.node]
-            else:
-                places = tuple(columns.index(k) for k in target.columns)
-                named[target.name] = table[
-                    ..., places[0] if target.is_column else index_of_places(places)
-                ]
-        return named
-
     def _table_and_states(self, found: Tensor, table: Tensor) -> TableAndStates:
         """Table in data units and states by node, from all columns and coordinates."""
-        columns = self._gaussian.structure.columns
+        columns = self._model.structure.columns
         latent = found[..., columns:]
-        spans = self._gaussian.structure.spans
+        spans = self._model.structure.spans
         return TableAndStates(
             table, {name: latent[..., span.start : span.stop] for name, span in spans.items()}
         )
 
     def _decode(self, found: Tensor) -> Tensor:
-        return self._gaussian.decode(found[..., : self._gaussian.structure.columns])
+        return self._model.decode(found[..., : self._model.structure.columns])
 
     def _tile_means(self, tile: CodedTile) -> TableAndStates:
         """Means; where they follow from those of the components nothing else is computed."""
-        if not self._gaussian.leaves.is_identity:
+        if not self._model.leaves.is_identity:
             return self._tile_moments(tile)[0]
         table = self._decode(tile.means)
         for column, probabilities in self._discrete(tile):
@@ -318,22 +207,22 @@ class GaussianAnswer(GraphAnswer):
     def _tile_moments(self, tile: CodedTile) -> tuple[TableAndStates, TableAndStates]:
         """Means and deviations."""
         mean, variance = mixed_moments(tile.shares, *tile.moments)
-        leaves, columns = self._gaussian.leaves, self._gaussian.structure.columns
+        leaves, columns = self._model.leaves, self._model.structure.columns
         if leaves.is_identity:
             table = self._decode(mean)
-            spread = self._gaussian.codes.narrow(variance[:, :columns].sqrt())
-            spread = spread * self._gaussian.scaling.scale
+            spread = self._model.codes.narrow(variance[:, :columns].sqrt())
+            spread = spread * self._model.scaling.scale
         elif leaves.is_elementwise:
             table, spread = self._by_quadrature(tile)
         else:
-            draws = self._draw_tile(tile, DRAWS_FOR_QUANTILES).table
+            draws = self._draw(tile, DRAWS_FOR_QUANTILES).table
             table, spread = draws.mean(0), draws.std(0)
         for column, probabilities in self._discrete(tile):
             table[:, column], spread[:, column] = self._discrete_moments(column, probabilities)
         return self._table_and_states(mean, table), self._table_and_states(variance.sqrt(), spread)
 
     def _by_quadrature(self, tile: CodedTile) -> tuple[Tensor, Tensor]:
-        codes = self._gaussian.codes
+        codes = self._model.codes
         mean, variance = (part.index_select(-1, codes.real_places) for part in tile.moments)
 
         def change(values: Tensor) -> Tensor:
@@ -341,35 +230,35 @@ class GaussianAnswer(GraphAnswer):
             wide = wide.index_copy(-1, codes.real_places, values)
             return self._decode(wide).index_select(-1, codes.real)
 
-        found = normal_moments(mean, variance.sqrt(), self._gaussian.leaves.breaks(), change)
+        found = normal_moments(mean, variance.sqrt(), self._model.leaves.breaks(), change)
         table = tile.shares.new_zeros(2, len(tile.shares), codes.columns)
         table = table.index_copy(-1, codes.real, torch.stack(mixed_moments(tile.shares, *found)))
         return table[0], table[1].sqrt()
 
-    def _levels(self, tile: CodedTile, levels: Tensor) -> TableAndStates:
+    def _quantiles(self, tile: CodedTile, levels: Tensor) -> TableAndStates:
         found = mixture_quantiles(tile.shares, *tile.moments, levels)
-        if self._gaussian.leaves.is_elementwise:
+        if self._model.leaves.is_elementwise:
             table = self._decode(found)
         else:
-            draws = self._draw_tile(tile, DRAWS_FOR_QUANTILES).table
+            draws = self._draw(tile, DRAWS_FOR_QUANTILES).table
             table = sorted_quantiles(draws, levels)
         for column, probabilities in self._discrete(tile):
             ones = (levels[:, None] > 1.0 - probabilities[:, 1]).to(table)
             table[..., column] = torch.nan if self._has_codes(column) else ones
         return self._table_and_states(found, table)
 
-    def _draw_tile(self, tile: CodedTile, count: int) -> TableAndStates:
+    def _draw(self, tile: CodedTile, count: int) -> TableAndStates:
         parts = [tile.coded_draws(group) for group in range(-(-count // DRAWS))]
         found, categories = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
         table = self._decode(found)
-        for index, unit in enumerate(self._gaussian.codes.units):
+        for index, unit in enumerate(self._model.codes.units):
             table[..., unit.column] = categories[..., index]
         return self._table_and_states(found, table)
 
     def _discrete(self, tile: CodedTile) -> Iterator[tuple[int, Tensor]]:
         """The discrete columns among the targets with the probabilities of their categories."""
         wanted = dict.fromkeys(column for target in self._targets for column in target.columns)
-        for index, unit in enumerate(self._gaussian.codes.units):
+        for index, unit in enumerate(self._model.codes.units):
             if unit.column in wanted:
                 yield unit.column, tile.probabilities(index)
 
@@ -380,26 +269,23 @@ class GaussianAnswer(GraphAnswer):
         return probabilities[:, 1], (probabilities[:, 0] * probabilities[:, 1]).sqrt()
 
     def _has_codes(self, column: int) -> bool:
-        model = self._gaussian
+        model = self._model
         unit = next(unit for unit in model.codes.units if unit.column == column)
         return isinstance(model.likelihood_specs[unit.leaf], Categorical)
 
-    def _unit_of(self, target: Target) -> int | None:
-        """The place of a categorical target among the discrete columns."""
-        for index, unit in enumerate(self._gaussian.codes.units):
-            if target.columns == (unit.column,) and self._has_codes(unit.column):
-                return index
-        return None
+    def _shares(self, tile: CodedTile, target: Target) -> Tensor:
+        columns = [unit.column for unit in self._model.codes.units]
+        return tile.probabilities(columns.index(target.columns[0]))
 
     def _is_affine(self, target: Target) -> bool:
         """Whether a target is an affine function of the innovations."""
         if target.is_latent:
             return True
-        model = self._gaussian
+        model = self._model
         return model.leaves.is_identity and model.likelihood_specs[target.node].is_real
 
     def _exact_covariance(self, targets: Sequence[Target]) -> Tensor:
-        like, structure = self._given.table, self._gaussian.structure
+        like, structure = self._given.table, self._model.structure
         chosen: list[int] = []
         scales: list[Tensor] = []
         for target in targets:
@@ -409,13 +295,13 @@ class GaussianAnswer(GraphAnswer):
                 scales.append(torch.ones(len(span), dtype=torch.float64))
             else:
                 places = structure.positions[target.node]
-                own = self._gaussian.sections.positions[target.node]
+                own = self._model.sections.positions[target.node]
                 chosen += [places[own.index(column)] for column in target.columns]
-                scales.append(self._gaussian.scaling.scale[list(target.columns)].cpu())
+                scales.append(self._model.scaling.scale[list(target.columns)].cpu())
         scale = torch.cat(scales)
         found = like.new_zeros(self._given.rows, len(chosen), len(chosen))
-        with evaluating(self._gaussian):
-            for rows, positions, tile in self._coded_tiles():
+        with evaluating(self._model):
+            for rows, positions, tile in self._tiles():
                 part = mixture_covariance(tile, chosen)[positions]
                 part = part * torch.outer(scale, scale).to(part)
                 found[rows.to(like.device)] = part.to(like)
@@ -426,10 +312,6 @@ def factors_of_model(model: GaussianVFG, latent: bool) -> tuple[Factors, Factors
     """The factor models of the evidence, and of all columns and latent coordinates.
 
     Factors without latent evidence are kept until a parameter changes.
-
-    Args:
-        model: the model.
-        latent: whether states of latent nodes are given.
     """
     if latent:
         values = model.linear.values()
@@ -466,27 +348,16 @@ class Posterior:
     def to(self, like: Tensor) -> Posterior:
         """The same with the dtype and device of another tensor."""
 
-        def moved(found: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {name: value.to(like) for name, value in found.items()}
+        def move(part: Any) -> Any:
+            if isinstance(part, Tensor):
+                return part.to(like)
+            return {name: value.to(like) for name, value in part.items()}
 
-        return Posterior(
-            moved(self.mean),
-            moved(self.covariance),
-            self.responsibilities.to(like),
-            moved(self.component_mean),
-            moved(self.component_covariance),
-        )
+        return Posterior(*(move(part) for part in vars(self).values()))
 
 
 def posterior_of(structure: Structure, values: Values, table: Tensor, seen: Tensor) -> Posterior:
-    """Moments of all latent nodes, by chunks of rows.
-
-    Args:
-        structure: of the graph.
-        values: of the equations of its nodes.
-        table: values of the leaves `(rows, columns)`; any finite number where unobserved.
-        seen: which are observed.
-    """
+    """Moments of all latent nodes given values of the leaves, by chunks of rows."""
     chunks = zip(table.split(ROWS_AT_ONCE), seen.split(ROWS_AT_ONCE), strict=True)
     parts = [_part(structure, values, *chunk) for chunk in chunks]
     shares = torch.cat([part[0] for part in parts])
@@ -494,14 +365,9 @@ def posterior_of(structure: Structure, values: Values, table: Tensor, seen: Tens
     for index, name in enumerate(structure.nodes):
         means[name] = torch.cat([part[1][index][0] for part in parts])
         covariances[name] = torch.cat([part[1][index][1] for part in parts])
-    whole = {name: _mix(shares, means[name], covariances[name]) for name in means}
-    return Posterior(
-        {name: pair[0] for name, pair in whole.items()},
-        {name: pair[1] for name, pair in whole.items()},
-        shares,
-        means,
-        covariances,
-    )
+    centres = {name: (shares[..., None] * mean).sum(1) for name, mean in means.items()}
+    whole = {name: mixed_covariance(shares, means[name], covariances[name]) for name in means}
+    return Posterior(centres, whole, shares, means, covariances)
 
 
 def _part(structure: Structure, values: Values, table: Tensor, seen: Tensor) -> Part:
@@ -514,11 +380,3 @@ def _part(structure: Structure, values: Values, table: Tensor, seen: Tensor) -> 
         (mean, covariance.expand(-1, components, -1, -1)[masks.groups])
         for mean, covariance in moments
     ]
-
-
-def _mix(shares: Tensor, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of mixtures from those of their components."""
-    centre = (shares[..., None] * mean).sum(1)
-    left = mean - centre[:, None]
-    whole = covariance + left[..., :, None] * left[..., None, :]
-    return centre, (shares[..., None, None] * whole).sum(1)

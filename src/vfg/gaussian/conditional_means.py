@@ -134,9 +134,7 @@ class Components:
     def expected(self, group: Group, values: Array) -> tuple[Array, Array]:
         """Means of the missing cells, `(missing, ...)`, and log p of the rest up to a constant.
 
-        Args:
-            group: some rows.
-            values: their cells, `(columns, rows)`, any finite numbers where missing.
+        Values are `(columns, rows)`, any finite numbers where missing.
         """
         shape = len(self.log_weights), self.columns
         offsets, variances = (x.reshape(shape).T[..., None] for x in (self.offsets, self.variances))
@@ -231,13 +229,7 @@ class ExactMeans:
         return plain and on_cpu and innovations <= LARGEST and narrow
 
     def __call__(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Means of every entry, `(rows, columns)`; known entries are unchanged.
-
-        Args:
-            values: `(rows, columns)`, any finite numbers where nothing is known.
-            observed: which entries are known.
-            ids: of the rows, which are not used.
-        """
+        """Means of every entry, `(rows, columns)`; known entries are unchanged."""
         found = values.double().numpy().copy()
         location, scale = self.location, self.scale
         for group in group_rows(observed.numpy(), NUMBERS // len(self.components.log_weights)):
@@ -247,10 +239,6 @@ class ExactMeans:
 
     def deviations(self, values: Tensor, observed: Tensor) -> Tensor:
         """Standard deviations of every entry, `(rows, columns)`; 0 of known ones.
-
-        Args:
-            values: only their shape matters.
-            observed: which entries are known.
 
         Raises:
             ValueError: for a mixture.
@@ -266,14 +254,7 @@ class ExactMeans:
     def quantiles(
         self, values: Tensor, observed: Tensor, levels: Sequence[float], fixed: Tensor
     ) -> Tensor:
-        """Quantiles of every entry, `(levels, rows, columns)`, without a draw.
-
-        Args:
-            values: `(rows, columns)`, any finite numbers where nothing is known.
-            observed: which entries are known.
-            levels: between 0 and 1.
-            fixed: columns that have their means at every level.
-        """
+        """Quantiles of every entry, `(levels, rows, columns)`; of fixed columns the means."""
         spread = torch.where(fixed, 0.0, self.deviations(values, observed))
         steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
         found: Tensor = self(values, observed) + steps[:, None, None] * spread
@@ -308,29 +289,22 @@ def concat_leaves(by_leaf: Mapping[Any, Tensor]) -> Tensor:
     return torch.cat(list(by_leaf.values()), dim=-1).double()
 
 
-def means_in_data_units(
-    model: GaussianVFG, ranks: NormalScores, scores: Tensor, observed: Tensor, row_ids: Tensor
-) -> Tensor:
-    """Means of every value by an exact model of scores, `(rows, columns)`."""
-    answer = model.infer(scores, observed=observed, row_ids=row_ids)
-    return concat_leaves(answer.mean_through(ranks.inverse))
-
-
 def mean_function(model: GaussianVFG, ranks: NormalScores | None = None) -> MeanFunction:
     """The fastest function for the means of an exact model, in values if it is one of scores."""
     if ExactMeans.suits(model):
         return ExactMeans(model, ranks)
-    return (
-        partial(exact_means, model) if ranks is None else partial(means_in_data_units, model, ranks)
-    )
+    if ranks is None:
+        return partial(exact_means, model)
+
+    def means(scores: Tensor, observed: Tensor, row_ids: Tensor) -> Tensor:
+        answer = model.infer(scores, observed=observed, row_ids=row_ids)
+        return concat_leaves(answer.mean_through(ranks.inverse))
+
+    return means
 
 
 def _solve(system: Array, right: Array) -> tuple[Array, Array]:
-    """Solve symmetric positive systems `(n, n, ...)` in place.
-
-    Args:
-        system: the systems.
-        right: their right sides, `(n, sides, ...)`.
+    """Solve symmetric positive systems `(n, n, ...)` with right sides `(n, sides, ...)` in place.
 
     Returns:
         The solutions, and the pivots `(n, ...)`, whose product is the determinant.

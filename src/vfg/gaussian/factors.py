@@ -79,12 +79,6 @@ def group_masks(seen: Tensor) -> Masks:
     return Masks(seen[first], groups)
 
 
-def cheaper_side(factors: Factors) -> Side:
-    """The side on which the matrices to factorise are smaller."""
-    _, columns, innovations = factors.loadings.shape
-    return "latent" if innovations <= columns else "leaf"
-
-
 def condition(factors: Factors, values: Tensor, masks: Masks, side: Side | None = None) -> Belief:
     r"""The posterior of the innovations given the observed columns.
 
@@ -106,7 +100,9 @@ def condition(factors: Factors, values: Tensor, masks: Masks, side: Side | None 
     """
     observed = masks.distinct.to(values)
     residual = (values[:, None] - factors.offsets) * observed[masks.groups][:, None]
-    solve = _on_latent_side if (side or cheaper_side(factors)) == "latent" else _on_leaf_side
+    _, columns, innovations = factors.loadings.shape
+    side = side or ("latent" if innovations <= columns else "leaf")
+    solve = _on_latent_side if side == "latent" else _on_leaf_side
     mean, spread, log_volume, distance = solve(factors, residual, observed, masks.groups)
     constants = 0.5 * LOG_TWO_PI * observed.sum(-1, keepdim=True) + log_volume
     return Belief(-0.5 * distance - constants[masks.groups], mean, spread, masks.groups)
@@ -123,16 +119,9 @@ def responsibilities(factors: Factors, belief: Belief) -> Tensor:
 
 
 def image_moments(belief: Belief, maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Means and covariances of maps of the innovations.
+    """Means `(rows, components, n)` and covariances `(groups, components, n, n)` of maps.
 
-    Args:
-        belief: about the innovations.
-        maps: `(components, coordinates, innovations)`.
-        offsets: `(components, coordinates)`.
-
-    Returns:
-        Means `(rows, components, coordinates)` and covariances `(groups, components, coordinates,
-        coordinates)`.
+    Maps of the innovations are `(components, n, innovations)`, with offsets `(components, n)`.
     """
     mean = torch.einsum("nci,cki->nck", belief.mean, maps) + offsets
     return mean, maps @ belief.covariance @ maps.mT
@@ -163,6 +152,13 @@ def mixed_moments(weights: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tens
     return centre, (weights * (variance + (mean - centre[:, None]).square())).sum(1)
 
 
+def mixed_covariance(shares: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
+    """The covariance `(rows, n, n)` of mixtures from means and covariances of their components."""
+    left = mean - (shares[..., None] * mean).sum(1, keepdim=True)
+    whole = covariance + left[..., :, None] * left[..., None, :]
+    return (shares[..., None, None] * whole).sum(1)
+
+
 Solution = tuple[Tensor, Callable[[], Tensor], Tensor, Tensor]
 
 
@@ -180,7 +176,7 @@ def _on_latent_side(
     left = residual - torch.einsum("nci,cki->nck", mean, loadings) * (weights[groups] != 0.0)
     distance = (left.square() * weights[groups]).sum(-1) + mean.square().sum(-1)
     log_volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    log_volume = log_volume + _log_scales(factors, observed)
+    log_volume = log_volume + observed @ factors.scales.log().mT
     return mean, lambda: torch.cholesky_inverse(factor), log_volume, distance
 
 
@@ -226,10 +222,6 @@ def by_group(matrices: Tensor, vectors: Tensor, groups: Tensor) -> Tensor:
     if len(matrices) == 1:
         return torch.einsum("cij,ncj->nci", matrices[0], vectors)
     return (matrices[groups] @ vectors[..., None])[..., 0]
-
-
-def _log_scales(factors: Factors, observed: Tensor) -> Tensor:
-    return observed @ factors.scales.log().mT
 
 
 def _pack(seen: Tensor) -> Tensor:

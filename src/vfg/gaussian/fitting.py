@@ -143,14 +143,7 @@ class Training:
 def training_of(
     model: GaussianVFG, cells: Tensor, seen: Tensor, validation: float | ArrayLike, seed: int
 ) -> Training:
-    """Split a table into cells for fitting and held-out cells.
-
-    Args:
-        model: whose scaling has been fitted.
-        cells: scaled cells `(rows, columns)`, 0 where unobserved.
-        seen: which are observed.
-        validation: share of the cells that is held out, or a table of other rows.
-        seed: of the held-out cells.
+    """Split scaled cells into those for fitting and held-out ones, or add validation rows.
 
     Raises:
         ValueError: for an invalid share, or a table that does not fit the model.
@@ -198,53 +191,35 @@ def run_em(
     parameters: Parameters,
     values: Values,
     chunks: list[Chunk],
-    *,
-    iterations: int,
-    tolerance: float,
-    shrinkage: float = 0.0,
-    negligible: float = 0.0,
+    plan: GaussianSettings,
     score: Callable[[Values], float] | None = None,
 ) -> tuple[Values, list[float], bool]:
-    """Run EM until an iteration gains less than `tolerance` per row, or until scores fall.
+    """Run EM until an iteration gains less than the tolerance per row, or until scores fall.
 
-    Args:
-        parameters: which entries are learned, and the floor of the noises.
-        values: to begin with.
-        chunks: the rows.
-        iterations: at the most.
-        tolerance: gain per row below which it ends; with shrinkage, change of either sign.
-        shrinkage: as in `m_step`.
-        negligible: as in `GaussianVFG.fit`.
-        score: what to choose the values by; None takes the last ones.
+    With shrinkage a change of either sign counts as gain. Without a score the last values are
+    taken.
 
     Returns:
         The values, the mean log-likelihood per row of the leaves before every M-step and at the
         end, and whether it converged.
     """
     rows = sum(len(chunk.values) for chunk in chunks)
-    expect = _expectation(parameters, chunks, negligible)
+    expect: Callable[[Values], Expected] = expectation(parameters, chunks)
+    if plan.negligible > 0.0 and len(parameters.log_weights) > 1:
+        expect = active_steps(parameters, chunks, plan.negligible)
     trace: list[float] = []
     chosen = _BestValues(score, values)
-    for iteration in range(iterations):
+    for iteration in range(plan.iterations):
         if iteration % SCORED == 0 and not chosen.improves(values):
             return chosen.values, trace, True
         expected = expect(values)
         trace.append(float(expected.log_likelihood) / rows)
         if len(trace) > 1:
             gain = trace[-1] - trace[-2]
-            if (abs(gain) if shrinkage else gain) < tolerance:
+            if (abs(gain) if plan.shrinkage else gain) < plan.tolerance:
                 return chosen.among(values), trace, True
-        values = m_step(parameters, values, expected, shrinkage)
+        values = m_step(parameters, values, expected, plan.shrinkage)
     return chosen.among(values), [*trace, float(expect(values).log_likelihood) / rows], False
-
-
-def _expectation(
-    parameters: Parameters, chunks: list[Chunk], negligible: float
-) -> Callable[[Values], Expected]:
-    """The E-step over these rows."""
-    if negligible > 0.0 and len(parameters.log_weights) > 1:
-        return active_steps(parameters, chunks, negligible)
-    return expectation(parameters, chunks)
 
 
 @dataclass
@@ -300,16 +275,7 @@ def _run_em(
         model.linear.assign(values)
         return _held_out_score(model, data)
 
-    return run_em(
-        model.linear,
-        values,
-        chunks,
-        iterations=plan.iterations,
-        tolerance=plan.tolerance,
-        shrinkage=plan.shrinkage,
-        negligible=plan.negligible,
-        score=score if data.has_validation else None,
-    )
+    return run_em(model.linear, values, chunks, plan, score if data.has_validation else None)
 
 
 def _fit_leaf_maps(
@@ -334,15 +300,11 @@ def _fit_leaf_maps(
         score=(lambda: _held_out_score(model, some)) if some.has_validation else None,
     )
     if some is not data:
-        _on_all_rows(model, data, plan)
+        with evaluating(model):
+            leaves, seen, _ = model.encode(data.cells, data.seen)
+            chunks = chunks_of(model.structure, model.components, leaves, seen)
+            model.linear.assign(_run_em(model, model.linear.values(), chunks, data, plan)[0])
     history.steps.append(_mean_log_prob(model, data))
-
-
-def _on_all_rows(model: GaussianVFG, data: Training, plan: GaussianSettings) -> None:
-    with evaluating(model):
-        leaves, seen, _ = model.encode(data.cells, data.seen)
-        chunks = chunks_of(model.structure, model.components, leaves, seen)
-        model.linear.assign(_run_em(model, model.linear.values(), chunks, data, plan)[0])
 
 
 def _run_gradient_steps(

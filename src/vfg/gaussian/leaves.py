@@ -93,18 +93,11 @@ class Leaves(nn.Module):
                 self.flows[name] = spec.build(len(units), len(units[0]), generator=generator)
 
     def forward(self, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Scaled cells to leaves, with the log-determinants of what is observed.
-
-        Args:
-            cells: `(rows, columns)`, finite everywhere.
-            seen: which of them are observed.
+        """Scaled cells, finite everywhere, to leaves, with the log-determinants of observed cells.
 
         Returns:
             u, and log |dg/dx| by column, `(rows, columns)` each; of a section that is mapped as a
             whole it stands at the first column.
-
-        Raises:
-            ValueError: if g maps sections and one is observed in part.
         """
         if self.is_identity:
             return cells, torch.zeros_like(cells)
@@ -209,13 +202,7 @@ class Adam:
 
 
 def make_normal(model: GaussianVFG, cells: Tensor, seen: Tensor) -> None:
-    """Make every leaf on its own as Normal as its map can.
-
-    Args:
-        model: whose maps are changed.
-        cells: scaled cells `(rows, columns)`.
-        seen: which of them are observed.
-    """
+    """Make every leaf on its own as Normal as its map can, from scaled cells."""
     rows = max(len(cells), 1)
     if model.leaves.is_elementwise:
         cells, seen = _quantiles(cells, seen), seen.new_ones(POINTS, cells.shape[1])
@@ -242,14 +229,8 @@ def fit_maps(
     The derivative of log p by a leaf's value is the residual of its expected causes over the
     variance of the noise, so one E-step serves both the gradient of the maps and the M-step.
 
-    Args:
-        model: fitted by EM with its maps as they are; it ends in the best state seen.
-        cells: scaled cells `(rows, columns)`.
-        seen: which of them are observed.
-        steps: how many, at the most.
-        tolerance: gain per step below which the steps become smaller, then end.
-        shrinkage: as in `m_step`.
-        score: of the model as it stands, which decides; None means the likelihood.
+    The model was fitted by EM with its maps as they are, and ends in the best state by `score`, or
+    by the likelihood. Steps become smaller, then end, when they gain less than the tolerance.
 
     Returns:
         The log-likelihoods per row in data units, every tenth step.
@@ -258,7 +239,7 @@ def fit_maps(
     cells, seen = cells[order], seen[order]
     chunks = chunks_of(model.structure, model.components, cells, seen)
     optimiser, rate = Adam(model.leaves.parameters()), RATE
-    values = _detach(model.linear.values())
+    values = Values(*(value.detach() for value in model.linear.values()))
     best, state, trace = -math.inf, copy.deepcopy(model.state_dict()), list[float]()
     for step in range(steps + 1):
         log_likelihood, following = _step(model, values, cells, seen, chunks, shrinkage)
@@ -304,10 +285,6 @@ def _curvature_penalty(model: GaussianVFG) -> Tensor:
         layer.square().sum() for name, layer in model.leaves.named_parameters() if "raw_" in name
     ]
     return 0.5 * STIFFNESS * torch.stack(squares).sum() if squares else torch.zeros(())
-
-
-def _detach(values: Values) -> Values:
-    return Values(*(value.detach() for value in values))
 
 
 def _quantiles(cells: Tensor, seen: Tensor) -> Tensor:

@@ -50,14 +50,7 @@ def chunk_size(model: GaussianVFG) -> int:
 
 
 def row_scores(model: GaussianVFG, cells: Tensor, seen: Tensor, given: Tensor | None) -> Tensor:
-    """log p of scaled cells in data units, `(rows,)`; differentiable.
-
-    Args:
-        model: the model.
-        cells: `(rows, columns)`, finite everywhere.
-        seen: which are observed.
-        given: which of those are given and not scored; None means none.
-    """
+    """log p of scaled cells in data units, `(rows,)`; differentiable; given cells do not count."""
     encoded = model.encode(cells, seen)
     scored = seen if given is None else seen & ~given
     slopes = (encoded.log_slopes * scored).sum(-1) - model.log_volumes(scored)
@@ -151,14 +144,8 @@ def category_scores(
     $$P(c \mid o) \propto \pi_c \Bigl((1 - \delta_c) \frac{p(e_c \mid o)}{p(e_c)} + \delta_c\Bigr)$$
 
     with the frequency $\pi_c$, the (mixture) densities of the point $e_c$ given o and nothing,
-    and the probability $\delta_c$ that the category may be anywhere.
-
-    Args:
-        factors: the model.
-        belief: about the innovations.
-        found: what follows from it for the unit.
-        codes: of the discrete columns.
-        unit: which of them.
+    and the probability $\delta_c$ that the category may be anywhere. `found` is what follows from
+    the belief for the unit.
     """
     points = codes.points_at(unit)
 
@@ -176,14 +163,7 @@ def category_scores(
 
 
 def observe(belief: Belief, found: Predictive, values: Tensor, seen: Tensor) -> Belief:
-    """The belief after some coordinates are observed too.
-
-    Args:
-        belief: about the innovations so far.
-        found: what follows from it for the coordinates.
-        values: `(rows, coordinates)`.
-        seen: in which groups of rows they are observed, `(groups,)`.
-    """
+    """The belief after some coordinates are observed too, in the groups of rows that are `seen`."""
     left = (values[:, None] - found.mean) * seen[belief.groups][:, None, None]
     gain = found.crossed @ found.precision
     distance = (by_group(found.precision, left, belief.groups) * left).sum(-1)
@@ -203,14 +183,9 @@ def observe(belief: Belief, found: Predictive, values: Tensor, seen: Tensor) -> 
 def chain_scores(
     factors: Factors, belief: Belief, codes: CategoryPoints, cells: Tensor, seen: Tensor
 ) -> Tensor:
-    """Sums of log P of the observed units, each given the belief and those before it, `(rows,)`.
+    """Sums of log P of the units, each given the belief and those before it, `(rows,)`.
 
-    Args:
-        factors: the model.
-        belief: given everything else.
-        codes: of the discrete columns.
-        cells: the table `(rows, columns)`.
-        seen: which units are scored, `(groups of the belief, units)`.
+    `seen` says which units are scored, `(groups of the belief, units)`.
     """
     total = torch.zeros_like(belief.log_probs[:, 0])
     for index, unit in enumerate(codes.units):

@@ -24,7 +24,7 @@ from vfg.graph import Graph
 from vfg.inference.answers import as_row_ids, as_targets
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import evaluating
-from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, scale_cells
+from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, name_columns, scale_cells
 from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.passing.sections import Scaling, Sections, column_positions
@@ -72,7 +72,8 @@ class GaussianVFG(nn.Module):
         mixture: what components differ in: `"root"` (means and covariances of the roots) or
             `"loadings"` (loadings, offsets and noises of the leaves).
         inner_noise: whether latent nodes below the roots have noise of their own.
-        noise_floor: what standard deviations never fall below, relative to a column's own.
+        noise_floor: what standard deviations never fall below, relative to a column's own. At
+            the default, exact linear relations are filled up to 1e-6 of a deviation.
         seed: of the initial parameters.
 
     Raises:
@@ -96,7 +97,7 @@ class GaussianVFG(nn.Module):
         likelihood: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec] = "gaussian",
         mixture: str = "root",
         inner_noise: bool = True,
-        noise_floor: float = 1e-3,
+        noise_floor: float = 5e-5,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -131,6 +132,7 @@ class GaussianVFG(nn.Module):
         settings: GaussianSettings | None = None,
         *,
         observed: ArrayLike | None = None,
+        columns: Sequence[Name] | None = None,
         **options: Any,
     ) -> LikelihoodHistory:
         """Maximise the likelihood of the observed cells, from a fresh start.
@@ -142,7 +144,8 @@ class GaussianVFG(nn.Module):
         Args:
             table: the data; NaN is unobserved.
             settings: how; None for the defaults.
-            observed: which cells may be used.
+            observed: which cells may be used, a mask in the order of the model's columns.
+            columns: names of the columns of an array, in its order; None takes the model's order.
             options: fields of `GaussianSettings` that differ from `settings`.
 
         Returns:
@@ -157,7 +160,8 @@ class GaussianVFG(nn.Module):
             True
         """
         chosen = with_options(settings, options, GaussianSettings, "a GaussianVFG")
-        cells, seen = as_cells(self, table, observed)
+        named = table if columns is None else name_columns(table, columns)
+        cells, seen = as_cells(self, named, observed)
         self._rescale(cells, seen)
         cells, seen = scale_cells(self, cells, seen)
         training = training_of(self, cells, seen, chosen.validation, chosen.seed)
@@ -308,13 +312,7 @@ class GaussianVFG(nn.Module):
         return torch.cat([found[root] for root in self.graph.roots], dim=1)
 
     def deepen(self, kind: type[VFG], *, flow: Coupling | None = None, seed: int = 0) -> VFG:
-        """The deep model that starts as this one; see `VFG.from_gaussian`.
-
-        Args:
-            kind: the class of the deep model.
-            flow: the couplings; their final scale is replaced by the linear map.
-            seed: of the couplings' initial parameters.
-        """
+        """The deep model of class `kind` that starts as this one; see `VFG.from_gaussian`."""
         return make_deep(kind, self, flow, seed)
 
     # What fitting is built from: tensors in, tensors out, nothing checked.

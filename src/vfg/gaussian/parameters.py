@@ -15,6 +15,9 @@ from vfg.gaussian.structure import Structure
 EXCESS = 1e-6
 """How far above its floor a noise is at least, relative to its square; keeps logs finite."""
 
+ROOT_FLOOR = 1e-3
+"""The least deviation of a component of mixed roots: narrower ones collapse onto single rows."""
+
 
 class Values(NamedTuple):
     """What the equations of all nodes are made of; roots and leaves have 1 or all components.
@@ -186,7 +189,7 @@ class Parameters(nn.Module):
             diagonal = values.root_factors.diagonal(dim1=-2, dim2=-1)
             strict = values.root_factors - diagonal.diag_embed()
             self.root_means.copy_(values.root_means)
-            self.root_factors.copy_(strict + self._raw(diagonal).diag_embed())
+            self.root_factors.copy_(strict + self._raw(diagonal, ROOT_FLOOR).diag_embed())
 
     def _roots(self) -> tuple[Tensor, Tensor]:
         roots = self.structure.root_width
@@ -195,15 +198,15 @@ class Parameters(nn.Module):
             identity = torch.eye(roots, dtype=torch.float64, device=some.device)
             return identity.new_zeros(1, roots), identity[None]
         raw = self.root_factors.double()
-        diagonal = self._above_floor(raw.diagonal(dim1=-2, dim2=-1))
+        diagonal = self._above_floor(raw.diagonal(dim1=-2, dim2=-1), ROOT_FLOOR)
         strict = raw.tril(-1) * self.root_mask.double()
         return self.root_means.double(), strict + diagonal.diag_embed()
 
-    def _above_floor(self, raw: Tensor) -> Tensor:
-        return (self.noise_floor**2 + (2.0 * raw.double()).exp()).sqrt()
+    def _above_floor(self, raw: Tensor, least: float = 0.0) -> Tensor:
+        return (max(self.noise_floor, least) ** 2 + (2.0 * raw.double()).exp()).sqrt()
 
-    def _raw(self, deviations: Tensor) -> Tensor:
-        floor = self.noise_floor**2
+    def _raw(self, deviations: Tensor, least: float = 0.0) -> Tensor:
+        floor = max(self.noise_floor, least) ** 2
         return 0.5 * (deviations.square() - floor).clamp(min=EXCESS * floor).log()
 
 

@@ -141,11 +141,7 @@ class Structure:
         return tuple(root for root in self.graph.roots if self._is_free(root))
 
     def schedule(self, sections: Mapping[str, tuple[int, ...]]) -> Schedule:
-        """The nodes in blocks of one layer and shape, as tables and evidence expect them.
-
-        Args:
-            sections: the table columns of every leaf.
-        """
+        """The nodes in blocks of one layer and shape, given the table columns of every leaf."""
         blocks: dict[tuple[int, int, int], list[str]] = {}
         for number, layer in enumerate(self.graph.layers):
             for name in layer:

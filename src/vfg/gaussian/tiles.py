@@ -22,6 +22,7 @@ from vfg.gaussian.factors import (
     column_moments,
     condition,
     image_moments,
+    mixed_covariance,
     responsibilities,
 )
 from vfg.gaussian.log_prob import category_scores, observe, predict
@@ -155,9 +156,7 @@ def mixture_covariance(tile: Tile, chosen: list[int]) -> Tensor:
     _, loadings, offsets, scales = tile.readout
     mean, covariance = image_moments(tile.belief, loadings[:, chosen], offsets[:, chosen])
     covariance = covariance + scales[:, chosen].square().diag_embed()
-    left = mean - (tile.shares[..., None] * mean).sum(1, keepdim=True)
-    whole = covariance + left[..., :, None] * left[..., None, :]
-    return (tile.shares[..., None, None] * whole).sum(1)
+    return mixed_covariance(tile.shares, mean, covariance)
 
 
 def mixture_quantiles(shares: Tensor, mean: Tensor, variance: Tensor, levels: Tensor) -> Tensor:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from vfg.gaussian.parameters import Values
     from vfg.model import VFG
 
+FLOOR = 1e-3
+"""The least noise of a leaf of a deep model: its precision has to be held in float32."""
+
 
 def make_deep(kind: type[VFG], linear: GaussianVFG, flow: Coupling | None, seed: int) -> VFG:
     """Make the deep model that starts as `linear`; see `VFG.from_gaussian`."""
@@ -45,11 +48,12 @@ def make_deep(kind: type[VFG], linear: GaussianVFG, flow: Coupling | None, seed:
         flow=specs,
         aggregation="gaussian",
         latent="normal",
-        likelihood=Gaussian(floor=0.5 * linear.noise_floor, learn=True),
+        likelihood=Gaussian(floor=0.5 * max(linear.noise_floor, FLOOR), learn=True),
         seed=seed,
     ).double()
     with torch.no_grad():
-        _copy_scaling(model, linear)
+        model.scaling.load_state_dict(linear.scaling.state_dict())
+        model.is_trained.fill_(True)  # it answers as the linear model does
         values = linear.linear.values()
         for index, group in enumerate(model.passing.schedule.groups):
             stack = model.passing.group(index)
@@ -104,16 +108,12 @@ def _check(linear: GaussianVFG) -> None:
             )
 
 
-def _copy_scaling(model: VFG, linear: GaussianVFG) -> None:
-    model.scaling.load_state_dict(linear.scaling.state_dict())
-
-
 def _start_leaves(linear: GaussianVFG, values: Values, group: Group, stack: EdgeGroup) -> None:
     """Set flow and precision of leaf edges from the loadings of their columns."""
     columns = torch.tensor([linear.sections.positions[edge.child] for edge in group.edges])
     spans = torch.tensor([list(linear.structure.spans[edge.parent]) for edge in group.edges])
     loadings = values.loadings[0][columns[:, :, None], spans[:, None]]
-    offsets, scales = values.offsets[0][columns], values.scales[0][columns]
+    offsets, scales = values.offsets[0][columns], values.scales[0][columns].clamp(min=FLOOR)
     flow, precision = stack.flow, stack.precision
     assert isinstance(flow, LinearStartFlow)
     assert isinstance(precision, FramedPrecision)
@@ -164,7 +164,7 @@ def _start_inner(linear: GaussianVFG, values: Values, group: Group, stack: EdgeG
 
 def _copy_noise(model: VFG, linear: GaussianVFG, values: Values) -> None:
     """The leaves' noise as the scales of the likelihoods."""
-    for block, scales in model.sections.split(values.scales).items():
+    for block, scales in model.sections.split(values.scales.clamp(min=FLOOR)).items():
         likelihood = model.likelihood_at(block)
         assert isinstance(likelihood, GaussianLikelihood)
         excess = (scales.square() - likelihood.floor**2).clamp(min=1e-12)

@@ -51,16 +51,9 @@ def prefers_tree(structure: Structure) -> bool:
 
 
 def tree_pass(structure: Structure, values: Values, table: Tensor, masks: Masks) -> TreeBelief:
-    """Pass messages up to the root and back.
+    """Pass messages up to the root and back: what one joint factorisation gives as well.
 
-    Args:
-        structure: of a tree.
-        values: of the equations of its nodes.
-        table: `(rows, columns)`; what is not observed may be any finite number.
-        masks: which columns are observed.
-
-    Returns:
-        The same log-probabilities and moments as one joint factorisation.
+    What is not observed in the table may be any finite number.
     """
     components = len(values.log_weights)
     observed = masks.distinct.to(table)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from vfg.graph.checks import find_cycle, suggestion
@@ -27,7 +26,7 @@ def section_nodes(sections: Sections) -> list[Node]:
         >>> [leaf.width for leaf in section_nodes({"a": 2, "b": 3})]
         [2, 3]
     """
-    items = list(sections.items()) if isinstance(sections, Mapping) else list(sections)
+    items: Any = sections.items() if isinstance(sections, Mapping) else sections
     leaves = [item if isinstance(item, Node) else _section_node(item) for item in items]
     if not leaves:
         raise ValueError("there are no sections; pass at least one, such as {'a': 2}.")
@@ -275,43 +274,35 @@ def _families(names: list[str], arrows: list[tuple[str, str]]) -> dict[str, list
 
 
 def to_dict(nodes: Sequence[Node], edges: Sequence[Edge]) -> dict[str, Any]:
-    """Write nodes and edges as dictionaries, lists, strings and numbers.
-
-    Example:
-        >>> to_dict([], [Edge("a", "h")])["edges"]
-        [{'child': 'a', 'parent': 'h', 'kind': 'flow', 'coordinates': None}]
-    """
+    """Write nodes and edges as dictionaries, lists, strings and numbers."""
     return {"nodes": [_entry(node) for node in nodes], "edges": [_entry(edge) for edge in edges]}
 
 
 def from_dict(description: Any) -> Parts:
-    """Read what `to_dict` wrote; entries that may be None can be left out.
-
-    Raises:
-        ValueError: If an entry is missing, unknown or of the wrong type.
-
-    Example:
-        >>> from_dict({"nodes": [], "edges": [{"child": "a", "parent": "h"}]})[1]
-        [Edge(child='a', parent='h', kind='flow', coordinates=None)]
-    """
+    """Read what `to_dict` wrote; entries that may be None can be left out."""
     _check_keys(description, ("nodes", "edges"), ("nodes", "edges"), "the description of a graph")
     for key in ("nodes", "edges"):
         if not isinstance(description[key], list | tuple):
             raise ValueError(
                 f"the entry {key!r} must be a list of dictionaries, got {description[key]!r}."
             )
-    nodes = [_read_node(entry, f"node number {k}") for k, entry in enumerate(description["nodes"])]
-    edges = [_read_edge(entry, f"edge number {k}") for k, entry in enumerate(description["edges"])]
+    nodes = [
+        Node(
+            **_check_entry(entry, ("name", "width"), ("columns", "aggregation"), f"node number {k}")
+        )
+        for k, entry in enumerate(description["nodes"])
+    ]
+    edges = [
+        Edge(
+            **_check_entry(entry, ("child", "parent"), ("coordinates", "kind"), f"edge number {k}")
+        )
+        for k, entry in enumerate(description["edges"])
+    ]
     return nodes, edges
 
 
 def to_networkx(nodes: Sequence[Node], edges: Sequence[Edge]) -> networkx.DiGraph:
-    """Write nodes and edges as a `networkx.DiGraph`, attributes that are None left out.
-
-    Example:
-        >>> to_networkx([Node("a", 1), Node("h", 2)], [Edge("a", "h")]).nodes["h"]
-        {'width': 2}
-    """
+    """Write nodes and edges as a `networkx.DiGraph`, attributes that are None left out."""
     import networkx
 
     digraph = networkx.DiGraph()
@@ -325,16 +316,7 @@ def to_networkx(nodes: Sequence[Node], edges: Sequence[Edge]) -> networkx.DiGrap
 
 
 def from_networkx(digraph: networkx.DiGraph) -> Parts:
-    """Read a directed graph whose edges lead from child to parent.
-
-    Raises:
-        ValueError: If the graph is not directed or a node has no width.
-
-    Example:
-        >>> from_networkx(to_networkx([Node("a", 1), Node("h", 2)], [Edge("a", "h")]))[0]
-        [Node(name='a', width=1, columns=None, aggregation=None), \
-Node(name='h', width=2, columns=None, aggregation=None)]
-    """
+    """Read a directed graph whose edges lead from child to parent, and whose nodes have widths."""
     if not digraph.is_directed():
         raise ValueError(
             "the networkx graph is not directed; "
@@ -347,49 +329,44 @@ Node(name='h', width=2, columns=None, aggregation=None)]
                 f"node {name!r} has no attribute 'width'; set it, as in "
                 f"digraph.nodes[{name!r}]['width'] = 2."
             )
-        nodes.append(
-            Node(name, **_select_attributes(attributes, ("width", "columns", "aggregation")))
-        )
+        nodes.append(Node(name, **_select(attributes, ("width", "columns", "aggregation"))))
     listed = list(digraph.edges(data=True))
     if all("position" in attributes for _, _, attributes in listed):
         listed.sort(key=lambda item: int(item[2]["position"]))
     return nodes, [
-        Edge(child, parent, **_select_attributes(attributes, ("kind", "coordinates")))
+        Edge(child, parent, **_select(attributes, ("kind", "coordinates")))
         for child, parent, attributes in listed
     ]
 
 
 def _entry(part: Node | Edge) -> dict[str, Any]:
     """One node or edge as a dictionary, tuples as lists."""
-    values = {field.name: getattr(part, field.name) for field in fields(part)}
     return {
-        key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+        key: list(value) if isinstance(value, tuple) else value for key, value in vars(part).items()
     }
 
 
 def _attributes(part: Node | Edge, names: Sequence[str]) -> dict[str, Any]:
     """The attributes of a node or an edge besides its names, without those that are None."""
-    values = {field.name: getattr(part, field.name) for field in fields(part)}
-    return {key: value for key, value in values.items() if key not in names and value is not None}
+    return {
+        key: value for key, value in vars(part).items() if key not in names and value is not None
+    }
 
 
-def _select_attributes(attributes: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _select(attributes: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """The attributes that nodes and edges have; networkx graphs may carry others."""
     return {name: attributes[name] for name in names if name in attributes}
 
 
-def _read_node(entry: Any, place: str) -> Node:
-    """Read the dictionary of one node."""
-    _check_keys(entry, ("name", "width"), ("name", "width", "columns", "aggregation"), place)
-    _check_list(entry.get("columns"), "columns", place)
-    return Node(**entry)
-
-
-def _read_edge(entry: Any, place: str) -> Edge:
-    """Read the dictionary of one edge."""
-    _check_keys(entry, ("child", "parent"), ("child", "parent", "kind", "coordinates"), place)
-    _check_list(entry.get("coordinates"), "coordinates", place)
-    return Edge(**entry)
+def _check_entry(
+    entry: Any, needed: Sequence[str], optional: Sequence[str], place: str
+) -> dict[str, Any]:
+    """The dictionary of a node or edge, whose first optional entry is a list or None."""
+    _check_keys(entry, needed, (*needed, *optional), place)
+    listed = entry.get(optional[0])
+    if listed is not None and not isinstance(listed, list | tuple):
+        raise ValueError(f"{place} has {optional[0]} {listed!r}; pass a list or null.")
+    return dict(entry)
 
 
 def _check_keys(entry: Any, needed: Sequence[str], known: Sequence[str], place: str) -> None:
@@ -404,9 +381,3 @@ def _check_keys(entry: Any, needed: Sequence[str], known: Sequence[str], place: 
     for key in entry:
         if key not in known:
             raise ValueError(f"{place} has the unknown key {key!r}; {suggestion(key, known)}")
-
-
-def _check_list(value: Any, key: str, place: str) -> None:
-    """Refuse an optional list that is something else."""
-    if value is not None and not isinstance(value, list | tuple):
-        raise ValueError(f"{place} has {key} {value!r}; pass a list or null.")

@@ -55,25 +55,11 @@ def find_cycle(names: Iterable[str], arrows: Sequence[Arrow]) -> tuple[str, ...]
         ('b', 'c', 'b')
     """
     order = list(names)
-    placed = layer_numbers(order, arrows)
-    below: dict[str, str] = {}
-    for tail, head in arrows:
-        if tail not in placed:
-            below.setdefault(head, tail)
-    if not below:
+    if len(layer_numbers(order, arrows)) == len(order):
         return None
-    # Every name without a layer has a tail without one, so walking down must return.
-    walk = {next(name for name in order if name not in placed): None}
-    name = below[next(iter(walk))]
-    while name not in walk:
-        walk[name] = None
-        name = below[name]
-    return _upward(list(walk), name, order)
+    import networkx
 
-
-def _upward(walk: list[str], start: str, order: list[str]) -> tuple[str, ...]:
-    """Turn the end of a downward walk into an upward cycle that starts at its earliest name."""
-    cycle = walk[walk.index(start) :][::-1]
+    cycle = [tail for tail, _ in networkx.find_cycle(networkx.DiGraph(arrows))]
     first = cycle.index(min(cycle, key=order.index))
     return (*cycle[first:], *cycle[: first + 1])
 

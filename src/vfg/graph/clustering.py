@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 def cluster(table: Any, arity: int, width: int | None) -> Parts:
     """Build a tree over the columns of a table by hierarchical clustering.
 
-    Args:
-        table: Array, tensor or frame of shape (rows, columns); missing values are NaN.
-        arity: Largest number of children.
-        width: Width of the latent nodes; None takes `2 * arity`.
-
-    Returns:
-        The nodes, leaves in column order, and the edges.
-
     Example:
         >>> nodes, edges = cluster([[1.0, 2.0, 5.0], [2.0, 4.0, 5.0], [3.0, 6.0, 4.0]], 2, None)
         >>> [edge.name for edge in edges]
@@ -44,12 +36,6 @@ def rank_correlations(values: Matrix) -> Matrix:
     ranks over its common rows. Without missing values this is exact; with them it approximates
     ranking anew for every pair, at the price of a few matrix products. Pairs with a column that
     is constant or empty, or with fewer than three common rows, count as uncorrelated.
-
-    Args:
-        values: Array of shape (rows, columns), missing values NaN.
-
-    Returns:
-        Array of shape (columns, columns).
 
     Example:
         >>> import numpy
@@ -142,14 +128,9 @@ def _merges(correlations: Matrix) -> list[tuple[int, int]]:
 
 def _read(table: Any) -> tuple[Matrix, list[Node]]:
     """Read a table as numbers, with one leaf per column."""
-    import numpy
-
-    if hasattr(table, "columns") and hasattr(table, "to_numpy"):
-        labels = list(table.columns)
-        values = _read_frame(table, labels)
-    else:
-        labels = []
-        values = _read_array(table)
+    is_frame = hasattr(table, "columns") and hasattr(table, "to_numpy")
+    labels = list(table.columns) if is_frame else []
+    values = _read_frame(table, labels) if labels else _read_array(table)
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError(
             f"a table of shape (rows, columns) with at least one column is needed, "
@@ -158,7 +139,7 @@ def _read(table: Any) -> tuple[Matrix, list[Node]]:
     if labels and all(isinstance(label, str) for label in labels):
         return values, [Node(label, 1, columns=(label,)) for label in labels]
     leaves = [Node(f"x{index}", 1, columns=(index,)) for index in range(values.shape[1])]
-    return values.astype(numpy.float64), leaves
+    return values, leaves
 
 
 def _read_array(table: Any) -> Matrix:
@@ -183,21 +164,13 @@ def _read_frame(frame: Any, labels: list[Any]) -> Matrix:
         raise ValueError(f"the table has two columns named {repeated!r}; rename one of them.")
     columns = []
     for label in labels:
+        column = frame[label]
+        # The missing value of pandas does not convert by itself.
+        options = {"dtype": "float64", "na_value": numpy.nan} if hasattr(column, "iloc") else {}
         try:
-            columns.append(_read_column(frame[label]))
+            columns.append(numpy.asarray(column.to_numpy(**options), dtype=numpy.float64))
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"column {label!r} is not numeric; encode it as numbers first, or leave it out."
             ) from error
-    return numpy.stack(columns, axis=1) if columns else numpy.empty((len(frame), 0))
-
-
-def _read_column(column: Any) -> Matrix:
-    """Read one column of a frame, missing values as NaN."""
-    import numpy
-
-    if hasattr(column, "iloc"):  # pandas: its missing value does not convert by itself
-        values = column.to_numpy(dtype="float64", na_value=numpy.nan)
-    else:
-        values = column.to_numpy()
-    return numpy.asarray(values, dtype=numpy.float64)
+    return numpy.stack(columns, axis=1)

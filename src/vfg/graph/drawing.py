@@ -38,12 +38,6 @@ def draw(graph: Graph) -> str:
     With more than 40 leaves, siblings that are leaves are abbreviated; the drawing ends after 200
     lines.
 
-    Args:
-        graph: The graph.
-
-    Returns:
-        The drawing, without a newline at its end.
-
     Example:
         >>> from vfg.graph import Graph
         >>> print(draw(Graph.tree({"a": 1, "b": 2, "c": 1})))

@@ -104,10 +104,6 @@ def write_graph(graph: Graph, path: str | Path) -> None:
 def edges_as_graph(edges: Sequence[tuple[str, str]], width: int | None = None) -> Graph:
     """A graph from (child, parent) pairs alone: leaves of width 1, latent nodes of one width.
 
-    Args:
-        edges: the pairs.
-        width: of latent nodes; None means 8.
-
     Raises:
         ValueError: if there are no edges, or they are no graph.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -43,6 +43,7 @@ class Graph:
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+    order_is_inferred = False  # whether nobody named the order of the columns
 
     def __init__(self, nodes: Iterable[Node], edges: Iterable[Edge]) -> None:
         object.__setattr__(self, "nodes", tuple(nodes))
@@ -76,17 +77,17 @@ class Graph:
 
     @cached_property
     def _edges_into(self) -> dict[str, tuple[Edge, ...]]:
-        into: dict[str, list[Edge]] = {name: [] for name in self._nodes}
-        for edge in self.edges:
-            into[edge.parent].append(edge)
-        return {name: tuple(edges) for name, edges in into.items()}
+        return self._group_edges(lambda edge: edge.parent)
 
     @cached_property
     def _edges_from(self) -> dict[str, tuple[Edge, ...]]:
-        out: dict[str, list[Edge]] = {name: [] for name in self._nodes}
+        return self._group_edges(lambda edge: edge.child)
+
+    def _group_edges(self, end: Callable[[Edge], str]) -> dict[str, tuple[Edge, ...]]:
+        groups: dict[str, list[Edge]] = {name: [] for name in self._nodes}
         for edge in self.edges:
-            out[edge.child].append(edge)
-        return {name: tuple(edges) for name, edges in out.items()}
+            groups[end(edge)].append(edge)
+        return {name: tuple(edges) for name, edges in groups.items()}
 
     @cached_property
     def _layer_numbers(self) -> dict[str, int]:
@@ -343,7 +344,8 @@ class Graph:
         Args:
             edges: (parent, child) pairs between scalar variables, or a directed graph of them.
             width: Width of the latent nodes; None takes twice the size of the largest family.
-            variables: Variables that come first; one without edges gets a family of its own.
+            variables: Variables that come first, in the order of the table's columns; one without
+                edges gets a family of its own. None takes the order in which edges name them.
 
         Returns:
             The graph; its leaves are the variables.
@@ -357,7 +359,9 @@ class Graph:
                 ├── A (1), column A
                 └── B (1), column B
         """
-        return cls(*builders.bayesian_network(edges, width, variables))
+        graph = cls(*builders.bayesian_network(edges, width, variables))
+        object.__setattr__(graph, "order_is_inferred", variables is None)
+        return graph
 
     @classmethod
     def from_data(cls, X: Any, arity: int = 4, width: int | None = None) -> Self:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.relations import fill_determined
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.imputation.stacking import (
@@ -33,6 +32,7 @@ from vfg.inference.propagation import Belief, evaluating
 from vfg.inference.queries import compute_belief
 from vfg.model import VFG
 from vfg.tables.cells import Array
+from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.utils.cached import CachedModule
 
 DRAWS = 60

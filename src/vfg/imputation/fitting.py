@@ -15,7 +15,6 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
-from vfg.imputation.model_stack import repeat_columns, stack_models, unstack_models
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
     EPOCH,
@@ -40,7 +39,9 @@ from vfg.training.data import Table as TrainingTable
 from vfg.training.data import choose_device, join_world
 from vfg.training.history import History, Progress
 from vfg.training.loop import Run
+from vfg.training.model_stack import repeat_columns, stack_models, unstack_models
 from vfg.training.settings import FitSettings, Masking
+from vfg.training.tasks import TableTask
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
@@ -460,7 +461,7 @@ def _train(
     data = TrainingTable(torch.where(seen, cells, 0.0), seen, None)
     devices = [device] if device.type == "cuda" else []
     with join_world(device) as world, torch.random.fork_rng(devices=devices):
-        run = Run(model, data, settings, world, None, held.to(device))
+        run = Run(TableTask([model], data, settings, held.to(device)), settings, world)
         history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
     if history.stopped == "interrupted":
         # Other parts are not fitted yet, so there is no usable model to return.

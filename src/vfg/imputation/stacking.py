@@ -22,11 +22,11 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.model_stack import repeat_columns, stack_models
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.model import VFG
 from vfg.tables.cells import Array
 from vfg.training.history import History
+from vfg.training.model_stack import repeat_columns, stack_models
 
 AVERAGING_PRIOR = 20.0
 """Weight of the prior that averaging changes nothing, in products of unit variance."""

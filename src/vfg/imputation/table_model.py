@@ -65,7 +65,7 @@ def answering_device(device: str | torch.device | None) -> torch.device:
         >>> answering_device("mps")
         device(type='cpu')
     """
-    wanted = choose_device(device)
+    wanted = choose_device(None) if device is None else torch.device(device)
     is_there = wanted.type == "cuda" and torch.cuda.is_available()
     return wanted if is_there else torch.device("cpu")
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vfg.distributions.likelihoods import Categorical, CategoricalLikelihood
+from vfg.distributions.likelihoods import Categorical
 from vfg.graph.checks import suggestion
 from vfg.inference.calibration import continuous_columns, noise_scale
 from vfg.inference.draws import GROUP, Moments, Tile, is_joint
@@ -47,12 +47,15 @@ if TYPE_CHECKING:
 
 DRAWS_FOR_QUANTILES = 256
 """Draws behind the quantiles of joint answers: more are smoother, and take longer."""
+TAIL = 5
+"""Draws outside of a quantile below which it is extrapolated: those of levels up to .96 are not."""
+LEVELS = (0.0005, 0.9995)
+"""Levels between which quantiles from draws hold: the error of a Normal tail is 10 % of it there,
+about, from 256 draws."""
 TILE = {"cpu": 32}
 """Rows that are decoded together, each with `GROUP` draws, by type of device: on a CPU few, so that
 states stay in its cache; on others `OTHER_TILE`. Bits depend on the size."""
 OTHER_TILE = 1024
-
-AnyTile = TypeVar("AnyTile")
 
 
 class ByName(dict[Name, Any]):
@@ -146,7 +149,10 @@ class Answer(ABC):
     @property
     @abstractmethod
     def mean(self) -> ByName:
-        """Expected values by target; for categories the most probable one."""
+        """Expected values by target; the probability of 1, or the most probable category.
+
+        A leaf or node has `(rows, width)`, a column `(rows,)`.
+        """
 
     @property
     @abstractmethod
@@ -348,8 +354,36 @@ class GraphAnswer(Answer):
         self._targets, self._row_ids, self._seed = tuple(targets), row_ids, seed
 
     @abstractmethod
-    def _at_levels(self, levels: Tensor) -> ByName:
-        """Quantiles of all rows before evidence is put in place, `(levels, rows, ...)`."""
+    def _tiles(self) -> Iterator[tuple[Tensor, Tensor, Any]]:
+        """Rows, their positions, and the tile in which they lie."""
+
+    @abstractmethod
+    def _draw(self, tile: Any, count: int) -> TableAndStates:
+        """The first draws of a tile, `(count, rows, ...)`."""
+
+    @abstractmethod
+    def _quantiles(self, tile: Any, levels: Tensor) -> TableAndStates:
+        """Quantiles of a tile, `(levels, rows, ...)`; NaN for categories."""
+
+    @abstractmethod
+    def _shares(self, tile: Any, target: Target) -> Tensor:
+        """Probabilities of the codes of a categorical target, `(rows, categories)`."""
+
+    def _own_arguments(self, rows: Tensor) -> dict[str, Any]:
+        """What the constructor of a kind of answer takes besides, for some rows."""
+        return {}
+
+    def select(self, rows: int | Sequence[int]) -> Self:
+        chosen = torch.tensor(rows, dtype=torch.long, device=self._row_ids.device).reshape(-1)
+        return type(self)(
+            self._model,
+            self._given.select(chosen),
+            self._targets,
+            self._row_ids[chosen],
+            self._seed,
+            self._padded,
+            **self._own_arguments(chosen),
+        )
 
     @property
     def targets(self) -> tuple[Name, ...]:
@@ -375,21 +409,45 @@ class GraphAnswer(Answer):
     def _index(self) -> Any:
         return self._given.index
 
-    @torch.no_grad()
     def _quantiles_at(self, levels: Sequence[float]) -> ByName:
         flat = torch.tensor(levels, dtype=torch.float64, device=self._row_ids.device)
-        return self._with_evidence(self._at_levels(flat))
+        found = self._over_tiles(lambda tile: self._quantiles(tile, flat), (len(flat),))
+        return self._with_evidence(found)
+
+    def samples(self, n: int) -> ByName:
+        """Draws `(n, rows, width)`, of a column `(n, rows)`; 0 or 1, or codes, of discrete leaves.
+
+        The first draws are the same for every `n`, and for every choice of targets. Latent nodes
+        are NaN if the answer is not joint.
+
+        Example:
+            >>> import vfg
+            >>> answer = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1)).infer({"a": 2.0})
+            >>> torch.equal(answer.samples(100)["b"][:20], answer.samples(20)["b"])
+            True
+        """
+        if n < 1:
+            raise ValueError(f"the number of draws must be positive, but is {n}")
+        return self._with_evidence(self._over_tiles(lambda tile: self._draw(tile, n), (n,)))
+
+    @cached_property
+    def probabilities(self) -> ByName:
+        """Probabilities of every code `(rows, categories)` of the categorical targets."""
+        like, specs, found = self._given.table, self._model.likelihood_specs, ByName()
+        chosen = [target for target in self._targets if self._is_categorical(target)]
+        for target in chosen:
+            found[target.name] = like.new_zeros(self.rows, specs[target.node].categories)
+        with evaluating(self._model):
+            for rows, positions, tile in self._tiles() if chosen else ():
+                here = rows.to(like.device)
+                for target in chosen:
+                    found[target.name][here] = self._shares(tile, target)[positions].to(like)
+        for target in chosen:
+            found[target.name] = self._with_codes(target, found[target.name])
+        return found
 
     def covariance(self, targets: Name | Sequence[Name]) -> Tensor:
-        """The joint covariance of one target or several, `(rows, width, width)`; 0 where observed.
-
-        From 256 draws; NaN for categories.
-
-        Args:
-            targets: names among the targets; their coordinates follow each other.
-
-        Raises:
-            KeyError: for another name.
+        """As in `Answer`, from 256 draws; 0 where observed, NaN for categories.
 
         Example:
             >>> import vfg
@@ -447,8 +505,7 @@ class GraphAnswer(Answer):
             if target.name in shares:
                 expected[variable.name] = _to_array(shares[target.name])
                 continue
-            cells = _to_array(mean[target.name])
-            cells = cells if target.is_column else cells[:, place]
+            cells = _coordinate(mean[target.name], target, place)
             is_chance = variable.kind == "choice"
             expected[variable.name] = np.stack([1.0 - cells, cells], 1) if is_chance else cells
         return expected
@@ -456,8 +513,8 @@ class GraphAnswer(Answer):
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
         ends = central_levels(level)
         # One call, since the draws behind quantiles are made for each.
-        quantiles = _to_arrays(self._quantiles_at([*ends, *even_levels(draws).tolist()]))
-        expected, std, given = self.expectations(), _to_arrays(self.std), _to_arrays(self._known)
+        quantiles = self._quantiles_at([*ends, *even_levels(draws).tolist()])
+        expected, std, given = self.expectations(), self.std, self._known
         marginals = {}
         for target, place, variable in self._coordinates:
             known = float(_coordinate(given[target.name], target, place)[0])
@@ -469,22 +526,26 @@ class GraphAnswer(Answer):
                 likeliest = int(chances.argmax())
                 marginals[variable.name] = Marginal(variable, likeliest, probabilities=chances)
             else:
-                marginals[variable.name] = _number_marginal(
-                    variable,
-                    float(expected[variable.name][0]),
-                    float(_coordinate(std[target.name], target, place)[0]),
-                    _coordinate(quantiles[target.name], target, place)[:, 0],
+                mean = float(expected[variable.name][0])
+                spread = float(_coordinate(std[target.name], target, place)[0])
+                found = _coordinate(quantiles[target.name], target, place)[:, 0]
+                low, high, shown = float(found[0]), float(found[1]), found[2:]
+                marginals[variable.name] = Marginal(
+                    variable, mean, False, mean, spread, low, high, shown if len(shown) else found
                 )
         return marginals
 
-    def _named(self, values: TableAndStates) -> ByName:
+    def _named(self, values: TableAndStates, columns: Sequence[int] | None = None) -> ByName:
+        """Values by target; `columns` are those that the table has, None for all."""
         named = ByName()
         for target in self._targets:
             if target.is_latent:
                 named[target.name] = values.states[target.node]
-            else:
-                chosen = target.columns[0] if target.is_column else index_of_places(target.columns)
-                named[target.name] = values.table[..., chosen]
+                continue
+            places = target.columns
+            places = places if columns is None else tuple(columns.index(k) for k in places)
+            chosen = places[0] if target.is_column else index_of_places(places)
+            named[target.name] = values.table[..., chosen]
         return named
 
     def _states(self, states: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -522,32 +583,42 @@ class GraphAnswer(Answer):
 
     def _labelled(self, values: ByName) -> dict[str, Array]:
         return {
-            label: _coordinate(_to_array(values[target.name]), target, place)
+            label: _coordinate(values[target.name], target, place)
             for target in self._targets
             for place, label in enumerate(target.labels)
         }
 
+    def _over_tiles(
+        self, of: Callable[[Any], TableAndStates], leading: tuple[int, ...] = ()
+    ) -> ByName:
+        """The targets of all rows, before evidence is put in place."""
+        return self._collect(lambda tile: (of(tile),), leading)[0]
+
     def _collect(
-        self,
-        tiles: Iterable[tuple[Tensor, Tensor, AnyTile]],
-        of: Callable[[AnyTile], tuple[TableAndStates, ...]],
-        leading: tuple[tuple[int, ...], ...],
+        self, of: Callable[[Any], tuple[TableAndStates, ...]], *leading: tuple[int, ...]
     ) -> list[ByName]:
-        """The targets of all rows from the values of tiles, before evidence is put in place."""
-        like, rows = self._given.table, self._given.rows
+        """Several values of tiles at once; `leading` are the axes of each before the rows."""
+        like, rows = self._given.table, self.rows
+        columns = tuple(dict.fromkeys(k for target in self._targets for k in target.columns))
+        latent = [target for target in self._targets if target.is_latent]
         wholes = [
-            ByName({t.name: like.new_zeros((*first, rows, *t.shape)) for t in self._targets})
+            TableAndStates(
+                like.new_zeros(*first, rows, len(columns)),
+                {target.node: like.new_zeros(*first, rows, *target.shape) for target in latent},
+            )
             for first in leading
         ]
         with evaluating(self._model):
-            for chosen, positions, tile in tiles:
+            for chosen, positions, tile in self._tiles():
                 here = chosen.to(like.device)
-                for whole, first, values in zip(wholes, leading, of(tile), strict=True):
-                    axis = len(first)
-                    for name, part in self._named(values).items():
-                        own = part.index_select(axis, positions).to(like)
-                        whole[name].index_copy_(axis, here, own)
-        return wholes
+                for whole, first, found in zip(wholes, leading, of(tile), strict=True):
+                    pairs = [(state, found.states[node]) for node, state in whole.states.items()]
+                    if columns:
+                        pairs.append((whole.table, found.table[..., index_of_places(columns)]))
+                    for put, part in pairs:
+                        own = part.index_select(len(first), positions).to(like)
+                        put.index_copy_(len(first), here, own)
+        return [self._named(whole, columns) for whole in wholes]
 
     def _own_tiles(self, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Rows, their positions in a tile, and the ids of that tile's rows.
@@ -570,20 +641,9 @@ def _to_array(values: Tensor) -> Array:
     return array
 
 
-def _to_arrays(values: Mapping[Name, Tensor]) -> dict[Name, Array]:
-    return {name: _to_array(value) for name, value in values.items()}
-
-
-def _coordinate(values: Array, target: Target, place: int) -> Array:
+def _coordinate(values: Tensor, target: Target, place: int) -> Array:
     """One coordinate of a target, `(..., rows)`."""
-    return values if target.is_column else values[..., place]
-
-
-def _number_marginal(variable: Variable, mean: float, std: float, quantiles: Array) -> Marginal:
-    """From the mean, the deviation, both ends of the interval, and quantiles at even levels."""
-    low, high = (float(end) for end in quantiles[:2])
-    draws = quantiles[2:] if len(quantiles) > 2 else quantiles
-    return Marginal(variable, mean, False, mean, std, low, high, draws)
+    return _to_array(values if target.is_column else values[..., place])
 
 
 class MessageAnswer(GraphAnswer):
@@ -596,12 +656,7 @@ class MessageAnswer(GraphAnswer):
     whose scale depends on which leaves were observed, independent from column to column.
 
     Args:
-        model: the model.
-        given: the evidence.
-        targets: the targets of the query.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        padded: as in `GraphAnswer`.
+        model: the model; this and more as in `GraphAnswer`.
         belief: the result of message passing.
 
     Example:
@@ -615,55 +670,37 @@ class MessageAnswer(GraphAnswer):
         (2.0, 1.0, torch.Size([5, 1, 1]))
     """
 
-    def __init__(
-        self,
-        model: VFG,
-        given: Given,
-        targets: Sequence[Target],
-        row_ids: Tensor,
-        seed: int,
-        padded: bool,
-        belief: Belief,
-    ) -> None:
-        super().__init__(model, given, targets, row_ids, seed, padded)
+    _model: VFG
+
+    def __init__(self, model: VFG, *shared: Any, belief: Belief) -> None:
+        super().__init__(model, *shared)
         self._belief = belief
         self._moments: dict[int, Moments] = {}
 
-    def select(self, rows: int | Sequence[int]) -> MessageAnswer:
-        chosen = torch.tensor(rows, dtype=torch.long, device=self._row_ids.device).reshape(-1)
-        return MessageAnswer(
-            self._model,
-            self._given.select(chosen),
-            self._targets,
-            self._row_ids[chosen],
-            self._seed,
-            self._padded,
-            self._belief.select(chosen),
-        )
+    def _own_arguments(self, rows: Tensor) -> dict[str, Any]:
+        return {"belief": self._belief.select(rows)}
 
     @property
     def joint(self) -> bool:
-        """Whether draws of different targets in one row belong together."""
         return is_joint(self._model)
 
     @property
     def converged(self) -> Tensor:
-        """Which rows' missing cells inside partly observed sections have settled, `(rows,)`."""
         return self._belief.converged[0].to(self._given.table.device)
 
     @cached_property
     def mean(self) -> ByName:
-        """Expected values `(rows, width)`, of a column `(rows,)`.
-
-        Of Bernoulli leaves the probability of 1, of categorical leaves the most probable code.
-        """
-        sections, scaling = self._model.sections, self._model.scaling
-        expected = scaling.undo(sections.join(self._belief.means))
+        is_real = continuous_columns(self._model)
+        if not all(bool(is_real[k]) for target in self._targets for k in target.columns):
+            return self._with_evidence(self._over_tiles(self._tile_means))
+        expected = self._model.scaling.undo(self._model.sections.join(self._belief.means))
         values = TableAndStates(expected, self._states(self._belief.backward))
         return self._with_evidence(self._named(values))
 
+    def _tile_means(self, tile: Tile) -> TableAndStates:
+        return TableAndStates(tile.expected(), self._states(tile.belief.backward))
+
     @cached_property
-    @torch.no_grad()
     def std(self) -> ByName:
         r"""Standard deviations, shaped like `mean`; 0 where observed.
 
@@ -677,56 +714,11 @@ class MessageAnswer(GraphAnswer):
             states = [tile.state_deviations(block) for block in blocks]
             return TableAndStates(tile.deviations(), self._states(states))
 
-        return self._with_evidence(self._by_tiles(of), certain=0.0)
-
-    def _at_levels(self, levels: Tensor) -> ByName:
-        return self._by_tiles(lambda tile: self._quantiles(tile, levels), (len(levels),))
-
-    @torch.no_grad()
-    def samples(self, n: int) -> ByName:
-        """Draws `(n, rows, width)`, of a column `(n, rows)`; 0 or 1, or codes, of discrete leaves.
-
-        The first draws are the same for every `n`, and for every choice of targets. Latent nodes
-        are NaN if the answer is not joint.
-
-        Args:
-            n: how many draws per row.
-
-        Raises:
-            ValueError: if `n` is not positive.
-
-        Example:
-            >>> import vfg
-            >>> from vfg.inference.queries import infer
-            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
-            >>> answer = infer(model, {"a": 2.0})
-            >>> torch.equal(answer.samples(100)["b"][:20], answer.samples(20)["b"])
-            True
-        """
-        if n < 1:
-            raise ValueError(f"the number of draws must be positive, but is {n}")
-        return self._with_evidence(self._by_tiles(lambda tile: self._draw(tile, n), (n,)))
-
-    @cached_property
-    @torch.no_grad()
-    def probabilities(self) -> ByName:
-        """Probabilities of every code `(rows, categories)` of the categorical targets."""
-        result = ByName()
-        for target in self._targets:
-            block, row = self._model.passing.schedule.place[target.node]
-            if target.is_latent:
-                continue
-            likelihood = self._model.likelihood_at(block)
-            if isinstance(likelihood, CategoricalLikelihood):
-                result[target.name] = self._with_codes(
-                    target, likelihood.logits(self._belief.backward[block]).softmax(-1)[row]
-                )
-        return result
+        return self._with_evidence(self._over_tiles(of), certain=0.0)
 
     # Private.
 
     def _tiles(self) -> Iterator[tuple[Tensor, Tensor, Tile]]:
-        """Rows, their positions, and the padded tile in which they lie."""
         device, seen = self._row_ids.device, self._given.seen
         temperature = self._model.spread.log_temperature.exp()
         for rows, positions, ids in self._own_tiles(TILE.get(device.type, OTHER_TILE)):
@@ -745,11 +737,9 @@ class MessageAnswer(GraphAnswer):
             )
             yield rows, positions, tile
 
-    def _by_tiles(
-        self, of: Callable[[Tile], TableAndStates], leading: tuple[int, ...] = ()
-    ) -> ByName:
-        """The targets of all rows, before evidence is put in place."""
-        return self._collect(self._tiles(), lambda tile: (of(tile),), (leading,))[0]
+    def _shares(self, tile: Tile, target: Target) -> Tensor:
+        block, row = self._model.passing.schedule.place[target.node]
+        return tile.moments.chances[block][row]
 
     def _draw(self, tile: Tile, count: int) -> TableAndStates:
         tables, states = [], []
@@ -758,7 +748,7 @@ class MessageAnswer(GraphAnswer):
         for first in range(0, count, size):
             draws = torch.arange(first, first + size)
             decoded = tile.states(draws)
-            tables.append(tile.data(draws, decoded))
+            tables.append(tile.at_levels(decoded, tile.levels(draws)))
             states.append(self._states(decoded))
         latent = {node: torch.cat([part[node] for part in states])[:count] for node in states[0]}
         return TableAndStates(
@@ -766,13 +756,16 @@ class MessageAnswer(GraphAnswer):
         )
 
     def _quantiles(self, tile: Tile, levels: Tensor) -> TableAndStates:
+        is_real = continuous_columns(self._model)
+        ones = (levels[:, None, None] > 1.0 - tile.expected()).to(tile.noise.dtype)
         # Codes have no order, which shows in their deviations.
-        table = torch.where(tile.deviations().isnan(), torch.nan, tile.plain_quantiles(levels))
+        discrete = torch.where(tile.deviations().isnan(), torch.nan, ones)
+        table = torch.where(is_real, tile.plain_quantiles(levels), discrete)
         if not self.joint:
             states = self._states([x.expand(len(levels), *x.shape) for x in tile.belief.backward])
             return TableAndStates(table, _as_unknown(states))
         drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
-        mixed = torch.where(continuous_columns(self._model), drawn.table, table)
+        mixed = torch.where(is_real, drawn.table, table)
         return TableAndStates(mixed, drawn.states)
 
 
@@ -781,12 +774,38 @@ def _as_unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
-    """Quantiles over the first axis by linear interpolation between neighbours in order."""
+    r"""Quantiles over the first axis, with a Normal tail where draws are too few.
+
+    Between draws the quantile is interpolated. Where fewer than `TAIL` of n draws lie outside, at
+    a level q beyond $t = \mathrm{TAIL} / n$, it is $m + (x_t - m) z_q / z_t$ with the median m, the
+    quantile $x_t$ and Normal quantiles z.
+
+    Raises:
+        ValueError: for a level outside of `LEVELS`.
+    """
+    if bool(((levels < LEVELS[0]) | (levels > LEVELS[1])).any()):
+        raise ValueError(
+            f"quantiles from {len(draws)} draws hold from {LEVELS[0]:g} to {LEVELS[1]:g}, and "
+            f"intervals up to a level of {LEVELS[1] - LEVELS[0]:g}, but the levels are "
+            f"{', '.join(f'{level:g}' for level in levels.tolist())}; take more with samples(n)"
+        )
     ordered = draws.sort(dim=0).values
-    position = levels * (len(draws) - 1)
-    below = position.floor().long().clamp(max=len(draws) - 2)
-    share = (position - below).to(draws).view(-1, *[1] * (draws.ndim - 1))
-    return ordered[below] + share * (ordered[below + 1] - ordered[below])
+    end = TAIL / len(draws)
+    inside = levels.clamp(end, 1.0 - end)
+
+    def at(level: Tensor) -> Tensor:
+        position = level * (len(draws) - 1)
+        below = position.floor().long().clamp(max=len(draws) - 2)
+        share = (position - below).to(draws).view(-1, *[1] * (draws.ndim - 1))
+        return ordered[below] + share * (ordered[below + 1] - ordered[below])
+
+    found = at(inside)
+    if bool((inside == levels).all()):
+        return found
+    middle = at(torch.full_like(levels[:1], 0.5))
+    ratio = torch.special.ndtri(levels) / torch.special.ndtri(inside)
+    stretch = torch.where(inside == levels, 1.0, ratio).to(draws)
+    return middle + (found - middle) * stretch.view(-1, *[1] * (draws.ndim - 1))
 
 
 def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Target]:

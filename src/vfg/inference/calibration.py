@@ -12,14 +12,24 @@ noise is all there is and B is fitted; else τ is fitted, and B only if BIC acce
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vfg.distributions.likelihoods import GaussianLikelihood
-from vfg.inference.draws import internal_normals, internal_states, is_joint
+from vfg.distributions.likelihoods import (
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    GaussianLikelihood,
+)
+from vfg.inference.draws import (
+    average_chances,
+    internal_normals,
+    internal_states,
+    is_joint,
+    root_factor,
+)
 from vfg.inference.propagation import Belief, evaluating, propagate
 
 if TYPE_CHECKING:
@@ -31,6 +41,8 @@ COUNT_FEATURES = 2
 """Features of how much is observed, besides one per leaf."""
 NEAR = 0.1
 """The change of log τ up to which decoded variances are taken for proportional to 1/τ."""
+SOFTNESS_ROWS = 256
+"""Rows to whose discrete cells the softness is fitted: one number per column needs no more."""
 ROWS_AT_ONCE = 256
 """Rows that are decoded together; each has `INTERNAL` draws, which bounds the memory."""
 
@@ -43,6 +55,8 @@ class Calibration(nn.Module):
     Args:
         columns: number of table columns.
         leaves: number of leaves.
+        roots: number and width of the nodes of every root block; None, as in files of version 0.1
+            and before, knows neither the distribution of the roots nor discrete leaves.
 
     Example:
         >>> spread = Calibration(columns=2, leaves=1)
@@ -54,29 +68,37 @@ class Calibration(nn.Module):
     log_noise: Tensor
     by_observed: Tensor
 
-    def __init__(self, columns: int, leaves: int) -> None:
+    def __init__(
+        self, columns: int, leaves: int, roots: Sequence[tuple[int, int]] | None = None
+    ) -> None:
         super().__init__()
+        self.roots = None if roots is None else tuple(roots)
         self.register_buffer("log_temperature", torch.zeros(()))
         self.register_buffer("log_noise", torch.zeros(columns))
         self.register_buffer("by_observed", torch.zeros(columns, leaves + COUNT_FEATURES))
 
-    def scale(self, base: Tensor, features: Tensor) -> Tensor:
-        """Deviations of the noise, `(rows, columns)`.
+        if roots is not None:
+            self.register_buffer("log_softness", torch.zeros(columns))
+            self.register_buffer("knows_roots", torch.tensor(False))
+        for place, (nodes, width) in enumerate(roots or ()):
+            self.register_buffer(f"root_mean{place}", torch.zeros(nodes, width))
+            self.register_buffer(f"root_factor{place}", torch.eye(width).repeat(nodes, 1, 1))
 
-        Args:
-            base: the likelihoods' scales, `(columns,)`.
-            features: the `mask_features` of the rows' masks.
-        """
+    def scale(self, base: Tensor, features: Tensor) -> Tensor:
+        """Deviations of the noise, `(rows, columns)`, from scales and `mask_features`."""
         return (base.log() + self.log_noise + features @ self.by_observed.mT).exp()
 
 
-def _new_calibration(model: VFG) -> Calibration:
-    return Calibration(model.sections.columns, len(model.graph.leaves)).to(next(model.parameters()))
-
-
 def noise_scale(model: VFG, observed: Tensor) -> Tensor:
-    """Deviations of the leaves' noise in the model's units for a mask `(rows, columns)`."""
-    return model.spread.scale(likelihood_scales(model), mask_features(model, observed))
+    """Deviations of the leaves' noise in the model's units for a mask `(rows, columns)`.
+
+    For discrete columns their softness.
+    """
+    scale = model.spread.scale(likelihood_scales(model), mask_features(model, observed))
+    softness = torch.ones_like(scale)
+    if model.spread.roots is not None:
+        softness = softness * model.spread.get_buffer("log_softness").exp()
+    return torch.where(continuous_columns(model), scale, softness)
 
 
 def likelihood_scales(model: VFG) -> Tensor:
@@ -90,18 +112,10 @@ def likelihood_scales(model: VFG) -> Tensor:
 
 
 def mask_features(model: VFG, observed: Tensor) -> Tensor:
-    """What the noise may depend on: `(rows, leaves + 2)` for a mask `(rows, columns)`.
-
-    The observed share of every leaf, 1 / (1 + their sum), and whether nothing is observed.
-    """
-    kind = next(model.parameters())
-    shares = torch.stack(
-        [
-            observed[:, list(columns)].to(kind).mean(1)
-            for columns in model.sections.positions.values()
-        ],
-        dim=1,
-    )
+    """What the noise may depend on: `(rows, leaves + 2)` for a mask `(rows, columns)`."""
+    kind, positions = next(model.parameters()), model.sections.positions
+    parts = [observed[:, list(columns)].to(kind).mean(1) for columns in positions.values()]
+    shares = torch.stack(parts, dim=1)
     count = shares.sum(1, keepdim=True)
     return torch.cat([shares, 1.0 / (1.0 + count), (count == 0).to(kind)], dim=1)
 
@@ -155,26 +169,39 @@ def fit_calibration(
     cells, seen, held_out = cells[chosen], seen[chosen], held_out[chosen]
     labels = None if labels is None else labels[chosen]
     has_cells = bool(held_out.any())
-    spread = _new_calibration(model)
+    roots = [(len(b.nodes), b.width) for b in model.passing.schedule.blocks if b.is_root]
+    spread = Calibration(model.sections.columns, len(model.graph.leaves), roots)
+    spread = spread.to(next(model.parameters()))
     with evaluating(model):
         trials = [
             _trial(model, cells, visible, held_out if has_cells else seen & ~visible, labels)
             for visible in _visible(model, seen, masks or (2 if joint else 4), generator)
         ]
+        whole = Trial.join(trials)
         with torch.enable_grad():
-            (_fit_joint if joint else _fit_noise)(model, spread, trials)
+            (_fit_joint if joint else _fit_noise)(model, spread, whole)
+            _fit_softness(model, spread, trials, cells)
+        _fit_roots(spread, trials[0].beliefs[0])
     spread.log_noise.clamp_(min=math.log(FLOOR) - likelihood_scales(model).log())
     model.spread = spread
     return spread
 
 
 class Trial(NamedTuple):
-    """Some rows under one mask: beliefs, residuals, which cells count, and features of the mask."""
+    """Some rows under masks: beliefs, residuals, which cells count, and features of the masks."""
 
-    belief: Belief
+    beliefs: list[Belief]
     residual: Tensor
     counted: Tensor
     features: Tensor
+    scored: Tensor
+    """Which cells count, those of discrete columns too."""
+
+    @staticmethod
+    def join(trials: list[Trial]) -> Trial:
+        """The rows of several trials."""
+        beliefs = [belief for trial in trials for belief in trial.beliefs]
+        return Trial(beliefs, *(torch.cat(part) for part in list(zip(*trials, strict=True))[1:]))
 
 
 def _chosen_rows(held_out: Tensor, most_rows: int, generator: torch.Generator) -> Tensor:
@@ -203,9 +230,8 @@ def _trial(
     expected = model.sections.join(belief.means)
     counted = scored & continuous_columns(model)
     residual = torch.where(counted, cells - expected, 0.0)
-    return Trial(
-        belief, residual.double(), counted.double(), mask_features(model, visible).double()
-    )
+    features = mask_features(model, visible).double()
+    return Trial([belief], residual.double(), counted.double(), features, scored)
 
 
 def continuous_columns(model: VFG) -> Tensor:
@@ -227,11 +253,9 @@ def _pool_scales(model: VFG, residual: Tensor, counted: Tensor) -> Tensor:
     return torch.where(count.sum() > 0, 0.5 * start.log() - base, 0.0)
 
 
-def _fit_noise(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
+def _fit_noise(model: VFG, spread: Calibration, trial: Trial) -> None:
     """Noise by the observed leaves: minimise Σ log σ + d²/2σ², convex in (a, B)."""
-    residual = torch.cat([trial.residual for trial in trials])
-    counted = torch.cat([trial.counted for trial in trials])
-    features = torch.cat([trial.features for trial in trials])
+    _, residual, counted, features, _ = trial
     base = likelihood_scales(model).double().log()
     noise = _pool_scales(model, residual, counted).requires_grad_()
     weights = torch.zeros_like(spread.by_observed, dtype=torch.float64).requires_grad_()
@@ -242,19 +266,16 @@ def _fit_noise(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
         return (counted * cost).sum() + 0.5 * weights.square().sum()
 
     _minimise(score, [noise, weights])
-    spread.log_noise.copy_(noise.detach())
-    spread.by_observed.copy_(weights.detach())
+    _copy_into(spread, noise, spread.log_temperature, weights)
 
 
-def _fit_joint(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
+def _fit_joint(model: VFG, spread: Calibration, trial: Trial) -> None:
     """Temperature and noise: minimise Σ ½ log v + d²/2v with v = variance / τ + σ².
 
     A precision trained for the mean alone need not be calibrated. The noise then
     depends on what was observed as well, but only if that pays for its many weights (BIC).
     """
-    residual = torch.cat([trial.residual for trial in trials])
-    counted = torch.cat([trial.counted for trial in trials])
-    features = torch.cat([trial.features for trial in trials])
+    _, residual, counted, features, _ = trial
     base = likelihood_scales(model).double()
     start = _pool_scales(model, residual, counted)
     noise = start.clone().requires_grad_()
@@ -273,12 +294,76 @@ def _fit_joint(model: VFG, spread: Calibration, trials: list[Trial]) -> None:
             break  # the variance of nonlinear edges is proportional to 1/τ only nearby, as here
         at = heat.detach().clone()
         with torch.no_grad():
-            decoded = torch.cat([_variance(model, trial.belief, at) for trial in trials])
+            decoded = torch.cat([_variance(model, belief, at) for belief in trial.beliefs])
         simple = _minimise(lambda: score(decoded, at), [noise, heat])  # noqa: B023
     _copy_into(spread, noise, heat, weights)
     price = 0.5 * weights.numel() * math.log(max(float(counted.sum()), 1.0))
     if simple - _minimise(lambda: score(decoded, at), [noise, heat, weights]) > price:
         _copy_into(spread, noise, heat, weights)
+
+
+def _fit_softness(model: VFG, spread: Calibration, trials: list[Trial], cells: Tensor) -> None:
+    """Minimise the log score of discrete cells, whose logits are divided by a softness."""
+    chosen = torch.arange(min(SOFTNESS_ROWS, len(cells)), device=cells.device)
+    leaves = {block: model.likelihood_at(block) for block in model.sections.blocks}
+    kinds = (BernoulliLikelihood, CategoricalLikelihood)
+    discrete = {block: leaf for block, leaf in leaves.items() if isinstance(leaf, kinds)}
+    draws = [_centred_draws(model, trial.beliefs[0].select(chosen), spread) for trial in trials]
+    scored = [model.sections.split(trial.scored[chosen]) for trial in trials]
+    data = model.sections.split(cells[chosen])
+    log_softness = torch.zeros_like(spread.log_noise).requires_grad_()
+
+    def score() -> Tensor:
+        softness = model.sections.split(log_softness.exp().expand(len(chosen), -1))
+        total = 0.5 * log_softness.square().sum()
+        for states, counted in zip(draws, scored, strict=True):
+            for block, leaf in discrete.items():
+                expected = average_chances(leaf, states[block], softness[block])
+                total = total - (_log_chance(expected, data[block]) * counted[block]).sum()
+        return total
+
+    if discrete:
+        _minimise(score, [log_softness])
+        spread.get_buffer("log_softness").copy_(log_softness.detach())
+
+
+def _log_chance(expected: Tensor, data: Tensor) -> Tensor:
+    """log of the probabilities of data: of 0, 1 and what lies between, or of codes."""
+    expected = expected.clamp(min=1e-6)
+    if expected.shape[-1] != data.shape[-1]:
+        return expected.gather(-1, data.long()).log()
+    return data * expected.log() + (1.0 - data) * (1.0 - expected).clamp(min=1e-6).log()
+
+
+@torch.no_grad()
+def _centred_draws(model: VFG, belief: Belief, spread: Calibration) -> list[Tensor]:
+    """Internal draws of all states about their centres, by block `(draws, nodes, rows, width)`."""
+    centres = belief.backward
+    if not is_joint(model):
+        return [centre[None] for centre in centres]
+    temperature = spread.log_temperature.exp().to(centres[0])
+    drawn = internal_states(model, belief, temperature, internal_normals(model))
+    return [x + (centre - x.mean(0)) for x, centre in zip(drawn, centres, strict=True)]
+
+
+def _fit_roots(spread: Calibration, belief: Belief) -> None:
+    """Mean and covariance of the roots over the rows, the uncertainty about each included."""
+    for place, state in enumerate(belief.roots.values()):
+        seen = state.observed.all(-1, keepdim=True).to(state.value)
+        count = seen.sum(1).clamp(min=1.0)
+        mean = (state.value * seen).sum(1) / count
+        left = (state.value - mean[:, None]) * seen
+        covariance = left.mT @ left / count[..., None]
+        if state.precision is not None:
+            factor = root_factor(state) * (-0.5 * spread.log_temperature).exp()
+            wide = factor if factor.ndim > state.value.ndim else factor.diag_embed()
+            covariance = covariance + (wide @ wide.mT * seen[..., None]).sum(1) / count[..., None]
+        ridge = 1e-6 * covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None] + 1e-12
+        identity = torch.eye(mean.shape[-1]).to(mean)
+        factor = torch.linalg.cholesky_ex(covariance + ridge * identity).L
+        spread.get_buffer(f"root_mean{place}").copy_(mean)
+        spread.get_buffer(f"root_factor{place}").copy_(factor)
+        spread.get_buffer("knows_roots").fill_(bool(factor.isfinite().all()))
 
 
 def _copy_into(spread: Calibration, noise: Tensor, heat: Tensor, weights: Tensor) -> None:

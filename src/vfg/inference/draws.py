@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache, singledispatch
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -85,16 +86,10 @@ def _balanced_normals(coordinates: int) -> Tensor:
 def decode(
     model: VFG, belief: Belief, normals: dict[int, Tensor], temperature: Tensor
 ) -> list[Tensor]:
-    """Backward states of all blocks for draws around the roots' states.
+    """Backward states of all blocks, `(draws, nodes, rows, width)`, for draws around the roots.
 
-    Args:
-        model: the model.
-        belief: about `rows` rows.
-        normals: by root block `(draws, nodes, 1 or rows, width)`.
-        temperature: what the roots' precision is multiplied by.
-
-    Returns:
-        By block `(draws, nodes, rows, width)`.
+    `normals` are by root block `(draws, nodes, 1 or rows, width)`; the roots' precision is
+    multiplied by `temperature`.
     """
     count, rows = next(iter(normals.values())).shape[0], belief.converged.shape[1]
 
@@ -103,10 +98,13 @@ def decode(
 
     tops, known = {}, {}
     for block, state in belief.roots.items():
-        around = belief.backward[block] + _offset(root_factor(state), normals[block]) * (
-            temperature.rsqrt()
-        )
-        tops[block] = side_by_side(around)
+        factor, drawn = root_factor(state), normals[block]
+        if factor.ndim == drawn.ndim:
+            drawn = drawn.movedim(0, -1).expand(-1, factor.shape[1], -1, -1)
+            offset = (factor @ drawn).movedim(-1, 0)
+        else:
+            offset = factor * drawn
+        tops[block] = side_by_side(belief.backward[block] + offset * temperature.rsqrt())
         has = state.observed.any(-1, keepdim=True)
         known[block] = side_by_side(has.expand(count, *has.shape))
     evidence = {
@@ -115,12 +113,6 @@ def decode(
     }
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
     return [states.unflatten(1, (count, rows)).movedim(1, 0) for states in backward]
-
-
-def _offset(factor: Tensor, normals: Tensor) -> Tensor:
-    if factor.ndim == normals.ndim:
-        return (factor @ normals.movedim(0, -1).expand(-1, factor.shape[1], -1, -1)).movedim(-1, 0)
-    return factor * normals
 
 
 def internal_states(
@@ -136,36 +128,35 @@ def internal_states(
     return [torch.cat(parts) for parts in zip(*groups, strict=True)]
 
 
-Moments = tuple[list[Tensor], list[Tensor]]
+class Moments(NamedTuple):
+    """Over the internal draws of a tile, by block."""
+
+    means: list[Tensor]
+    """`(nodes, rows, width)`."""
+    variances: list[Tensor]
+    chances: dict[int, Tensor]
+    """Probabilities of discrete leaves: of 1, or of every category."""
 
 
+@dataclass
 class Tile:
-    """A tile of rows and their draws.
+    """A tile of rows and their draws."""
 
-    Args:
-        model: the model.
-        belief: about the rows.
-        noise: deviation of the leaves' noise in the model's units, `(rows, columns)`.
-        temperature: what the roots' precision is multiplied by.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        remembered: a cache of moments, by the first id of their tile.
-    """
+    model: VFG
+    belief: Belief
+    noise: Tensor
+    """Deviations of the leaves' noise in the model's units, `(rows, columns)`."""
+    temperature: Tensor
+    """What the roots' precision is multiplied by."""
+    row_ids: Tensor
+    seed: int
+    remembered: dict[int, Moments]
+    """A cache of moments, by the first id of their tile."""
 
-    def __init__(
-        self,
-        model: VFG,
-        belief: Belief,
-        *,
-        noise: Tensor,
-        temperature: Tensor,
-        row_ids: Tensor,
-        seed: int,
-        remembered: dict[int, Moments],
-    ) -> None:
-        self.model, self.belief, self.row_ids, self.seed = model, belief, row_ids, seed
-        self.noise, self.temperature, self.remembered = noise, temperature, remembered
-        self.joint = is_joint(model)
+    @property
+    def joint(self) -> bool:
+        """Whether draws include the uncertainty of the roots."""
+        return is_joint(self.model)
 
     @property
     def moments(self) -> Moments:
@@ -176,13 +167,36 @@ class Tile:
         return self.remembered[first]
 
     def _moments(self) -> Moments:
+        centres = self.belief.backward
         if not self.joint:
-            return self.belief.backward, [torch.zeros_like(x) for x in self.belief.backward]
+            zeros = [torch.zeros_like(states) for states in centres]
+            return Moments(centres, zeros, self._chances([states[None] for states in centres]))
         normals = internal_normals(self.model)
         drawn = internal_states(self.model, self.belief, self.temperature, normals)
         means = [states.mean(0) for states in drawn]
-        pairs = zip(drawn, means, strict=True)
-        return means, [(states - mean).square().mean(0) for states, mean in pairs]
+        pairs = list(zip(drawn, means, strict=True))
+        shifted = [x + (centre - mean) for (x, mean), centre in zip(pairs, centres, strict=True)]
+        variances = [(states - mean).square().mean(0) for states, mean in pairs]
+        return Moments(means, variances, self._chances(shifted))
+
+    def _chances(self, states: list[Tensor]) -> dict[int, Tensor]:
+        """Probabilities of discrete leaves averaged over draws `(draws, nodes, rows, width)`."""
+        found = {}
+        for block, noise in self.model.sections.split(self.noise).items():
+            likelihood = self.model.likelihood_at(block)
+            if isinstance(likelihood, BernoulliLikelihood | CategoricalLikelihood):
+                found[block] = average_chances(likelihood, states[block], noise)
+        return found
+
+    def expected(self) -> Tensor:
+        """Expected data, `(rows, columns)`; the probability of 1, or the likeliest code."""
+        parts = {}
+        for block in self.model.sections.blocks:
+            parts[block] = self.model.likelihood_at(block).mean(self.belief.backward[block])
+        for block, chances in self.moments.chances.items():
+            is_code = isinstance(self.model.likelihood_at(block), CategoricalLikelihood)
+            parts[block] = chances.argmax(-1, keepdim=True).to(chances) if is_code else chances
+        return self.model.scaling.undo(self.model.sections.join(parts))
 
     def states(self, draws: Tensor) -> list[Tensor]:
         """Backward states for draws by their numbers, by block `(draws, nodes, rows, width)`."""
@@ -190,13 +204,9 @@ class Tile:
             return self._repeat_states(len(draws))
         normals = self.root_normals(draws)
         drawn = decode(self.model, self.belief, normals, self.temperature)
-        centres, means = self.belief.backward, self.moments[0]
+        centres, means = self.belief.backward, self.moments.means
         shifts = [centre - mean for centre, mean in zip(centres, means, strict=True)]
         return [x + shift for x, shift in zip(drawn, shifts, strict=True)]
-
-    def data(self, draws: Tensor, states: list[Tensor]) -> Tensor:
-        """Draws of the leaves given those states in data units, `(draws, rows, columns)`."""
-        return self.at_levels(states, self.levels(draws))
 
     def levels(self, draws: Tensor) -> Tensor:
         """Uniform numbers behind the leaves' draws, `(draws, rows, columns)`."""
@@ -211,16 +221,19 @@ class Tile:
 
     def deviations(self) -> Tensor:
         """Standard deviations of the leaves in data units, `(rows, columns)`."""
-        noise = self.model.sections.split(self.noise)
+        noise, moments = self.model.sections.split(self.noise), self.moments
         parts = {
             block: deviation(
                 self.model.likelihood_at(block),
                 self.belief.backward[block],
-                self.moments[1][block],
+                moments.variances[block],
                 noise[block],
             )
             for block in noise
         }
+        for block, chances in moments.chances.items():
+            if isinstance(self.model.likelihood_at(block), BernoulliLikelihood):
+                parts[block] = (chances * (1.0 - chances)).sqrt()
         return self.model.sections.join(parts).double() * self.model.scaling.scale
 
     def state_deviations(self, block: int) -> Tensor:
@@ -228,7 +241,7 @@ class Tile:
         if not self.joint:
             return torch.full_like(self.belief.backward[block], torch.nan)
         if block not in self.belief.roots:
-            return self.moments[1][block].sqrt()
+            return self.moments.variances[block].sqrt()
         factor = root_factor(self.belief.roots[block])
         wide = factor.ndim > self.belief.backward[block].ndim
         return (factor.square().sum(-1).sqrt() if wide else factor) * self.temperature.rsqrt()
@@ -267,6 +280,28 @@ class Tile:
         return self.model.scaling.undo(sections.join(parts)).view(numbers.shape)
 
 
+def chances(
+    likelihood: BernoulliLikelihood | CategoricalLikelihood, state: Tensor, softness: Tensor
+) -> Tensor:
+    """Probabilities of 1 `(nodes, batch, width)`, or of the codes `(nodes, batch, categories)`.
+
+    Logits are divided by the softness `(nodes, batch, columns)`, which is 1 before calibration.
+    """
+    logits: Tensor = likelihood.logits(state) / softness
+    return logits.sigmoid() if isinstance(likelihood, BernoulliLikelihood) else logits.softmax(-1)
+
+
+def average_chances(
+    likelihood: BernoulliLikelihood | CategoricalLikelihood, states: Tensor, softness: Tensor
+) -> Tensor:
+    """The mean of `chances` over draws `(draws, nodes, batch, width)`."""
+    count = len(states)
+    flat = states.movedim(0, 1).flatten(1, 2)
+    wide = softness[:, None].expand(-1, count, -1, -1).flatten(1, 2)
+    each: Tensor = chances(likelihood, flat, wide).unflatten(1, (count, -1))
+    return each.mean(1)
+
+
 def column_counters(model: VFG) -> tuple[Tensor, Tensor]:
     """Node and coordinate of every table column, as the generator counts them."""
     order = {node.name: place for place, node in enumerate(model.graph.nodes)}
@@ -286,7 +321,8 @@ def quantile(likelihood: object, state: Tensor, level: Tensor, noise: Tensor) ->
         likelihood: of the leaves; a new kind registers its own function with `quantile.register`.
         state: `(nodes, batch, width)`.
         level: `(nodes, batch, columns)`.
-        noise: the deviation of continuous noise, `(nodes, batch, columns)`.
+        noise: the deviation of continuous noise, shaped like `level`; the softness of discrete
+            leaves, by which their logits are divided.
     """
     raise TypeError(f"no draws are known for {type(likelihood).__name__}; register them")
 
@@ -299,12 +335,12 @@ def _(likelihood: GaussianLikelihood, state: Tensor, level: Tensor, noise: Tenso
 
 @quantile.register
 def _(likelihood: BernoulliLikelihood, state: Tensor, level: Tensor, noise: Tensor) -> Tensor:
-    return (level > 1.0 - likelihood.mean(state)).to(state)
+    return (level > 1.0 - chances(likelihood, state, noise)).to(state)
 
 
 @quantile.register
 def _(likelihood: CategoricalLikelihood, state: Tensor, level: Tensor, noise: Tensor) -> Tensor:
-    below = likelihood.logits(state).double().softmax(-1).cumsum(-1)[..., :-1]
+    below = chances(likelihood, state.double(), noise.double()).cumsum(-1)[..., :-1]
     return (level > below).sum(-1, keepdim=True).to(state)
 
 
@@ -312,11 +348,7 @@ def _(likelihood: CategoricalLikelihood, state: Tensor, level: Tensor, noise: Te
 def deviation(likelihood: object, state: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """The standard deviation of leaves, `(nodes, batch, columns)`; NaN if there is none.
 
-    Args:
-        likelihood: of the leaves; a new kind registers its own function.
-        state: `(nodes, batch, width)`.
-        variance: of the state, of the same shape.
-        noise: the deviation of continuous noise, `(nodes, batch, columns)`.
+    Arguments and registration as in `quantile`; `variance` is that of the state.
     """
     raise TypeError(f"no deviations are known for {type(likelihood).__name__}; register them")
 

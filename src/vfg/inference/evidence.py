@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vfg.graph.checks import suggestion
 from vfg.inputs import (
     ArrayLike,
     Name,
@@ -18,11 +17,17 @@ from vfg.inputs import (
     as_evidence,
     as_mask,
     as_tensor,
+    as_value,
     check_values,
-    column_of,
+    claim_column,
+    column_label,
+    is_latent,
     read_table,
+    refuse_infinite,
     scale_cells,
     table_columns,
+    value_width,
+    values_by_name,
 )
 from vfg.tables.frames import is_frame
 
@@ -80,7 +85,7 @@ def as_given(model: Tabular, given: ArrayLike, observed: ArrayLike | None) -> Gi
     if is_records(given):
         table, states = _from_records(model, given)
     elif isinstance(given, Mapping):
-        table, states = _by_name(model, given)
+        table, states = values_by_name(model, given, "the evidence")
     else:
         table = read_table(model, given, partial=True)
     if observed is not None:
@@ -109,11 +114,11 @@ def _from_records(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Rows of values by name as a table and latent states, NaN where a row has no value."""
     names = dict.fromkeys(name for record in records for name in record)
-    latent = {name for name in names if _is_latent(model, name)}
+    latent = {name for name in names if is_latent(model, name)}
     places = {
         name: table_columns(model, name, "the evidence")
         for name in names
-        if name not in latent and _width(model, name)
+        if name not in latent and value_width(model, name)
     }
     cells = np.full((len(records), model.sections.columns), np.nan)
     states: dict[str, Tensor] = {}
@@ -123,12 +128,12 @@ def _from_records(
             if given is None:
                 continue
             if name in latent:
-                value = _finite(name, as_value(model, name, _one_row(given)))
+                value = refuse_infinite(name, as_value(model, name, _one_row(given)))
                 free = torch.full((len(records), value.shape[1]), torch.nan, dtype=torch.float64)
                 states.setdefault(str(name), free)[row] = value[0]
                 continue
             for column in places[name]:
-                _claim_column(model, taken, name, column)
+                claim_column(model, taken, name, column)
             if isinstance(given, int | float) and len(places[name]) == 1:
                 cells[row, places[name][0]] = given
             else:
@@ -148,99 +153,7 @@ def _apply_mask(model: Tabular, table: Tensor, observed: ArrayLike) -> Tensor:
     if bool(empty.any()):
         row, column = empty.nonzero()[0].tolist()
         raise ValueError(
-            f"observed marks column {_label(model, column)!r} of row {row} as observed, but it "
-            "is NaN; give its value, or mark it as unobserved"
+            f"observed marks column {column_label(model, column)!r} of row {row} as observed, but "
+            "it is NaN; give its value, or mark it as unobserved"
         )
     return torch.where(mask, table, torch.nan)
-
-
-def _label(model: Tabular, column: int) -> str | int:
-    return (model.graph.columns or range(model.sections.columns))[column]
-
-
-def _by_name(model: Tabular, given: Mapping[Name, ArrayLike]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Values by the names of leaves, columns and latent nodes as a table and latent states."""
-    values = {name: as_value(model, name, value) for name, value in given.items()}
-    rows = _common_rows(values)
-    kinds = [value.dtype for value in values.values() if value.is_floating_point()]
-    kind = torch.get_default_dtype() if not kinds else kinds[0]
-    for other in kinds[1:]:
-        kind = torch.promote_types(kind, other)
-    device = next(iter(values.values())).device if values else None
-    table = torch.full((rows, model.sections.columns), torch.nan, dtype=kind, device=device)
-    states, taken = dict[str, Tensor](), dict[int, Name]()
-    for name, value in values.items():
-        value = value.to(table).expand(rows, -1)
-        if _is_latent(model, name):
-            states[str(name)] = _finite(name, value)
-        else:
-            for place, column in enumerate(table_columns(model, name, "the evidence")):
-                _claim_column(model, taken, name, column)
-                table[:, column] = value[:, place]
-    return table, states
-
-
-def _claim_column(model: Tabular, taken: dict[int, Name], name: Name, column: int) -> None:
-    if column in taken:
-        raise ValueError(
-            f"the evidence gives column {_label(model, column)!r} twice, as {taken[column]!r} and "
-            f"as {name!r}; give it once"
-        )
-    taken[column] = name
-
-
-def as_value(model: Tabular, name: Name, given: ArrayLike) -> Tensor:
-    """The value of one leaf, column or latent node as `(rows, width)`, with 1 row for a number."""
-    width = _width(model, name)
-    value = as_tensor(given, f"the evidence for {name!r}")
-    if width == 1 and value.ndim < 2:
-        return value.reshape(-1, 1)
-    if value.ndim != 2 or value.shape[1] != width:
-        shapes = f"(rows, {width})" if width > 1 else "(rows,), (rows, 1) or a single number"
-        raise ValueError(
-            f"the evidence for {name!r} must have shape {shapes}, but has {tuple(value.shape)}"
-        )
-    return value
-
-
-def _width(model: Tabular, name: Name) -> int:
-    if _is_latent(model, name):
-        return model.graph.node(str(name)).width
-    if not _is_known(model, name):
-        names = [*(node.name for node in model.graph.nodes), *map(str, model.graph.columns or ())]
-        raise ValueError(
-            f"the evidence names {name!r}, which is not a leaf, column or latent node; "
-            f"{suggestion(str(name), dict.fromkeys(names))}"
-        )
-    return len(table_columns(model, name, "the evidence"))
-
-
-def _is_known(model: Tabular, name: Name) -> bool:
-    return name in model.sections.positions or column_of(model, name) is not None
-
-
-def _is_latent(model: Tabular, name: Name) -> bool:
-    place = model.passing.schedule.place
-    return name in place and name not in model.sections.positions
-
-
-def _common_rows(values: Mapping[Name, Tensor]) -> int:
-    rows = 1
-    first = None
-    for name, value in values.items():
-        if len(value) not in (1, rows) and rows != 1:
-            raise ValueError(
-                f"all evidence must have the same number of rows, but {first!r} has {rows} and "
-                f"{name!r} has {len(value)}"
-            )
-        if len(value) != 1:
-            rows, first = len(value), name
-    return rows
-
-
-def _finite(name: Name, value: Tensor) -> Tensor:
-    if bool(value.isinf().any()):
-        raise ValueError(
-            f"the evidence for {name!r} has infinite values; replace them by NaN (free) or numbers"
-        )
-    return value

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from vfg.inference.evidence import Given
 from vfg.passing.aggregation import State, aggregation
 from vfg.passing.messages import Passes
 
@@ -43,43 +44,24 @@ class Belief:
     converged: Tensor
     """Which rows' fills have settled, `(1, batch)`."""
 
-    def tensors(self) -> list[Tensor]:
-        """All tensors in a fixed order."""
-        states = [part for state in self.roots.values() for part in state if part is not None]
-        return [
-            *self.backward,
-            *self.means.values(),
-            *states,
-            *self.evidence.values(),
-            self.converged,
-        ]
+    @staticmethod
+    def join(parts: Sequence[Belief], change: Callable[..., Tensor]) -> Belief:
+        """A belief each of whose tensors is a function of those of several beliefs."""
 
-    def with_tensors(self, tensors: Sequence[Tensor]) -> Belief:
-        """The same structure with other tensors, in the order of `tensors()`."""
-        rest = iter(tensors)
-        return Belief(
-            [next(rest) for _ in self.backward],
-            {block: next(rest) for block in self.means},
-            {
-                block: State(
-                    next(rest),
-                    next(rest),
-                    None if state.information is None else next(rest),
-                    None if state.precision is None else next(rest),
-                )
-                for block, state in self.roots.items()
-            },
-            {block: next(rest) for block in self.evidence},
-            next(rest),
-        )
+        def each(*same: Any) -> Any:
+            if same[0] is None or isinstance(same[0], Tensor):
+                return None if same[0] is None else change(*same)
+            if isinstance(same[0], dict):
+                return {key: each(*(part[key] for part in same)) for key in same[0]}
+            values = [each(*part) for part in zip(*same, strict=True)]
+            return State(*values) if isinstance(same[0], State) else values
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Belief:
-        """Change every tensor in the same way."""
-        return self.with_tensors([change(tensor) for tensor in self.tensors()])
+        fields = (vars(part).values() for part in parts)
+        return Belief(*(each(*same) for same in zip(*fields, strict=True)))
 
     def select(self, rows: Tensor) -> Belief:
         """Some rows of the batch."""
-        return self.map(lambda tensor: tensor.index_select(1, rows))
+        return Belief.join([self], lambda tensor: tensor.index_select(1, rows))
 
     def place(self, positions: Tensor, size: int) -> Belief:
         """The rows at `positions` of a batch of `size`, all other rows zero."""
@@ -88,13 +70,7 @@ class Belief:
             wide = tensor.new_zeros((tensor.shape[0], size, *tensor.shape[2:]))
             return wide.index_copy(1, positions, tensor)
 
-        return self.map(put)
-
-    @staticmethod
-    def join(parts: Sequence[Belief]) -> Belief:
-        """The rows of several batches, one after the other."""
-        columns = zip(*(part.tensors() for part in parts), strict=True)
-        return parts[0].with_tensors([torch.cat(column, dim=1) for column in columns])
+        return Belief.join([self], put)
 
 
 @contextmanager
@@ -134,43 +110,25 @@ def tiles(row_ids: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
     return [(rows, row_ids[rows] % size) for rows in order.split(counts.tolist())]
 
 
-def propagate_by_tiles(
-    model: VFG,
-    cells: Tensor,
-    seen: Tensor,
-    labels: Tensor | None,
-    evidence: dict[int, Tensor],
-    *,
-    row_ids: Tensor,
-    size: int,
-    rounds: int = ROUNDS,
-) -> Belief:
-    """`propagate` in padded tiles of a fixed size; the rest of a tile is unobserved."""
-    parts, order = [], []
-    empty = row_ids.new_zeros(0)
-    for rows, positions in tiles(row_ids, size) or [(empty, empty)]:
-        tile = propagate(
-            model,
-            place_rows(cells, rows, positions, size, 0.0),
-            place_rows(seen, rows, positions, size, False),
-            None if labels is None else place_rows(labels, rows, positions, size, -1),
-            {
-                block: place_rows(given.movedim(1, 0), rows, positions, size, torch.nan).movedim(
-                    0, 1
-                )
-                for block, given in evidence.items()
-            },
-            rounds=rounds,
-        )
-        parts.append(tile.select(positions))
-        order.append(rows)
-    return Belief.join(parts).select(torch.cat(order).argsort())
-
-
 def place_rows(table: Tensor, rows: Tensor, positions: Tensor, size: int, rest: float) -> Tensor:
     """Some rows of a table at positions of a batch of `size`, which is `rest` elsewhere."""
     wide = table.new_full((size, *table.shape[1:]), rest)
     return wide.index_copy(0, positions, table.index_select(0, rows))
+
+
+def place_batch(
+    given: Given, labels: Tensor | None, rows: Tensor, positions: Tensor, size: int
+) -> tuple[Tensor, Tensor, Tensor | None, dict[int, Tensor]]:
+    """Cells, mask, labels and latent evidence of some rows as a tile; the rest is unobserved."""
+    return (
+        place_rows(given.cells, rows, positions, size, 0.0),
+        place_rows(given.seen, rows, positions, size, False),
+        None if labels is None else place_rows(labels, rows, positions, size, -1),
+        {
+            block: place_rows(part.movedim(1, 0), rows, positions, size, torch.nan).movedim(0, 1)
+            for block, part in given.evidence.items()
+        },
+    )
 
 
 def propagate(
@@ -187,15 +145,8 @@ def propagate(
     Missing values start at the learned default. In every round they move towards the backward
     state, by a damped step or by extrapolation from the rounds before. A row that
     would hardly change is frozen; one that is not frozen in the end has not converged, and keeps
-    the default. Columns are never filled beyond the range in which training saw them.
-
-    Args:
-        model: the model.
-        cells: a table in the model's units without NaN, `(batch, columns)`.
-        seen: which of its cells are observed.
-        labels: label per row, or None.
-        evidence: given latent states by block, NaN where free.
-        rounds: how often missing values are filled again, at most.
+    the default. Columns are never filled beyond the range in which training saw them. Cells are
+    in the model's units without NaN; latent evidence is NaN where free.
     """
     leaves, priors = model._leaf_states(cells, seen), model._prior_means(labels)
 
@@ -242,8 +193,7 @@ def _settle(
 class FixedPoint:
     """Per row, a solution of g(x) = x from pairs (x, g(x)) by Anderson's method.
 
-    Args:
-        free: which coordinates may move, `(batch, coordinates)`.
+    Coordinates that are not `free (batch, coordinates)` do not move.
     """
 
     def __init__(self, free: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,20 @@ import torch
 from torch import Tensor
 
 from vfg.distributions.likelihoods import Bernoulli
-from vfg.distributions.priors import LabelPrior
+from vfg.distributions.priors import LabelPrior, SinglePrior
 from vfg.graph import Edge
 from vfg.inference.answers import Answer, MessageAnswer, as_row_ids, as_targets
-from vfg.inference.evidence import Given, as_given, as_value
-from vfg.inference.propagation import ROUNDS, Belief, evaluating, propagate_by_tiles
+from vfg.inference.calibration import noise_scale
+from vfg.inference.draws import quantile
+from vfg.inference.evidence import Given, as_given
+from vfg.inference.propagation import (
+    ROUNDS,
+    Belief,
+    evaluating,
+    place_batch,
+    propagate,
+    tiles,
+)
 from vfg.inference.sampled import SampledAnswer
 from vfg.inputs import (
     ArrayLike,
@@ -22,13 +32,13 @@ from vfg.inputs import (
     Tabular,
     as_evidence,
     as_labels,
+    as_table,
     as_tensor,
-    check_values,
+    as_value,
     frame_names,
-    scale_cells,
 )
 from vfg.passing.messages import States
-from vfg.sampling import GeneratedNoise, draw_states
+from vfg.sampling import draw_states, generated_noise
 from vfg.tables.frames import is_frame, open_table
 
 if TYPE_CHECKING:
@@ -95,6 +105,7 @@ def infer(
     """
     if rounds < 0:
         raise ValueError(f"rounds must be 0 or more, but is {rounds}")
+    _warn_untrained(model)
     evidence = as_given(model, given, observed)
     ids = as_row_ids(model, row_ids, evidence.rows)
     chosen = as_targets(model, targets)
@@ -105,9 +116,10 @@ def infer(
             f"got {importance} for states={model.states!r}"
         )
     if model.sampling is not None:
-        return SampledAnswer(model, evidence, chosen, ids, seed, padded, kinds, importance)
+        shared = (evidence, chosen, ids, seed, padded)
+        return SampledAnswer(model, *shared, labels=kinds, importance=importance)
     belief = compute_belief(model, evidence, kinds, ids, rounds, padded=padded)
-    return MessageAnswer(model, evidence, chosen, ids, seed, padded, belief)
+    return MessageAnswer(model, evidence, chosen, ids, seed, padded, belief=belief)
 
 
 @torch.no_grad()
@@ -252,16 +264,7 @@ def _expected_cells(model: Any, table: Tensor, row_ids: ArrayLike | None) -> Ten
 
 
 def log_prob(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
-    """Refused: a VFG has no log-density in closed form.
-
-    Args:
-        model: the model.
-        table: ignored.
-        observed: ignored.
-
-    Raises:
-        ValueError: always, with what to use instead.
-    """
+    """Refused by a ValueError: a VFG has no log-density in closed form."""
     if model.sampling is not None:
         raise ValueError(
             "a VFG with sampled states has no log_prob in closed form; estimate it by importance "
@@ -349,17 +352,15 @@ def compute_belief(
     size = CHUNK.get(row_ids.device.type, OTHER_CHUNK)
     if not padded:
         size, row_ids = given.rows, torch.arange(given.rows, device=row_ids.device)
+    parts, order = [], []
+    empty = row_ids.new_zeros(0)
     with evaluating(model):
-        return propagate_by_tiles(
-            model,
-            given.cells,
-            given.seen,
-            labels,
-            given.evidence,
-            row_ids=row_ids,
-            size=size,
-            rounds=rounds,
-        )
+        for rows, positions in tiles(row_ids, size) or [(empty, empty)]:
+            batch = place_batch(given, labels, rows, positions, size)
+            parts.append(propagate(model, *batch, rounds=rounds).select(positions))
+            order.append(rows)
+    whole = Belief.join(parts, lambda *same: torch.cat(same, dim=1))
+    return whole.select(torch.cat(order).argsort())
 
 
 def _label_scores(belief: Belief, block: int, prior: LabelPrior) -> Tensor:
@@ -392,10 +393,9 @@ def _decode_moved(model: VFG, belief: Belief, node: str, coordinate: int, step: 
     block, row = model.passing.schedule.place[node]
     fixed = belief.backward[block][row].clone()
     fixed[:, coordinate] += step
-    evidence = dict(belief.evidence)
-    own = evidence.get(block, torch.full_like(belief.backward[block], torch.nan)).clone()
+    own = belief.evidence.get(block, torch.full_like(belief.backward[block], torch.nan)).clone()
     own[row] = fixed
-    evidence[block] = own
+    evidence = {**belief.evidence, block: own}
     tops = {index: belief.backward[index] for index in belief.roots}
     known = {index: state.observed.any(-1, keepdim=True) for index, state in belief.roots.items()}
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
@@ -436,7 +436,9 @@ def decode(model: VFG, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
 def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed: int = 0) -> Tensor:
     """Draw rows: roots from the prior, backward messages, leaves from their likelihoods.
 
-    With sampled states every latent node is drawn around what its parents expect.
+    With sampled states every latent node is drawn around what its parents expect. The roots of a
+    trained model with deterministic states are drawn from a Normal with the moments that they had
+    in training, because nothing holds these near the prior.
 
     Args:
         model: the model.
@@ -452,8 +454,11 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
         >>> vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2)).sample(5).shape
         torch.Size([5, 2])
     """
+    _warn_untrained(model)
     labels = as_labels(model, label, rows)
     generator = torch.Generator(model._some.device).manual_seed(seed)
+    if model.sampling is None and labels is None and _knows_roots(model):
+        return _calibrated_rows(model, rows, generator).to(model._some.dtype)
     draw = _message_states if model.sampling is None else _sampled_states
     states = draw(model, rows, labels, generator)
     drawn = {
@@ -461,6 +466,40 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
         for index in model._blocks_of(model.likelihoods)
     }
     return model.scaling.undo(model.sections.join(drawn)).to(model._some.dtype)
+
+
+def _warn_untrained(model: VFG) -> None:
+    """Warn of answers that come from parameters as they were drawn."""
+    if not bool(model.is_trained):
+        warnings.warn(
+            "the model is not trained, so its answers follow from its random start alone; call "
+            "vfg.fit(model, table) first, or load a trained model with vfg.load",
+            stacklevel=4,  # above infer or sample and torch's no_grad
+        )
+
+
+def _knows_roots(model: VFG) -> bool:
+    """Whether training has measured where the roots are, and their prior has one mode."""
+    single = all(isinstance(prior, SinglePrior) for prior in model.priors.values())
+    return model.spread.roots is not None and single and bool(model.spread.knows_roots)
+
+
+def _calibrated_rows(model: VFG, rows: int, generator: torch.Generator) -> Tensor:
+    """Rows from roots that are distributed as in training, with the noise of held-out cells."""
+    spread, tops = model.spread, {}
+    for place, index in enumerate(model._blocks_of(model.priors)):
+        mean, factor = (spread.get_buffer(f"root_{part}{place}") for part in ("mean", "factor"))
+        shape = (len(mean), rows, mean.shape[-1])
+        normals = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        tops[index] = mean[:, None] + normals @ factor.mT
+    known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
+    states = model.passing.backward_pass(tops, known, {})[0]
+    every = torch.ones_like(spread.log_noise, dtype=torch.bool).expand(rows, -1)
+    drawn = {}
+    for index, part in model.sections.split(noise_scale(model, every)).items():
+        level = torch.rand(part.shape, generator=generator, dtype=torch.float64, device=part.device)
+        drawn[index] = quantile(model.likelihood_at(index), states[index], level, part)
+    return model.scaling.undo(model.sections.join(drawn))
 
 
 def _message_states(
@@ -479,7 +518,7 @@ def _sampled_states(
     """States of all blocks where nothing is observed, so that all nodes are drawn from p."""
     cells = model._some.new_zeros(rows, model.sections.columns)
     seen = torch.zeros_like(cells, dtype=torch.bool)
-    draw = draw_states(model, cells, seen, labels, {}, GeneratedNoise(generator), 1)
+    draw = draw_states(model, cells, seen, labels, {}, generated_noise(generator), 1)
     return [states[:, 0] for states in draw.states]
 
 
@@ -542,16 +581,10 @@ def _check_tree(model: VFG) -> None:
 
 def _to_state(model: VFG, node: str, value: Tensor) -> Tensor:
     """A value in data units as a state `(rows, width)`."""
-    some = next(model.parameters())
     if node not in model.sections.positions:
-        return value.to(some)
-    columns = list(model.sections.positions[node])
-    table = value.new_zeros((len(value), model.sections.columns), dtype=value.dtype)
-    table[:, columns] = value
-    seen = torch.zeros_like(table, dtype=torch.bool)
-    seen[:, columns] = True
-    check_values(model, table, seen)
-    states = model._leaf_states(*scale_cells(model, table, seen))
+        return value.to(next(model.parameters()))
+    cells, seen, _ = as_table(model, {node: value}, None)
+    states = model._leaf_states(cells, seen)
     block, row = model.passing.schedule.place[node]
     return states[block].value[row]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,9 +23,8 @@ from vfg.inference.answers import (
 )
 from vfg.inference.calibration import continuous_columns, likelihood_scales
 from vfg.inference.draws import GROUP, column_counters, quantile
-from vfg.inference.evidence import Given
-from vfg.inference.propagation import evaluating, place_rows
-from vfg.sampling.noise import CountedNoise
+from vfg.inference.propagation import evaluating, place_batch
+from vfg.sampling.noise import counted_noise
 from vfg.sampling.state_sampler import draw_states, log_weights
 from vfg.utils.random import uniform
 
@@ -49,45 +49,29 @@ class Pool(NamedTuple):
         return (part * self.shares[None, :, :, None]).sum(1)
 
 
+@dataclass
 class SampledTile:
-    """Rows at consecutive ids and the draws of their states.
+    """Rows at consecutive ids and the draws of their states."""
 
-    Args:
-        model: the model.
-        cells: a table in the model's units `(rows, columns)`.
-        seen: which of its cells are observed.
-        labels: label per row, or None.
-        evidence: given latent states by block, NaN where free.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        importance: how many draws are weighed; 0 for none.
-    """
-
-    def __init__(
-        self,
-        model: VFG,
-        cells: Tensor,
-        seen: Tensor,
-        labels: Tensor | None,
-        evidence: dict[int, Tensor],
-        *,
-        row_ids: Tensor,
-        seed: int,
-        importance: int,
-    ) -> None:
-        self.model, self.cells, self.seen, self.labels = model, cells, seen, labels
-        self.evidence, self.row_ids, self.seed = evidence, row_ids, seed
-        self.importance = importance
+    model: VFG
+    cells: Tensor
+    """A table in the model's units, `(rows, columns)`."""
+    seen: Tensor
+    labels: Tensor | None
+    evidence: dict[int, Tensor]
+    """Given latent states by block, NaN where free."""
+    row_ids: Tensor
+    seed: int
+    importance: int
+    """How many draws are weighed; 0 for none."""
 
     @cached_property
     def weighed(self) -> tuple[list[Tensor], Tensor]:
         """The draws behind means, by block, and their log-weights `(draws, rows)`."""
         count = self.importance or DRAWS_FOR_MEANS
         groups = [self._group(number) for number in range(-(-count // GROUP))]
-        states = [
-            torch.cat(parts, dim=1)[:, :count]
-            for parts in zip(*(states for states, _ in groups), strict=True)
-        ]
+        by_block = zip(*(states for states, _ in groups), strict=True)
+        states = [torch.cat(parts, dim=1)[:, :count] for parts in by_block]
         return states, torch.cat([weights for _, weights in groups])[:count]
 
     @property
@@ -128,7 +112,7 @@ class SampledTile:
     def _group(self, number: int) -> tuple[list[Tensor], Tensor]:
         """One group of draws: always as many, so that each has the same bits in every request."""
         model, draws = self.model, torch.arange(number * GROUP, (number + 1) * GROUP)
-        noise = CountedNoise(model.passing.schedule, self.row_ids, draws, self.seed)
+        noise = counted_noise(model.passing.schedule, self.row_ids, draws, self.seed)
         draw = draw_states(model, self.cells, self.seen, self.labels, self.evidence, noise, GROUP)
         return draw.states, log_weights(model, draw, self.cells, self.seen)
 
@@ -151,15 +135,11 @@ class SampledAnswer(GraphAnswer):
     Latent nodes are drawn from q given the observed sections, nodes without observed descendants
     from their parents; the leaves follow by their likelihoods. Means and deviations are those of
     the 256 first draws, or, if draws are weighed, of that many with self-normalised importance
-    weights; quantiles come from 256 draws. Draws are joint.
+    weights; quantiles come from 256 draws. Draws are joint; if draws are weighed, they are chosen
+    among the weighed ones by their weights.
 
     Args:
-        model: the model.
-        given: the evidence.
-        targets: the targets of the query.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        padded: as in `GraphAnswer`.
+        model: the model; this and more as in `GraphAnswer`.
         labels: label per row, or None.
         importance: how many draws are weighed; 0 for none.
 
@@ -172,32 +152,15 @@ class SampledAnswer(GraphAnswer):
         (torch.Size([2, 1]), torch.Size([2]))
     """
 
-    def __init__(
-        self,
-        model: VFG,
-        given: Given,
-        targets: Sequence[Target],
-        row_ids: Tensor,
-        seed: int,
-        padded: bool,
-        labels: Tensor | None,
-        importance: int,
-    ) -> None:
-        super().__init__(model, given, targets, row_ids, seed, padded)
+    _model: VFG
+
+    def __init__(self, model: VFG, *shared: Any, labels: Tensor | None, importance: int) -> None:
+        super().__init__(model, *shared)
         self._labels, self._importance = labels, importance
 
-    def select(self, rows: int | Sequence[int]) -> SampledAnswer:
-        chosen = torch.tensor(rows, dtype=torch.long, device=self._row_ids.device).reshape(-1)
-        return SampledAnswer(
-            self._model,
-            self._given.select(chosen),
-            self._targets,
-            self._row_ids[chosen],
-            self._seed,
-            self._padded,
-            None if self._labels is None else self._labels[chosen],
-            self._importance,
-        )
+    def _own_arguments(self, rows: Tensor) -> dict[str, Any]:
+        labels = None if self._labels is None else self._labels[rows]
+        return {"labels": labels, "importance": self._importance}
 
     @cached_property
     def effective_sample_size(self) -> Tensor:
@@ -208,57 +171,17 @@ class SampledAnswer(GraphAnswer):
         """
         sizes = self._given.table.new_zeros(self._given.rows)
         with evaluating(self._model):
-            for rows, positions, tile in self._sampled_tiles():
+            for rows, positions, tile in self._tiles():
                 sizes[rows.to(sizes.device)] = tile.effective_sample_size()[positions].to(sizes)
         return sizes
 
     @cached_property
     def mean(self) -> ByName:
-        """Expected values `(rows, width)`, of a column `(rows,)`.
-
-        Of Bernoulli leaves the probability of 1, of categorical leaves the most probable code.
-        """
         return self._with_evidence(self._moments_by_name[0])
 
     @cached_property
     def std(self) -> ByName:
-        """Standard deviations, shaped like `mean`; 0 where observed, NaN of categorical leaves."""
         return self._with_evidence(self._moments_by_name[1], certain=0.0)
-
-    @cached_property
-    def probabilities(self) -> ByName:
-        """Probabilities of every code `(rows, categories)` of the categorical targets."""
-        result = ByName()
-        for target in self._targets:
-            likelihood = self._categorical(target)
-            if likelihood is not None:
-                shares = self._code_table(target, likelihood)
-                result[target.name] = self._with_codes(target, shares)
-        return result
-
-    @torch.no_grad()
-    def samples(self, n: int) -> ByName:
-        """Joint draws `(n, rows, width)`, of a column `(n, rows)`; the first are always the same.
-
-        If draws are weighed, these are chosen among the weighed ones by their weights.
-
-        Args:
-            n: how many draws per row.
-
-        Raises:
-            ValueError: if `n` is not positive.
-
-        Example:
-            >>> import vfg
-            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1), states="sampled")
-            >>> answer = model.infer({"a": 2.0})
-            >>> torch.equal(answer.samples(100)["b"][:20], answer.samples(20)["b"])
-            True
-        """
-        if n < 1:
-            raise ValueError(f"the number of draws must be positive, but is {n}")
-        [draws] = self._collect(self._sampled_tiles(), lambda tile: (self._draw(tile, n),), ((n,),))
-        return self._with_evidence(draws)
 
     def __repr__(self) -> str:
         if not self._importance or not self._given.rows:
@@ -271,10 +194,8 @@ class SampledAnswer(GraphAnswer):
     # Private.
 
     @cached_property
-    @torch.no_grad()
-    def _moments_by_name(self) -> tuple[ByName, ByName]:
-        first, second = self._collect(self._sampled_tiles(), self._moments_of, ((), ()))
-        return first, second
+    def _moments_by_name(self) -> list[ByName]:
+        return self._collect(self._moments_of, (), ())
 
     def _moments_of(self, tile: SampledTile) -> tuple[TableAndStates, TableAndStates]:
         """Means and deviations over the pool."""
@@ -306,14 +227,7 @@ class SampledAnswer(GraphAnswer):
             return mean, (variance + likelihood.scale().square()).sqrt()
         return mean, (mean * (1.0 - mean)).clamp(min=0.0).sqrt()
 
-    @torch.no_grad()
-    def _at_levels(self, levels: Tensor) -> ByName:
-        (quantiles,) = self._collect(
-            self._sampled_tiles(), lambda tile: (self._levels_of(tile, levels),), ((len(levels),),)
-        )
-        return quantiles
-
-    def _levels_of(self, tile: SampledTile, levels: Tensor) -> TableAndStates:
+    def _quantiles(self, tile: SampledTile, levels: Tensor) -> TableAndStates:
         """Quantiles from draws; of Bernoulli leaves from their probability; NaN of codes."""
         drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         first, second = self._moments_of(tile)
@@ -328,48 +242,20 @@ class SampledAnswer(GraphAnswer):
             tile.data(states), self._states([state.movedim(1, 0) for state in states])
         )
 
-    def _sampled_tiles(self) -> Iterator[tuple[Tensor, Tensor, SampledTile]]:
-        """Rows, their positions, and the padded tile in which they lie."""
-        given, labels = self._given, self._labels
-        for rows, positions, ids in self._own_tiles(
-            TILE.get(self._row_ids.device.type, OTHER_TILE)
-        ):
-            size = len(ids)
-            evidence = {
-                block: place_rows(part.movedim(1, 0), rows, positions, size, torch.nan).movedim(
-                    0, 1
-                )
-                for block, part in given.evidence.items()
-            }
+    def _tiles(self) -> Iterator[tuple[Tensor, Tensor, SampledTile]]:
+        given, size = self._given, TILE.get(self._row_ids.device.type, OTHER_TILE)
+        for rows, positions, ids in self._own_tiles(size):
+            batch = place_batch(given, self._labels, rows, positions, len(ids))
             tile = SampledTile(
-                self._model,
-                place_rows(given.cells, rows, positions, size, 0.0),
-                place_rows(given.seen, rows, positions, size, False),
-                None if labels is None else place_rows(labels, rows, positions, size, -1),
-                evidence,
-                row_ids=ids,
-                seed=self._seed,
-                importance=self._importance,
+                self._model, *batch, row_ids=ids, seed=self._seed, importance=self._importance
             )
             yield rows, positions, tile
 
-    def _categorical(self, target: Target) -> CategoricalLikelihood | None:
-        if target.is_latent:
-            return None
-        likelihood = self._model.likelihood_at(self._model.passing.schedule.place[target.node][0])
-        return likelihood if isinstance(likelihood, CategoricalLikelihood) else None
-
-    @torch.no_grad()
-    def _code_table(self, target: Target, likelihood: CategoricalLikelihood) -> Tensor:
-        """Probabilities of all codes, evidence not yet put in place, `(rows, categories)`."""
+    def _shares(self, tile: SampledTile, target: Target) -> Tensor:
         block, row = self._model.passing.schedule.place[target.node]
-        parts, order = [], []
-        with evaluating(self._model):
-            for rows, positions, tile in self._sampled_tiles():
-                shares = _code_shares(tile.pool, likelihood, tile.pool.states[block])
-                parts.append(shares[row, positions])
-                order.append(rows)
-        return torch.cat(parts)[torch.cat(order).argsort()]
+        likelihood = self._model.likelihood_at(block)
+        assert isinstance(likelihood, CategoricalLikelihood)
+        return _code_shares(tile.pool, likelihood, tile.pool.states[block])[row]
 
 
 def _code_shares(pool: Pool, likelihood: CategoricalLikelihood, states: Tensor) -> Tensor:

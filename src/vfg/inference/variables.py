@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
@@ -90,6 +91,8 @@ class Variable:
         Example:
             >>> Variable("age", "integer", "age").parse(" 41 ")
             41
+            >>> Variable("mass", "number", "mass").parse("4,500.5")
+            4500.5
             >>> Variable("age", "integer", "age").parse("old")
             Traceback (most recent call last):
             ValueError: 'age' takes a whole number such as 0, but got 'old'
@@ -101,7 +104,7 @@ class Variable:
         if self.kind == "date":
             return self._date(text)
         try:
-            number = float(str(text).strip().replace("\u2212", "-").replace("\u202f", ""))
+            number = float(_ungroup(str(text)))
         except ValueError:
             number = math.nan
         if not math.isfinite(number) or (self.kind == "integer" and number != round(number)):
@@ -161,7 +164,8 @@ class Variable:
         span = self.high - self.low
         if not span > 0.0:
             return 4
-        return min(max(0, 2 - math.floor(math.log10(span / 3.0))), 9)
+        most = 2 if self.kind == "integer" else 9
+        return min(max(0, 2 - math.floor(math.log10(span / 3.0))), most)
 
     @property
     def _unit(self) -> str:
@@ -202,6 +206,21 @@ class Variable:
         return str(moment)
 
 
+def _ungroup(text: str) -> str:
+    """A number as people type it, without separators of thousands: 4 500, 4,500.5 or 4'500.
+
+    Spaces and apostrophes must stand between groups of three digits, and so must commas, so that
+    a decimal comma as in 0,5 or 0,500 is refused rather than read as something else.
+    """
+    plain = text.strip().replace("\u2212", "-")
+    grouped = re.fullmatch(
+        r"([+-]?[1-9]\d{0,2})((?:[ ,'’\u00a0\u2009\u202f]\d{3})+)(\.\d*)?", plain
+    )
+    if grouped is None or len(set(grouped[2][::4])) > 1:
+        return plain
+    return grouped[1] + re.sub(r"\D", "", grouped[2]) + (grouped[3] or "")
+
+
 def days_of(moments: Array) -> Array:
     """Moments or durations in days, as float64."""
     kind = moments.dtype.kind
@@ -214,17 +233,19 @@ def moments_of(days: Array) -> Array:
 
 
 def format_number(number: float, decimals: int = 4) -> str:
-    """A number as text, with narrow spaces between thousands.
+    """A number as text, with narrow spaces between thousands from five digits on.
+
+    Numbers of four digits, many of which are years, have none.
 
     Example:
-        >>> [format_number(x) for x in (1234567.0, 0.123456, -3.0, 2e-9)]
-        ['1\u202f234\u202f567', '0.1235', '−3', '2e−09']
+        >>> [format_number(x) for x in (1234567.0, 2008.0, 0.123456, -3.0, 2e-9)]
+        ['1\u202f234\u202f567', '2008', '0.1235', '−3', '2e−09']
     """
     if not math.isfinite(number):
         return "–"
     if number and not 1e-5 <= abs(number) < 1e12:
         return f"{number:.3g}".replace("-", "−")
-    text = f"{number:,.{decimals}f}"
+    text = f"{number:{',' if abs(number) >= 9999.5 else ''}.{decimals}f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return ("0" if text == "-0" else text).replace(",", "\u202f").replace("-", "−")
 
@@ -387,27 +408,13 @@ class Model(Protocol):
         row_ids: Any = None,
         padded: bool = True,
     ) -> Answer:
-        """Any targets given any evidence.
-
-        Args:
-            given: values by name, a list of such mappings, a frame with some of the columns, or a
-                table with missing values.
-            targets: columns or nodes by name; None means all columns.
-            observed: which cells of a table may be used.
-            seed: of the draws.
-            row_ids: distinct integers from 0 on that draws depend on; None means the position.
-            padded: False is faster for a few rows; numbers are the same up to rounding.
-        """
+        """Any targets given any evidence; see `VFG.infer` for the arguments."""
 
     def sample(self, rows: int, /, *, seed: int = 0) -> Any:
         """New rows, as a table."""
 
     def log_prob(self, table: Any, *, observed: Any = None) -> Any:
-        """log p of the observed cells of every row.
-
-        Raises:
-            ValueError: where it is not defined, with what to use instead.
-        """
+        """log p of the observed cells of every row; a ValueError where it is not defined."""
 
     def embed(self, table: Any, *, observed: Any = None) -> Any:
         """The states of the roots, `(rows, width)`."""

@@ -97,14 +97,14 @@ def fields_of(model: Storable) -> dict[str, Any]:
 def pack(fields: Mapping[str, Any], state: Mapping[str, Tensor]) -> bytes:
     """The file with these fields, a digest and these tensors."""
     signed = json.loads(json.dumps(fields, allow_nan=False))
-    tensors = {name: _copy_to_cpu(tensor) for name, tensor in state.items()}
+    # Copies, because safetensors refuses tensors that share memory.
+    form = torch.contiguous_format
+    tensors = {
+        name: tensor.detach().to("cpu", copy=True, memory_format=form)
+        for name, tensor in state.items()
+    }
     signed["digest"] = _digest(signed, tensors)
     return safetensors.torch.save(tensors, {"vfg": json.dumps(signed)})
-
-
-def _copy_to_cpu(tensor: Tensor) -> Tensor:
-    # A copy, because safetensors refuses tensors that share memory.
-    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _digest(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -208,34 +208,23 @@ def _check_schema(fields: Mapping[str, Any]) -> None:
 
 def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
     """The tensors of a file in the order of their bytes."""
-    entries = {
-        name: _entry(name, described)
-        for name, described in header.items()
-        if name != "__metadata__"
-    }
+    entries = {name: _entry(name, header[name]) for name in header if name != "__metadata__"}
     return dict(sorted(entries.items(), key=lambda item: item[1][2:]))
 
 
 def _entry(name: str, described: Any) -> Entry:
-    described = described if isinstance(described, dict) else {}
-    dtype, shape, offsets = (
-        described.get("dtype"),
-        described.get("shape"),
-        described.get("data_offsets"),
-    )
+    dtype = described.get("dtype") if isinstance(described, dict) else None
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise UnreadableError(f"has the tensor {name!r} of the unknown dtype {dtype!r}")
-    if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
+    try:
+        shape, (begin, end) = described["shape"], described["data_offsets"]
+        counts = [*shape, begin, end]
+        are_sound = len(counts) <= 10 and all(type(c) is int and c >= 0 for c in counts)
+    except (KeyError, TypeError, ValueError):
+        are_sound = False
+    if not are_sound:
         raise UnreadableError(f"is damaged: shape or place of the tensor {name!r} is malformed")
-    return Entry(DTYPES[dtype], tuple(shape), *offsets)
-
-
-def _are_counts(values: Any) -> bool:
-    return (
-        isinstance(values, list)
-        and len(values) <= 8
-        and all(type(value) is int and value >= 0 for value in values)
-    )
+    return Entry(DTYPES[dtype], tuple(shape), begin, end)
 
 
 def _check_tiling(entries: Mapping[str, Entry], size: int) -> None:
@@ -257,20 +246,15 @@ def _check_tiling(entries: Mapping[str, Entry], size: int) -> None:
 
 def read_tensors(stream: BinaryIO, contents: Contents) -> dict[str, Tensor]:
     """The data that follows the contents, checked against their digest."""
-    tensors = _unchecked_tensors(stream, contents.entries)
-    if _digest(contents.fields, tensors) != contents.fields["digest"]:
-        raise UnreadableError(
-            "was altered or damaged: its digest does not match its contents; get a fresh copy"
-        )
-    return tensors
-
-
-def _unchecked_tensors(stream: BinaryIO, entries: Mapping[str, Entry]) -> dict[str, Tensor]:
     tensors = {}
-    for name, entry in entries.items():
+    for name, entry in contents.entries.items():
         # Memory from torch, whose alignment decides how some products are rounded.
         tensors[name] = torch.empty(entry.shape, dtype=entry.dtype, device="cpu")
         count = stream.readinto(_bytes_of(tensors[name]))  # type: ignore[attr-defined]
         if count != entry.end - entry.begin:
             raise _truncation(entry.begin + count, entry.end)
+    if _digest(contents.fields, tensors) != contents.fields["digest"]:
+        raise UnreadableError(
+            "was altered or damaged: its digest does not match its contents; get a fresh copy"
+        )
     return tensors

@@ -6,7 +6,6 @@ import io
 import os
 import textwrap
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
@@ -24,6 +23,7 @@ from vfg.modelfile.container import (
     read_tensors,
 )
 from vfg.modelfile.registry import Storable, class_of
+from vfg.training.data import check_device
 from vfg.utils.files import write_atomically
 
 LARGEST_TABLES = 2**28
@@ -42,19 +42,18 @@ def build_model(fields: Mapping[str, Any]) -> Storable:
 
 
 def check_buildable(contents: Contents) -> None:
-    """Refuse a file whose model is malformed, too large, or has other tensors than the file."""
-    _check_state(_build_on_meta(contents), contents.entries)
+    """Refuse a file whose model is malformed, too large, or has other tensors than the file.
 
-
-def _build_on_meta(contents: Contents) -> dict[str, Tensor]:
-    """The state of the model that a file describes, as tensors without memory."""
+    The model is built on the meta device, where tensors take no memory.
+    """
     _check_sizes(contents.fields["model"], contents.numbers)
     mode = _MetaMode(
         most_numbers=16 * contents.numbers + LARGEST_TABLES,
         most_calls=contents.header_size // 8 + 1000,
     )
     with torch.device("meta"), mode:
-        return build_model(contents.fields).state_dict()
+        state = build_model(contents.fields).state_dict()
+    _check_state(state, contents.entries)
 
 
 def _check_sizes(description: Mapping[str, Any], numbers: int) -> None:
@@ -137,7 +136,8 @@ def save(model: Any, path: FilePath) -> None:
     """Write a model to a file, whole or not at all.
 
     The file appears under its name only when everything is on the disk; one that was there before
-    is replaced, and stays as it was if anything fails.
+    is replaced, and stays as it was if anything fails. It may hold rows of the training data, so a
+    new file is for its owner alone; one that is replaced keeps its mode.
 
     Args:
         model: a model of any kind, on any device, or a fitted `VFGImputer`, whose model is saved.
@@ -156,7 +156,7 @@ def save(model: Any, path: FilePath) -> None:
         ...     load(f"{folder}/model.vfg").graph == model.graph
         True
     """
-    write_atomically(Path(path), dumps(model))
+    write_atomically(path, dumps(model), private=True)
 
 
 def load(path: FilePath, device: Device | None = None) -> Any:
@@ -238,6 +238,7 @@ def _read_checked_contents(stream: BinaryIO, size: int) -> Contents:
 
 
 def _read(stream: BinaryIO, size: int, device: Device | None) -> Any:
+    where = check_device("cpu" if device is None else device)
     contents = _read_checked_contents(stream, size)
     tensors = read_tensors(stream, contents)
     fields = contents.fields
@@ -245,4 +246,4 @@ def _read(stream: BinaryIO, size: int, device: Device | None) -> Any:
         model = build_model(fields).to(getattr(torch, fields["dtype"]))
     # Assigned, not copied: each tensor keeps the dtype that it was saved with.
     model.load_state_dict(tensors, strict=True, assign=True)
-    return model.eval().to(torch.device("cpu" if device is None else device))
+    return model.eval().to(where)

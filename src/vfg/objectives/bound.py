@@ -21,7 +21,7 @@ from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, as_labels, as_table
 from vfg.objectives.surrogate import Terms, in_data_units
 from vfg.sampling import Noise, draw_states, log_likelihoods, log_weights
-from vfg.sampling.noise import CountedNoise
+from vfg.sampling.noise import counted_noise
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -203,5 +203,5 @@ def _terms(model: VFG, parts: dict[int, Tensor]) -> Terms:
     return Terms([blocks[k].nodes for k in order], [parts[k].mean(1) for k in order])
 
 
-def _noise(model: VFG, row_ids: Tensor, draws: range, seed: int) -> CountedNoise:
-    return CountedNoise(model.passing.schedule, row_ids, torch.tensor(draws), seed)
+def _noise(model: VFG, row_ids: Tensor, draws: range, seed: int) -> Noise:
+    return counted_noise(model.passing.schedule, row_ids, torch.tensor(draws), seed)

@@ -112,8 +112,14 @@ class Concatenation(Mean):
     name = "concatenation"
 
 
-class _InformationForm(Aggregation):
-    """What `precision` and `gaussian` share: messages are pairs (η, Λ) that add up."""
+class GaussianWeighted(Aggregation):
+    """Coordinates weighed together: messages are pairs (η, Λ) that add up, Λ is a matrix.
+
+    One small Cholesky factor per node and row.
+    """
+
+    name = "gaussian"
+    carries: ClassVar[Precision] = "matrix"
 
     def contribute(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, ...]:
         with torch.autocast(message.value.device.type, enabled=False):
@@ -124,16 +130,6 @@ class _InformationForm(Aggregation):
                 else self._carried_terms(group, message, child)
             )
             return eta, precision, group.count(message.sent)
-
-    @abstractmethod
-    def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
-        """From children without a precision: the edge has a Λ of its own."""
-
-    @abstractmethod
-    def _carried_terms(
-        self, group: EdgeGroup, message: Message, child: State
-    ) -> tuple[Tensor, Tensor]:
-        """From children that carry (η, Λ): Λ' = A⁻ᵀΛA⁻¹, η' = A⁻ᵀ(η + Λ(A⁻¹f(h) − h))."""
 
     def resolve(
         self,
@@ -154,21 +150,41 @@ class _InformationForm(Aggregation):
                 value = self._solve(ridged, eta + RIDGE * default)
         return _fix(State(value, (count > 0).expand_as(value), eta, precision), evidence)
 
-    @staticmethod
-    @abstractmethod
-    def _condition(eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+    def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+        """From children without a precision: the edge has a Λ of its own."""
+        matrix = group.share * group.learned_precision()
+        eta = group.gather(times(message.value * message.sent, matrix))
+        return eta, group.gather_constant(message.sent[..., 0], matrix)
+
+    def _carried_terms(
+        self, group: EdgeGroup, message: Message, child: State
+    ) -> tuple[Tensor, Tensor]:
+        """From children that carry (η, Λ): Λ' = A⁻ᵀΛA⁻¹, η' = A⁻ᵀ(η + Λ(A⁻¹f(h) − h))."""
+        eta, matrix = group.carry(message, child)
+        return group.gather(eta), group.gather_matrix(matrix)
+
+    def _condition(self, eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         """Evidence, with precision 10⁶, replaces the children's messages on its coordinates."""
+        fixed = ~evidence.isnan()
+        given = torch.where(fixed, evidence, 0.0)
+        # The children's η of the free coordinates, given the fixed ones.
+        conditioned = eta - (precision @ given[..., None])[..., 0]
+        certain = torch.diag_embed(CERTAINTY * fixed.to(eta.dtype))
+        either = fixed[..., :, None] | fixed[..., None, :]
+        return (
+            torch.where(fixed, CERTAINTY * given, conditioned),
+            torch.where(either, certain, precision),
+        )
 
-    @staticmethod
-    @abstractmethod
-    def _add_diagonal(precision: Tensor, amount: float) -> Tensor: ...
+    def _add_diagonal(self, precision: Tensor, amount: float) -> Tensor:
+        identity = torch.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
+        return precision + amount * identity
 
-    @staticmethod
-    @abstractmethod
-    def _solve(precision: Tensor, eta: Tensor) -> Tensor: ...
+    def _solve(self, precision: Tensor, eta: Tensor) -> Tensor:
+        return positive_solve(precision, eta)
 
 
-class PrecisionWeighted(_InformationForm):
+class PrecisionWeighted(GaussianWeighted):
     r"""Coordinates apart: Λ is diagonal, $h = (\sum_j \Lambda_j)^{-1} \sum_j \Lambda_j m_j$."""
 
     name = "precision"
@@ -184,61 +200,16 @@ class PrecisionWeighted(_InformationForm):
         eta, matrix = group.carry(message, child)
         return group.gather(eta), group.gather(matrix.diagonal(dim1=-2, dim2=-1))
 
-    @staticmethod
-    def _condition(eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+    def _condition(self, eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         fixed = ~evidence.isnan()
-        return (
-            torch.where(fixed, CERTAINTY * evidence, eta),
-            torch.where(fixed, CERTAINTY, precision),
-        )
+        eta = torch.where(fixed, CERTAINTY * evidence, eta)
+        return eta, torch.where(fixed, CERTAINTY, precision)
 
-    @staticmethod
-    def _add_diagonal(precision: Tensor, amount: float) -> Tensor:
+    def _add_diagonal(self, precision: Tensor, amount: float) -> Tensor:
         return precision + amount
 
-    @staticmethod
-    def _solve(precision: Tensor, eta: Tensor) -> Tensor:
+    def _solve(self, precision: Tensor, eta: Tensor) -> Tensor:
         return eta / precision
-
-
-class GaussianWeighted(_InformationForm):
-    """Coordinates weighed together: Λ is a matrix, one small Cholesky factor per node and row."""
-
-    name = "gaussian"
-    carries = "matrix"
-
-    def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
-        matrix = group.share * group.learned_precision()
-        eta = group.gather(times(message.value * message.sent, matrix))
-        return eta, group.gather_constant(message.sent[..., 0], matrix)
-
-    def _carried_terms(
-        self, group: EdgeGroup, message: Message, child: State
-    ) -> tuple[Tensor, Tensor]:
-        eta, matrix = group.carry(message, child)
-        return group.gather(eta), group.gather_matrix(matrix)
-
-    @staticmethod
-    def _condition(eta: Tensor, precision: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
-        fixed = ~evidence.isnan()
-        given = torch.where(fixed, evidence, 0.0)
-        # The children's η of the free coordinates, given the fixed ones.
-        conditioned = eta - (precision @ given[..., None])[..., 0]
-        certain = torch.diag_embed(CERTAINTY * fixed.to(eta.dtype))
-        either = fixed[..., :, None] | fixed[..., None, :]
-        return (
-            torch.where(fixed, CERTAINTY * given, conditioned),
-            torch.where(either, certain, precision),
-        )
-
-    @staticmethod
-    def _add_diagonal(precision: Tensor, amount: float) -> Tensor:
-        identity = torch.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
-        return precision + amount * identity
-
-    @staticmethod
-    def _solve(precision: Tensor, eta: Tensor) -> Tensor:
-        return positive_solve(precision, eta)
 
 
 AGGREGATIONS: dict[str, Aggregation] = {
@@ -300,9 +271,6 @@ class FramedPrecision(nn.Module):
 
     The block of the data's own coordinates is positive as a square. The others have precision 0 at
     a linear start. `project` keeps them at or above 0; a square would have no slope there.
-
-    Args:
-        flow: the flow with the frame.
     """
 
     def __init__(self, flow: LinearStartFlow) -> None:

@@ -48,9 +48,6 @@ def choose_rows(wanted: Tensor) -> Rows | None:
 
     Their number depends on the data, and reading it would wait for a GPU: there, and in compiled
     programs, the result is None.
-
-    Args:
-        wanted: `(edges, batch)`, boolean.
     """
     if torch.compiler.is_compiling() or wanted.is_cuda:
         return None

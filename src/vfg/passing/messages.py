@@ -17,13 +17,7 @@ from vfg.passing.schedule import Group, Schedule
 
 
 class EdgeGroup(nn.Module):
-    """The parameters and index tables of a group of edges, and the two directions through them.
-
-    Args:
-        group: which edges.
-        schedule: the schedule that the group belongs to.
-        generator: source of the initial parameters.
-    """
+    """The parameters and index tables of a group of edges, and the two directions through them."""
 
     parents_each: Tensor
     joined: Tensor
@@ -169,12 +163,7 @@ class Passes(NamedTuple):
 
 
 class MessagePassing(nn.Module):
-    """The two passes over a scheduled graph.
-
-    Args:
-        schedule: the compiled order of computation.
-        generator: source of the initial parameters.
-    """
+    """The two passes over a scheduled graph."""
 
     def __init__(self, schedule: Schedule, generator: torch.Generator) -> None:
         super().__init__()

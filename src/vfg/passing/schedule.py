@@ -70,15 +70,9 @@ class Schedule:
 def compile_schedule(
     graph: Graph, flows: Mapping[str, FlowSpec], treatments: Mapping[str, str]
 ) -> Schedule:
-    """Gather nodes into blocks and edges into groups.
+    """Gather nodes into blocks and edges into groups, in every process alike.
 
-    Args:
-        graph: the graph.
-        flows: the flow of every flow edge, by edge name.
-        treatments: the likelihood of every leaf and the aggregation of every other node.
-
-    Returns:
-        The schedule; the same for equal arguments in every process.
+    `flows` are by edge name; `treatments` are likelihoods of leaves, aggregations of other nodes.
 
     Raises:
         ValueError: if the widths of a node and its children cannot meet.

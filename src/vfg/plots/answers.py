@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vfg.inference import Answer
 from vfg.inputs import Name
-from vfg.plots.style import BAND, FILLED, LINE, REFERENCE, axes_or_new, legend, tidy
+from vfg.plots.style import BAND, FILLED, LINE, REFERENCE, axes_or_new, legend, tidy, to_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,8 @@ def answer(
     low, high = _entry(ends, row, coordinate, target)
     mean = float(_entry(answer.mean[target][None], row, coordinate, target)[0])
     ax = tidy(axes_or_new(ax, height=3.0), x=str(target), y="density")
-    others = np.empty(0) if marginal is None else _numbers(marginal)
+    others = np.empty(0) if marginal is None else to_array(marginal).astype(np.float64).ravel()
+    others = others[np.isfinite(others)]
     edges = np.histogram_bin_edges(np.concatenate([draws, others]), bins=50)
     if len(others):
         heights = np.histogram(others, edges, density=True)[0]
@@ -86,11 +87,3 @@ def _entry(values: Tensor, row: int, coordinate: int, target: Name) -> Array:
         )
     found: Array = values[:, row, coordinate].double().numpy()
     return found
-
-
-def _numbers(values: Any) -> Array:
-    """Finite numbers of a column of any kind."""
-    found = np.asarray(
-        values.detach().cpu() if isinstance(values, Tensor) else values, dtype=np.float64
-    )
-    return np.asarray(found[np.isfinite(found)].ravel())

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+Places: TypeAlias = dict[str, tuple[float, float]]
 SWEEPS = 8
 """How often leaves are ordered anew by their parents; more hardly ever helps."""
 
 
-def positions(graph: Graph) -> dict[str, tuple[float, float]]:
+def positions(graph: Graph) -> Places:
     """Coordinates of all nodes, neighbours of a layer at least 1 apart.
 
     Leaves stand at height 0 and roots at the highest layer. A node stands above the middle of its
@@ -102,19 +103,8 @@ def height_of(graph: Graph, name: str) -> float:
 
 
 def _across(graph: Graph, leaves: Sequence[str]) -> dict[str, float]:
-    """Horizontal positions of all nodes given the order of the leaves."""
-    return place_latent(graph, {leaf: float(place) for place, leaf in enumerate(leaves)})
-
-
-def place_latent(graph: Graph, leaves: Mapping[str, float], gap: float = 1.0) -> dict[str, float]:
-    """Horizontal positions of all nodes: latent nodes stand above the middle of their children.
-
-    Args:
-        graph: to lay out.
-        leaves: positions of the leaves.
-        gap: the least distance between latent nodes of one height.
-    """
-    across = dict(leaves)
+    """Horizontal positions given the order of the leaves; others above their children's middle."""
+    across = {leaf: float(place) for place, leaf in enumerate(leaves)}
     levels: dict[float, list[str]] = {}
     for layer in graph.layers[1:]:
         for name in layer:
@@ -123,25 +113,17 @@ def place_latent(graph: Graph, leaves: Mapping[str, float], gap: float = 1.0) ->
         middles = {
             name: fmean(across[child] for child in graph.children(name)) for name in levels[height]
         }
-        across |= _separate(middles, gap)
+        across |= _separate(middles)
     return across
 
 
-def _separate(wanted: Mapping[str, float], gap: float) -> dict[str, float]:
-    """Positions near the wanted ones, in the same order, at least a gap apart."""
+def _separate(wanted: Mapping[str, float]) -> dict[str, float]:
+    """Positions near the wanted ones, in the same order, at least 1 apart."""
     names = sorted(wanted, key=lambda name: wanted[name])
-    rightward = _push([wanted[name] for name in names], gap)
-    leftward = _push([-wanted[name] for name in reversed(names)], gap)[::-1]
-    middle = [(right - left) / 2 for right, left in zip(rightward, leftward, strict=True)]
-    return dict(zip(names, middle, strict=True))
-
-
-def _push(places: Sequence[float], gap: float) -> list[float]:
-    """Sorted positions, each moved up until it is a gap away from its predecessor."""
-    moved: list[float] = []
-    for place in places:
-        moved.append(max(place, moved[-1] + gap) if moved else place)
-    return moved
+    places, steps = np.array([wanted[name] for name in names]), np.arange(len(names))
+    rightward = np.maximum.accumulate(places - steps) + steps
+    leftward = np.minimum.accumulate((places - steps)[::-1])[::-1] + steps
+    return dict(zip(names, ((rightward + leftward) / 2).tolist(), strict=True))
 
 
 def _crossings(graph: Graph, across: Mapping[str, float]) -> int:
@@ -195,36 +177,29 @@ def graph(graph: Graph, ax: Axes | None = None, *, observed: Collection[str] | N
         >>> [text.get_text() for text in ax.texts]
         ['a (2)', 'b (2)', 'root (4)']
     """
-    _check_observed(graph, observed)
+    known = [node.name for node in graph.nodes]
+    for name in observed or ():
+        if name not in known:
+            raise ValueError(f"there is no node {name!r}; {suggestion(name, known)}")
     places = positions(graph)
     broad = _breadth(graph, places)
     tall = 0.75 * (len(graph.layers) - 1) + 1.0
-    words = _words(graph, observed)
-    ax = _whole_figure(broad, tall + _below(graph, broad, words)) if ax is None else ax
+    kinds = {node.name: _kind(graph, node, observed) for node in graph.nodes}
+    words = list(dict.fromkeys([*(edge.kind for edge in graph.edges), *kinds.values()]))
+    if ax is None:  # axes that are all of the figure, so that lengths on paper are known
+        figure = new_figure(broad, tall + _below(graph, broad, words))
+        figure.set_layout_engine("none")
+        ax = figure.axes[0]
+        ax.set_position((0.0, 0.0, 1.0, 1.0))
     _frame(ax, graph, places, words)
     _edges(ax, graph, places)
-    _nodes(ax, graph, places, observed)
+    _nodes(ax, graph, places, observed or (), kinds)
     _labels(ax, graph, places)
     _legend(ax, _columns(words, inches(ax)[0]))
     return blank(ax)
 
 
-def _whole_figure(width: float, height: float) -> Axes:
-    """Axes that are all of a new figure, so that lengths on paper are known before it is drawn."""
-    figure = new_figure(width, height)
-    figure.set_layout_engine("none")
-    figure.axes[0].set_position((0.0, 0.0, 1.0, 1.0))
-    return figure.axes[0]
-
-
-def _check_observed(graph: Graph, observed: Collection[str] | None) -> None:
-    known = [node.name for node in graph.nodes]
-    for name in observed or ():
-        if name not in known:
-            raise ValueError(f"there is no node {name!r}; {suggestion(name, known)}")
-
-
-def _edges(ax: Axes, graph: Graph, places: dict[str, tuple[float, float]]) -> None:
+def _edges(ax: Axes, graph: Graph, places: Places) -> None:
     """Lines, those of one kind in one collection."""
     from matplotlib.collections import LineCollection
 
@@ -241,16 +216,10 @@ def _edges(ax: Axes, graph: Graph, places: dict[str, tuple[float, float]]) -> No
 
 
 def _nodes(
-    ax: Axes,
-    graph: Graph,
-    places: dict[str, tuple[float, float]],
-    observed: Collection[str] | None,
+    ax: Axes, graph: Graph, places: Places, observed: Collection[str], kinds: Mapping[str, str]
 ) -> None:
-    """Markers, those of one kind in one collection."""
+    """Markers, those of one kind in one collection; a plus on nodes that join children."""
     sizes = _sizes(ax, places)
-    kinds: dict[str, list[str]] = {}
-    for node in graph.nodes:
-        kinds.setdefault(_kind(graph, node, observed), []).append(node.name)
     looks = {
         "leaf": ("s", OBSERVED, OBSERVED),
         "given": ("s", OBSERVED, OBSERVED),
@@ -259,36 +228,21 @@ def _nodes(
         "latent, given": ("o", OBSERVED, OBSERVED),
         "aggregation": ("o", "white", INK),
     }
-    for kind, (marker, face, edge) in looks.items():
-        if kind in kinds:
-            across, up = zip(*(places[name] for name in kinds[kind]), strict=True)
-            ax.scatter(
-                across, up, s=[sizes[name] for name in kinds[kind]], marker=marker,
-                facecolors=face, edgecolors=edge, linewidths=HAIRLINE, label=kind, gid=kind,
-                zorder=2,
-            )  # fmt: skip
-    _pluses(ax, graph, places, observed or (), sizes)
 
-
-def _pluses(
-    ax: Axes,
-    graph: Graph,
-    places: dict[str, tuple[float, float]],
-    observed: Collection[str],
-    sizes: dict[str, float],
-) -> None:
-    """The mark of aggregation nodes."""
-    joins = [node.name for node in graph.nodes if len(graph.children(node.name)) > 1]
-    for colour, chosen in (
-        (INK, [name for name in joins if name not in observed]),
-        ("white", [name for name in joins if name in observed]),
-    ):
+    def mark(chosen: Collection[str], marker: str, share: float, **options: Any) -> None:
         if chosen:
             across, up = zip(*(places[name] for name in chosen), strict=True)
-            ax.scatter(
-                across, up, s=[0.45 * sizes[name] for name in chosen], marker="+", c=colour,
-                linewidths=HAIRLINE, gid="plus", zorder=3,
-            )  # fmt: skip
+            areas = [share * sizes[name] for name in chosen]
+            ax.scatter(across, up, s=areas, marker=marker, linewidths=HAIRLINE, **options)
+
+    for kind, (marker, face, edge) in looks.items():
+        chosen = [name for name, own in kinds.items() if own == kind]
+        colours = {"facecolors": face, "edgecolors": edge}
+        mark(chosen, marker, 1.0, label=kind, gid=kind, zorder=2, **colours)
+    joins = [name for name in kinds if len(graph.children(name)) > 1]
+    for given, colour in ((False, INK), (True, "white")):
+        chosen = [name for name in joins if (name in observed) == given]
+        mark(chosen, "+", 0.45, c=colour, gid="plus", zorder=3)
 
 
 def _kind(graph: Graph, node: Node, observed: Collection[str] | None) -> str:
@@ -302,7 +256,7 @@ def _kind(graph: Graph, node: Node, observed: Collection[str] | None) -> str:
     return "aggregation" if len(graph.children(node.name)) > 1 else "latent"
 
 
-def _rows(places: dict[str, tuple[float, float]]) -> dict[float, list[str]]:
+def _rows(places: Places) -> dict[float, list[str]]:
     """The names at every height, from left to right."""
     rows: dict[float, list[str]] = {}
     for name in sorted(places, key=lambda name: places[name]):
@@ -310,7 +264,7 @@ def _rows(places: dict[str, tuple[float, float]]) -> dict[float, list[str]]:
     return rows
 
 
-def _breadth(graph: Graph, places: dict[str, tuple[float, float]]) -> float:
+def _breadth(graph: Graph, places: Places) -> float:
     """Inches across at which the labels of latent nodes fit, within reason."""
     across = [x for x, _ in places.values()]
     unit = 0.62
@@ -321,7 +275,7 @@ def _breadth(graph: Graph, places: dict[str, tuple[float, float]]) -> float:
     return min(max(3.6, unit * (max(across) - min(across) + 1.2)), BROADEST)
 
 
-def _sizes(ax: Axes, places: dict[str, tuple[float, float]]) -> dict[str, float]:
+def _sizes(ax: Axes, places: Places) -> dict[str, float]:
     """Areas of the markers, so that neighbours do not touch."""
     left, right = ax.get_xlim()
     points = 72.0 * inches(ax)[0] / (right - left)
@@ -330,12 +284,6 @@ def _sizes(ax: Axes, places: dict[str, tuple[float, float]]) -> dict[str, float]
         for y, names in _rows(places).items()
     }
     return {name: sides[y] ** 2 for name, (_, y) in places.items()}
-
-
-def _words(graph: Graph, observed: Collection[str] | None) -> list[str]:
-    """What the legend explains."""
-    kinds = [_kind(graph, node, observed) for node in graph.nodes]
-    return list(dict.fromkeys([*(edge.kind for edge in graph.edges), *kinds]))
 
 
 def _columns(words: list[str], broad: float) -> int:
@@ -373,9 +321,7 @@ def _below(graph: Graph, broad: float, words: list[str]) -> float:
     return (needed + 0.2 if upright else 0.35) + LEGEND * (lines + 0.5)
 
 
-def _frame(
-    ax: Axes, graph: Graph, places: dict[str, tuple[float, float]], words: list[str]
-) -> None:
+def _frame(ax: Axes, graph: Graph, places: Places, words: list[str]) -> None:
     """Limits with room for markers, labels and the legend, which are measured in inches."""
     broad, tall = inches(ax)
     across = [x for x, _ in places.values()]
@@ -392,7 +338,7 @@ def _frame(
     ax.set_ylim(-below * unit, layers + top * unit)
 
 
-def _labels(ax: Axes, graph: Graph, places: dict[str, tuple[float, float]]) -> None:
+def _labels(ax: Axes, graph: Graph, places: Places) -> None:
     """Names and widths, level where they fit, upright below crowded leaves, else how many."""
     left, right = ax.get_xlim()
     inch = inches(ax)[0] / (right - left)
@@ -404,9 +350,13 @@ def _labels(ax: Axes, graph: Graph, places: dict[str, tuple[float, float]]) -> N
             for name, text in zip(names, texts, strict=True):
                 _write(ax, graph, name, places[name], text, upright=room < needed)
         else:
-            kind = "leaves" if y == 0 else "nodes"
-            place = (left + right) / 2 if y == 0 else left
-            _note(ax, (place, y), f"{len(names)} {kind}", below=y == 0)
+            below = y == 0
+            ax.annotate(
+                f"{len(names)} {'leaves' if below else 'nodes'}",
+                ((left + right) / 2 if below else left, y), textcoords="offset points",
+                xytext=(0.0, -9.0) if below else (4.0, 12.0), fontsize=SMALL, color=INK,
+                ha="center" if below else "left", va="top" if below else "bottom",
+            )  # fmt: skip
 
 
 def _gap(across: list[float]) -> float:
@@ -434,13 +384,4 @@ def _write(
         text, place, xytext=offset, textcoords="offset points", fontsize=SMALL, color=INK,
         ha=across, va=up, rotation="vertical" if upright else "horizontal", zorder=4,
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
-    )  # fmt: skip
-
-
-def _note(ax: Axes, place: tuple[float, float], words: str, *, below: bool) -> None:
-    """How many nodes a layer has, where there is no room for their names."""
-    ax.annotate(
-        words, place, xytext=(0.0, -9.0) if below else (4.0, 12.0), textcoords="offset points",
-        fontsize=SMALL, color=INK, ha="center" if below else "left",
-        va="top" if below else "bottom",
     )  # fmt: skip

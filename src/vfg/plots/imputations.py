@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vfg.inference.variables import days_of
 from vfg.plots.style import (
     BAND,
     FILLED,
@@ -24,24 +25,24 @@ from vfg.plots.style import (
     legend,
     new_figure,
     tidy,
+    to_array,
 )
 from vfg.tables.cells import Column, Label
 from vfg.tables.frames import Table, open_table, quote
+from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
-DAY = np.timedelta64(1, "D")
 
 
 def open_any(table: Any) -> Table:
     """A frame, array, tensor or nested sequences as a table with columns."""
-    return open_table(table.detach().cpu().numpy() if isinstance(table, Tensor) else table)
+    return open_table(to_array(table) if isinstance(table, Tensor) else table)
 
 
 def column_index(table: Table, column: Label) -> int:
@@ -64,11 +65,7 @@ def is_category(column: Column) -> bool:
 
 def as_floats(column: Column) -> Array:
     """The cells as floats, NaN where missing; dates and durations in days."""
-    values = column.values
-    if column.storage == "date":
-        values = (values - np.datetime64("1970-01-01")) / DAY
-    elif column.storage == "duration":
-        values = values / DAY
+    values = days_of(column.values) if column.storage in ("date", "duration") else column.values
     return np.where(column.missing, np.nan, np.asarray(values, dtype=np.float64))
 
 
@@ -78,7 +75,7 @@ def check_mask(hidden: Any, shape: tuple[int, int]) -> Mask:
     Raises:
         ValueError: for another shape.
     """
-    mask = np.asarray(hidden.cpu() if isinstance(hidden, Tensor) else hidden, dtype=bool)
+    mask = to_array(hidden).astype(bool)
     if mask.shape != shape:
         raise ValueError(
             f"the mask of hidden cells must have the shape {shape} of the table, but has "
@@ -122,33 +119,34 @@ def missingness(table: Any, ax: Axes | None = None) -> Axes:
         >>> ax.images[0].get_array().tolist()
         [[0.0, 1.0], [0.0, 0.0]]
     """
+    with needs("plot"):
+        from matplotlib.colors import LinearSegmentedColormap
     source = open_any(table)
     if not source.rows or not source.labels:
         raise ValueError("the table has no cells to draw; pass one with rows and columns")
     gaps = np.stack([column.missing for column in source.columns()], axis=1)
     rows, columns = gaps.shape
     ax = axes_or_new(ax, width=min(11.0, max(3.4, 1.2 + 0.32 * columns)), height=3.6)
+    shades = LinearSegmentedColormap.from_list("missing", [PAPER, FILLED])
     ax.imshow(
-        _bands(gaps), aspect="auto", interpolation="nearest", vmin=0.0, vmax=1.0, cmap=_shades(),
-        extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
+        missing_bands(gaps, BANDS), aspect="auto", interpolation="nearest", vmin=0.0, vmax=1.0,
+        cmap=shades, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
     )  # fmt: skip
     tidy(ax, y="row", title=f"{gaps.mean():.1%} of {rows:,} × {columns:,} cells missing")
     _name_columns(ax, [str(label) for label in source.labels], gaps.mean(axis=0))
     return ax
 
 
-def _shades() -> Colormap:
-    """From present to missing."""
-    from matplotlib.colors import LinearSegmentedColormap
+def missing_bands(missing: Mask, most: int) -> Array:
+    """The share of missing cells in bands of neighbouring rows, `(bands, columns)`.
 
-    return LinearSegmentedColormap.from_list("missing", [PAPER, FILLED])
-
-
-def _bands(gaps: Mask) -> Array:
-    """Shares of missing cells in bands of neighbouring rows."""
-    if len(gaps) <= BANDS:
-        return gaps.astype(np.float64)
-    return np.stack([band.mean(axis=0) for band in np.array_split(gaps, BANDS)])
+    Example:
+        >>> missing_bands(np.array([[True], [False], [True], [True]]), 2)
+        array([[0.5],
+               [1. ]])
+    """
+    bands = np.array_split(missing, min(len(missing), most))
+    return np.stack([band.mean(axis=0) for band in bands])
 
 
 def _name_columns(ax: Axes, labels: list[str], shares: Array) -> None:
@@ -226,7 +224,9 @@ def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = Non
         >>> [ax.get_xlabel() for ax in figure.axes]
         ['1']
     """
-    chosen = _partly_missing(open_any(table)) if columns is None else list(columns)
+    gaps = {column.label: column.missing for column in open_any(table).columns()}
+    partly = [label for label, missing in gaps.items() if missing.any() and not missing.all()]
+    chosen = partly if columns is None else list(columns)
     if not chosen:
         raise ValueError(
             "no column has both missing and observed cells, so there is nothing to draw"
@@ -240,14 +240,6 @@ def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = Non
     for spare in figure.axes[len(chosen) :]:
         spare.remove()
     return figure
-
-
-def _partly_missing(table: Table) -> list[Label]:
-    return [
-        column.label
-        for column in table.columns()
-        if column.missing.any() and not column.missing.all()
-    ]
 
 
 def _histograms(ax: Axes, gaps: Column, found: Column) -> None:

@@ -22,6 +22,7 @@ from vfg.plots.style import (
     legend,
     new_figure,
     tidy,
+    to_array,
 )
 
 if TYPE_CHECKING:
@@ -62,12 +63,12 @@ def embedding(
         >>> ax.get_legend_handles_labels()[1]
         ['a', 'b']
     """
-    values = _array(points).astype(np.float64)
+    values = to_array(points).astype(np.float64)
     if values.ndim != 2 or values.shape[1] < 1:
         raise ValueError(f"points must be (rows, coordinates), but have shape {values.shape}")
     plane, labels = _plane(values)
     ax = tidy(axes_or_new(ax, 4.4, 3.6), x=labels[0], y=labels[1])
-    shades = None if colour is None else _array(colour)
+    shades = None if colour is None else to_array(colour)
     if shades is not None and len(shades) != len(plane):
         raise ValueError(f"there are {len(plane)} points, but {len(shades)} colours")
     if shades is None:
@@ -88,13 +89,25 @@ def _plane(points: Array) -> tuple[Array, tuple[str, str]]:
         return np.column_stack([points, np.zeros(len(points))]), ("coordinate 0", "")
     if points.shape[1] == 2:
         return points, ("coordinate 0", "coordinate 1")
-    centred = points - points.mean(axis=0)
-    left, sizes, right = np.linalg.svd(centred, full_matrices=False)
+    components, shares = principal_components(points)
+    return components, (f"component 1, {shares[0]:.0%}", f"component 2, {shares[1]:.0%}")
+
+
+def principal_components(points: Array) -> tuple[Array, Array]:
+    """Rows by their two principal components, and the shares of the variance that these have.
+
+    Example:
+        >>> principal_components(np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]]))[0].round(6)
+        array([[-1.,  0.],
+               [ 1.,  0.]])
+    """
+    centred = np.nan_to_num(points - points.mean(axis=0))
+    room = [(0, max(0, 2 - size)) for size in centred.shape]
+    left, sizes, right = np.linalg.svd(np.pad(centred, room), full_matrices=False)
     # The sign of a component is arbitrary: let its largest entry be positive.
     signs = np.sign(right[np.arange(len(right)), np.abs(right).argmax(axis=1)])
     shares = sizes**2 / max(float((sizes**2).sum()), np.finfo(float).tiny)
-    words = [f"component {k + 1}, {shares[k]:.0%}" for k in range(2)]
-    return (left * sizes * signs)[:, :2], (words[0], words[1])
+    return (left * sizes * signs)[: len(points), :2] + 0.0, shares
 
 
 def _is_category(values: Array) -> bool:
@@ -140,7 +153,7 @@ def traversal(
         >>> len(figure.axes), figure.axes[0].get_title()
         (6, '-1')
     """
-    pictures = _array(moved)
+    pictures = to_array(moved)
     if pictures.ndim != 3 or pictures.shape[1] != len(values):
         raise ValueError(
             f"moved must be (rows, {len(values)} values, pixels), but has shape {pictures.shape}"
@@ -177,7 +190,7 @@ def reconstructions(
         >>> len(figure.axes), figure.axes[0].get_ylabel()
         (10, 'data')
     """
-    data, rebuilt_images = _array(table).astype(np.float64), _array(rebuilt).astype(np.float64)
+    data, rebuilt_images = to_array(table).astype(np.float64), to_array(rebuilt).astype(np.float64)
     if data.ndim != 2 or data.shape != rebuilt_images.shape:
         raise ValueError(
             f"data and reconstructions must be (rows, pixels), but have the shapes {data.shape} "
@@ -185,7 +198,7 @@ def reconstructions(
         )
     if observed is None:
         return _grid(np.stack([data, rebuilt_images]), shape, ["data", "rebuilt"])
-    seen = np.where(_array(observed).astype(bool), data, np.nan)
+    seen = np.where(to_array(observed).astype(bool), data, np.nan)
     return _grid(np.stack([data, seen, rebuilt_images]), shape, ["data", "seen", "rebuilt"])
 
 
@@ -244,7 +257,7 @@ def traversal_curves(
         >>> [line.get_ydata().tolist() for line in ax.lines]
         [[0.0, 2.0], [1.0, 1.0]]
     """
-    curves = _array(moved).astype(np.float64)
+    curves = to_array(moved).astype(np.float64)
     if curves.ndim != 2 or len(curves) != len(values):
         raise ValueError(f"moved must be ({len(values)} values, columns), but is {curves.shape}")
     names = [str(k) for k in range(curves.shape[1])] if columns is None else list(columns)
@@ -260,8 +273,3 @@ def traversal_curves(
         )  # fmt: skip
     legend(ax)
     return ax
-
-
-def _array(values: Any) -> Array:
-    """Values of any kind on the CPU."""
-    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)

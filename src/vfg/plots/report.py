@@ -136,51 +136,54 @@ def _missing(report: Report, names: Sequence[str], gaps: Any) -> str:
     picture = _picture(
         missingness(report.table).get_figure(root=True), "Which cells were missing", vector=False
     )
-    rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{int(count):,}</td><td>{share:.1%}</td></tr>"
+    rows = [
+        (escape(name), f"{int(count):,}", f"{share:.1%}")
         for name, count, share in zip(names, gaps.sum(0), gaps.mean(0), strict=True)
         if count
-    )
-    table = f"<table><tr><th>column</th><th>missing</th><th>share</th></tr>{rows}</table>"
+    ]
+    table = _table(("column", "missing", "share"), rows)
     listed = f"<details><summary>Numbers by column</summary>{table}</details>" if rows else ""
     return f"<h2>Missing values</h2>{picture}{listed}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], last: str = "") -> str:
+    """A table of HTML; cells are HTML already."""
+    heads = "".join(f"<th>{words}</th>" for words in head)
+    body = "".join(f"<tr><td>{'</td><td>'.join(cells)}</td></tr>" for cells in rows)
+    return f'<div class="scroll"><table><tr>{heads}</tr>{body}{last}</table></div>'
 
 
 def _recovered(report: Report) -> str:
     found = report.evaluation
     if found is None or not any(score.hidden for score in found.columns):
         return ""
-    top = max(max(score.rmse, score.baseline) for score in found.columns if score.hidden)
-    rows = "".join(_score_row(score, top) for score in found.columns if score.hidden)
-    hidden = sum(score.hidden for score in found.columns)
+    scores = [score for score in found.columns if score.hidden]
+    top = max(max(score.rmse, score.baseline) for score in scores)
+    hidden = sum(score.hidden for score in scores)
     overall = (
         f'<tr class="all"><td>all</td><td>{hidden:,}</td><td>{_number(found.rmse)}</td>'
         f"<td>{_number(found.baseline)}</td><td></td><td>{_share(found.coverage)}</td>"
         "<td></td></tr>"
     )
+    head = ("column", "hidden", "error", "of the mean", "", "inside interval", "right category")
     caution = f" {escape(report.hiding)}" if report.hiding else ""
     return (
         "<h2>Errors on held-out cells</h2>"
         f"<p>{hidden:,} observed cells were held out and imputed. Errors are root "
         "mean squares in standard deviations of a column; beside them the error of filling in the "
         f"mean. Intervals should cover {found.level:.0%} of the true values.{caution}</p>"
-        '<div class="scroll"><table><tr><th>column</th><th>hidden</th><th>error</th>'
-        "<th>of the mean</th><th></th><th>inside interval</th><th>right category</th></tr>"
-        f"{rows}{overall}</table></div>"
+        + _table(head, [_score_row(score, top) for score in scores], overall)
     )
 
 
-def _score_row(score: ColumnScore, top: float) -> str:
+def _score_row(score: ColumnScore, top: float) -> tuple[str, ...]:
     bars = "".join(
         f'<span class="{kind}" style="width:{100 * min(1.0, value / (top or 1.0)):.1f}%"></span>'
         for kind, value in (("ours", score.rmse), ("mean", score.baseline))
     )
-    return (
-        f"<tr><td>{escape(str(score.column))}</td><td>{score.hidden:,}</td>"
-        f"<td>{_number(score.rmse)}</td><td>{_number(score.baseline)}</td>"
-        f'<td class="bars">{bars}</td><td>{_share(score.coverage)}</td>'
-        f"<td>{_share(score.accuracy)}</td></tr>"
-    )
+    numbers = (f"{score.hidden:,}", _number(score.rmse), _number(score.baseline))
+    shares = (_share(score.coverage), _share(score.accuracy))
+    return (escape(str(score.column)), *numbers, f'<div class="bars">{bars}</div>', *shares)
 
 
 def _distributions(report: Report, gaps: Any) -> str:

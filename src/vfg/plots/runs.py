@@ -24,7 +24,6 @@ from vfg.training import History
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 
 def history(history: History, ax: Axes | None = None) -> Axes:
@@ -57,29 +56,19 @@ def history(history: History, ax: Axes | None = None) -> Axes:
     )  # fmt: skip
     scores = [epoch.validation for epoch in history if epoch.validation is not None]
     if len(scores) == len(numbers):
-        other = _second_axis(ax, "held-out loss of a cell")
+        other = ax.twinx()
+        other.spines["top"].set_visible(False)
+        other.tick_params(labelsize=SMALL)
+        other.set_ylabel("held-out loss of a cell", fontsize=SMALL + 1)
         lines += other.plot(
             numbers, scores, color=FILLED, linewidth=LINE, linestyle="--", label="held out"
         )
-        lines.append(_mark_best(other, history.best or 0, scores))
+        best = history.best or 0  # the epoch whose state the model has
+        lines += other.plot(
+            [best], [scores[best]], marker="o", linestyle="none", color=FILLED, label="kept"
+        )
     legend(ax, lines)
     return ax
-
-
-def _second_axis(ax: Axes, label: str) -> Axes:
-    """A second vertical axis."""
-    other = ax.twinx()
-    other.spines["top"].set_visible(False)
-    other.tick_params(labelsize=SMALL)
-    other.set_ylabel(label, fontsize=SMALL + 1)
-    return other
-
-
-def _mark_best(ax: Axes, best: int, scores: list[float]) -> Line2D:
-    """Mark the epoch whose state the model has."""
-    return ax.plot(
-        [best], [scores[best]], marker="o", linestyle="none", color=FILLED, label="kept"
-    )[0]
 
 
 def likelihoods(history: LikelihoodHistory, ax: Axes | None = None) -> Axes:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from vfg.utils.extras import needs
 
@@ -63,14 +67,7 @@ def axes_or_new(ax: Axes | None, width: float = 4.6, height: float = 3.4) -> Axe
 
 
 def tidy(ax: Axes, *, x: str = "", y: str = "", title: str = "") -> Axes:
-    """The axes with their labels, without the lines that carry nothing.
-
-    Args:
-        ax: to write on.
-        x: label of the horizontal axis.
-        y: label of the vertical axis.
-        title: above.
-    """
+    """The axes with their labels, without the lines that carry nothing."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     ax.tick_params(labelsize=SMALL)
@@ -91,18 +88,18 @@ def blank(ax: Axes) -> Axes:
 
 
 def legend(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
-    """A legend in a line above the axes, where it hides nothing, if it has several entries.
-
-    Args:
-        ax: to write above.
-        handles: of the entries; None takes everything that has a label.
-    """
+    """A legend in a line above the axes, where it hides nothing, if it has several entries."""
     entries = ax.get_legend_handles_labels()[0] if handles is None else list(handles)
     if len(entries) > 1:
         ax.legend(
             handles=entries, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, frameon=False,
             fontsize=SMALL, handlelength=1.4, handletextpad=0.4, columnspacing=1.2, borderpad=0.2,
         )  # fmt: skip
+
+
+def to_array(values: Any) -> NDArray[Any]:
+    """Values of any kind on the CPU."""
+    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
 
 
 def inches(ax: Axes) -> tuple[float, float]:

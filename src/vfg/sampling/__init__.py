@@ -1,6 +1,6 @@
 """Sampled states: q and p of every latent node, drawn together, so that there is a bound."""
 
-from vfg.sampling.noise import GeneratedNoise, Noise, fresh_noise, no_noise
+from vfg.sampling.noise import Noise, fresh_noise, generated_noise, no_noise
 from vfg.sampling.samplers import Deterministic, Sampled, Sampler, StatesSpec, states_spec
 from vfg.sampling.state_sampler import (
     Draw,
@@ -14,7 +14,7 @@ from vfg.sampling.state_sampler import (
 __all__ = [
     "Deterministic",
     "Draw",
-    "GeneratedNoise",
+    "generated_noise",
     "Noise",
     "Sampled",
     "SampledStates",

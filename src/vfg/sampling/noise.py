@@ -26,47 +26,27 @@ def no_noise(block: int, like: Tensor) -> Tensor:
     return torch.zeros_like(like)
 
 
-class GeneratedNoise:
-    """From a generator, in the order in which blocks are drawn.
+def generated_noise(generator: torch.Generator) -> Noise:
+    """From a generator on the device of the model, in the order in which blocks are drawn."""
 
-    Args:
-        generator: on the device of the model.
-    """
+    def noise(block: int, like: Tensor) -> Tensor:
+        return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
 
-    def __init__(self, generator: torch.Generator) -> None:
-        self.generator = generator
-
-    def __call__(self, block: int, like: Tensor) -> Tensor:
-        return torch.randn(
-            like.shape, dtype=like.dtype, device=like.device, generator=self.generator
-        )
+    return noise
 
 
-class CountedNoise:
-    """Numbers that depend on seed, row id, draw, node and coordinate, and on nothing else.
+def counted_noise(schedule: Schedule, row_ids: Tensor, draws: Tensor, seed: int) -> Noise:
+    """Numbers that depend on seed, row id, draw, node and coordinate, and on nothing else."""
+    order = {node.name: place for place, node in enumerate(schedule.graph.nodes)}
 
-    Args:
-        schedule: which nodes each block has.
-        row_ids: the ids of the rows, `(rows,)`.
-        draws: the numbers of the draws, `(draws,)`.
-        seed: any integer.
-    """
-
-    def __init__(self, schedule: Schedule, row_ids: Tensor, draws: Tensor, seed: int) -> None:
-        self.schedule, self.row_ids, self.draws, self.seed = schedule, row_ids, draws, seed
-        self.order = {node.name: place for place, node in enumerate(schedule.graph.nodes)}
-
-    def __call__(self, block: int, like: Tensor) -> Tensor:
+    def noise(block: int, like: Tensor) -> Tensor:
         nodes, _, _, width = like.shape
-        places = torch.tensor([self.order[name] for name in self.schedule.blocks[block].nodes])
-        numbers = normal(
-            self.seed,
-            self.row_ids,
-            self.draws,
-            places.repeat_interleave(width),
-            torch.arange(width).repeat(nodes),
-        )
+        places = torch.tensor([order[name] for name in schedule.blocks[block].nodes])
+        coordinates = torch.arange(width).repeat(nodes)
+        numbers = normal(seed, row_ids, draws, places.repeat_interleave(width), coordinates)
         return numbers.view(*numbers.shape[:2], nodes, width).movedim(2, 0).to(like)
+
+    return noise
 
 
 Solve = Callable[[Tensor, Tensor], Tensor]

@@ -116,6 +116,13 @@ class Move(NamedTuple):
     """Of the logarithms of the scales."""
 
 
+class Expected(NamedTuple):
+    """What the parents' draws expect in a ladder."""
+
+    mean: Tensor
+    precision: Tensor
+
+
 class Proposal(NamedTuple):
     """Draws from q, `(nodes, draws, rows, width)`."""
 
@@ -137,11 +144,7 @@ class Sampler(nn.Module):
     scales. All scales are bounded, and
     computed in the precision of the data under autocast.
 
-    Args:
-        block: the nodes.
-        inputs: how many numbers the children of one node have, side by side, with flags.
-        spec: how they are drawn.
-        generator: source of the initial parameters.
+    `inputs` is how many numbers the children of one node have, side by side, with flags.
     """
 
     def __init__(
@@ -190,42 +193,27 @@ class Sampler(nn.Module):
         incoming: Incoming,
         move: Move,
         default: Tensor,
-        expected: Tensor | None,
-        above: Tensor | None,
+        expected: Expected | None,
         noise: Tensor,
     ) -> Proposal:
-        """Draw from q.
-
-        Args:
-            incoming: the messages from below.
-            move: the change that the network makes.
-            default: of the nodes, `(nodes, 1, 1 or rows, width)`.
-            expected: what the parents' draws expect, in a ladder; else None.
-            above: the precision with which they expect it.
-            noise: standard Normal numbers `(nodes, draws, rows, width)`.
-        """
+        """Draw from q with standard Normal numbers `(nodes, draws, rows, width)`."""
         with torch.autocast(noise.device.type, enabled=False):
             if incoming.precision is None:
-                return self._around(incoming, move, expected, above, noise)
-            return self._informed(incoming, move, default, expected, above, noise)
+                return self._around(incoming, move, expected, noise)
+            return self._informed(incoming, move, default, expected, noise)
 
     def _around(
-        self,
-        incoming: Incoming,
-        move: Move,
-        expected: Tensor | None,
-        above: Tensor | None,
-        noise: Tensor,
+        self, incoming: Incoming, move: Move, expected: Expected | None, noise: Tensor
     ) -> Proposal:
         """Around the aggregated state, coordinate by coordinate."""
         assert self.by_count is not None
         slope = self.by_count * incoming.reached.log1p()
         precision = (-2.0 * bound_log_scale(self.log_scale + slope + move.change)).exp()
         centre = incoming.value + move.shift
-        if expected is not None and above is not None:
+        if expected is not None:
             known = precision * incoming.observed
-            precision = known + above
-            centre = (known * centre + above * expected) / precision
+            precision = known + expected.precision
+            centre = (known * centre + expected.precision * expected.mean) / precision
         factor = factorise(precision, precision)
         return Proposal(centre + scale_noise(factor, noise), log_density(factor, noise))
 
@@ -234,17 +222,16 @@ class Sampler(nn.Module):
         incoming: Incoming,
         move: Move,
         default: Tensor,
-        expected: Tensor | None,
-        above: Tensor | None,
+        expected: Expected | None,
         noise: Tensor,
     ) -> Proposal:
         """From messages that carry their precision."""
         eta, precision = incoming.information, incoming.precision
         assert eta is not None
         assert precision is not None
-        if expected is not None and above is not None:
-            precision = add_diagonal(precision, eta, above)
-            eta = eta + above * expected
+        if expected is not None:
+            precision = add_diagonal(precision, eta, expected.precision)
+            eta = eta + expected.precision * expected.mean
         elif self.log_lean is not None:
             lean = bound_log_scale(self.log_lean).exp()
             precision = add_diagonal(precision, eta, lean)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vfg.distributions.priors import LATENTS, Prior
+from vfg.distributions.priors import LATENTS
 from vfg.passing.aggregation import State, aggregation
 from vfg.passing.incidence import add_all
-from vfg.passing.messages import EdgeGroup, MessagePassing
+from vfg.passing.messages import EdgeGroup
 from vfg.passing.schedule import Schedule
 from vfg.sampling.noise import Noise, pass_through_noise
-from vfg.sampling.samplers import Incoming, Move, Proposal, Sampled, Sampler
+from vfg.sampling.samplers import Expected, Incoming, Move, Proposal, Sampled, Sampler
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -37,12 +36,6 @@ class SampledStates(nn.Module):
     A node without observed descendants is *pruned*: its terms are 0, and its state, where
     it is wanted, is drawn from p given its parents. Its children are pruned too, and no parent of
     another node is, so what is left is the model of the observed leaves alone.
-
-    Args:
-        schedule: the compiled order of computation.
-        spec: how states are drawn.
-        latent: the distribution of a state given its parents: `normal` or `laplace`.
-        generator: source of the initial parameters.
     """
 
     def __init__(
@@ -58,36 +51,6 @@ class SampledStates(nn.Module):
             }
         )
 
-    def draw(
-        self,
-        passing: MessagePassing,
-        leaves: dict[int, State],
-        priors: Mapping[int, Prior],
-        labels: Tensor | None,
-        evidence: dict[int, Tensor],
-        noise: Noise,
-        draws: int,
-        *,
-        pruned: bool,
-    ) -> Draw:
-        """Draw all latent states given the leaves.
-
-        Args:
-            passing: the graph's groups and schedule.
-            leaves: states of the leaf blocks, `(nodes, rows, width)`.
-            priors: by root block.
-            labels: label per row for priors that have one mean per label, −1 for none.
-            evidence: values that fix coordinates of latent nodes, by block, NaN where free. They
-                count in p like data and not in q.
-            noise: where the randomness comes from.
-            draws: how often each row is drawn.
-            pruned: whether the states of pruned nodes are wanted too, drawn from p; the terms of
-                the bound do not depend on them.
-        """
-        return _StateSampler(
-            self, passing, leaves, priors, labels, evidence, noise, draws, pruned
-        ).run()
-
     def sampler(self, name: str) -> Sampler:
         """The sampler of the latent block called `name`."""
         sampler = self.samplers[name]
@@ -100,24 +63,22 @@ class _StateSampler:
 
     def __init__(
         self,
-        sampled: SampledStates,
-        passing: MessagePassing,
+        model: VFG,
         leaves: dict[int, State],
-        priors: Mapping[int, Prior],
         labels: Tensor | None,
         evidence: dict[int, Tensor],
         noise: Noise,
         draws: int,
         pruned: bool,
     ) -> None:
-        self.pruned = pruned
-        self.sampled, self.passing, self.priors = sampled, passing, priors
-        self.labels, self.evidence, self.draws = labels, evidence, draws
-        self.schedule, self.ladder = passing.schedule, sampled.spec.ladder
-        some = next(iter(leaves.values())).value
-        self.leaves, self.rows, self.noise = leaves, some.shape[1], noise
-        self.roots = {index: prior.mean(labels) for index, prior in priors.items()}
-        self.some = some
+        self.sampled, self.passing = sampling_of(model), model.passing
+        self.priors = {index: model.prior_at(index) for index in model._blocks_of(model.priors)}
+        self.leaves, self.labels, self.evidence = leaves, labels, evidence
+        self.noise, self.draws, self.pruned = noise, draws, pruned
+        self.schedule, self.ladder = self.passing.schedule, self.sampled.spec.ladder
+        self.some = next(iter(leaves.values())).value
+        self.rows = self.some.shape[1]
+        self.roots = {index: prior.mean(labels) for index, prior in self.priors.items()}
         self.incoming: dict[int, Incoming] = {}
         self.moves: dict[int, Move] = {}
         self.numbers: dict[int, Tensor] = {}
@@ -282,8 +243,7 @@ class _StateSampler:
             self.incoming[index],
             self.moves[index],
             self._default(index)[:, None],
-            expected,
-            None if expected is None else self._above(index),
+            None if expected is None else Expected(expected, self._above(index)),
             self.numbers[index][..., :width],
         )
 
@@ -355,18 +315,12 @@ def draw_states(
 ) -> Draw:
     """All latent states given the seen cells of a table in the model's units.
 
-    Without `pruned`, those of nodes without seen descendants mean nothing.
+    Evidence fixes coordinates of latent nodes, by block, NaN where free; it counts in p like data
+    and not in q. Without `pruned`, states of nodes without seen descendants mean nothing; the terms
+    of the bound do not depend on them.
     """
-    return sampling_of(model).draw(
-        model.passing,
-        model._leaf_states(cells, seen),
-        {index: model.prior_at(index) for index in model._blocks_of(model.priors)},
-        labels,
-        evidence,
-        noise,
-        draws,
-        pruned=pruned,
-    )
+    leaves = model._leaf_states(cells, seen)
+    return _StateSampler(model, leaves, labels, evidence, noise, draws, pruned).run()
 
 
 def log_likelihoods(model: VFG, draw: Draw, cells: Tensor, scored: Tensor) -> dict[int, Tensor]:

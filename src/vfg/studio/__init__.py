@@ -1,16 +1,15 @@
 """The studio: ask a model on a web page.
 
-Everything is written against `vfg.Model`, so that models of every kind are shown. The pure part
-needs nothing but the library: `asking` (queries and the state of the Ask page), `ask_html`,
-`graph_layout` and `figures` (what they look like), `filling` and `exploring` (tables). `app`,
-`ask_page`, `fill_page`, `explore_page`, `layout` and `session` need the extra `studio`.
+Everything is written against `vfg.Model`, so that models of every kind are shown. `server`,
+`session`, `components` and the `page` of each folder need the extra `studio`; the rest needs
+nothing but the library.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vfg.studio.asking import Answered, ask
+from vfg.studio.asking.model import Answered, ask
 from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def serve(model: Any, table: Any = None, *, port: int = 8050, open_browser: bool
         OSError: if the port is taken.
     """
     with needs("studio"):
-        from vfg.studio.app import run
+        from vfg.studio.server import run
     run(model, table, port, open_browser)
 
 
@@ -52,5 +51,5 @@ def make_app(model: Any, table: Any = None) -> Dash:
         ValueError: for a model or a table that cannot be read.
     """
     with needs("studio"):
-        from vfg.studio.app import build_app
+        from vfg.studio.server import build_app
     return build_app(model, table)

@@ -38,7 +38,7 @@ def element(tag: str, *children: Any, **attributes: Any) -> Markup:
     words = [
         f" {_attribute(key, value)}"
         for key, value in attributes.items()
-        if value not in (None, False)
+        if value is not None and value is not False
     ]
     opening = f"<{tag}{''.join(words)}"
     if tag in ("path", "line", "rect", "circle", "input", "img", "br"):

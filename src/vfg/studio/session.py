@@ -4,18 +4,48 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
 from vfg.inference.variables import Value
-from vfg.studio.asking import OpenModel
-from vfg.studio.exploring import consistency, history_beside
-from vfg.studio.filling import Table, fill_table, open_table, read_bytes, read_file, row_evidence
+from vfg.studio.asking.model import OpenModel
+from vfg.studio.exploring.analysis import consistency, history_beside
+from vfg.studio.filling.tables import (
+    MOST_BYTES,
+    Table,
+    fill_table,
+    open_table,
+    read_bytes,
+    row_evidence,
+    too_large,
+)
 from vfg.training.history import History
 
 MOST_TABLES = 4
-"""How many tables are kept; the oldest is forgotten first."""
+"""How many tables a browser keeps open; the oldest is closed first."""
+MOST_CLIENTS = 8
+"""How many browsers keep tables; that which came first loses them first."""
+
+
+@dataclass
+class Opened:
+    """An open table, and what was computed from it."""
+
+    model: OpenModel
+    table: Table
+
+    @cached_property
+    def filled(self) -> Table:
+        """The table without missing values."""
+        return fill_table(self.model, self.table)
+
+    @cached_property
+    def distances(self) -> dict[str, float]:
+        """How consistent the nodes are on the table."""
+        return consistency(self.model, self.table)
 
 
 class Session:
@@ -33,61 +63,59 @@ class Session:
         self.model = model
         self.lock = RLock()
         """Queries run one after the other: two at once would only slow each other down."""
-        self.tables: OrderedDict[str, Table] = OrderedDict()
-        self.filled: dict[str, Table] = {}
-        self.distances: dict[str, dict[str, float]] = {}
+        self.clients: OrderedDict[str, OrderedDict[str, Opened]] = OrderedDict()
         self.history: History | None = history_beside(model.file)
-        self.first = None if table is None else self._open(table)
+        self.own: dict[str, Opened] = {}
+        """The table of the start, which all browsers share."""
+        self.first: dict[str, Any] | None = None
+        if table is not None:
+            self.first = self._describe(self.own, self._open(table))
 
-    def _open(self, table: Any) -> dict[str, Any]:
-        if isinstance(table, str | Path):
-            path = Path(table)
-            if not path.is_file():
-                raise ValueError(f"there is no table {str(path)!r}; name a CSV or Parquet file")
-            return self._store(read_file(self.model, path, path.name))
-        return self._store(open_table(self.model, table))
+    def _open(self, table: Any) -> Table:
+        if not isinstance(table, str | Path):
+            return open_table(self.model, table)
+        path = Path(table)
+        if not path.is_file():
+            raise ValueError(f"there is no table {str(path)!r}; name a CSV or Parquet file")
+        if path.stat().st_size > MOST_BYTES:
+            raise too_large(path.name, path.stat().st_size)
+        return read_bytes(self.model, path.name, path.read_bytes())
 
-    def read(self, name: str, data: bytes) -> dict[str, Any]:
+    def read(self, name: str, data: bytes, client: str = "") -> dict[str, Any]:
         """Open a file; the description of its table for the page."""
-        return self._store(read_bytes(self.model, name, data))
+        table = read_bytes(self.model, name, data)
+        tables = self.clients.setdefault(client, OrderedDict())
+        closed = tables.popitem(last=False)[1].table.name if len(tables) >= MOST_TABLES else ""
+        if len(self.clients) > MOST_CLIENTS:
+            self.clients.popitem(last=False)
+        words = f"{closed} was closed, because a page keeps {MOST_TABLES} tables open"
+        return self._describe(tables, table) | {"note": words if closed else ""}
 
-    def _store(self, table: Table) -> dict[str, Any]:
+    def _describe(self, tables: dict[str, Opened], table: Table) -> dict[str, Any]:
         token = secrets.token_urlsafe(8)
-        self.tables[token] = table
-        while len(self.tables) > MOST_TABLES:
-            oldest = next(iter(self.tables))
-            del self.tables[oldest]
-            self.filled.pop(oldest, None)
+        tables[token] = Opened(self.model, table)
         return {"token": token, "name": table.name, "rows": table.rows, "summary": table.summary}
 
-    def table(self, described: Any) -> Table:
-        """The table that the page speaks of.
+    def opened(self, described: Any) -> Opened:
+        """The table that the page speaks of, with what was computed from it.
 
         Raises:
             ValueError: if there is none, or none any more.
         """
         if not described:
             raise ValueError("no table is open; drop one under Fill, or pick a file there")
-        if described["token"] not in self.tables:
-            raise ValueError("this table is not open any more; open its file again")
-        return self.tables[described["token"]]
+        for tables in (self.own, *self.clients.values()):
+            if described["token"] in tables:
+                return tables[described["token"]]
+        raise ValueError("this table is not open any more; open its file again")
 
-    def fill(self, described: Any) -> Table:
-        """The filled table, computed once."""
-        table = self.table(described)
-        token = described["token"]
-        if token not in self.filled:
-            self.filled[token] = fill_table(self.model, table)
-        return self.filled[token]
+    def table(self, described: Any) -> Table:
+        """The table that the page speaks of."""
+        return self.opened(described).table
 
     def consistency(self, described: Any) -> dict[str, float]:
-        """How consistent the nodes are on the open table, computed once; nothing without one."""
-        if not described:
-            return {}
-        token = described["token"]
-        if token not in self.distances:
-            self.distances = {token: consistency(self.model, self.table(described))}
-        return self.distances[token]
+        """How consistent the nodes are on the open table; nothing without one."""
+        return self.opened(described).distances if described else {}
 
     def row(self, described: Any, row: int) -> dict[str, Value]:
         """A row of the table as evidence."""

@@ -15,7 +15,7 @@ from vfg.flows import AffineCoupling, SplineCoupling
 
 Loss = Callable[..., Tensor]
 COST = {"cpu": 120.0, "cuda": 60.0}
-"""Seconds that compiling takes, by device, as measured by `compile` of benchmarks/speed.py."""
+"""Seconds that compiling takes, by device, as measured by `experiments.benchmarks.speed`."""
 GAIN = 2.0
 """By how much steps of spline couplings are faster on a CPU; others gain nothing or little."""
 GPU_GAIN = {"float32": 1.3, "tf32": 1.3, "bf16": 1.35}

@@ -168,10 +168,29 @@ def join_world(device: torch.device) -> Iterator[World]:
         yield World()
 
 
+def check_device(device: str | int | torch.device) -> torch.device:
+    """A device that can be used here.
+
+    Raises:
+        ValueError: for a device that torch does not know or that this machine does not have.
+
+    Example:
+        >>> check_device("cpu")
+        device(type='cpu')
+    """
+    try:
+        return torch.empty(0, device=device).device
+    except (AssertionError, RuntimeError) as error:  # without CUDA torch raises an AssertionError
+        raise ValueError(
+            f"device {str(device)!r} cannot be used, because torch finds no such device here; use "
+            "'cpu', or leave device out"
+        ) from error
+
+
 def choose_device(device: str | torch.device | None) -> torch.device:
     """The device to train on: the one named, else this process's GPU, else the CPU."""
     if device is not None:
-        return torch.device(device)
+        return check_device(device)
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("cpu")

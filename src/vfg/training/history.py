@@ -43,6 +43,8 @@ class Epoch:
     rate: float
     beta: float
     seconds: float
+    members: tuple[float, ...] = ()
+    """The held-out loss of each model, where several are trained together."""
 
 
 @dataclass
@@ -59,7 +61,8 @@ class History:
 
     epochs: list[Epoch] = field(default_factory=list)
     best: int | None = None
-    """The epoch whose state the model has: the best on held-out cells, else the last."""
+    """The epoch whose state the model has: the best on held-out cells, else the last. Of several
+    models each has its own best state, and this is the best epoch on average."""
     stopped: str = "running"
     """Why training ended: epochs, patience, budget, interrupted, or diverged at every rate."""
     restarts: int = 0
@@ -105,7 +108,10 @@ class History:
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> History:
         """The history that `to_dict` described."""
-        epochs = [Epoch(**epoch) for epoch in description["epochs"]]
+        epochs = [
+            Epoch(**{**epoch, "members": tuple(epoch.get("members", ()))})
+            for epoch in description["epochs"]
+        ]
         return cls(epochs, description["best"], description["stopped"], description["restarts"])
 
     def save(self, path: str | Path) -> None:
@@ -239,7 +245,7 @@ class Checkpoint:
             ) from error
         if progress["fingerprint"] != self.fingerprint:
             raise ValueError(
-                f"the checkpoint {self.path} belongs to a run with another model, table or "
+                f"the checkpoint {self.path} belongs to a run with another model, table, labels or "
                 "settings; name another folder, or remove it to start again"
             )
         return tensors, progress

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vfg.inference import fit_calibration
 from vfg.inputs import ArrayLike, as_cells, as_labels, scale_cells
@@ -20,16 +22,21 @@ from vfg.training.data import (
     World,
     choose_device,
     collect_rows,
-    draw_held_out,
     fit_scaling,
-    initialise,
     join_world,
 )
 from vfg.training.history import Checkpoint, Epoch, History, Progress, fingerprint
-from vfg.training.losses import HeldOutLoss
-from vfg.training.optimiser import AdamW, has_blown_up, one_cycle
+from vfg.training.optimiser import (
+    SCHEDULES,
+    AdamW,
+    Average,
+    copy_into,
+    has_blown_up,
+    lost_copies,
+)
 from vfg.training.settings import FitSettings
 from vfg.training.steps import Steps
+from vfg.training.tasks import Augment, ModuleTask, TableTask, Task
 from vfg.utils.specs import with_options
 
 RESTARTS = 5
@@ -49,6 +56,7 @@ def fit(
     device: str | torch.device | None = None,
     checkpoint: str | Path | None = None,
     progress: bool | None = None,
+    augment: Augment | None = None,
     **options: Any,
 ) -> Any:
     r"""Fit a model of any kind to a table, in place.
@@ -68,9 +76,13 @@ def fit(
     states, an epoch after which held-out cells are predicted far worse than before: training goes
     on from the best state, with one warning.
 
+    Several VFGs of equal configuration, such as those of several seeds, are trained as one batched
+    model, in little more time than one on a GPU: each has batches, masks and a best state of its
+    own.
+
     Args:
-        model: a `vfg.VFG`, `vfg.GaussianVFG` or `vfg.TableModel`; on return a VFG has the best
-            state found, in evaluation mode.
+        model: a `vfg.VFG`, `vfg.GaussianVFG` or `vfg.TableModel`, or a list of VFGs; on return a
+            VFG has the best state found, in evaluation mode.
         table: a tensor, array, pandas or polars frame, mapping from leaves, torch dataset or
             loader; NaN is unobserved. A `vfg.TableModel` takes columns of any kind.
         settings: `vfg.FitSettings`, `vfg.GaussianSettings` or `vfg.ImputerSettings`, by the kind of
@@ -80,7 +92,11 @@ def fit(
         device: where to train; the GPU if there is one.
         checkpoint: folder that keeps the run, so that calling again after a crash resumes it.
         progress: whether to show a progress bar; None shows one for a VFG.
-        options: fields of the settings that differ, such as `epochs=20` or `seed=1`.
+        augment: what is done to the cells of every batch, in the model's units, such as
+            `torch.bernoulli` for pixels that are probabilities.
+        options: fields of the settings that differ, such as `epochs=20` or `seed=1`. `validation`
+            may be a table, or a pair of a table and its labels: these rows are not trained on,
+            and their objective chooses the state.
 
     Returns:
         The history of the run.
@@ -99,40 +115,167 @@ def fit(
         >>> len(history)
         3
     """
-    if not isinstance(model, VFG):
+    models = list(model) if isinstance(model, list | tuple) else [model]
+    if not models or not all(isinstance(one, VFG) for one in models):
         return _fit_other(
             model,
             table,
             settings,
             {"observed": observed, "device": device, "progress": progress, **options},
-            {"labels": labels, "checkpoint": checkpoint},
+            {"labels": labels, "checkpoint": checkpoint, "augment": augment},
         )
+    rows_to_score = None
+    if not isinstance(options.get("validation", 0.0), int | float):
+        rows_to_score = options.pop("validation")
     settings = with_options(settings, options, FitSettings, "a VFG")
-    progress = progress is not False
-    cells, seen = as_cells(model, collect_rows(table), observed)
+    _check_models(models, settings, labels)
+    first = models[0]
+    cells, seen = as_cells(first, collect_rows(table), observed)
     if not len(cells):
         raise ValueError("there is nothing to learn from a table without rows")
-    given = as_labels(model, labels, len(cells))
+    given = as_labels(first, labels, len(cells))
     where = choose_device(device)
     folder = None
     if checkpoint is not None:
-        described = {"settings": asdict(settings), "model": model.to_dict()}
-        tensors = {"cells": cells, "seen": seen, **model.state_dict()}
+        described = {"settings": asdict(settings), "model": [one.to_dict() for one in models]}
+        states = {f"{k}.{n}": v for k, m in enumerate(models) for n, v in m.state_dict().items()}
+        tensors = {"cells": cells, "seen": seen, **states}
+        if given is not None:
+            tensors["labels"] = given
         folder = Checkpoint(checkpoint, fingerprint(described, tensors))
-    fit_scaling(model, cells, seen, settings.scale)
-    model.to(where)
-    data = Table(*scale_cells(model, cells, seen), None if given is None else given.to(where))
-    devices = [where] if where.type == "cuda" else []
-    with join_world(where) as world, torch.random.fork_rng(devices=devices):
-        run = Run(model, data, settings, world, folder)
-        shown = Progress(settings.epochs, visible=progress and world.is_first)
-        history = run.train(shown)
-        model.eval()
-        if model.sampling is None:  # draws of sampled states spread by themselves
-            fit_calibration(
-                model, data.cells, run.data.seen, run.held, labels=data.labels, seed=settings.seed
-            )
+    for one in models:
+        fit_scaling(one, cells, seen, settings.scale)
+        one.to(where)
+    _check_scaling(models)
+    data = Table(*scale_cells(first, cells, seen), None if given is None else given.to(where))
+    scored = None if rows_to_score is None else _scale_rows(first, rows_to_score)
+    with join_world(where) as world, _forked_generators(where):
+        task = TableTask(models, data, settings, validation=scored, augment=augment)
+        history = _train(task, settings, world, folder, progress is not False)
+        for one in models:
+            one.eval()
+            if one.sampling is None:  # draws of sampled states spread by themselves
+                fit_calibration(
+                    one, data.cells, task.data.seen, task.held, labels=data.labels,
+                    seed=settings.seed,
+                )  # fmt: skip
     return history
+
+
+def maximise(
+    model: nn.Module,
+    rows: Tensor | Sequence[Tensor],
+    settings: FitSettings | None = None,
+    *,
+    validate: Callable[[], float] | None = None,
+    device: str | torch.device | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> History:
+    """Train any module by the loop of `vfg.fit`, in place.
+
+    The module has a method `objective(*rows, beta)` that returns a number to maximise, for the rows
+    of a batch and the weight β of the present epoch. It draws from torch's global generators, which
+    are seeded within. On a GPU its steps are recorded as CUDA graphs, so that it must not wait for
+    the device. Settings that are about tables (`masking`, `layerwise`, `free_bits`, `validation`,
+    `scale`) are not used.
+
+    Args:
+        model: the module; on return it has the best state found, in evaluation mode.
+        rows: a tensor, or several, with a row per example; one of them has real numbers.
+        settings: None for the defaults.
+        validate: the loss of the module as it is on rows that are not trained on, smaller is
+            better; None keeps the last state.
+        device: where to train; the GPU if there is one.
+        progress: whether to show a progress bar.
+        options: fields of the settings that differ.
+
+    Returns:
+        The history of the run.
+
+    Raises:
+        ValueError: for rows or settings that cannot be.
+        FloatingPointError: if the objective stays non-finite at ever lower rates.
+
+    Example:
+        >>> class Mean(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.value = nn.Parameter(torch.zeros(1))
+        ...
+        ...     def objective(self, rows, beta):
+        ...         return -(rows - self.value).square().mean()
+        >>> model = Mean()
+        >>> history = maximise(model, torch.full((64, 1), 3.0), epochs=200, rate=0.1, batch=32)
+        >>> round(model.value.item(), 2)
+        3.0
+    """
+    settings = with_options(settings, options, FitSettings, "a module")
+    parts = [rows] if isinstance(rows, Tensor) else list(rows)
+    if not parts or not len(parts[0]) or any(len(part) != len(parts[0]) for part in parts):
+        sizes = ", ".join(str(len(part)) for part in parts) or "none"
+        raise ValueError(f"all tensors must have the same number of rows, but they have {sizes}")
+    where = choose_device(device)
+    task = ModuleTask(model.to(where), [part.to(where) for part in parts], validate)
+    with join_world(where) as world, _forked_generators(where):
+        return _train(task, settings, world, None, progress)
+
+
+def _train(
+    task: Task, settings: FitSettings, world: World, checkpoint: Checkpoint | None, progress: bool
+) -> History:
+    run = Run(task, settings, world, checkpoint)
+    history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
+    task.model.eval()
+    return history
+
+
+def _forked_generators(device: torch.device) -> AbstractContextManager[None]:
+    """A context after which torch's global generators are as before."""
+    forked: AbstractContextManager[None] = torch.random.fork_rng(
+        devices=[device] if device.type == "cuda" else []
+    )
+    return forked
+
+
+def _check_models(models: list[VFG], settings: FitSettings, labels: Any) -> None:
+    """Refuse models that cannot be stacked, and settings that would be ignored."""
+    if len(models) > 1:
+        described = [one.to_dict() | {"seed": None} for one in models]
+        if any(one != described[0] for one in described):
+            raise ValueError(
+                "models that are trained together must have the same graph and configuration and "
+                "differ in their parameters only; fit the others one by one"
+            )
+        if labels is not None:
+            raise ValueError("labels are for one model; fit the models one by one")
+    if settings.free_bits > 0.0 and models[0].sampling is None:
+        raise ValueError(
+            f"free_bits={settings.free_bits:g} is for sampled states, but the states of this "
+            'model are deterministic; leave it out, or build the model with states="sampled"'
+        )
+
+
+def _check_scaling(models: list[VFG]) -> None:
+    """Refuse models that read one table in different units."""
+    first = models[0].scaling.state_dict()
+    for one in models[1:]:
+        if any(not torch.equal(first[n], v) for n, v in one.scaling.state_dict().items()):
+            raise ValueError(
+                "models that are trained together must have the same location and scale of every "
+                "column, but some were fitted to other tables; fit them one by one"
+            )
+
+
+def _scale_rows(model: VFG, table: ArrayLike) -> Table:
+    """Rows to choose states by, a table or a pair of a table and labels, in the model's units."""
+    table, labels = table if isinstance(table, tuple) and len(table) == 2 else (table, None)
+    cells, seen = as_cells(model, collect_rows(table), None)
+    if not len(cells):
+        raise ValueError("validation is a share or a table, but the table has no rows")
+    given = as_labels(model, labels, len(cells))
+    cells, seen = scale_cells(model, cells, seen)
+    return Table(cells, seen, None if given is None else given.to(cells.device))
 
 
 def _fit_other(
@@ -142,8 +285,8 @@ def _fit_other(
     kind = type(model).__name__
     if not hasattr(model, "fit"):
         raise TypeError(
-            f"vfg.fit takes a VFG, a GaussianVFG or a TableModel, but got {kind}; a scikit-learn "
-            "estimator has a fit method"
+            "vfg.fit takes a VFG, a GaussianVFG or a TableModel, or a list of VFGs, but got "
+            f"{kind}; a scikit-learn estimator has a fit method"
         )
     for name, value in only_vfg.items():
         if value is not None:
@@ -157,27 +300,23 @@ class Run:
 
     def __init__(
         self,
-        model: VFG,
-        data: Table,
+        task: Task,
         settings: FitSettings,
         world: World,
-        checkpoint: Checkpoint | None,
-        held: Tensor | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.model, self.settings, self.world, self.checkpoint = model, settings, world, checkpoint
-        self.device = data.cells.device
-        drawn = draw_held_out(model, data, settings.validation, settings.seed)
-        self.held = drawn if held is None else held
-        self.data = Table(data.cells, data.seen & ~self.held, data.labels)
+        self.task, self.model, self.settings = task, task.model, settings
+        self.world, self.checkpoint = world, checkpoint
+        self.device = task.like.device
         self.history = History()
         self.slowdown = 1.0
         self.is_warned = False
         self.elapsed = 0.0
-        initialise(model, self.data, min(settings.batch, len(data.cells)))
-        self.optimiser = AdamW(model, settings.rate, settings.weight_decay)
-        self.steps = Steps(model, self.data, settings, world, self.optimiser)
-        self.validation = HeldOutLoss(model, self.data, self.held, self.steps.recorder)
-        self.best = _copy(model)
+        self.optimiser = AdamW(self.model, settings.rate, settings.weight_decay)
+        self.average = Average(self.model, settings.average)
+        self.steps = Steps(task, settings, world, self.optimiser, self.average)
+        self.validation = task.validation(self.steps.recorder)
+        self.best = _copy(self.model)
 
     def train(self, progress: Progress) -> History:
         """All epochs, with the best state restored at the end."""
@@ -194,7 +333,7 @@ class Run:
                 self.history.stopped = "interrupted"
         self.optimiser.clear()
         _restore(self.model, self.best)
-        self.model.is_trained.fill_(True)
+        self.task.finish()
         return self.history
 
     def _epoch(self, begun: float) -> None:
@@ -202,29 +341,34 @@ class Run:
         number = len(self.history)
         start, memory = _copy(self.model), self.optimiser.copy()
         while True:
+            beta = self._beta(number, begun)
             means, finite = self.steps.epoch(
-                number, self._seed(number), self._beta(number), partial(self._rate, begun=begun)
+                number, self._seed(number), beta, partial(self._rate, begun=begun)
             )
             self.elapsed = self.world.agree(time.monotonic() - begun, self.device)
             if not finite:
                 self._check_restarts()
             else:
-                epoch = self._evaluate(number, means)
-                if not self._is_blow_up(epoch):
-                    break
+                with self.average.applied():
+                    self.steps.project()
+                    epoch = self._evaluate(number, beta, means)
+                    is_blow_up = self._is_blow_up(epoch)
+                    if not is_blow_up:
+                        self._keep(epoch)
+                if not is_blow_up:
+                    return self._return_copies()
                 start, memory = self.best, {}
                 if self.history.restarts >= RESTARTS:
                     self.history.stopped = "diverged"
-                    return
+                    return None
             _restore(self.model, start)
+            self.average.reset()
             self.optimiser.restore(memory)
-            self.history.restarts += 1
-            self.slowdown *= SLOWDOWN
+            self._slow_down()
             start, memory = self.best, {}  # the start of the epoch may have diverged already
-        if self.history.add(epoch):
-            self.best = _copy(self.model)
 
-    def _evaluate(self, number: int, means: list[float]) -> Epoch:
+    def _evaluate(self, number: int, beta: float, means: list[float]) -> Epoch:
+        losses = self.validation()
         objective, reconstruction, kl, edge, root, constants = means
         return Epoch(
             number,
@@ -234,38 +378,81 @@ class Run:
             edge,
             root,
             constants,
-            validation=self.validation(),
+            validation=sum(losses) / len(losses) if losses else None,
             rate=self.optimiser.rate,
-            beta=self._beta(number),
+            beta=beta,
             seconds=self.elapsed,
+            members=tuple(losses) if len(losses) > 1 else (),
         )
+
+    def _keep(self, epoch: Epoch) -> None:
+        """Add an epoch to the history, and keep the states that are the best so far."""
+        lowest = [min(losses) for losses in zip(*(e.members for e in self.history), strict=True)]
+        is_best = self.history.add(epoch)
+        if not epoch.members:
+            if is_best:
+                self.best = _copy(self.model)
+            return
+        for copy, value in enumerate(epoch.members):
+            if not lowest or value < lowest[copy]:
+                self._copy_part(self.best, self.model.state_dict(), copy)
+
+    def _return_copies(self) -> None:
+        """Take the copies of a stack that have lost what they had learned to their best states."""
+        *before, epoch = self.history.epochs
+        lost = lost_copies(before, epoch)
+        if not lost or not self.task.recovers or self.history.restarts >= RESTARTS:
+            return
+        for copy in lost:
+            self._copy_part(self.model.state_dict(), self.best, copy)
+            self._copy_part(self.average.values, self.best, copy)
+            self.optimiser.forget(copy, self.task.copies)
+        self._slow_down()
+        best = min(one.members[lost[0]] for one in before)
+        self._warn(f"model {lost[0]} of {self.task.copies}", epoch, best, epoch.members[lost[0]])
+
+    @torch.no_grad()
+    def _copy_part(self, target: dict[str, Tensor], source: dict[str, Tensor], copy: int) -> None:
+        """Copy the part of every tensor that belongs to one copy of a stack."""
+        copies = self.task.copies
+        for name, value in target.items():
+            if value.ndim and len(value) % copies == 0:
+                value.chunk(copies)[copy].copy_(source[name].chunk(copies)[copy])
+
+    def _slow_down(self) -> None:
+        self.history.restarts += 1
+        self.slowdown *= SLOWDOWN
 
     def _check_restarts(self) -> None:
         """Give up if the loss was not finite too often."""
         if self.history.restarts < RESTARTS:
             return
-        broken = self._broken_node()
+        trouble = self.task.locate_trouble()
         _restore(self.model, self.best)
         raise FloatingPointError(
-            f"the loss became non-finite {RESTARTS + 1} times, at ever lower rates, first "
-            f"at node {broken!r}; look for extreme values beneath it, or lower rate="
-            f"{self.settings.rate:g}; the model is back at its best state"
+            f"the loss became non-finite {RESTARTS + 1} times, at ever lower rates, {trouble}, or "
+            f"lower rate={self.settings.rate:g}; the model is back at its best state"
         )
 
     def _is_blow_up(self, epoch: Epoch) -> bool:
-        """Whether sampled states have lost what they had learned; the first time a warning."""
-        if self.model.sampling is None or not has_blown_up(self.history.epochs, epoch):
+        """Whether the run has lost what it had learned; the first time a warning."""
+        is_stack = bool(epoch.members)  # copies are looked at one by one
+        if is_stack or not self.task.recovers or not has_blown_up(self.history.epochs, epoch):
             return False
-        if not self.is_warned:
-            self.is_warned = True
-            best = self.history[self.history.best or 0].validation
-            warnings.warn(
-                f"training blew up in epoch {epoch.number}, where the held-out loss rose from "
-                f"{best:.4g} to {epoch.validation:.4g}, and goes on from its best state at "
-                f"{SLOWDOWN:g} times the rate; rate= below {self.settings.rate:g} may avoid this",
-                stacklevel=5,
-            )
+        best = self.history[self.history.best or 0].validation
+        self._warn("training", epoch, best, epoch.validation)
         return True
+
+    def _warn(self, who: str, epoch: Epoch, best: float | None, loss: float | None) -> None:
+        if self.is_warned:
+            return
+        self.is_warned = True
+        warnings.warn(
+            f"{who} blew up in epoch {epoch.number}, where the held-out loss rose from "
+            f"{best:.4g} to {loss:.4g}, and goes on from its best state at "
+            f"{SLOWDOWN:g} times the rate; rate= below {self.settings.rate:g} may avoid this",
+            stacklevel=7,
+        )
 
     def _decide(self) -> None:
         """Whether to stop, and why."""
@@ -281,30 +468,27 @@ class Run:
             history.stopped = "patience"
 
     def _rate(self, step: int, begun: float) -> float:
+        share = SCHEDULES[self.settings.schedule](self._done(step, begun))
+        return self.slowdown * self.settings.rate * share
+
+    def _done(self, step: int, begun: float) -> float:
+        """The share of the run that is over before a step."""
         done = step / (self.steps.number * self.settings.epochs)
         if self.settings.budget is not None:
             spent = self.elapsed if self.world.size > 1 else time.monotonic() - begun
             done = max(done, spent / self.settings.budget)
-        return self.slowdown * self.settings.rate * one_cycle(min(done, 1.0))
+        return min(done, 1.0)
 
-    def _beta(self, number: int) -> float:
-        settings = self.settings
-        return settings.beta * (min(1.0, number / settings.warmup) if settings.warmup else 1.0)
+    def _beta(self, number: int, begun: float) -> float:
+        beta, warmup = self.settings.beta, self.settings.warmup
+        if not warmup:
+            return beta
+        passed = number if warmup >= 1 else self._done(number * self.steps.number, begun)
+        return beta * min(1.0, passed / warmup)
 
     def _seed(self, number: int) -> int:
         """Everything drawn in an epoch follows from the seed and its number, so runs can resume."""
         return (self.settings.seed * 1_000_003 + number) * 101 + self.history.restarts
-
-    def _broken_node(self) -> str:
-        """The first node whose state is not finite, else the one with the largest state."""
-        with torch.no_grad():
-            passes = self.model(self.data.cells[:4096], self.data.seen[:4096])
-        blocks = self.model.passing.schedule.blocks
-        sizes: dict[str, float] = {}
-        for block, state, back in zip(blocks, passes.forward, passes.backward, strict=True):
-            size = torch.maximum(state.value.abs(), back.abs()).amax((1, 2))
-            sizes.update(zip(block.nodes, size.nan_to_num(torch.inf).tolist(), strict=True))
-        return max(sizes, key=lambda node: sizes[node])
 
     # The checkpoint.
 
@@ -313,6 +497,7 @@ class Run:
             return
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        tensors |= {f"average.{name}": value for name, value in self.average.values.items()}
         tensors |= {f"optimiser.{name}": value for name, value in self.optimiser.copy().items()}
         progress: dict[str, Any] = {
             "history": self.history.to_dict(),
@@ -326,22 +511,23 @@ class Run:
         if stored is None:
             return
         tensors, progress = stored
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
+        parts: dict[str, dict[str, Tensor]] = {
+            part: {} for part in ("model", "best", "average", "optimiser")
+        }
         for name, value in tensors.items():
             part, _, rest = name.partition(".")
             parts[part][rest] = value.to(self.device)
         _restore(self.model, parts["model"])
         self.best = parts["best"]
+        copy_into(self.average.values, parts["average"])
         self.optimiser.restore(parts["optimiser"])
         self.history = History.from_dict(progress["history"])
         self.slowdown, self.elapsed = progress["slowdown"], progress["elapsed"]
 
 
-def _copy(model: VFG) -> dict[str, Tensor]:
+def _copy(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def _restore(model: VFG, state: dict[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, value in model.state_dict().items():
-            value.copy_(state[name])
+def _restore(model: nn.Module, state: dict[str, Tensor]) -> None:
+    copy_into(model.state_dict(), state)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from vfg.model import VFG
 from vfg.objectives.bound import lower_bound
 from vfg.objectives.surrogate import Terms
 from vfg.sampling import draw_states, fresh_noise, log_likelihoods
-from vfg.sampling.noise import CountedNoise
+from vfg.sampling.noise import counted_noise
 from vfg.training.acceleration import Recorder, Replayed
 from vfg.training.data import Table
 
 ROWS = 4096
-"""The most rows with held-out cells that are scored after an epoch; bounds its time."""
+"""The most rows with held-out cells that are scored after an epoch, which bounds its time; and how
+many rows of a table are scored at once."""
 DRAWS = 8
 """Draws per row that predict held-out cells: few, since every epoch pays for them."""
 
@@ -84,6 +87,55 @@ class BoundLoss(nn.Module):
         )
 
 
+class ObjectiveLoss(nn.Module):
+    """The objective of any module in the place of the first term; zeros for the others.
+
+    Args:
+        model: has a method `objective(*rows, beta)`.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model: Any = model
+
+    def forward(self, *arguments: Tensor) -> Tensor:
+        """The terms of an epoch."""
+        value: Tensor = self.model.objective(*arguments)
+        return functional.pad(value.reshape(1), (0, 5))
+
+
+class RowsLoss:
+    """The mean negative objective per cell of rows that are not trained on.
+
+    It is that of the surrogate with the given β, and of the bound with sampled states, whose draws
+    are the same every time.
+
+    Args:
+        model: the model.
+        data: cells in the model's units, those that may be seen, and labels.
+        beta: weight of the KL and prior terms of the surrogate.
+    """
+
+    def __init__(self, model: VFG, data: Table, beta: float) -> None:
+        self.model, self.data, self.beta = model, data, beta
+
+    @torch.no_grad()
+    def __call__(self) -> float:
+        """The loss of the model as it is."""
+        rows = torch.arange(len(self.data.cells), device=self.data.cells.device)
+        total = sum(self._total(part).sum().double() for part in rows.split(ROWS))
+        return -float(total / self.data.seen.sum())
+
+    def _total(self, rows: Tensor) -> Tensor:
+        cells, seen = self.data.cells[rows], self.data.seen[rows]
+        labels = None if self.data.labels is None else self.data.labels[rows]
+        if self.model.sampling is None:
+            scored = seen.to(cells.dtype)
+            return self.model.objective(cells, seen, scored, labels, self.beta).total
+        noise = counted_noise(self.model.passing.schedule, rows, torch.arange(1), seed=0)
+        return lower_bound(self.model, cells, seen, labels, noise).total
+
+
 class HeldOutLoss:
     """Mean negative log-likelihood of the held-out cells, from messages of the others.
 
@@ -92,10 +144,13 @@ class HeldOutLoss:
         data: cells, those that may be seen, and labels.
         held: which cells are held out.
         recorder: what a GPU records it with; None records nothing.
+        seed: of the choice of rows, if more have held-out cells than are scored.
     """
 
-    def __init__(self, model: VFG, data: Table, held: Tensor, recorder: Recorder | None) -> None:
-        rows = held.any(1).nonzero()[:ROWS, 0]
+    def __init__(
+        self, model: VFG, data: Table, held: Tensor, recorder: Recorder | None, seed: int = 0
+    ) -> None:
+        rows = draw_rows(held.any(1), ROWS, seed)
         labels = None if data.labels is None else data.labels[rows]
         self.model, self.data = model, Table(data.cells[rows], data.seen[rows], labels)
         self.scored = held[rows].to(data.cells.dtype)
@@ -117,6 +172,22 @@ class HeldOutLoss:
         self.value.copy_(-score / self.scored.sum())
 
 
+def draw_rows(wanted: Tensor, most: int, seed: int) -> Tensor:
+    """The numbers of rows that are marked; at random at most `most` of them, in their order.
+
+    The first ones would not do: a sorted table has rows of one kind there.
+
+    Example:
+        >>> draw_rows(torch.tensor([True, False, True, True]), 5, seed=0)
+        tensor([0, 2, 3])
+    """
+    rows = wanted.nonzero()[:, 0]
+    if len(rows) <= most:
+        return rows
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    return rows[order[:most].sort().values.to(rows.device)]
+
+
 def held_out_score(
     model: VFG, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None
 ) -> Tensor:
@@ -128,7 +199,7 @@ def held_out_score(
     if model.sampling is None:
         return model.objective(cells, seen, scored, labels, 0.0).total.sum()
     rows = torch.arange(len(cells), device=cells.device)
-    noise = CountedNoise(model.passing.schedule, rows, torch.arange(DRAWS), seed=0)
+    noise = counted_noise(model.passing.schedule, rows, torch.arange(DRAWS), seed=0)
     draw = draw_states(model, cells, seen, labels, {}, noise, DRAWS)
     parts = log_likelihoods(model, draw, cells, scored).values()
     total = torch.stack([part.sum(0) for part in parts]).sum(0)

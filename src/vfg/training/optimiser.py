@@ -1,9 +1,10 @@
-"""AdamW, its schedule, the running norm of gradients, and the test for a blow-up."""
+"""AdamW, schedules, averages of weights, the running norm of gradients, tests for a blow-up."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from statistics import median
 
 import torch
@@ -72,29 +73,55 @@ def has_blown_up(before: Sequence[Epoch], epoch: Epoch) -> bool:
     losses = [one.validation for one in alike if one.validation is not None]
     if not losses or epoch.validation is None:
         return False
+    is_low = epoch.objective < median(one.objective for one in alike)
+    return is_far(losses, epoch.validation) and is_low
+
+
+def lost_copies(before: Sequence[Epoch], epoch: Epoch) -> list[int]:
+    """The copies of a stack whose held-out loss is far above their best, by their position.
+
+    Example:
+        >>> def epoch(number, *losses):
+        ...     return Epoch(number, 0, 0, 0, 0, 0, 0, None, 1e-3, 1.0, 0.0, losses)
+        >>> lost_copies([epoch(0, 2.0, 2.0), epoch(1, 1.2, 1.4)], epoch(2, 4.0, 1.3))
+        [0]
+    """
+    alike = [one.members for one in before if one.beta == epoch.beta]
+    return [
+        copy
+        for copy, value in enumerate(epoch.members)
+        if alike and is_far([losses[copy] for losses in alike], value)
+    ]
+
+
+def is_far(losses: Sequence[float], value: float) -> bool:
+    """Whether a loss is so far above the best one that most of what was learned is gone."""
     best = min(losses)
-    far = max(LOST * (losses[0] - best), WORSE * abs(best), LEAST)
-    return epoch.validation - best > far and epoch.objective < median(e.objective for e in alike)
+    return not value - best <= max(LOST * (losses[0] - best), WORSE * abs(best), LEAST)
 
 
 USUAL = "usual norm"
 """What the usual norm is called in a copy of the memory, where all else has a slash."""
 
 
+NETWORKS = (Conditioner, nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
+"""Modules whose parameters decay; those of flows, scales and priors do not."""
+
+
 class AdamW:
-    """`torch.optim.AdamW` with weight decay on conditioners only.
+    """`torch.optim.AdamW` with weight decay on networks only.
 
     Args:
         model: whose parameters to train; those that need no gradient are left out.
         rate: the learning rate at the start.
-        weight_decay: of the conditioners.
+        weight_decay: of the networks.
     """
 
     def __init__(self, model: nn.Module, rate: float, weight_decay: float) -> None:
         decayed = {
             id(parameter)
             for module in model.modules()
-            if isinstance(module, Conditioner)
+            if isinstance(module, NETWORKS)
             for parameter in module.parameters()
         }
         self.named = {n: p for n, p in model.named_parameters() if p.requires_grad}
@@ -133,14 +160,17 @@ class AdamW:
         for group in self.inner.param_groups:
             group["lr"] = value
 
-    def clip(self, largest: float | str) -> Tensor:
+    def clip(self, largest: float | str, copies: int = 1) -> Tensor:
         """Shorten the gradient if it is longer than `largest`, a norm, or `"running"`: than usual.
+
+        The gradient of a stack is that of all copies, so it may be as much longer.
 
         Returns:
             Its norm before that.
         """
         if not isinstance(largest, str):
-            return nn.utils.clip_grad_norm_(list(self.named.values()), largest)
+            parameters = list(self.named.values())
+            return nn.utils.clip_grad_norm_(parameters, largest * math.sqrt(copies))
         gradients = [p.grad for p in self.named.values() if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
         torch._foreach_mul_(gradients, self.usual.factor(norm))
@@ -163,6 +193,13 @@ class AdamW:
         }
         return {**moments, USUAL: self.usual.value.clone()}
 
+    def forget(self, copy: int, copies: int) -> None:
+        """Set the moments of one copy of a stack to 0."""
+        for state in self.inner.state.values():
+            for value in state.values():
+                if value.ndim:
+                    value.chunk(copies)[copy].zero_()
+
     def restore(self, memory: dict[str, Tensor]) -> None:
         """Go back to what `copy` returned; tensors stay where they are."""
         for name, parameter in self.named.items():
@@ -177,6 +214,74 @@ class AdamW:
             self.inner.state[self.named[owner]].setdefault(key, value.clone())
 
 
+AVERAGED_EVERY = 10
+"""Steps between two updates of an average, which together cost less than a tenth of a step."""
+
+
+class Average:
+    """A running mean of parameters that reaches back over the last share of the steps.
+
+    Args:
+        model: whose parameters are averaged.
+        share: of the steps so far; 0 averages nothing.
+
+    Example:
+        >>> model = nn.Linear(1, 1, bias=False)
+        >>> average = Average(model, 0.5)
+        >>> for step in range(20):
+        ...     _ = nn.init.constant_(model.weight, float(step))
+        ...     average.update(step)
+        >>> with average.applied():
+        ...     round(model.weight.item(), 2)
+        18.09
+        >>> model.weight.item()
+        19.0
+    """
+
+    def __init__(self, model: nn.Module, share: float) -> None:
+        named = model.named_parameters() if share else ()
+        self.share, self.own = share, {n: p for n, p in named if p.requires_grad}
+        self.values = {name: value.detach().clone() for name, value in self.own.items()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Add the parameters after the step with this number; most steps are passed over."""
+        if self.share and (step + 1) % AVERAGED_EVERY == 0:
+            weight = min(1.0, AVERAGED_EVERY / (1.0 + self.share * (step + 1)))
+            torch._foreach_lerp_(list(self.values.values()), list(self.own.values()), weight)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Within this context the model has the averages for parameters."""
+        before = {name: value.detach().clone() for name, value in self.own.items()}
+        copy_into(self.own, self.values)
+        try:
+            yield
+        finally:
+            copy_into(self.own, before)
+
+    def reset(self) -> None:
+        """Begin again at the parameters of now."""
+        copy_into(self.values, self.own)
+
+
+@torch.no_grad()
+def copy_into(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copy tensors in place, by name."""
+    for name, target in targets.items():
+        target.copy_(values[name])
+
+
+def cosine(done: float) -> float:
+    """The share of the highest rate: up a line for 2 % of the run, then down along a cosine.
+
+    Example:
+        >>> [round(cosine(done), 3) for done in (0.0, 0.01, 0.5, 1.0)]
+        [0.001, 0.5, 0.5, 0.001]
+    """
+    return max(min(done / 0.02, 1.0) * 0.5 * (1.0 + math.cos(math.pi * done)), 1e-3)
+
+
 def one_cycle(done: float) -> float:
     """The share of the highest rate after a share `done` of the run.
 
@@ -189,3 +294,6 @@ def one_cycle(done: float) -> float:
     if done < 0.3:
         return 0.04 + 0.96 * 0.5 * (1.0 - math.cos(math.pi * done / 0.3))
     return max(0.5 * (1.0 + math.cos(math.pi * (done - 0.3) / 0.7)), 1e-6)
+
+
+SCHEDULES = {"one-cycle": one_cycle, "cosine": cosine}

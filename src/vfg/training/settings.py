@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vfg.flows import check_memory, check_precision
 from vfg.training.acceleration import check_compile
+from vfg.training.optimiser import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,19 @@ class FitSettings:
         masking: Algorithm 2, or None for Algorithm 1 alone.
         layerwise: update the edges of one layer per step, cycling through the layers.
         beta: weight of the KL and prior terms; with sampled states only 1 is a bound.
-        warmup: epochs during which that weight rises from 0.
+        warmup: epochs during which that weight rises from 0; below 1 a share of the run.
         free_bits: with sampled states, nats per latent node below which its KL term does not
             count, so that no node collapses to its prior early.
         epochs: how many; after each the held-out loss is computed.
         steps: how many steps make an epoch; None means one pass over the table.
         budget: seconds after which to stop all the same; the schedule shrinks to fit.
         batch: rows per step.
-        rate: the highest learning rate of the one-cycle schedule.
+        rate: the highest learning rate of the schedule.
+        schedule: of the rate: `"one-cycle"` rises for 30 % of the run, then falls to almost 0;
+            `"cosine"` rises for 2 %.
+        average: share of the steps so far over whose end weights are averaged; the averages are
+            what is validated and kept. 0 averages nothing; 0.05 suits noisy objectives such as
+            the bound of sampled states.
         weight_decay: of the conditioners.
         clip: largest norm of a gradient; `"running"` shortens gradients to twice their usual norm,
             whatever that is.
@@ -110,13 +116,15 @@ class FitSettings:
     masking: Masking | None = BOTH_ALGORITHMS
     layerwise: bool = False
     beta: float = 1.0
-    warmup: int = 0
+    warmup: float = 0
     free_bits: float = 0.0
     epochs: int = 200
     steps: int | None = None
     budget: float | None = None
     batch: int = 256
     rate: float = 2e-3
+    schedule: str = "one-cycle"
+    average: float = 0.0
     weight_decay: float = 1e-2
     clip: float | str = 1.0
     validation: float = 0.1
@@ -143,6 +151,11 @@ class FitSettings:
                 f"validation is the share of cells held out, from 0 to below 1, but got "
                 f"{self.validation}"
             )
+        if not 0.0 <= self.average < 1.0:
+            raise ValueError(f"average is a share from 0 to below 1, but got {self.average}")
+        if self.schedule not in SCHEDULES:
+            known = " or ".join(map(repr, SCHEDULES))
+            raise ValueError(f"schedule is {known}, but got {self.schedule!r}")
         if isinstance(self.clip, str) and self.clip != "running":
             raise ValueError(f"clip is a positive norm or 'running', but got {self.clip!r}")
         for name in ("rate", "clip", "budget"):

@@ -9,9 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Flow, Rounding
-from vfg.flows.base import of_kind, temporarily_set
-from vfg.model import VFG
+from vfg.flows import Flow, Rounding, of_kind, temporarily_set, tensor_cores
 from vfg.passing.aggregation import FramedPrecision
 from vfg.training.acceleration import (
     COST,
@@ -21,10 +19,10 @@ from vfg.training.acceleration import (
     compiling_pays,
     expected_gain,
 )
-from vfg.training.data import Table, World
-from vfg.training.losses import BoundLoss, SurrogateLoss
-from vfg.training.optimiser import AdamW
+from vfg.training.data import World
+from vfg.training.optimiser import AdamW, Average
 from vfg.training.settings import FitSettings
+from vfg.training.tasks import Task
 
 
 class Steps:
@@ -35,28 +33,33 @@ class Steps:
     step once, from the gathering of its rows to the update, and replays it.
 
     Args:
-        model: to train, in place.
-        data: cells, those that may be seen, and labels.
+        task: what is maximised; its model is trained in place.
         settings: of the run.
         world: the processes that share every step.
         optimiser: of the model's parameters.
+        average: of the model's parameters.
     """
 
     def __init__(
-        self, model: VFG, data: Table, settings: FitSettings, world: World, optimiser: AdamW
+        self,
+        task: Task,
+        settings: FitSettings,
+        world: World,
+        optimiser: AdamW,
+        average: Average,
     ) -> None:
-        self.model, self.data, self.settings, self.world = model, data, settings, world
-        self.optimiser = optimiser
-        device, dtype = data.cells.device, data.cells.dtype
-        self.batch = _batch_size(settings.batch, len(data.cells), world)
-        self.number = settings.steps or len(data.cells) // self.batch
-        self.loss = _loss_function(model, settings, world)
-        self.layers = _edges_by_layer(model) if settings.layerwise else []
-        self.constrained = [m for m in model.modules() if isinstance(m, FramedPrecision)]
+        self.task, self.model, self.settings, self.world = task, task.model, settings, world
+        self.optimiser, self.average = optimiser, average
+        device, dtype = task.like.device, task.like.dtype
+        self.batch = _batch_size(settings.batch, task.rows, world)
+        self.number = settings.steps or task.rows // self.batch
+        self.loss = _wrap_loss(task.loss, settings, world)
         # Looking for them takes longer than small layers, so it is done once.
-        self.flows, self.networks = of_kind(model, Flow), of_kind(model, Rounding)
+        self.constrained = of_kind(self.model, FramedPrecision)
+        self.flows, self.networks = of_kind(self.model, Flow), of_kind(self.model, Rounding)
         self.generator = torch.Generator(device)
-        self.rows = torch.zeros(self.batch, dtype=torch.long, device=device)
+        shape = (self.batch,) if task.copies == 1 else (self.batch, task.copies)
+        self.rows = torch.zeros(shape, dtype=torch.long, device=device)
         self.beta = torch.zeros((), dtype=dtype, device=device)
         self.total = torch.zeros(6, dtype=dtype, device=device)
         self.finite = torch.ones((), dtype=torch.bool, device=device)
@@ -87,8 +90,9 @@ class Steps:
             self.rows.copy_(rows)
             self.optimiser.rate = rate(step)
             self._kind(step)()
+            self.average.update(step)
         self.model.eval()
-        terms = (self.total / self.number).tolist()  # waits for the device
+        terms = (self.total / (self.number * self.task.copies)).tolist()  # waits for the device
         if self.may_compile and not self._is_new(begun):
             self._decide(number + 1, (time.monotonic() - begun) / self.number)
         return terms, bool(self.finite)
@@ -115,20 +119,29 @@ class Steps:
         self.finite.fill_(True)
 
     def _order(self) -> Tensor:
-        """The rows of an epoch's batches: whole passes over the table, each in its own order."""
-        rows = len(self.data.cells)
+        """The rows of an epoch's batches: whole passes over the table, each in its own order.
+
+        Those of every copy of a stack are in a column of their own.
+        """
+        rows = self.task.rows
         each = rows // self.batch
-        orders = [
-            torch.randperm(rows, generator=self.generator, device=self.rows.device)
-            for _ in range(-(-self.number // each))
+        copies = [
+            torch.cat([self._permutation(rows)[: each * self.batch] for _ in range(passes)])
+            for passes in [-(-self.number // each)] * self.task.copies
         ]
-        return torch.cat([order[: each * self.batch] for order in orders])
+        return copies[0] if len(copies) == 1 else torch.stack(copies, dim=1)
+
+    def _permutation(self, rows: int) -> Tensor:
+        return torch.randperm(rows, generator=self.generator, device=self.rows.device)
 
     def _kind(self, step: int) -> Replayed:
-        """What a step does, which depends on its number in few ways."""
+        """What a step does, which depends on its number in few ways.
+
+        With layer-wise training every layer has masked and other steps in its own turn.
+        """
         masking = self.settings.masking
-        masked = masking is not None and masking.is_masked(step)
-        layer = step % len(self.layers) if self.layers else 0
+        turn, layer = divmod(step, len(self.task.layers) or 1)
+        masked = masking is not None and masking.is_masked(turn)
         if (masked, layer) not in self.kinds:
             work = partial(self._step, masked, layer)
             self.kinds[masked, layer] = Replayed(work, self.recorder)
@@ -138,42 +151,32 @@ class Steps:
         with (
             temporarily_set(self.networks, "precision", self.settings.precision),
             temporarily_set(self.flows, "memory", self.settings.memory),
+            tensor_cores(
+                self.settings.precision if self.task.is_module else "float32", self.rows.device
+            ),
         ):
             self._update(masked, layer)
 
     def _update(self, masked: bool, layer: int) -> None:
-        seen, scored = self._masks(masked)
-        own = slice(self.world.rank, None, self.world.size)
-        rows = self.rows[own]
-        labels = None if self.data.labels is None else self.data.labels[rows]
-        beta = self.beta if self.settings.beta > 0.0 else 0.0
-        terms = self.loss(self.data.cells[rows], seen[own], scored[own], labels, beta)
+        batch = self.task.batch(self.rows, masked, self.generator)
+        if self.world.size > 1:
+            own = slice(self.world.rank, None, self.world.size)
+            batch = tuple(None if part is None else part[own] for part in batch)
+        terms = self.loss(*batch, self.beta if self.settings.beta > 0.0 else 0.0)
         self.optimiser.clear()
-        (-terms[0] / self.data.cells.shape[1]).backward()
-        if self.layers:
-            _freeze_all_but(self.layers, layer)
-        norm = self.optimiser.clip(self.settings.clip)
+        (-terms[0] / self.task.unit).backward()
+        if self.task.layers:
+            _freeze_all_but(self.task.layers, layer)
+        norm = self.optimiser.clip(self.settings.clip, self.task.copies)
         self.optimiser.step()
-        for constrained in self.constrained:
-            constrained.project()
+        self.project()
         self.finite &= terms.detach().isfinite().all() & norm.isfinite()
         self.total += terms.detach()
 
-    def _masks(self, masked: bool) -> tuple[Tensor, Tensor]:
-        """What messages may see, and how much each cell counts in the likelihood."""
-        seen = self.data.seen[self.rows]
-        dtype = self.data.cells.dtype
-        masking = self.settings.masking
-        if masking is None or not masked:
-            return seen, seen.to(dtype)
-        sections = self.model.sections
-        drawn = masking.draw(len(self.rows), len(sections.positions), self.generator)
-        kept = drawn.index_select(1, sections.leaf_of_column)
-        visible = seen & kept
-        if self.model.sampling is not None:
-            return visible, visible.to(dtype)
-        scored = (seen & ~kept) + masking.visible * visible
-        return visible, scored.to(dtype)
+    def project(self) -> None:
+        """Take parameters back to where they may be."""
+        for constrained in self.constrained:
+            constrained.project()  # type: ignore[operator]
 
 
 def _batch_size(wanted: int, rows: int, world: World) -> int:
@@ -183,25 +186,12 @@ def _batch_size(wanted: int, rows: int, world: World) -> int:
     return size
 
 
-def _loss_function(model: VFG, settings: FitSettings, world: World) -> Callable[..., Tensor]:
-    loss: nn.Module = (
-        SurrogateLoss(model) if model.sampling is None else BoundLoss(model, settings.free_bits)
-    )
+def _wrap_loss(loss: nn.Module, settings: FitSettings, world: World) -> Callable[..., Tensor]:
     if world.size > 1:
         loss = nn.parallel.DistributedDataParallel(
             loss, broadcast_buffers=False, find_unused_parameters=True
         )
     return torch.compile(loss) if settings.compile is True else loss
-
-
-def _edges_by_layer(model: VFG) -> list[list[nn.Parameter]]:
-    """The parameters of the edges into each layer, from the leaves up."""
-    schedule = model.passing.schedule
-    layers: dict[int, list[nn.Parameter]] = {}
-    for index, group in enumerate(schedule.groups):
-        layer = schedule.blocks[group.parent].layer
-        layers.setdefault(layer, []).extend(model.passing.group(index).parameters())
-    return [layers[layer] for layer in sorted(layers)]
 
 
 def _freeze_all_but(layers: list[list[nn.Parameter]], chosen: int) -> None:

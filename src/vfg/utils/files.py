@@ -1,51 +1,132 @@
-"""Atomic writing of files: a reader sees the old content or the new one."""
+"""Writing of files: as a whole or not at all, and through devices, pipes and standard output."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import itertools
 import os
-import tempfile
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+UNFINISHED = ".vfg-"
+"""How the names of files begin that are still being written."""
+STREAMS = ("/dev", "/proc")
+"""Folders of names for devices and open files, such as `/dev/stdout`."""
 
 
-def write_atomically(path: str | Path, data: bytes) -> None:
-    """Write to a temporary name beside `path`, sync, rename; on failure nothing is left behind.
+def write_atomically(path: str | os.PathLike[str], data: bytes, *, private: bool = False) -> None:
+    """Write a file whole or not at all; see `open_target`.
 
     Args:
         path: the file to create or replace.
         data: its whole content.
+        private: whether a new file is for its owner alone.
 
     Raises:
         FileNotFoundError: if the folder does not exist.
         OSError: if the disk is full or the folder cannot be written to.
 
     Example:
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     write_atomically(Path(folder) / "a", b"content")
         ...     Path(folder, "a").read_bytes(), os.listdir(folder)
         (b'content', ['a'])
     """
-    target = Path(path)
+    with open_target(path, private=private) as file:
+        file.write(data)
+
+
+@contextmanager
+def open_target(path: str | os.PathLike[str], *, private: bool = False) -> Iterator[BinaryIO]:
+    """A file to write to: a plain file is replaced as a whole, a device or pipe written through.
+
+    A plain file, or the one that a symbolic link points to, is written under a temporary name
+    beside it, synced and renamed at the end of the block. It keeps its mode. If the block fails,
+    the temporary file is removed and the target is untouched. The temporary name follows from the
+    target's, so that the next run takes over what a killed process left.
+
+    Args:
+        path: the file to create or replace.
+        private: whether a new file is for its owner alone, as the umask allows.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist.
+        IsADirectoryError: if the target is a folder.
+        OSError: if the disk is full or the folder cannot be written to.
+    """
+    if is_stream(path):
+        with open(path, "wb") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
-    handle, temporary = tempfile.mkstemp(prefix=".vfg-", dir=target.parent)
+    temporary, lock = _open_temporary(target)
     try:
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's mode would exclude other users
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        _copy_mode(target, lock, 0o600 if private else 0o666)
+        with open(temporary, "wb") as file:
+            yield file
+        os.fsync(lock)
+        if os.name == "nt":  # where open files cannot be renamed
+            os.close(lock)
         os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    finally:
+        if os.name != "nt":
+            os.close(lock)
     sync_folder(target.parent)
 
 
-def _umask() -> int:
-    """The mode bits that new files must not have; the system returns them only when set."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+def is_stream(path: str | os.PathLike[str]) -> bool:
+    """Whether a name is that of a device, a pipe or an open file, which cannot be replaced.
+
+    Example:
+        >>> is_stream("/dev/null"), is_stream("table.csv")
+        (True, False)
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    if stat.S_ISDIR(mode):
+        return False
+    return not stat.S_ISREG(mode) or os.path.abspath(path).startswith(
+        tuple(f"{folder}/" for folder in STREAMS)
+    )
+
+
+@contextmanager
+def standard_output() -> Iterator[BinaryIO]:
+    """Standard output for bytes; whatever is written arrives, or an OSError says that it did not.
+
+    Raises:
+        OSError: if standard output is closed, or does not take everything.
+    """
+    if sys.stdout is None:
+        raise OSError("standard output is closed; name a file")
+    stream = sys.stdout.buffer
+    if not isinstance(stream, io.RawIOBase):
+        yield stream
+        stream.flush()
+        return
+    # Without a buffer, write may take a part and return how much: a buffer writes the rest.
+    buffered = io.BufferedWriter(stream)
+    try:
+        yield buffered
+        buffered.flush()
+    finally:
+        with suppress(OSError, ValueError):
+            buffered.detach()
 
 
 def sync_folder(folder: Path) -> None:
@@ -56,3 +137,62 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _open_temporary(target: Path) -> tuple[Path, int]:
+    """A temporary file of our own beside a target, and a handle that keeps it locked."""
+    # A digest, as the target's own name may be as long as names can be.
+    digest = hashlib.blake2b(os.fsencode(target.name), digest_size=6).hexdigest()
+    for number in itertools.count():
+        temporary = target.parent / f"{UNFINISHED}{digest}{f'-{number}' if number else ''}"
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            handle = os.open(temporary, flags, 0o600)
+        except OSError:
+            if not temporary.is_symlink():
+                raise
+            continue
+        if _own(handle, temporary):
+            return temporary, handle
+        os.close(handle)
+    raise AssertionError("there is always a next number")
+
+
+def _own(handle: int, path: Path) -> bool:
+    """Lock an open file until it is closed; False if it is another process's or user's."""
+    if os.name == "nt":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network disks know no locks
+        pass
+    opened = os.fstat(handle)
+    try:  # the one that had the lock may have given the file its name
+        return opened.st_uid == os.geteuid() and os.path.samestat(opened, os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _copy_mode(target: Path, handle: int, new: int) -> None:
+    """Give an open file the mode and owner of the target; without one, a mode for new files."""
+    if os.name == "nt":
+        return
+    try:
+        known = target.stat()
+    except FileNotFoundError:
+        os.fchmod(handle, new & ~_umask())
+        return
+    os.fchmod(handle, stat.S_IMODE(known.st_mode))
+    with suppress(OSError):
+        os.fchown(handle, known.st_uid, known.st_gid)
+
+
+def _umask() -> int:
+    """The mode bits that new files must not have; the system returns them only when set."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

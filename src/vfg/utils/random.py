@@ -51,16 +51,6 @@ def normal(
 ) -> Tensor:
     """Standard Normal numbers: the Normal quantiles of `uniform` with the same arguments.
 
-    Args:
-        seed: any integer.
-        row_ids: integers `(rows,)`.
-        draws: integers `(draws,)`.
-        nodes: one integer, or one per coordinate.
-        coordinates: integers `(coordinates,)`.
-
-    Returns:
-        Float64 numbers `(draws, rows, coordinates)` on the device of `row_ids`.
-
     Example:
         >>> many = normal(0, torch.arange(100), torch.arange(100), 0, torch.arange(1))
         >>> round(many.mean().item(), 1), round(many.std().item(), 1)

@@ -5,8 +5,8 @@ import gc
 import pytest
 import torch
 
-from vfg.flows import Coupling, Linear, LinearStart, Spline
-from vfg.flows.fast.memory import MEMORIES, check_memory, keeping
+from vfg.flows import Coupling, Flow, Linear, LinearStart, Spline, of_kind, temporarily_set
+from vfg.flows.fast.memory import MEMORIES, check_memory
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 MANY = 400
@@ -24,6 +24,10 @@ SPECS = {
     "matrix": Linear(),
     "framed": LinearStart(Coupling(blocks=4, hidden=6, layers=2), columns=1, bins=4),
 }
+
+
+def keeping(flow, memory):
+    return temporarily_set(of_kind(flow, Flow), "memory", memory)
 
 
 def flow_of(spec, width=6):

@@ -15,7 +15,7 @@ from vfg.flows.fast.primitives import (
     product,
     split,
     tensor_cores,
-    times_in_parts,
+    times,
 )
 
 SPECS = {
@@ -149,7 +149,7 @@ def normals(*shape, seed=0):
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_products_in_parts_are_products_with_the_same_derivatives(parts):
     x, matrices = normals(3, 8, 2).requires_grad_(), normals(3, 2, 5, seed=1).requires_grad_()
-    found, expected = times_in_parts(x, matrices, "float32", parts), x @ matrices
+    found, expected = times(x, matrices, parts=parts), x @ matrices
     torch.testing.assert_close(found, expected)
     weights = normals(3, 8, 5, seed=2)
     for one, two in zip(
@@ -162,7 +162,7 @@ def test_products_in_parts_are_products_with_the_same_derivatives(parts):
 
 def test_stacks_that_are_views_are_cut_alike():
     x, matrices = normals(1, 8, 2).expand(3, -1, -1), normals(3, 5, 2).mT
-    torch.testing.assert_close(times_in_parts(x, matrices, "float32", 4), x @ matrices)
+    torch.testing.assert_close(times(x, matrices, parts=4), x @ matrices)
 
 
 def test_sums_over_rows_in_parts_are_the_same_sums():

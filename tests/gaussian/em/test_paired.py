@@ -242,7 +242,7 @@ def test_every_model_takes_its_fastest_steps() -> None:
 def test_pairs_are_for_small_systems_with_noise_on_a_cpu() -> None:
     narrow = Graph.star({str(k): 1 for k in range(8)}, width=8)
     assert supports_pairs(GaussianVFG(narrow).linear)
-    assert not supports_pairs(GaussianVFG(narrow, noise_floor=1e-4).linear)
+    assert not supports_pairs(GaussianVFG(narrow, noise_floor=1e-5).linear)
     assert not supports_pairs(GaussianVFG(narrow).to("meta").linear)
     wide = Graph.star({str(k): 1 for k in range(40)}, width=16)
     assert not supports_pairs(GaussianVFG(wide).linear)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,25 +17,25 @@ from vfg.training.data import World, join_world
 from vfg.utils.specs import check_choice
 
 if TYPE_CHECKING:
-    from vfg.bigtable.fill_batch import Filling
+    from vfg.bigtable.fill_batch import Filling, TextColumns
     from vfg.imputation.table_model import TableModel
 
 Part: TypeAlias = tuple[int, Any]
 """The position of a batch's first row in the whole table, and the `pyarrow.RecordBatch`."""
 ENGINES = ("local", "ray")
+AHEAD = 2
+"""How many parts every process has at once: one to work on, one waiting."""
+
+_Call = TypeVar("_Call")
 
 
 @dataclass(frozen=True)
 class FillTask:
-    """What is to be done with every part of a table.
-
-    Args:
-        model: the fitted model.
-        filling: what to write in place of missing values.
-    """
+    """What is to be done with every part of a table: by which model, and what to write."""
 
     model: TableModel
     filling: Filling
+    text: TextColumns | None = None
 
     def __call__(self, part: Part) -> Any:
         """The filled record batch of a part.
@@ -45,18 +46,18 @@ class FillTask:
 
         first_row, batch = part
         with one_thread():
+            if self.text is not None:
+                return self.text.fill(self.model, batch, first_row, self.filling)
             return filled_batch(self.model, batch, first_row, self.filling)
 
-    def to_bytes(self) -> tuple[bytes, dict[str, Any]]:
+    def to_bytes(self) -> tuple[bytes, Filling, TextColumns | None]:
         """The same as bytes and plain values, for another process."""
-        return dumps(self.model), self.filling.to_dict()
+        return dumps(self.model), self.filling, self.text
 
     @classmethod
-    def from_bytes(cls, model: bytes, filling: dict[str, Any]) -> FillTask:
+    def from_bytes(cls, model: bytes, filling: Filling, text: TextColumns | None) -> FillTask:
         """The inverse of `to_bytes`."""
-        from vfg.bigtable.fill_batch import Filling
-
-        return cls(loads(model), Filling(**filling))
+        return cls(loads(model), filling, text)
 
 
 class Engine(Protocol):
@@ -66,7 +67,7 @@ class Engine(Protocol):
     however many parts there are.
     """
 
-    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
+    def run(self, work: FillTask, parts: Iterable[Part]) -> Generator[Any]:
         """The filled record batches of the parts, in their order.
 
         Args:
@@ -74,6 +75,25 @@ class Engine(Protocol):
             parts: the table in pieces.
         """
         ...
+
+
+def take_results(
+    calls: Iterator[_Call], result: Callable[[_Call], bytes], processes: int
+) -> Iterator[Any]:
+    """The record batches that calls return, in their order, few calls being begun ahead.
+
+    Args:
+        calls: begun one by one, as they are taken from here.
+        result: waits for the bytes that a call returns.
+        processes: how many work at once.
+    """
+    waiting: deque[_Call] = deque()
+    for call in calls:
+        waiting.append(call)
+        if len(waiting) >= AHEAD * processes:
+            yield batch_from_bytes(result(waiting.popleft()))
+    while waiting:
+        yield batch_from_bytes(result(waiting.popleft()))
 
 
 def engine_named(name: str, *, processes: int = 1) -> Engine:

@@ -6,19 +6,18 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from vfg.bigtable.engines import FillTask, Part, batch_from_bytes, batch_to_bytes
+from vfg.bigtable.engines import FillTask, Part, batch_from_bytes, batch_to_bytes, take_results
 from vfg.imputation.settings import check_count
 
-AHEAD = 2
-"""How many parts every process has at once: one to work on, one waiting."""
+MOST_PROCESSES = 64
+"""That are allowed on any machine; each holds torch and the model, about 500 MB."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +35,17 @@ class Local:
 
     def __post_init__(self) -> None:
         check_count("processes", self.processes)
+        cores = os.cpu_count() or 1
+        if self.processes > max(MOST_PROCESSES, 4 * cores):
+            raise ValueError(
+                f"{self.processes:,} processes are too many for {cores} cores; ask for {cores}"
+            )
 
-    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
-        """The filled record batches of the parts, in their order.
-
-        Args:
-            work: what to do with every part.
-            parts: the table in pieces.
-
-        Raises:
-            RuntimeError: if a process was killed.
-        """
-        return map(work, parts) if self.processes == 1 else self._run_processes(work, parts)
-
-    def _run_processes(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
+    def run(self, work: FillTask, parts: Iterable[Part]) -> Generator[Any]:
+        """As in `Engine`; a RuntimeError says that a process was killed."""
+        if self.processes == 1:
+            yield from map(work, parts)
+            return
         # Processes that are forked would share the locks and files of this one.
         pool = ProcessPoolExecutor(
             self.processes,
@@ -57,14 +53,9 @@ class Local:
             initializer=_start_worker,
             initargs=work.to_bytes(),
         )
-        waiting: deque[Future[bytes]] = deque()
+        calls = (pool.submit(_fill, row, batch_to_bytes(batch)) for row, batch in parts)
         try:
-            for first_row, batch in parts:
-                waiting.append(pool.submit(_fill, first_row, batch_to_bytes(batch)))
-                if len(waiting) >= AHEAD * self.processes:
-                    yield batch_from_bytes(waiting.popleft().result())
-            while waiting:
-                yield batch_from_bytes(waiting.popleft().result())
+            yield from take_results(calls, Future.result, self.processes)
         except BrokenProcessPool as error:
             raise RuntimeError(
                 "a worker process died, perhaps for want of memory; run again to go on, with fewer "
@@ -78,13 +69,13 @@ _work: FillTask | None = None
 """In a worker process: what to do with every part."""
 
 
-def _start_worker(model: bytes, filling: dict[str, Any]) -> None:
+def _start_worker(*work: Any) -> None:
     """Make a worker process ready."""
     global _work
     # An interrupt goes to all processes of a terminal; the parent stops the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _work = FillTask.from_bytes(model, filling)
+    _work = FillTask.from_bytes(*work)
 
 
 def _end_with_parent() -> None:

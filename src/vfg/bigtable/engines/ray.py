@@ -5,22 +5,27 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from vfg.bigtable.engines import FillTask, Part, backends, batch_from_bytes, batch_to_bytes
+from vfg.bigtable.engines import (
+    FillTask,
+    Part,
+    backends,
+    batch_from_bytes,
+    batch_to_bytes,
+    take_results,
+)
 from vfg.imputation.settings import check_count
 from vfg.utils.extras import needs
 
 T = TypeVar("T")
 
-AHEAD = 2
-"""How many parts every actor has at once: one to work on, one waiting."""
 PATIENCE = 10.0
 """Seconds to find out whether a worker failed because another one died."""
 RETRIES = 3
@@ -50,30 +55,19 @@ class Ray:
     def __post_init__(self) -> None:
         check_count("processes", self.processes)
 
-    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
-        """The filled record batches of the parts, in their order.
-
-        Args:
-            work: what to do with every part.
-            parts: the table in pieces.
-
-        Raises:
-            ImportError: if Ray is not installed.
-            RuntimeError: if an actor died again and again.
-        """
+    def run(self, work: FillTask, parts: Iterable[Part]) -> Generator[Any]:
+        """As in `Engine`; a RuntimeError says that an actor died again and again."""
         ray = _import_ray()
         with _connect(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
-            actors = _start_actors(self.processes)
+            kind = ray.remote(num_cpus=1, max_restarts=RETRIES, max_task_retries=RETRIES)(Filler)
+            actors = [kind.remote() for _ in range(self.processes)]
             held = [ray.put(work.to_bytes())]
-            waiting: deque[Any] = deque()
+            calls = (
+                actor.fill.remote(held, first_row, batch_to_bytes(batch))
+                for actor, (first_row, batch) in zip(cycle(actors), parts, strict=False)
+            )
             try:
-                for turn, (first_row, batch) in enumerate(parts):
-                    actor = actors[turn % len(actors)]
-                    waiting.append(actor.fill.remote(held, first_row, batch_to_bytes(batch)))
-                    if len(waiting) >= AHEAD * len(actors):
-                        yield batch_from_bytes(ray.get(waiting.popleft()))
-                while waiting:
-                    yield batch_from_bytes(ray.get(waiting.popleft()))
+                yield from take_results(calls, ray.get, self.processes)
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from error
             except ray.exceptions.RayError as error:
@@ -117,13 +111,7 @@ class Filler:
         self.work: FillTask | None = None
 
     def fill(self, held: list[Any], first_row: int, batch: bytes) -> bytes:
-        """The filled batch of a part.
-
-        Args:
-            held: where the work is kept; an actor that was started again finds it there too.
-            first_row: the position of the part in the whole table.
-            batch: the bytes of the part.
-        """
+        """The filled batch of a part; an actor that was started again finds its work in `held`."""
         if self.work is None:
             import ray
 
@@ -137,13 +125,6 @@ def _import_ray() -> Any:
     with needs("ray"):
         import ray
     return ray
-
-
-def _start_actors(number: int) -> list[Any]:
-    import ray
-
-    kind = ray.remote(num_cpus=1, max_restarts=RETRIES, max_task_retries=RETRIES)(Filler)
-    return [kind.remote() for _ in range(number)]
 
 
 @contextmanager
@@ -194,15 +175,7 @@ class Worker:
         function: Callable[..., Any],
         arguments: Sequence[Any],
     ) -> Any:
-        """What the function returns, of the first worker; None of the others.
-
-        Args:
-            rank: of this worker.
-            size: how many there are.
-            place: where they meet.
-            function: to call.
-            arguments: of it.
-        """
+        """What the function returns, of the first worker; None of the others."""
         # What torchrun sets; code finds its rank among a machine's processes there.
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0")
         meeting = f"tcp://{place[0]}:{place[1]}"
@@ -219,11 +192,6 @@ class WorkerDiedError(RuntimeError):
 
 def run_once(workers: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
     """What a function returns that new actors call together; a cluster must be connected.
-
-    Args:
-        workers: how many actors, each with one processor.
-        function: to call; the same everywhere, but for its rank.
-        arguments: of it.
 
     Raises:
         WorkerDiedError: if an actor died.

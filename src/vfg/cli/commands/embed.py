@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vfg.cli.options import ModelFile, with_groups
+from vfg.cli.options import with_groups
 from vfg.cli.tables import RowOptions
 
 if TYPE_CHECKING:
@@ -12,20 +12,17 @@ if TYPE_CHECKING:
 
 
 @with_groups
-def embed(model: ModelFile, options: RowOptions) -> None:
-    """Compute the latent states of the roots for every row, one column per coordinate."""
-    import vfg
+def embed(options: RowOptions) -> None:
+    """Compute the latent states of the roots for every row, one column per coordinate.
 
-    known: Model = vfg.load(model)
+    vfg embed table.csv -m model.vfg -o states.csv
+    """
+    options, known = options.load("embed")
     options.print_summary({"rows": options.write(known, lambda table: embed_rows(known, table))})
 
 
 def embed_rows(model: Model, table: Any) -> dict[str, Any]:
     """The states of the roots, by coordinate: `h0`, `h1`, ... of a table's model, else by root.
-
-    Args:
-        model: of any kind.
-        table: with the columns of the model.
 
     Raises:
         ValueError: if the model has no latent space.

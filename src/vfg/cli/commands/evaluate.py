@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,6 @@ from vfg.cli.fitting import FitOptions, load_table_model
 from vfg.cli.options import (
     AsJson,
     Debug,
-    InputFormat,
     Level,
     TableFiles,
     Threads,
@@ -23,28 +21,19 @@ from vfg.cli.options import (
     with_groups,
 )
 from vfg.cli.output import console, print_json, print_table
-from vfg.cli.tables import columns_of, open_files, select_model_columns
+from vfg.cli.tables import ReadOptions, report_reading
 
 if TYPE_CHECKING:
+    from vfg.bigtable import Source
     from vfg.imputation.evaluation import Evaluation
     from vfg.imputation.table_model import TableModel
     from vfg.tables.cells import Mask
     from vfg.tables.frames import Table
 
 
-NEIGHBOURS = 5
-"""The default of scikit-learn's `KNNImputer`."""
-
-
 @dataclass(frozen=True)
 class MethodScore:
-    """The errors of one method.
-
-    Attributes:
-        method: its name.
-        evaluation: its errors.
-        seconds: duration of fitting and filling.
-    """
+    """The errors of one method."""
 
     method: str
     evaluation: Evaluation
@@ -79,16 +68,7 @@ def parse_baselines(text: str | None) -> list[str]:
 def evaluate_baselines(
     names: list[str], model: TableModel, table: Table, hidden: Mask, level: float, seed: int
 ) -> list[MethodScore]:
-    """Impute held-out cells of a table by baselines, which see its standardised matrix.
-
-    Args:
-        names: of the baselines.
-        model: whose encoding is used.
-        table: the truth.
-        hidden: which of its cells are held out.
-        level: of the intervals, which baselines do not have.
-        seed: of their draws.
-    """
+    """Impute held-out cells of a table by baselines, which see its standardised matrix."""
     import torch
 
     from vfg.imputation.evaluation import score_filled
@@ -101,38 +81,70 @@ def evaluate_baselines(
         begun = time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about convergence of chained regressions
-            filled = torch.from_numpy(BASELINES[name](seed).fit_transform(masked))
+            filled = torch.from_numpy(make_baseline(name, seed).fit_transform(masked))
         seconds = time.monotonic() - begun
         evaluation = score_filled(model, table, hidden, filled, level)
         entries.append(MethodScore(name, evaluation, seconds))
     return entries
 
 
-def _mean(seed: int) -> Any:
-    from sklearn.impute import SimpleImputer
-
-    return SimpleImputer(keep_empty_features=True)
+BASELINES = ("mean", "knn", "iterative")
+"""Imputers of scikit-learn by the names that users give them, with its default settings."""
 
 
-def _neighbours(seed: int) -> Any:
-    from sklearn.impute import KNNImputer
-
-    return KNNImputer(n_neighbors=NEIGHBOURS, keep_empty_features=True)
-
-
-def _iterative(seed: int) -> Any:
+def make_baseline(name: str, seed: int) -> Any:
+    """A baseline by its name."""
+    from sklearn import impute
     from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-    from sklearn.impute import IterativeImputer
 
-    return IterativeImputer(random_state=seed, keep_empty_features=True)
+    if name == "iterative":
+        return impute.IterativeImputer(random_state=seed, keep_empty_features=True)
+    kind = impute.SimpleImputer if name == "mean" else impute.KNNImputer
+    return kind(keep_empty_features=True)
 
 
-BASELINES: dict[str, Callable[[int], Any]] = {
-    "mean": _mean,
-    "knn": _neighbours,
-    "iterative": _iterative,
-}
-"""Imputers of scikit-learn by the names that users give them, made from a seed."""
+def score_methods(
+    source: Source,
+    model: TableModel | None,
+    options: FitOptions,
+    share: float,
+    level: float,
+    baselines: list[str],
+) -> list[MethodScore]:
+    """The errors of a model and of baselines on held-out cells of a table.
+
+    Args:
+        source: the table.
+        model: fitted to other rows; None fits one to the cells that are not held out.
+        options: of the fit.
+        share: of the observed cells that are held out.
+        level: of the intervals.
+        baselines: their names.
+
+    Raises:
+        ValueError: if no cell can be held out.
+    """
+    import vfg
+    from vfg.bigtable.fill_batch import model_columns
+    from vfg.imputation.evaluation import evaluate, hold_out
+    from vfg.tables.frames import hide_cells, open_table
+
+    chosen = options.select(source) if model is None else model_columns(model, source.names)
+    whole = open_table(source.read().select(chosen))
+    if not options.quiet:
+        report_reading(source)
+    hidden = hold_out(whole, share, options.seed, keep=LEAST_OBSERVED)
+    if not hidden.any():
+        raise ValueError("no cell can be held out; use more rows, or a larger --share")
+    begun = time.monotonic()
+    if model is None:
+        model = vfg.TableModel(options.settings(chosen))
+        model.fit(hide_cells(whole, hidden))
+    evaluation = evaluate(model, whole, hidden, level=level, seed=options.seed)
+    entries = [MethodScore("vfg", evaluation, time.monotonic() - begun)]
+    if baselines:
+        entries += evaluate_baselines(baselines, model, whole, hidden, level, options.seed)
+    return entries
 
 
 LEAST_OBSERVED = 2
@@ -143,6 +155,7 @@ LEAST_OBSERVED = 2
 def evaluate(
     table: TableFiles,
     options: FitOptions,
+    reading: ReadOptions,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -169,7 +182,6 @@ def evaluate(
             help="Baselines to compare with: mean, knn, iterative (comma-separated), or all.",
         ),
     ] = None,
-    from_: InputFormat = None,
     threads: Threads = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -179,30 +191,9 @@ def evaluate(
     vfg evaluate table.csv --baselines all
     """
     names = parse_baselines(baselines)
-    source = open_files(table, from_)
-    import vfg
-    from vfg.imputation.evaluation import evaluate as evaluate_model
-    from vfg.imputation.evaluation import hold_out
-    from vfg.tables.frames import hide_cells, open_table
-
-    fitted = None if model is None else load_table_model(model, options.device)
-    chosen = (
-        options.select(source.names)
-        if fitted is None
-        else select_model_columns(source.names, columns_of(fitted))
-    )
-    whole = open_table(source.read().select(chosen))
-    hidden = hold_out(whole, share, options.seed, keep=LEAST_OBSERVED)
-    if not hidden.any():
-        raise ValueError("no cell can be held out; use more rows, or a larger --share")
-    begun = time.monotonic()
-    if fitted is None:
-        fitted = vfg.TableModel(options.settings(chosen))
-        fitted.fit(hide_cells(whole, hidden))
-    evaluation = evaluate_model(fitted, whole, hidden, level=level, seed=options.seed)
-    entries = [MethodScore("vfg", evaluation, time.monotonic() - begun)]
-    if names:
-        entries += evaluate_baselines(names, fitted, whole, hidden, level, options.seed)
+    source = reading.open(table)
+    known = None if model is None else load_table_model(model, options.device)
+    entries = score_methods(source, known, options, share, level, names)
     if as_json:
         methods = [entry.to_dict() for entry in entries]
         print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})

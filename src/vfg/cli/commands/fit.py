@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vfg.cli.fitting import FitOptions, fit_by_engine
-from vfg.cli.model_files import write_history
+from vfg.cli.model_files import history_file, write_history
 from vfg.cli.options import (
     AsJson,
     Debug,
     EngineName,
     EveryRow,
-    InputFormat,
+    Overwrite,
     Processes,
     TableFiles,
     Threads,
     with_groups,
 )
 from vfg.cli.output import console, print_json
-from vfg.cli.tables import open_files
+from vfg.cli.tables import ReadOptions, check_outputs, report_reading
+from vfg.utils.files import is_stream
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
@@ -36,10 +37,11 @@ def fit(
         Path, typer.Option("--output", "-o", metavar="MODEL", help="Output file of the model.")
     ],
     options: FitOptions,
-    from_: InputFormat = None,
+    reading: ReadOptions,
     engine: EngineName = "local",
     processes: Processes = 1,
     every_row: EveryRow = False,
+    overwrite: Overwrite = False,
     threads: Threads = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -53,13 +55,18 @@ def fit(
     import vfg
 
     check_target(output)
-    source = open_files(table, from_)
-    chosen = options.select(source.names)
+    source = reading.open(table, [str(output)])
+    inputs = [file.path for file in source.files]
+    outputs = {"--output": output, "the history": history_file(output)}
+    check_outputs(outputs, inputs, overwrite)
+    chosen = options.select(source)
     begun = time.monotonic()
     model = fit_by_engine(source, chosen, options, engine, processes, every_row)
     if model is None:  # another process of torchrun writes it
         return
     seconds = time.monotonic() - begun
+    if not options.quiet:
+        report_reading(source, model)
     vfg.save(model, output)
     write_history(output, model.history)
     summary = {
@@ -103,18 +110,15 @@ def check_target(path: Path) -> None:
         FileNotFoundError: if its folder does not exist.
         OSError: if it is a folder, or cannot be written.
     """
-    check_folder(path.parent)
+    if is_stream(path):
+        return
+    check_folder((path.resolve() if path.is_symlink() else path).parent)
     if path.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder; name a file in it")
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that does not exist or is not writable.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        PermissionError: if nothing can be written there.
-    """
+    """Refuse a folder that does not exist or is not writable."""
     if not folder.is_dir():
         raise FileNotFoundError(f"the folder {str(folder)!r} does not exist; create it first")
     if not os.access(folder, os.W_OK):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +21,10 @@ from vfg.cli.options import (
     AsJson,
     Debug,
     EngineName,
-    InputFormat,
     KnownModel,
     Output,
     OutputFormat,
+    Overwrite,
     Processes,
     ShardRows,
     TableFiles,
@@ -31,12 +34,13 @@ from vfg.cli.options import (
 )
 from vfg.cli.output import console, print_json
 from vfg.cli.progress import is_watched, progress_bar
-from vfg.cli.tables import open_files, output_format
+from vfg.cli.tables import ReadOptions, check_outputs, output_format, report_reading
 from vfg.utils.extras import needs
+from vfg.utils.files import is_stream
 
 if TYPE_CHECKING:
     from vfg.bigtable import Filling, Source
-    from vfg.bigtable.engines import Engine, FillTask, Part
+    from vfg.bigtable.engines import Engine
     from vfg.imputation.evaluation import Evaluation
     from vfg.imputation.table_model import TableModel
 
@@ -69,46 +73,12 @@ def check_output(output: str) -> None:
         check_folder(Path(output).absolute().parent)
 
 
-class CountingEngine:
-    """An engine that counts on the way how many cells it fills.
-
-    Args:
-        engine: that does the work.
-        names: of the columns to count in.
-    """
-
-    def __init__(self, engine: Engine, names: Sequence[str]) -> None:
-        self.engine, self.names = engine, list(names)
-        self.missing = self.left = 0
-
-    def run(self, work: FillTask, parts: Iterable[Part]) -> Iterator[Any]:
-        """The filled record batches of the parts, in their order."""
-        for batch in self.engine.run(work, self._counted(parts)):
-            self.left += count_missing(batch, self.names) // (work.filling.draws or 1)
-            yield batch
-
-    def _counted(self, parts: Iterable[Part]) -> Iterator[Part]:
-        for first, batch in parts:
-            self.missing += count_missing(batch, self.names)
-            yield first, batch
-
-
-def count_missing(batch: Any, names: Sequence[str]) -> int:
-    """How many cells of some columns are missing; NaN counts as missing."""
-    import pyarrow.compute as pc
-
-    empty = (pc.sum(pc.is_null(batch.column(name), nan_is_null=True)).as_py() for name in names)
-    return sum(int(number or 0) for number in empty)
-
-
 def fill_table(
     source: Source, model: TableModel, filling: Filling, target: Target, *, show: bool
 ) -> dict[str, int]:
     """Fill a table; how many rows there are, how many an earlier run did, cells filled and left."""
     from vfg.bigtable import impute as impute_table
-    from vfg.bigtable.fill_batch import model_columns
 
-    engine = CountingEngine(target.engine, model_columns(model, source.names))
     with progress_bar(source.rows if show else None, "rows") as advance:
         done = 0
 
@@ -124,18 +94,18 @@ def fill_table(
             filling=filling,
             shard_rows=target.shard_rows,
             format=target.format,
-            engine=engine,
+            engine=target.engine,
             progress=progress,
         )
-    if engine.left:
+    if found.left:
         parts = model.encoding.parts.items()
         unfilled = [str(label) for label, part in parts if not part.fillable]
         print_line(
-            f"{engine.left:,} missing values are left, since these columns have no observed cell, "
+            f"{found.left:,} missing values are left, since these columns have no observed cell, "
             f"or hold identifiers or free text: {', '.join(unfilled)}"
         )
-    filled = engine.missing - engine.left
-    return {"rows": found.rows, "resumed": found.found, "filled": filled, "left": engine.left}
+    counts = {"rows": found.rows, "resumed": found.found}
+    return {**counts, "filled": found.filled, "left": found.left}
 
 
 MOST_ROWS = 20_000
@@ -185,12 +155,7 @@ class ReportSubject:
 
 
 def write_imputation_report(subject: ReportSubject, path: Path) -> None:
-    """Write a page about how a table is filled.
-
-    Args:
-        subject: table and model.
-        path: of the page.
-    """
+    """Write a page about how a table is filled."""
     import pyarrow as pa
 
     from vfg.bigtable.fill_batch import filled_batch, model_columns
@@ -225,10 +190,6 @@ def evaluate_held_out(subject: ReportSubject, table: Any) -> tuple[Evaluation | 
     A model from a file is evaluated itself, as its training data are unknown. If the model was
     fitted to this table, a second model is fitted without the held-out cells, in half the time, or
     a few seconds.
-
-    Args:
-        subject: table and model.
-        table: the rows of the report, with the columns of the model.
     """
     import vfg
     from vfg.imputation.evaluation import evaluate, hold_out
@@ -316,13 +277,14 @@ def impute(
     table: TableFiles,
     added: OutputOptions,
     options: FitOptions,
+    reading: ReadOptions,
     output: Output = "-",
     model: KnownModel = None,
-    from_: InputFormat = None,
     to: OutputFormat = None,
     engine: EngineName = "local",
     processes: Processes = 1,
     shard_rows: ShardRows = 65_536,
+    overwrite: Overwrite = False,
     threads: Threads = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -341,10 +303,18 @@ def impute(
     for file in (added.report, added.save):
         if file is not None:
             check_target(file)
-    source = open_files(table, from_)
+    source = reading.open(table, [output])
+    inputs = [file.path for file in source.files] + ([] if model is None else [model])
+    outputs = {"--output": output, "--report": added.report, "--save": added.save}
+    check_outputs(outputs, inputs, overwrite)
     begun = time.monotonic()
-    found = load_or_fit(source, model, options, added.save)
+    place = None if output == "-" or is_stream(output) else job_place(output)
+    found = load_or_fit(
+        source, model, options, added.save, KeptModel(source, options, place, shard_rows)
+    )
     learning = time.monotonic() - begun
+    if not options.quiet:
+        report_reading(source, found if model is None else None)
     target = Target(output, output_format(output, to, as_json), workers, shard_rows)
     counts = fill_table(source, found, filling, target, show=is_watched(options.quiet))
     if added.report is not None:
@@ -375,17 +345,66 @@ def summarise(counts: Mapping[str, int]) -> str:
     return words
 
 
-def load_or_fit(
-    source: Source, path: Path | None, options: FitOptions, save: Path | None
-) -> TableModel:
-    """The model of a file, or one that is fitted to the table.
+def job_place(output: str) -> Path:
+    """The folder that a job keeps its pieces in."""
+    from vfg.bigtable.fill_job import is_one_file
+    from vfg.bigtable.job import pieces_folder
 
-    Args:
-        source: the table.
-        path: of the file; None fits a model.
-        options: how.
-        save: where to keep the fitted model; None keeps none.
+    return pieces_folder(Path(output)) if is_one_file(output) else Path(output)
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """A model that is kept among the pieces of a job, so that a second run need not fit it again.
+
+    With a budget a second fit would give another model, with which the job could not go on.
     """
+
+    source: Source
+    options: FitOptions
+    folder: Path | None
+    shard_rows: int
+
+    def read(self) -> TableModel | None:
+        """The model that an earlier run of the same job fitted; None if there is none."""
+        if self.folder is None or not any(self.folder.glob("_model-*")) or not self._path.is_file():
+            return None
+        print_line(f"going on with the model that an earlier run fitted ({self._path})")
+        return load_table_model(self._path, self.options.device)
+
+    def write(self, model: TableModel) -> None:
+        """Keep a model, if there will be pieces to go on from."""
+        import vfg
+        from vfg.bigtable.job import check_contents
+
+        if self.folder is None or self.source.rows <= self.shard_rows:
+            return
+        check_contents(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        vfg.save(model, self._path)
+
+    @cached_property
+    def _path(self) -> Path:
+        """The file of the model, named after all that it follows from."""
+        import vfg
+        from vfg.bigtable.job import KEPT_MODEL
+
+        assert self.folder is not None
+        graph = self.options.graph
+        origin = [
+            self.source.fingerprint(),
+            self.options.describe(),
+            None if graph is None else graph.read_text(),
+            vfg.__version__,
+        ]
+        digest = hashlib.sha256(json.dumps(origin, default=str).encode()).hexdigest()
+        return self.folder / f"{KEPT_MODEL}{digest[:16]}.vfg"
+
+
+def load_or_fit(
+    source: Source, path: Path | None, options: FitOptions, save: Path | None, kept: KeptModel
+) -> TableModel:
+    """The model of a file, or one that is fitted to the table by this run or an earlier one."""
     import vfg
 
     if path is not None:
@@ -394,7 +413,10 @@ def load_or_fit(
                 "--columns, --exclude and --save are options of fitting and exclude --model"
             )
         return load_table_model(path, options.device)
-    model = fit_model(source, options.select(source.names), options)
+    model = kept.read()
+    if model is None:
+        model = fit_model(source, options.select(source), options)
+        kept.write(model)
     if save is not None:
         vfg.save(model, save)
     return model

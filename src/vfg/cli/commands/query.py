@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperCommand
 
 from vfg.cli.errors import suggest
-from vfg.cli.model_files import complete_names, complete_pairs
-from vfg.cli.options import AsJson, Debug, Level, ModelFile, Seed, Threads
+from vfg.cli.model_files import choose_model, complete_names, complete_pairs
+from vfg.cli.options import AsJson, Debug, Level, ModelFile, ModelOption, Seed, Threads
 from vfg.cli.output import bar, console, format_value, histogram, print_json
 
 if TYPE_CHECKING:
@@ -81,9 +81,7 @@ def split_pairs(given: Sequence[str]) -> dict[str, str]:
 def find_variables(model: Model, name: str) -> list[Variable]:
     """The variables under a name: a column, the columns of a leaf, or a latent node.
 
-    Args:
-        model: of any kind.
-        name: of a column or node; a column without a name may be called by its position.
+    A column without a name may be called by its position.
 
     Raises:
         ValueError: for a name that is neither, with what may have been meant.
@@ -137,22 +135,24 @@ def parse_evidence(model: Model, given: Mapping[str, str]) -> dict[str, Any]:
 def choose_targets(model: Model, names: Sequence[str], evidence: Mapping[str, Any]) -> list[str]:
     """The targets: columns and latent nodes by name, by default all columns without evidence.
 
-    Args:
-        model: of any kind.
-        names: as they are typed.
-        evidence: what is given.
-
     Raises:
         ValueError: for an unknown name.
     """
     if not names:
         return [name for name in model.variables if name not in evidence] or list(model.variables)
     targets: list[str] = []
-    for name in names:
+    for name in _split_names(model, names):
         variables = find_variables(model, name)
         is_latent = variables[0].name not in model.variables
         targets += [name] if is_latent else [variable.name for variable in variables]
     return targets
+
+
+def _split_names(model: Model, names: Sequence[str]) -> Iterator[str]:
+    """Names that were typed with commas between them; a name may have a comma itself."""
+    known = dict.fromkeys([*model.variables, *(node.name for node in model.graph.nodes)])
+    for name in names:
+        yield from [name] if name in known else filter(None, map(str.strip, name.split(",")))
 
 
 GivenPairs = Annotated[
@@ -167,7 +167,8 @@ GivenPairs = Annotated[
 
 
 def query(
-    model: ModelFile,
+    file: ModelFile = None,
+    model: ModelOption = None,
     given: GivenPairs = None,
     infer: Annotated[
         list[str] | None,
@@ -175,7 +176,8 @@ def query(
             "--infer",
             metavar="NAME...",
             autocompletion=complete_names,
-            help="Targets: columns or nodes; by default all columns without evidence.",
+            help="Targets: columns or nodes, also with commas between them; by default all columns "
+            "without evidence.",
         ),
     ] = None,
     level: Level = 0.9,
@@ -187,12 +189,12 @@ def query(
 ) -> None:
     """Infer variables given others: mean, interval and histogram.
 
-    vfg query model.vfg --given MedInc=5 HouseAge=20 --infer AveRooms
+    vfg query -m model.vfg --given MedInc=5 HouseAge=20 --infer AveRooms,Population
     """
     import vfg
 
     known = split_pairs(given or [])
-    loaded: Model = vfg.load(model)
+    loaded: Model = vfg.load(choose_model(file, model))
     evidence = parse_evidence(loaded, known)
     targets = choose_targets(loaded, infer or [], evidence)
     answer = loaded.infer(evidence, targets, seed=seed, padded=False)
@@ -213,9 +215,6 @@ def query(
 
 def describe(marginal: Marginal) -> dict[str, Any]:
     """The posterior of one variable, ready for JSON; dates are ISO text.
-
-    Args:
-        marginal: of the answer.
 
     Example:
         >>> from vfg.inference.variables import Marginal, Variable

@@ -8,21 +8,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vfg.cli.commands.query import GivenPairs, parse_evidence, split_pairs
-from vfg.cli.options import AsJson, Debug, ModelFile, Output, OutputFormat, Quiet, Seed, Threads
+from vfg.cli.model_files import choose_model
+from vfg.cli.options import (
+    AsJson,
+    Debug,
+    ModelFile,
+    ModelOption,
+    Output,
+    OutputFormat,
+    Overwrite,
+    Quiet,
+    Seed,
+    Threads,
+)
 from vfg.cli.output import print_json
 from vfg.cli.progress import is_watched, progress_bar
-from vfg.cli.tables import ROWS, output_format, write_batches
+from vfg.cli.tables import ROWS, check_outputs, output_format, write_batches
 
 if TYPE_CHECKING:
     from vfg import Model
 
 
 def sample(
-    model: ModelFile,
+    file: ModelFile = None,
+    model: ModelOption = None,
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Number of rows.")] = 10,
     given: GivenPairs = None,
     output: Output = "-",
     to: OutputFormat = None,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -31,11 +45,13 @@ def sample(
 ) -> None:
     """Draw new rows from a model, optionally given some columns.
 
-    vfg sample model.vfg -n 100 -o rows.csv
+    vfg sample -m model.vfg -n 100 -o rows.csv
     """
     import vfg
 
-    source: Model = vfg.load(model)
+    path = choose_model(file, model)
+    check_outputs({"--output": output}, [path], overwrite)
+    source: Model = vfg.load(path)
     evidence = parse_evidence(source, split_pairs(given or []))
     batches = _batches(source, rows, evidence, seed, show=is_watched(quiet))
     written = write_batches(batches, output, output_format(output, to, as_json))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vfg.cli.options import ModelFile, with_groups
+from vfg.cli.options import with_groups
 from vfg.cli.tables import RowOptions
 
 if TYPE_CHECKING:
@@ -15,15 +15,15 @@ IMPORTANCE = 200
 
 
 @with_groups
-def score(model: ModelFile, options: RowOptions) -> None:
+def score(options: RowOptions) -> None:
     """Compute the log-likelihood of the observed cells of every row.
 
     Models with deterministic states have no likelihood; the column `surrogate` has their training
     objective instead.
-    """
-    import vfg
 
-    known: Model = vfg.load(model)
+    vfg score table.csv -m model.vfg
+    """
+    options, known = options.load("score")
     total = 0.0
 
     def work(table: Any) -> dict[str, Any]:
@@ -37,12 +37,7 @@ def score(model: ModelFile, options: RowOptions) -> None:
 
 
 def score_rows(model: Model, table: Any) -> dict[str, Any]:
-    """One number per row, by what it is: log_prob, log_likelihood or surrogate.
-
-    Args:
-        model: of any kind.
-        table: with the columns of the model.
-    """
+    """One number per row, by what it is: log_prob, log_likelihood or surrogate."""
     import numpy as np
     import torch
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vfg.cli.model_files import draw_history, read_history
-from vfg.cli.options import AsJson, Debug
+from vfg.cli.options import AsJson, Debug, Overwrite
 from vfg.cli.output import console, print_json, print_table
+from vfg.cli.tables import check_outputs
 
 if TYPE_CHECKING:
     from vfg import Model
@@ -29,6 +30,7 @@ def show(
             "--graph-to", metavar="FILE", help="Write the graph as well: .json or .graphml."
         ),
     ] = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -44,6 +46,7 @@ def show(
         graph, description = model.graph, describe_model(model)
         description["history"] = read_history(file)
     if graph_to is not None:
+        check_outputs({"--graph-to": graph_to}, [file], overwrite)
         write_graph(graph, graph_to)
     if as_json:
         print_json(description)
@@ -57,11 +60,7 @@ def show(
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """The description of a model, ready for JSON.
-
-    Args:
-        model: of any kind.
-    """
+    """The description of a model, ready for JSON."""
     return {
         "kind": type(model).__name__,
         "columns": [_describe_column(model, name) for name in model.variables],

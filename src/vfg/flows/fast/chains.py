@@ -52,7 +52,7 @@ def apply_flows(
         flows: in the order in which data pass them forwards.
         x: `(edges, batch, width)`.
         inverse: whether to go backwards.
-        memory: what to store for the derivative; see `keeping`.
+        memory: what to store for the derivative; see `memory`.
 
     Returns:
         The result and the logarithm of the determinant of the direction computed.
@@ -283,12 +283,7 @@ def _next_halves(
     flow = flows[number]
     if number == 0:
         return kept.index_select(1, flow.kept_one), kept.index_select(1, flow.moved_one)
-    before = flows[number - 1]
-    halves = _compare_halves(before.block, flow.block, flow.width)
-    if halves != "others":
-        return (kept, moved) if halves == "same" else (moved, kept)
-    state = torch.cat([kept[:, :-1], moved], dim=1)
-    return _select_halves(state, before.places_one, flow.kept_one, flow.moved_one)
+    return _change_halves(flows[number - 1], flow, kept, moved, has_one=True)
 
 
 def _previous_halves(
@@ -297,21 +292,23 @@ def _previous_halves(
     """The halves of the coupling before; `has_one` if both end with a constant 1."""
     if number == 0:
         return kept, moved
-    flow, before = flows[number], flows[number - 1]
-    halves = _compare_halves(before.block, flow.block, flow.width)
+    return _change_halves(flows[number], flows[number - 1], kept, moved, has_one=has_one)
+
+
+def _change_halves(
+    own: AffineCoupling, other: AffineCoupling, kept: Tensor, moved: Tensor, *, has_one: bool
+) -> tuple[Tensor, Tensor]:
+    """From the halves of one coupling to those of another; states are copied only once."""
+    halves = _compare_halves(own.block, other.block, own.width)
     if halves != "others":
         return (kept, moved) if halves == "same" else (moved, kept)
     if has_one:
-        state = torch.cat([kept[:, :-1], moved], dim=1)
-        return _select_halves(state, flow.places_one, before.kept_one, before.moved_one)
-    return _select_halves(torch.cat([kept, moved], dim=1), flow.places, before.kept, before.moved)
-
-
-def _select_halves(
-    state: Tensor, places: Tensor, kept: Tensor, moved: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The halves of a state whose coordinates are at `places`; states are copied only once."""
-    one, two = (state.index_select(1, places.index_select(0, half)) for half in (kept, moved))
+        state, places = torch.cat([kept[:, :-1], moved], dim=1), own.places_one
+        chosen = other.kept_one, other.moved_one
+    else:
+        state, places = torch.cat([kept, moved], dim=1), own.places
+        chosen = other.kept, other.moved
+    one, two = (state.index_select(1, places.index_select(0, half)) for half in chosen)
     return one, two
 
 

@@ -14,10 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vfg.flows.fast.primitives import (
-    dropped_levels,
-    is_tf32,
-)
+from vfg.flows.fast.primitives import dropped_levels, is_tf32
 
 USED = os.environ.get("VFG_FUSED", "1") != "0"
 """Whether kernels are used where they fit; `VFG_FUSED=0` disables them."""
@@ -28,7 +25,7 @@ FLOAT32: str | None = None
 hidden layers of 64 triton's code read out of bounds, so it is not the default.
 """
 TRITON = find_spec("triton") is not None
-"""Whether triton is installed."""
+"""Whether triton is installed, so that kernels can be compiled."""
 WIDEST = 128
 """The widest hidden layer that stays in registers, and the most inputs and outputs."""
 INNER = 64
@@ -60,13 +57,9 @@ class Layers(NamedTuple):
 
 def fits(inputs: Tensor, layers: Layers, activation: str) -> bool:
     """Whether there is a kernel for these layers."""
-    hidden = [layers.first.shape[2]]
-    if layers.inner is not None:
-        hidden.append(layers.inner.shape[2])
-    if layers.first.dtype == torch.bfloat16:
-        precision = "bf16"
-    else:
-        precision = "tf32" if is_tf32(inputs.device) else "float32"
+    hidden = [w.shape[2] for w in (layers.first, layers.inner) if w is not None]
+    is_half = layers.first.dtype == torch.bfloat16
+    precision = "bf16" if is_half else "tf32" if is_tf32(inputs.device) else "float32"
     ends = layers.first.shape[1], layers.last.shape[1]
     return suits(inputs, ends, hidden, activation, precision)
 
@@ -85,7 +78,7 @@ def suits(
     """
     return (
         USED
-        and is_there()
+        and TRITON
         and inputs.is_cuda
         and inputs.dtype == torch.float32
         and (precision != "float32" or FLOAT32 is not None)
@@ -94,11 +87,6 @@ def suits(
         and hidden in ([hidden[0]], [hidden[0]] * 2)
         and hidden[0] <= (WIDEST if len(hidden) == 1 else INNER)
     )
-
-
-def is_there() -> bool:
-    """Whether kernels can be compiled."""
-    return TRITON
 
 
 def forward(inputs: Tensor, layers: Layers) -> Tensor:

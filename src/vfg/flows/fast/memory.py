@@ -13,39 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vfg.flows.base import Flow, of_kind, temporarily_set
+from vfg.flows.base import Flow
 from vfg.flows.conditioners import Conditioner
 from vfg.flows.fast.primitives import is_ordinary
 
 MEMORIES = ("store", "recompute", "invert")
+"""Everything; the states between layers, from which the rest is computed again; input and output,
+whatever the depth, from which the rest is computed up to rounding."""
 Gradients = tuple[Tensor | None, ...]
-
-
-@contextmanager
-def keeping(model: nn.Module, memory: str) -> Iterator[None]:
-    """Within this context the flows of a model store less for the derivative.
-
-    Derivatives are equal with `"recompute"`, and equal up to rounding with `"invert"`.
-
-    Args:
-        model: a model or flow.
-        memory: `"store"` keeps all that the derivative needs; `"recompute"` the states between
-            layers; `"invert"` only input and output, whatever the depth.
-
-    Raises:
-        ValueError: for an unknown word.
-
-    Example:
-        >>> from vfg.flows import Coupling
-        >>> flow = Coupling(blocks=8, hidden=8).build(edges=3, width=4)
-        >>> with keeping(flow, "invert"):
-        ...     flow(torch.ones(3, 5, 4))[0].sum().backward()
-    """
-    check_memory(memory)
-    with temporarily_set(of_kind(model, Flow), "memory", memory):
-        yield
 
 
 def check_memory(memory: str) -> None:
@@ -143,30 +120,17 @@ class _Checkpoint(torch.autograd.Function):
                     state = _step(flow, state, inverse=not call.inverse)[0]
             else:
                 state = states[number]
-            with _replay(stream):
-                gradient, own = _differentiate(flow, state, gradient, logarithm, call.inverse)
+            with torch.enable_grad(), _replay(stream):
+                gradient, *own = differentiate(
+                    [flow],
+                    state.detach().requires_grad_(),
+                    list(flow.parameters()),
+                    (gradient, logarithm),
+                    call.inverse,
+                    again=False,
+                )
             by_parameter = own + by_parameter
         return None, gradient, *by_parameter
-
-
-def _differentiate(
-    flow: Flow, x: Tensor, gradient: Tensor | None, logarithm: Tensor | None, inverse: bool
-) -> tuple[Tensor | None, list[Tensor | None]]:
-    """The gradients of one flow's input and of its parameters."""
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        outputs = _step(flow, x, inverse=inverse)
-    wanted = [p for p in flow.parameters() if p.requires_grad]
-    pairs = [
-        (output, g)
-        for output, g in zip(outputs, (gradient, logarithm), strict=True)
-        if g is not None and output.requires_grad
-    ]
-    if not pairs:
-        return None, [None for _ in flow.parameters()]
-    ends, given = zip(*pairs, strict=True)
-    grads = iter(torch.autograd.grad(ends, [x, *wanted], given, allow_unused=True))
-    return next(grads), [next(grads) if p.requires_grad else None for p in flow.parameters()]
 
 
 @contextmanager
@@ -184,18 +148,29 @@ def differentiate(
     parameters: Sequence[Tensor],
     gradients: Gradients,
     inverse: bool,
+    *,
+    again: bool = True,
 ) -> Gradients:
-    """The derivative layer by layer, which can be differentiated again."""
+    """The derivative by `x` and the parameters, layer by layer.
+
+    Args:
+        flows: in the order in which they are applied.
+        x: their input.
+        parameters: of the flows.
+        gradients: by the output and by its log-determinant.
+        inverse: whether the flows are inverted.
+        again: whether the derivative can be differentiated again.
+    """
     outputs = apply_in_order(flows, x, inverse=inverse)
-    pairs = [(out, g) for out, g in zip(outputs, gradients, strict=True) if g is not None]
-    wanted = [t for t in (x, *parameters) if t.requires_grad]
-    grads = iter(
-        torch.autograd.grad(
-            [out for out, _ in pairs],
-            wanted,
-            [g for _, g in pairs],
-            create_graph=True,
-            allow_unused=True,
-        )
-    )
-    return tuple(next(grads) if t.requires_grad else None for t in (x, *parameters))
+    pairs = [
+        (output, gradient)
+        for output, gradient in zip(outputs, gradients, strict=True)
+        if gradient is not None and output.requires_grad
+    ]
+    tensors = (x, *parameters)
+    if not pairs:
+        return tuple(None for _ in tensors)
+    ends, given = zip(*pairs, strict=True)
+    wanted = [tensor for tensor in tensors if tensor.requires_grad]
+    grads = iter(torch.autograd.grad(ends, wanted, given, create_graph=again, allow_unused=True))
+    return tuple(next(grads) if tensor.requires_grad else None for tensor in tensors)

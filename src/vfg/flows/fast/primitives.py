@@ -201,25 +201,24 @@ ROWS = 512
 """Fewest rows of a part, since each part costs a copy of the matrix."""
 
 
-def times(x: Tensor, matrices: Tensor, precision: str = "float32") -> Tensor:
+def times(
+    x: Tensor, matrices: Tensor, precision: str = "float32", parts: int | None = None
+) -> Tensor:
     """`x (stack, rows, a)` times `matrices (stack, a, b)`.
 
-    Example:
-        >>> times(torch.ones(1, 2, 3), torch.ones(1, 3, 1)).flatten()
-        tensor([3., 3.])
-    """
-    learns = torch.is_grad_enabled() and matrices.requires_grad
-    parts = count_parts(x.shape[0], x.shape[1]) if x.is_cuda and learns else 1
-    return times_in_parts(x, matrices, precision, parts)
-
-
-def times_in_parts(x: Tensor, matrices: Tensor, precision: str, parts: int) -> Tensor:
-    """`times` with the rows cut into `parts` equal parts.
+    Args:
+        x: the rows.
+        matrices: one for each stack.
+        precision: of the product.
+        parts: how many equal parts the rows are cut into; None chooses what suits the device.
 
     Example:
-        >>> times_in_parts(torch.ones(1, 4, 3), torch.ones(1, 3, 1), "float32", 2).flatten()
+        >>> times(torch.ones(1, 4, 3), torch.ones(1, 3, 1), parts=2).flatten()
         tensor([3., 3., 3., 3.])
     """
+    if parts is None:
+        learns = torch.is_grad_enabled() and matrices.requires_grad
+        parts = count_parts(x.shape[0], x.shape[1]) if x.is_cuda and learns else 1
     if parts == 1:
         return product(x, matrices, precision)
     stack, rows, a = x.shape

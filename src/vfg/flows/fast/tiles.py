@@ -81,24 +81,17 @@ class Block(NamedTuple):
 
     def of(self, edges: slice) -> Block:
         """The tensors of some edges."""
-        if edges == slice(0, len(self.first)):
-            return self
-        inner = tuple((weight[edges], bias[edges]) for weight, bias in self.inner)
-        return Block(self.activation, self.first[edges], inner, self.last[edges], self.bias[edges])
+        is_all = edges == slice(0, len(self.first))
+        return self if is_all else self._map(lambda tensor: tensor[edges])
 
     def zeros(self) -> Block:
         """Zeros in which the derivatives with respect to all of them are summed."""
-        dtype = self.bias.dtype
-        inner = tuple(
-            (torch.zeros_like(w, dtype=dtype), torch.zeros_like(b, dtype=dtype))
-            for w, b in self.inner
-        )
+        return self._map(lambda tensor: torch.zeros_like(tensor, dtype=self.bias.dtype))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Block:
+        inner = tuple((change(weight), change(bias)) for weight, bias in self.inner)
         return Block(
-            self.activation,
-            torch.zeros_like(self.first, dtype=dtype),
-            inner,
-            torch.zeros_like(self.last, dtype=dtype),
-            torch.zeros_like(self.bias),
+            self.activation, change(self.first), inner, change(self.last), change(self.bias)
         )
 
 

@@ -26,13 +26,7 @@ from vfg.gaussian.em.general import (
     needed_cliques,
     total,
 )
-from vfg.gaussian.em.paired import (
-    Cells,
-    Normals,
-    all_scores,
-    pair_e_step,
-    supports_pairs,
-)
+from vfg.gaussian.em.paired import Cells, Normals, all_scores, pair_e_step, supports_pairs
 from vfg.gaussian.factors import LOG_TWO_PI, Masks, condition
 from vfg.gaussian.parameters import Parameters, Values, factors_of
 from vfg.gaussian.structure import Structure
@@ -66,14 +60,7 @@ class Pairs(NamedTuple):
 
 
 def root_of(values: Values, chunk: Chunk, rows: Tensor, components: Tensor) -> Pairs:
-    """Solve the systems of some pairs.
-
-    Args:
-        values: of the equations.
-        chunk: the rows.
-        rows: of the pairs.
-        components: likewise.
-    """
+    """Solve the systems of some pairs of a row and a component."""
     loadings, variances = values.loadings[0], values.scales[0].square()
     seen = chunk.masks.distinct[chunk.masks.groups].to(loadings)
     weights = seen / variances
@@ -103,11 +90,7 @@ def root_moments(
 ) -> tuple[Expected, Tensor]:
     """Expected moments of a chunk, those of leaves summed over components.
 
-    Args:
-        values: of the equations.
-        chunk: the rows.
-        active: which components count, `(rows, components)`, of every row one at least; None means
-            all.
+    `active` says which components count, `(rows, components)`; None means all.
 
     Returns:
         The moments, and the logs of weight times density, -inf for inactive components.
@@ -163,16 +146,12 @@ class ActiveSteps:
     They are chosen among all components every few iterations; in between the set only shrinks. Rows
     with equal masks share their factorisations if all components are used, so a chunk uses all of
     them where that is less work.
-
-    Args:
-        structure: of the model.
-        chunks: the rows.
-        negligible: probability given a row below which a component is passed over.
     """
 
     structure: Structure
     chunks: Sequence[Chunk]
     negligible: float
+    """Probability given a row below which a component is passed over."""
     _active: dict[int, Tensor | None] = field(default_factory=dict)
     """The active components of every row by chunk; None means all."""
     _count: int = 0
@@ -272,17 +251,7 @@ class WideStarSteps(ActiveSteps):
 def active_moments(
     structure: Structure, values: Values, chunk: Chunk, active: Tensor
 ) -> tuple[Expected, Tensor]:
-    """Expected moments of a chunk from some components of every row.
-
-    Args:
-        structure: of the model.
-        values: of its equations.
-        chunk: the rows.
-        active: which components count, `(rows, components)`; every one in some row.
-
-    Returns:
-        The moments, and the logs of weight times density, -inf for inactive components.
-    """
+    """The same for any graph, component by component; every one is active in some row."""
     cliques = needed_cliques(structure)
     scores = chunk.values.new_full(active.shape, -torch.inf)
     parts = []

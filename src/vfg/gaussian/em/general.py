@@ -147,11 +147,7 @@ def expected_moments(
 ) -> Expected:
     """Sums over the rows of a chunk, all but the log-likelihood, which is 0.
 
-    Args:
-        structure: of the model.
-        chunk: the rows.
-        shares: probabilities of the components, `(rows, components)`.
-        moments: of the cliques in `needed_cliques`.
+    Shares are the probabilities of components, moments those of the cliques in `needed_cliques`.
     """
     leaf_cliques = structure.leaf_cliques()
     leaves = [

@@ -23,14 +23,7 @@ LLOYD = 20
 def start_values(
     parameters: Parameters, table: Tensor, seen: Tensor, generator: torch.Generator
 ) -> Values:
-    """Initial values for EM.
-
-    Args:
-        parameters: of the model, whose own values are not used.
-        table: the leaves' values `(rows, columns)`, 0 where unobserved.
-        seen: which are observed.
-        generator: source of random loadings and clusters.
-    """
+    """Initial values for EM from the leaves' values; those of the parameters are not used."""
     structure = parameters.structure
     components = len(parameters.log_weights)
     single = Parameters(structure, 1, "root", parameters.noise_floor, generator)
@@ -40,7 +33,7 @@ def start_values(
     if len(structure.nodes) == 1 and whole:
         values = _from_eigenvectors(values, table, seen, parameters.noise_floor, generator)
     else:
-        values = _centre(values, table, seen)
+        values = values._replace(offsets=pairwise_covariance(table, seen)[0][None])
     if components == 1:
         return values
     some = torch.randperm(len(table), generator=generator)[:CLUSTERING_ROWS].to(table.device)
@@ -64,14 +57,10 @@ def pairwise_covariance(table: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     parts = by_rows(table, seen)
     sums = torch.stack([(part * mask).sum(0) for part, mask in parts]).sum(0)
     mean = sums / seen.sum(0).clamp(min=1)
-    products = [_products((part - mean) * mask, mask.to(table)) for part, mask in parts]
-    together, counts = (torch.stack(found).sum(0) for found in zip(*products, strict=True))
+    pairs = [((part - mean) * mask, mask.to(table)) for part, mask in parts]
+    together = torch.stack([left.mT @ left for left, _ in pairs]).sum(0)
+    counts = torch.stack([weights.mT @ weights for _, weights in pairs]).sum(0)
     return mean, together / counts.clamp(min=1.0)
-
-
-def _products(left: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Of deviations, and of weights, by two columns."""
-    return left.mT @ left, weights.mT @ weights
 
 
 def _from_eigenvectors(
@@ -95,10 +84,6 @@ def _from_eigenvectors(
     least = (0.05 * covariance.diagonal()).clamp(min=floor**2)
     scales = torch.maximum(left, least).sqrt()
     return values._replace(loadings=loadings, offsets=mean[None], scales=scales[None])
-
-
-def _centre(values: Values, table: Tensor, seen: Tensor) -> Values:
-    return values._replace(offsets=pairwise_covariance(table, seen)[0][None])
 
 
 def _root_means(parameters: Parameters, values: Values, table: Tensor, seen: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vfg.gaussian.em.general import Expected, Moments
-from vfg.gaussian.parameters import EXCESS, Parameters, Values
+from vfg.gaussian.parameters import EXCESS, ROOT_FLOOR, Parameters, Values
 from vfg.gaussian.structure import Structure
 
 RIDGE = 1e-9
@@ -19,12 +19,8 @@ def m_step(
 ) -> Values:
     """The values that maximise the expected log-likelihood.
 
-    Args:
-        parameters: which entries are learned, and the floor of the noises.
-        values: those of the E-step.
-        expected: its result.
-        shrinkage: pseudo-rows that pull loadings to 0 and noises to 1, and the covariances of
-            mixed roots to their average.
+    `shrinkage` is a number of pseudo-rows that pull loadings to 0 and noises to 1, and the
+    covariances of mixed roots to their average.
     """
     values = _with_leaves(parameters, values, expected, shrinkage)
     values = _with_nodes(parameters, values, expected)
@@ -40,11 +36,8 @@ def _regress(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Coefficients, offset and variance of the best explanation by z.
 
-    Args:
-        moments: with any leading axes.
-        learned: which coefficients are learned, `(explained, n)`.
-        fixed: the values of those that are not.
-        shrinkage: pseudo-rows in which everything explained has variance 1 and no cause.
+    Coefficients that are not learned, `(explained, n)`, are fixed. In the pseudo-rows of
+    `shrinkage` everything explained has variance 1 and no cause.
     """
     start, mask = F.pad(fixed, (0, 1)), F.pad(learned, (0, 1), value=1.0)
     ridge = RIDGE * moments.counts[..., None] + F.pad(0 * learned + shrinkage, (0, 1)) + 1e-12
@@ -109,7 +102,7 @@ def _with_roots(
     blocks = blocks + blocks.mT - blocks.diagonal().diag_embed()
     factors, failed = torch.linalg.cholesky_ex(covariance * blocks)
     if bool((failed > 0).any()):
-        floor = parameters.noise_floor**2 * (1.0 + EXCESS)
+        floor = max(parameters.noise_floor, ROOT_FLOOR) ** 2 * (1.0 + EXCESS)
         identity = torch.eye(len(blocks), dtype=mean.dtype, device=mean.device)
         factors = torch.linalg.cholesky(covariance * blocks + floor * identity)
     return values._replace(root_means=mean, root_factors=factors)

@@ -47,17 +47,13 @@ FEWEST = 8
 Flags = npt.NDArray[np.bool_]
 WIDEST = 24
 """Columns above which the systems of causes are smaller, or LAPACK is faster."""
-LEAST_NOISE = 1e-3
-"""The smallest noise floor: precision matrices lose as many digits as its square has zeros."""
+LEAST_NOISE = 5e-5
+"""The smallest noise floor: precision matrices lose as many digits as its square has zeros, here
+half of those of float64."""
 
 
 def triangle(size: int) -> int:
-    """How many entries the lower triangle of a matrix has.
-
-    Example:
-        >>> triangle(3)
-        6
-    """
+    """How many entries the lower triangle of a matrix has."""
     return size * (size + 1) // 2
 
 
@@ -293,14 +289,7 @@ class SolvedPairs:
 
 
 def solve_pairs(normals: Normals, cells: Cells, active: Flags, missing: bool) -> SolvedPairs:
-    """Solve the systems of one kind.
-
-    Args:
-        normals: the components.
-        cells: the rows.
-        active: the active components of every row, `(rows, components)`.
-        missing: the kind: whether missing columns are solved, or observed ones.
-    """
+    """Solve for the missing columns, or else the observed ones, of all active pairs."""
     kinds = np.array([group.missing == missing for group in cells.groups])
     components, rows = np.nonzero(active.T & kinds[cells.group])
     residual = np.ascontiguousarray(cells.residuals(rows, normals.offsets[components]).T)
@@ -403,13 +392,9 @@ def pair_e_step(
     cells: Sequence[Cells],
     actives: Sequence[Flags | None] | None = None,
 ) -> tuple[Expected, list[Array]]:
-    """Expected moments of all families given the observed cells of all rows.
+    """Expected moments of all families given the observed cells of all rows, in parts.
 
-    Args:
-        structure: of the model; see `supports_pairs`.
-        values: of its equations.
-        cells: the rows, in parts.
-        actives: the active components, `(rows, components)`, by part; None means all.
+    `actives` are the active components, `(rows, components)`, by part; None means all.
 
     Returns:
         The moments, those of leaves summed over components where all share their loadings, and
@@ -426,16 +411,7 @@ def pair_e_step(
 
 
 def gather_sums(normals: Normals, cells: Cells, active: Flags) -> tuple[PairSums, Array]:
-    """Sums over the active components of every row.
-
-    Args:
-        normals: the components.
-        cells: the rows.
-        active: the active components, `(rows, components)`; at least one in every row.
-
-    Returns:
-        The sums, and the logs of weight times density, -inf for inactive components.
-    """
+    """Sums over active pairs, and the logs of weight times density, -inf for inactive ones."""
     kinds = [solve_pairs(normals, cells, active, missing) for missing in (False, True)]
     scores = np.full(active.shape, -np.inf)
     for kind in kinds:

@@ -3,16 +3,18 @@
   "use strict";
   const byId = (id) => document.getElementById(id);
   const props = (id, values) => window.dash_clientside.set_props(id, values);
+  const nothing = () => window.dash_clientside.no_update;
   let busy = false;      // an action is on its way, and its answer is not there yet
   let waiting = null;    // the latest action that has to wait for it
-  let editorKey = null;
+  let sent = null;       // the action whose answer comes next
+  let view = null;       // what is shown
   let count = 0;
 
   function send(action) {
     if (busy) { waiting = action; return; }
     busy = true;
+    sent = action;
     window.vfgSent = performance.now();
-    props("notice", { children: "" });
     props("action", { data: Object.assign({ number: ++count }, action) });
     setTimeout(() => { busy = false; }, 8000);
   }
@@ -22,72 +24,207 @@
     if (place && place.innerHTML !== html) place.innerHTML = html;
   }
 
-  function show(view) {
-    if (!view) return null;
-    const active = document.activeElement && document.activeElement.dataset.select;
-    put("answers", view.answers);
+  // Cards are replaced one by one, and controls that are in use stay as they are.
+  function showAnswers(html) {
+    const made = document.createElement("template");
+    made.innerHTML = html;
+    const place = byId("answers");
+    const old = Array.from(place.querySelectorAll(".card[data-select]"));
+    const fresh = Array.from(made.content.querySelectorAll(".card[data-select]"));
+    const same = old.length === fresh.length && old.every((one, k) => one.dataset.select === fresh[k].dataset.select);
+    if (!same) { place.replaceChildren(made.content); return; }
+    old.forEach((one, k) => { if (one.outerHTML !== fresh[k].outerHTML) replaceCard(one, fresh[k]); });
+    [".pictures", ".latent-nodes"].forEach((part) => {
+      const before = place.querySelector(part), after = made.content.querySelector(part);
+      if (before && after && before.outerHTML !== after.outerHTML) before.replaceWith(after);
+    });
+  }
+
+  function replaceCard(old, fresh) {
+    const kept = old.querySelector(".editor"), made = fresh.querySelector(".editor");
+    if (!(kept && made && kept.dataset.key === made.dataset.key)) { old.replaceWith(fresh); return; }
+    Array.from(fresh.attributes).forEach((one) => old.setAttribute(one.name, one.value));
+    const parts = Array.from(fresh.childNodes);
+    const middle = parts.indexOf(made);
+    Array.from(old.childNodes).forEach((one) => { if (one !== kept) one.remove(); });
+    kept.before(...parts.slice(0, middle));
+    kept.after(...parts.slice(middle + 1));
+  }
+
+  const focusKeys = ["select", "set", "type", "slide", "remove", "node", "rowLeaf"];
+  function focusMark() {
+    const active = document.activeElement;
+    const key = active && focusKeys.find((one) => active.dataset && active.dataset[one]);
+    if (!key) return null;
+    const name = "data-" + key.replace(/[A-Z]/g, (letter) => "-" + letter.toLowerCase());
+    const value = active.dataset.value ? `[data-value="${CSS.escape(active.dataset.value)}"]` : "";
+    const inside = active.closest("[id]");
+    return { inside: inside && inside.id, mark: `[${name}="${CSS.escape(active.dataset[key])}"]`, value: key === "set" ? value : "" };
+  }
+
+  function show(shown) {
+    if (!shown) return null;
+    const focus = focusMark();
+    const first = view === null;
+    view = shown;
+    showAnswers(view.answers);
     put("evidence", view.evidence);
     put("code", view.code);
-    if (editorKey !== view.editor_key) { put("editor", view.editor); editorKey = view.editor_key; }
-    props("notice", { children: view.error });
+    put("ask-graph", view.graph);
+    showGraph(view.large);
+    put("node-details", view.node || "<p class=note>Choose a node to see what it holds and how it is joined.</p>");
+    byId("node-details").dataset.node = view.chosen;
+    showError(view.error);
+    byId("baseline").textContent = view.baseline;
     byId("status").textContent = view.error ? "" : view.status;
     byId("undo").disabled = !view.can_undo;
-    byId("clear").disabled = !view.given.length;
-    if (active) {
-      const again = document.querySelector(`.card[data-select="${CSS.escape(active)}"]`);
-      if (again && document.activeElement === document.body) again.focus({ preventScroll: true });
-    }
+    byId("clear").disabled = !Object.keys(view.values).length;
+    byId("compare").textContent = view.compared ? "Stop comparing" : "Compare";
+    refocus(focus);
     window.vfgShown = performance.now();
     busy = false;
+    if (first) openAddress();
+    else writeAddress();
+    showCases();
     if (waiting) { const next = waiting; waiting = null; send(next); }
-    return view.editor_key;
+    return count;
   }
 
-  function style(theme, view, themes) {
-    const look = themes[theme] || themes.light;
-    const quoted = (id) => `node[id = "${id.replace(/\\/g, "\\\\").replace(/"/g, '\\"')}"]`;
-    const extra = ((view && view.given) || []).map((id) => ({ selector: quoted(id), style: look.given }));
-    if (view && view.chosen) extra.push({ selector: quoted(view.chosen), style: look.chosen });
-    return look.base.concat(extra);
-  }
-
-  function choose(data) {
-    if (!data) return null;
-    if (data.kind === "group") {
-      const open = (window.vfgExpanded = (window.vfgExpanded || []).concat([data.id]));
-      props("expanded", { data: open });
-    } else if (data.kind === "leaf") {
-      send({ kind: "leaf", name: data.id });
+  function refocus(focus) {
+    const opened = sent && sent.kind === "select" && document.querySelector(".card.selected .editor");
+    if (opened && !opened.contains(document.activeElement)) {
+      const control = opened.querySelector("[data-type], [aria-pressed=true], button, input, select");
+      if (control) { control.focus({ preventScroll: true }); return; }
     }
-    return data.id;
+    if (!focus || document.activeElement !== document.body) return;
+    const again = document.querySelector(`#${focus.inside} ${focus.mark}${focus.value}`) || document.querySelector(focus.mark);
+    if (again) again.focus({ preventScroll: true });
   }
 
-  const nothing = () => window.dash_clientside.no_update;
-  function tapped(small, large) {
-    const which = window.dash_clientside.callback_context.triggered[0];
-    const data = which && which.prop_id.startsWith("ask-graph") ? small : large;
-    choose(data);
-    return data ? data.id : nothing();
+  // A message stands where its cause is, and leaves with the next answer.
+  function showError(message) {
+    document.querySelectorAll(".card .problem").forEach((one) => one.remove());
+    const card = sent && sent.kind === "set" && document.querySelector(".card.selected");
+    props("notice", { children: card ? "" : message });
+    if (!card || !message) return;
+    const text = document.createElement("p");
+    text.className = "problem";
+    text.setAttribute("role", "alert");
+    text.textContent = message;
+    card.append(text);
   }
 
-  function hovered(over, tap, name, elements) {
-    const which = window.dash_clientside.callback_context.triggered[0].prop_id;
-    let data = which.endsWith("tapNodeData") ? tap : over;
-    if (which.startsWith("node-by-name")) {
-      data = (elements.find((one) => one.data.id === name) || {}).data;
-    }
-    if (!data) return nothing();
-    byId("node-details").innerHTML = data.details;
-    byId("node-details").dataset.node = data.id;
-    return data.id;
+  // The address holds the page and the evidence, so that it can be kept, sent and gone back to.
+  function address() {
+    const values = new URLSearchParams(view ? view.values : {}).toString();
+    const tab = document.querySelector("[role=tab][aria-selected=true]").dataset.tab;
+    return "#" + tab + (values ? "?" + values : "");
+  }
+  function writeAddress() {
+    const next = address();
+    if (location.hash === next || (next === "#ask" && !location.hash)) return;
+    // Dragging a slider is one step.
+    const small = sent && sent.slide && location.hash.includes(encodeURIComponent(sent.name) + "=");
+    history[small ? "replaceState" : "pushState"](null, "", next);
+  }
+  function openAddress() {
+    const [tab, values] = location.hash.slice(1).split("?");
+    if (document.getElementById("tab-" + tab)) openTab(tab, false, true);
+    const evidence = Object.fromEntries(new URLSearchParams(values || ""));
+    const now = JSON.stringify(view ? view.values : {});
+    if (JSON.stringify(evidence) !== now) send({ kind: "load", evidence });
+  }
+  window.addEventListener("popstate", openAddress);
+
+  // Saved cases stay in this browser.
+  const caseKey = () => "vfg cases " + (document.querySelector(".model strong") || {}).textContent;
+  const readCases = () => { try { return JSON.parse(localStorage.getItem(caseKey())) || []; } catch { return []; } };
+  function showCases() {
+    const place = byId("cases");
+    if (!place) return;
+    byId("save-case").disabled = !Object.keys(view.values).length;
+    place.replaceChildren(...readCases().map((evidence, k) => {
+      const row = document.createElement("div");
+      const words = Object.entries(evidence).map(([name, value]) => `${name} = ${value}`).join(", ");
+      const open = document.createElement("button");
+      open.textContent = words; open.title = words; open.dataset.openCase = k; open.type = "button";
+      const drop = document.createElement("button");
+      drop.textContent = "×"; drop.className = "quiet"; drop.dataset.dropCase = k; drop.type = "button";
+      drop.setAttribute("aria-label", "Forget the case " + words);
+      row.append(open, drop);
+      return row;
+    }));
+  }
+  function keepCases(cases) {
+    try { localStorage.setItem(caseKey(), JSON.stringify(cases.slice(0, 20))); } catch { /* private windows keep none */ }
+    showCases();
   }
 
-  window.dash_clientside = Object.assign({}, window.dash_clientside, {
-    studio: { show, style, tapped, hovered },
+  // The large graph: zoom by buttons or with Ctrl and the wheel, move by dragging.
+  let whole = null;
+  let box = null;
+  function showGraph(html) {
+    put("graph", html);
+    const svg = document.querySelector("#graph svg");
+    const size = svg.getAttribute("viewBox");
+    if (size !== whole) { whole = size; box = size.split(" ").map(Number); }
+    svg.setAttribute("viewBox", box.join(" "));
+  }
+  function zoom(by, x, y) {
+    const full = whole.split(" ").map(Number);
+    const factor = Math.min(Math.max(by, 0.1 * full[2] / box[2]), full[2] / box[2]);
+    const cx = x === undefined ? box[0] + box[2] / 2 : x, cy = y === undefined ? box[1] + box[3] / 2 : y;
+    box = [cx - (cx - box[0]) * factor, cy - (cy - box[1]) * factor, box[2] * factor, box[3] * factor];
+    if (factor === full[2] / box[2]) box = full;
+    document.querySelector("#graph svg").setAttribute("viewBox", box.join(" "));
+  }
+  function inGraph(event) {
+    const svg = document.querySelector("#graph svg");
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    return [at.x, at.y];
+  }
+  document.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey || !event.target.closest("#graph")) return;
+    event.preventDefault();
+    zoom(event.deltaY > 0 ? 1.15 : 0.87, ...inGraph(event));
+  }, { passive: false });
+  document.addEventListener("pointerdown", (event) => {
+    if (!event.target.closest("#graph svg") || event.target.closest(".node")) return;
+    const start = inGraph(event);
+    const move = (now) => {
+      const [x, y] = inGraph(now);
+      box = [box[0] + start[0] - x, box[1] + start[1] - y, box[2], box[3]];
+      document.querySelector("#graph svg").setAttribute("viewBox", box.join(" "));
+    };
+    document.addEventListener("pointermove", move);
+    document.addEventListener("pointerup", () => document.removeEventListener("pointermove", move), { once: true });
   });
+  function saveGraph() {
+    const svg = document.querySelector("#graph svg").cloneNode(true);
+    svg.setAttribute("viewBox", whole);
+    svg.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    const inks = getComputedStyle(document.querySelector(".studio"));
+    const rules = Array.from(document.styleSheets).flatMap((sheet) => Array.from(sheet.cssRules))
+      .filter((rule) => rule.selectorText && rule.selectorText.includes("svg.graph"))
+      .map((rule) => rule.cssText.replaceAll(".vfg-cards ", "").replace(/var\((--[\w-]+)\)/g, (_, name) => inks.getPropertyValue(name)));
+    const style = document.createElementNS("http://www.w3.org/2000/svg", "style");
+    style.textContent = rules.join("\n");
+    svg.prepend(style);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(svg)], { type: "image/svg+xml" }));
+    link.download = "graph.svg";
+    link.click();
+  }
+  function showNode(name) {
+    if (!name) return nothing();
+    send({ kind: "node", name });
+    return name;
+  }
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, { studio: { show, showNode } });
 
   // Tabs.
-  function openTab(name, focus) {
+  function openTab(name, focus, silent) {
     document.querySelectorAll("[role=tab]").forEach((tab) => {
       const own = tab.dataset.tab === name;
       tab.setAttribute("aria-selected", own ? "true" : "false");
@@ -98,18 +235,9 @@
       panel.hidden = panel.id !== "panel-" + name;
     });
     props("tab", { data: name });
+    props("notice", { children: "" });
+    if (!silent) writeAddress();
     window.dispatchEvent(new Event("resize"));
-    setTimeout(fit, 60);
-  }
-
-  function fit() {
-    document.querySelectorAll(".__________cytoscape_container").forEach((box) => {
-      const drawing = box._cyreg && box._cyreg.cy;
-      if (!drawing || !box.offsetWidth) return;
-      drawing.resize();
-      drawing.fit(undefined, 12);
-      if (drawing.zoom() > 1.4) { drawing.zoom(1.4); drawing.center(); }
-    });
   }
 
   document.addEventListener("click", (event) => {
@@ -119,21 +247,46 @@
     else if ((found = hit("[data-act]"))) send({ kind: found.dataset.act });
     else if ((found = hit("[data-remove]"))) send({ kind: "remove", name: found.dataset.remove });
     else if ((found = hit("[data-copy]"))) copy(found);
-    else if ((found = hit("[data-row-leaf]"))) {
-      send({ kind: "row", leaf: found.dataset.rowLeaf, row: Number(byId("row-of-table").value) });
-    } else if ((found = hit("[data-select]"))) send({ kind: "select", name: found.dataset.select });
-    else if (hit("#fit")) fit();
-    else if (hit("#ask-node")) {
-      const name = byId("node-details").dataset.node;
-      if (name) { send({ kind: "leaf", name }); openTab("ask", true); }
+    else if ((found = hit("[data-cell-row]"))) {
+      props("cell-row", { value: Number(found.dataset.cellRow) });
+      props("cell-column", { value: found.dataset.cellColumn });
+    }
+    else if ((found = hit("[data-zoom]"))) {
+      const what = found.dataset.zoom;
+      if (what === "SVG") saveGraph();
+      else if (what === "Reset") zoom(Infinity);
+      else zoom(what === "+" ? 0.7 : 1.4);
+    } else if ((found = hit("[data-set]"))) {
+      send({ kind: "set", name: found.dataset.set, value: found.dataset.value, choice: true });
+    } else if ((found = hit("[data-row-leaf]"))) {
+      const row = document.querySelector(".row-of-table");
+      send({ kind: "row", leaf: found.dataset.rowLeaf, row: Number(row.value) });
+    } else if ((found = hit("[data-evidence]"))) {
+      send({ kind: "load", evidence: JSON.parse(found.dataset.evidence) });
+    } else if (hit("#save-case")) keepCases([view.values].concat(readCases()));
+    else if ((found = hit("[data-open-case]"))) send({ kind: "load", evidence: readCases()[found.dataset.openCase] });
+    else if ((found = hit("[data-drop-case]"))) keepCases(readCases().filter((_, k) => k !== Number(found.dataset.dropCase)));
+    else if ((found = hit("[data-node]"))) send({ kind: "node", name: found.dataset.node });
+    else if (hit(".editor")) return;
+    else if ((found = hit("[data-select]"))) {
+      const again = found.matches(".card.selected");
+      send({ kind: "select", name: again ? "" : found.dataset.select });
+    } else if (hit("#ask-node")) {
+      if (view.chosen) { openTab("ask", true); send({ kind: "node", name: view.chosen }); }
     }
   });
 
   document.addEventListener("keydown", (event) => {
-    const card = event.target.closest(".card[data-select]");
-    if (card && (event.key === "Enter" || event.key === " ")) {
+    const button = event.target.matches("article.card[role=button], g.node") && event.target;
+    if (button && (event.key === "Enter" || event.key === " ")) {
       event.preventDefault();
-      send({ kind: "select", name: card.dataset.select });
+      send(button.dataset.node ? { kind: "node", name: button.dataset.node } : { kind: "select", name: button.dataset.select });
+    }
+    if (event.key === "Escape" && event.target.closest(".editor")) {
+      const card = event.target.closest(".card");
+      card.tabIndex = -1;
+      card.focus();
+      send({ kind: "select", name: "" });
     }
     const tab = event.target.closest("[role=tab]");
     if (tab && ["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) {
@@ -162,8 +315,8 @@
       if (field && slider.dataset.kind === "date") {
         field.value = new Date(value * 864e5).toISOString().slice(0, 10);
       }
-      const sent = slider.dataset.kind === "date" ? field.value : value;
-      send({ kind: "set", name: slider.dataset.slide, value: sent });
+      const moved = slider.dataset.kind === "date" ? field.value : value;
+      send({ kind: "set", name: slider.dataset.slide, value: moved, slide: true });
     }
     if (event.target.id === "search") send({ kind: "find", text: event.target.value });
   });
@@ -176,11 +329,6 @@
       send(action);
       const slider = document.querySelector("[data-slide]");
       if (slider && Number.isFinite(Number(field.value))) slider.value = Number(field.value);
-    }
-    const choice = event.target.closest("[data-choice]");
-    if (choice) {
-      const name = choice.dataset.choice;
-      send(choice.value === "" ? { kind: "remove", name } : { kind: "set", name, value: choice.value, choice: true });
     }
     if (event.target.closest("[data-pick]")) send({ kind: "select", name: event.target.value });
   });
@@ -222,13 +370,7 @@
     else by_hand();
   }
 
-  // Light or dark.
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const follow = () => props("theme", { data: dark.matches ? "dark" : "light" });
-  dark.addEventListener("change", follow);
-  const ready = setInterval(() => {
-    if (byId("answers") && window.dash_clientside.set_props) { clearInterval(ready); follow(); setTimeout(fit, 300); }
-  }, 50);
+  document.documentElement.lang = "en";
 
   // Whether somebody still answers.
   let instance = null;

@@ -1,1 +1,0 @@
-"""What `benchmarks/density.py` is made of."""

@@ -1,1 +1,0 @@
-"""The parts of benchmarks/imputation.py: cells, methods, metrics, summaries."""

@@ -1,0 +1,1 @@
+"""Experiments, benchmarks and their baselines, run by `python -m experiments.NAME`."""

@@ -1,0 +1,1 @@
+"""Methods that vfg is compared with."""

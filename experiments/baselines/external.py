@@ -1,0 +1,52 @@
+"""Methods whose requirements do not go with this project's: run by another interpreter.
+
+Its path is in the environment variable VFG_BASELINES_PYTHON; arrays travel in two npz files.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+EXTERNAL = (
+    "miceforest",
+    "miceforest40",
+    "hyperimpute",
+    "miwae",
+    "gain",
+    "utrees",
+    "gcimpute",
+    "forestdiffusion",
+)
+WORKER = Path(__file__).parent / "external_worker.py"
+
+
+def run_external(
+    name: str,
+    shown: NDArray[np.float64],
+    unseen: NDArray[np.float64] | None,
+    seed: int,
+    threads: int,
+) -> dict[str, NDArray[Any]]:
+    """The arrays that the worker answers with: point, times, peak memory, perhaps draws."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    environment.pop("PYTHONPATH", None)
+    with tempfile.TemporaryDirectory() as folder:
+        question, answer = Path(folder) / "question.npz", Path(folder) / "answer.npz"
+        given: dict[str, Any] = {"shown": shown, "seed": seed, "threads": threads}
+        np.savez(question, **given if unseen is None else {**given, "unseen": unseen})
+        command = [os.environ["VFG_BASELINES_PYTHON"], *map(str, [WORKER, name, question, answer])]
+        ended = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, check=False
+        )
+        if ended.returncode != 0:
+            lines = ended.stderr.strip().splitlines() or ["no message"]
+            raise RuntimeError(f"{name} ended with status {ended.returncode}: {lines[-1]}")
+        with np.load(answer) as found:
+            return dict(found)

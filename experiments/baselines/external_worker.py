@@ -1,0 +1,222 @@
+"""Run one imputer of another library; for an environment that has them, called by external.py.
+
+    python external_worker.py METHOD QUESTION.npz ANSWER.npz
+
+Imports nothing of this project. An environment in which all of them run (Python 3.11):
+
+    python -m venv baselines
+    baselines/bin/pip install torch==2.13.0 numpy==1.26.4 scikit-learn==1.5.2 pandas==2.2.3 \\
+        "scipy<1.14" lightgbm==4.5.0 xgboost==2.1.4 catboost optuna loguru==0.6.0 cloudpickle \\
+        geomloss pydantic redis pyarrow "numba<0.61" kditransform "statsmodels<0.15" tqdm \\
+        importlib_resources "setuptools<80"
+    baselines/bin/pip install --no-deps hyperimpute==0.1.17 miceforest==6.0.5 utrees==0.3.0 \\
+        gcimpute==0.0.4 ForestDiffusion==1.0.6
+
+HyperImpute and ForestDiffusion keep no model for other rows, so they fill unseen rows along with
+those to fit on.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+Answer = dict[str, Any]
+ROUNDS = 5
+DRAWS = 20
+
+
+def frame(values: np.ndarray) -> pd.DataFrame:
+    """A table with the column names that these libraries want."""
+    return pd.DataFrame(values, columns=[f"x{k}" for k in range(values.shape[1])])
+
+
+def timed(action: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """What `action` returns, and how long it took."""
+    begun = time.perf_counter()
+    found = action(*arguments)
+    return found, time.perf_counter() - begun
+
+
+def fit_and_fill(
+    fit: Callable[[], Any], fill: Callable[[np.ndarray], Any], question: Answer
+) -> tuple[Any, Answer]:
+    """Fit, then fill; where the fitted rows are filled, both are the time of fitting."""
+    _, fit_seconds = timed(fit)
+    filled, seconds = timed(fill, question.get("unseen", question["shown"]))
+    if "unseen" not in question:
+        fit_seconds += seconds
+    return filled, {"fit_seconds": fit_seconds, "transform_seconds": seconds}
+
+
+def stacked(question: Answer) -> tuple[np.ndarray, slice]:
+    """All rows in one table, for methods that keep no model, and which of them are to be filled."""
+    new = question.get("unseen", question["shown"][:0])
+    return np.concatenate([question["shown"], new]), slice(-len(new), None)
+
+
+def miceforest(question: Answer, count: int = 10) -> Answer:
+    """Five rounds; the imputed tables are draws, their mean is the point."""
+    import miceforest
+
+    kernel = miceforest.ImputationKernel(
+        frame(question["shown"]), num_datasets=count, random_state=int(question["seed"])
+    )
+
+    def fill(values: np.ndarray) -> np.ndarray:
+        same = "unseen" not in question
+        found = kernel if same else kernel.impute_new_data(frame(values), random_state=0)
+        # Without the round's number new data come back as they were before the first one.
+        tables = [found.complete_data(dataset=k, iteration=ROUNDS) for k in range(count)]
+        return np.stack([table.to_numpy() for table in tables])
+
+    threads = int(question["threads"])
+    draws, times = fit_and_fill(lambda: kernel.mice(ROUNDS, num_threads=threads), fill, question)
+    return {"point": draws.mean(axis=0), "draws": draws, **times}
+
+
+def utrees(question: Answer) -> Answer:
+    """Unmasking Trees with their defaults: 20 draws, whose mean is the point."""
+    from utrees import UnmaskingTrees
+
+    threads = {"n_jobs": int(question["threads"])}
+    model = UnmaskingTrees(random_state=int(question["seed"]), xgboost_kwargs=threads)
+    draws, times = fit_and_fill(
+        lambda: model.fit(question["shown"].copy()),
+        lambda values: model.impute(n_impute=DRAWS, X=values.copy()),
+        question,
+    )
+    return {"point": draws.mean(axis=0), "draws": draws, **times}
+
+
+def gcimpute(question: Answer) -> Answer:
+    """A Gaussian copula with its defaults; 20 draws beside its own point imputation."""
+    from gcimpute.gaussian_copula import GaussianCopula
+
+    model = GaussianCopula(random_state=int(question["seed"]))
+    point, times = fit_and_fill(
+        lambda: model.fit(X=question["shown"]), lambda values: model.transform(X=values), question
+    )
+    target = question.get("unseen", question["shown"])
+    draws = np.moveaxis(np.asarray(model.sample_imputation(X=target, num=DRAWS)), 2, 0)
+    return {"point": np.asarray(point, dtype=np.float64), "draws": draws, **times}
+
+
+def forestdiffusion(question: Answer) -> Answer:
+    """Diffusion by XGBoost with its defaults: 20 draws, whose mean is the point.
+
+    It drops rows without any observed cell; they are filled with the columns' means.
+    """
+    from ForestDiffusion import ForestDiffusionModel
+
+    table, chosen = stacked(question)
+    known = ~np.isnan(table).all(axis=1)
+    sizes = {"n_jobs": int(question["threads"]), "seed": int(question["seed"])}
+
+    def run() -> np.ndarray:
+        model = ForestDiffusionModel(table[known], diffusion_type="vp", **sizes)
+        draws = np.repeat(np.nanmean(table, axis=0)[None, None], len(table), axis=1)
+        draws = np.repeat(draws, DRAWS, axis=0)
+        draws[:, known] = np.asarray(model.impute(k=DRAWS)).reshape(DRAWS, known.sum(), -1)
+        return draws[:, chosen]
+
+    draws, seconds = timed(run)
+    times = {"fit_seconds": seconds, "transform_seconds": seconds}
+    return {"point": draws.mean(axis=0), "draws": draws, **times}
+
+
+def hyperimpute(question: Answer) -> Answer:
+    """The defaults: a model per column and round, chosen by validation."""
+    from hyperimpute.plugins.imputers import Imputers
+
+    imputer = Imputers().get("hyperimpute", random_state=int(question["seed"]))
+    table, chosen = stacked(question)
+    filled, seconds = timed(imputer.fit_transform, frame(table))
+    point = np.asarray(filled, dtype=np.float64)[chosen]
+    return {"point": point, "fit_seconds": seconds, "transform_seconds": seconds}
+
+
+def miwae(question: Answer) -> Answer:
+    """Ten latent dimensions and 128 hidden units, 500 epochs; the plugin's defaults are 1 and 1."""
+    from hyperimpute.plugins.imputers import Imputers
+
+    imputer = Imputers().get(
+        "miwae", random_state=int(question["seed"]), latent_size=10, n_hidden=128, batch_size=64
+    )
+    point, times = fit_and_fill(
+        lambda: imputer.fit(frame(question["shown"])),
+        lambda values: average(imputer, values),
+        question,
+    )
+    return {"point": point, **times}
+
+
+def average(imputer: Any, values: np.ndarray) -> np.ndarray:
+    """MIWAE's imputation from 1,000 importance samples, as in its paper; the plugin takes ten."""
+    import torch
+
+    missing = np.isnan(values)
+    shown = torch.from_numpy(np.where(missing, 0.0, values)).float()
+    seen = torch.from_numpy(~missing)
+    with torch.no_grad():
+        chunks = [
+            imputer._miwae_impute(iota_x=rows, mask=mask, L=1000).numpy()
+            for rows, mask in zip(shown.split(64), seen.split(64), strict=True)
+        ]
+    return np.where(missing, np.concatenate(chunks), values)
+
+
+def gain(question: Answer) -> Answer:
+    """3,000 steps; the model behind the plugin, which would fit anew to the rows to be filled."""
+    import torch
+    from hyperimpute.plugins.imputers.plugin_gain import GainImputation
+    from hyperimpute.utils.distributions import enable_reproducible_results
+
+    enable_reproducible_results(int(question["seed"]))
+    model = GainImputation(batch_size=128, n_epochs=3000, hint_rate=0.8)
+    point, times = fit_and_fill(
+        lambda: model.fit(torch.from_numpy(question["shown"])),
+        lambda values: model.transform(torch.from_numpy(values)).numpy(),
+        question,
+    )
+    return {"point": np.asarray(point, dtype=np.float64), **times}
+
+
+METHODS = {
+    "miceforest": miceforest,
+    "miceforest40": lambda question: miceforest(question, 40),
+    "utrees": utrees,
+    "gcimpute": gcimpute,
+    "forestdiffusion": forestdiffusion,
+    "hyperimpute": hyperimpute,
+    "miwae": miwae,
+    "gain": gain,
+}
+
+
+def main() -> None:
+    """Read the question, run the method, write the answer."""
+    warnings.simplefilter("ignore")
+    name, source, target = sys.argv[1:]
+    with np.load(source) as found:
+        question = dict(found)
+    try:
+        import torch
+
+        torch.set_num_threads(int(question["threads"]))
+    except ImportError:
+        pass
+    answer = METHODS[name](question)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    np.savez(target, peak_mb=peak, **answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Imputers of numeric tables that scikit-learn does not bring, with its interface.
+
+All have `fit`, `transform` and `fit_transform`; missing cells are NaN, and columns are continuous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class _Imputer:
+    """An imputer that fills the fitted rows as it fills others."""
+
+    def fit_transform(self, table: Array) -> Array:
+        """Fit to an incomplete table and fill it."""
+        return self.fit(table).transform(table)  # type: ignore[attr-defined, no-any-return]
+
+
+class MissForest(_Imputer):
+    """missForest (Stekhoven and Bühlmann, 2012): forests in turns, until imputations move apart.
+
+    As in the R package: columns by rising number of missing cells, 100 trees, the square root of
+    the number of columns tried per split, nodes of five rows not split further, at most ten
+    rounds, and the imputations of the round before the relative change rises. Rows not seen in
+    fitting go through the forests of the kept rounds.
+    """
+
+    def __init__(self, *, trees: int = 100, rounds: int = 10, jobs: int = 1, seed: int = 0) -> None:
+        self.trees, self.rounds, self.jobs, self.seed = trees, rounds, jobs, seed
+
+    def fit_transform(self, table: Array) -> Array:
+        """Fill an incomplete table; the forests are not kept."""
+        return self._run(table, keep=False)
+
+    def fit(self, table: Array) -> MissForest:
+        """Fit to an incomplete table."""
+        self._run(table, keep=True)
+        return self
+
+    def transform(self, table: Array) -> Array:
+        """Fill any rows."""
+        missing = np.isnan(table)
+        filled = np.where(missing, self.means, table)
+        for forests in self.kept:
+            for column, forest in forests.items():
+                rows = missing[:, column]
+                if rows.any():
+                    filled[rows, column] = forest.predict(np.delete(filled[rows], column, axis=1))
+        return filled
+
+    def _run(self, table: Array, *, keep: bool) -> Array:
+        missing = np.isnan(table)
+        self.means = np.nanmean(table, axis=0)
+        self.kept: list[dict[int, RandomForestRegressor]] = []
+        filled, change = np.where(missing, self.means, table), np.inf
+        for index in range(self.rounds):
+            forests, following = self._round(filled, missing, index)
+            moved = np.square(following - filled).sum() / np.square(following).sum()
+            if moved >= change:
+                break
+            if keep:
+                self.kept.append(forests)
+            filled, change = following, moved
+        return filled
+
+    def _round(
+        self, filled: Array, missing: Mask, index: int
+    ) -> tuple[dict[int, RandomForestRegressor], Array]:
+        """One forest per incomplete column, each on the newest imputations of the others."""
+        filled, forests = filled.copy(), {}
+        counts = missing.sum(axis=0)
+        for column in np.argsort(counts, kind="stable")[(counts == 0).sum() :]:
+            rows, others = missing[:, column], np.delete(filled, column, axis=1)
+            forest = RandomForestRegressor(
+                self.trees,
+                max_features=max(1, int(np.sqrt(filled.shape[1]))),
+                min_samples_split=6,
+                n_jobs=self.jobs,
+                random_state=self.seed + 1000 * index + int(column),
+            ).fit(others[~rows], filled[~rows, column])
+            filled[rows, column] = forest.predict(others[rows])
+            forests[int(column)] = forest
+        return forests, filled
+
+
+class BoostedColumns(_Imputer):
+    """One gradient boosting of trees per column on all others, whose missing cells stay missing.
+
+    scikit-learn's histogram boosting sends missing values to the better side of a split, so
+    columns need no filled values of each other and no rounds.
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    def fit(self, table: Array) -> BoostedColumns:
+        """Fit to an incomplete table."""
+        self.models = []
+        for column in range(table.shape[1]):
+            seen = ~np.isnan(table[:, column])
+            model = HistGradientBoostingRegressor(random_state=self.seed)
+            self.models.append(model.fit(np.delete(table[seen], column, 1), table[seen, column]))
+        return self
+
+    def transform(self, table: Array) -> Array:
+        """Fill any rows."""
+        filled = table.copy()
+        for column, model in enumerate(self.models):
+            rows = np.isnan(table[:, column])
+            if rows.any():
+                filled[rows, column] = model.predict(np.delete(table[rows], column, 1))
+        return filled
+
+
+class SoftImpute(_Imputer):
+    r"""softImpute (Mazumder, Hastie and Tibshirani, 2010), the penalty chosen on held-out cells.
+
+    $\min_Z \frac12 \|P(X - Z)\|^2 + \lambda \|Z\|_*$ over the observed cells P, by soft-thresholded
+    singular values. With $Z = A B^\top$ the solution is also a ridge regression of every row on B,
+    which fills rows that were not fitted.
+    """
+
+    def __init__(self, *, penalties: int = 12, rounds: int = 200, seed: int = 0) -> None:
+        self.penalties, self.rounds, self.seed = penalties, rounds, seed
+
+    def fit(self, table: Array) -> SoftImpute:
+        """Fit to an incomplete table: a tenth of the observed cells chooses the penalty."""
+        self.centre, self.scale = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
+        self.scale[self.scale == 0] = 1.0
+        values = (table - self.centre) / self.scale
+        hidden = np.random.default_rng(self.seed).random(table.shape) < 0.1
+        shown = np.where(hidden, np.nan, values)
+        largest = np.linalg.norm(np.nan_to_num(values), 2)
+        path = largest * np.geomspace(0.9, 0.002, self.penalties)
+        errors, start = [], np.zeros_like(values)
+        for penalty in path:
+            start, _ = self._solve(shown, penalty, start)
+            errors.append(np.nanmean(np.square(start - values)[hidden]))
+        self.penalty = float(path[int(np.nanargmin(errors))])
+        _, self.loadings = self._solve(values, self.penalty, start)
+        return self
+
+    def transform(self, table: Array) -> Array:
+        """Fill any rows."""
+        missing = np.isnan(table)
+        values = np.where(missing, 0.0, (table - self.centre) / self.scale)
+        filled = table.copy()
+        for row in np.flatnonzero(missing.any(axis=1)):
+            seen = self.loadings[~missing[row]]
+            ridge = seen.T @ seen + self.penalty * np.eye(seen.shape[1])
+            scores = np.linalg.solve(ridge, seen.T @ values[row, ~missing[row]])
+            filled[row, missing[row]] = (
+                self.loadings[missing[row]] @ scores * self.scale[missing[row]]
+                + self.centre[missing[row]]
+            )
+        return filled
+
+    def _solve(self, values: Array, penalty: float, start: Array) -> tuple[Array, Array]:
+        """The low-rank table and the factor B of its columns."""
+        missing, low_rank = np.isnan(values), start
+        for _ in range(self.rounds):
+            left, sizes, right = np.linalg.svd(
+                np.where(missing, low_rank, values), full_matrices=False
+            )
+            sizes = np.maximum(sizes - penalty, 0.0)
+            before, low_rank = low_rank, (left * sizes) @ right
+            if np.square(low_rank - before).sum() <= 1e-9 * max(np.square(before).sum(), 1e-9):
+                break
+        kept = sizes > 0
+        return low_rank, right[kept].T * np.sqrt(sizes[kept])
+
+
+class Average(_Imputer):
+    """The equally weighted mean of what several imputers fill in."""
+
+    def __init__(self, imputers: Sequence[Any]) -> None:
+        self.imputers = list(imputers)
+
+    def fit(self, table: Array) -> Average:
+        """Fit every imputer."""
+        for imputer in self.imputers:
+            imputer.fit(table)
+        return self
+
+    def transform(self, table: Array) -> Array:
+        """Fill any rows."""
+        return np.mean([imputer.transform(table) for imputer in self.imputers], axis=0)
+
+    def fit_transform(self, table: Array) -> Array:
+        """Fit to an incomplete table and fill it."""
+        return np.mean([imputer.fit_transform(table) for imputer in self.imputers], axis=0)

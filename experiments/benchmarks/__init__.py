@@ -1,0 +1,1 @@
+"""Benchmarks of this library, run by `python -m experiments.benchmarks.NAME`."""

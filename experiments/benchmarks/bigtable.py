@@ -1,0 +1,347 @@
+"""How fast a table larger than memory is filled, and how much memory that takes.
+
+    python -m experiments.benchmarks.bigtable    100 million rows; goes on when started again
+
+    --minutes 8              as many rows as 8 minutes allow
+    --quick                  20,000 rows
+    --csv --before FOLDER    `vfg impute` of a CSV file, here and in another checkout
+
+The table has 16 columns of correlated numbers, a fifth of its cells are missing, and its rows are
+made while they are read. They pass through `vfg.bigtable.impute` to a folder of Parquet files,
+once with the linear model and once, for fewer rows, with an ensemble of the size that large tables
+get; how long that was trained makes no difference to its speed. After every shard a line with the
+rows, the time and the memory is appended to a file beside the shards, so that a run that was
+interrupted, by hand or by `--minutes`, goes on and keeps what was measured. Memory is what all
+processes of the job hold together, pages that they share counted once for each. A machine that is
+busy with other things, which its load tells, gives fewer rows per second, but hardly fewer per
+second of computing.
+
+With `--csv`, `vfg impute` fills a CSV file of 2.5 million rows with 8 columns of numbers, one of
+categories and one of identifiers that are passed through: once with a linear model that it learns
+first, once with one that is there. Both checkouts take turns, in one process with one thread. The
+files that they write must be the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pcsv
+
+import vfg
+from vfg.bigtable import Source, impute
+from vfg.bigtable.source import resize_batches
+from vfg.imputation.plan import make_plan
+from vfg.sklearn import VFGImputer
+
+from ..results import PROJECT, TRIALS, Arguments, arguments, versions
+
+COLUMNS, CAUSES, GAPS = 16, 5, 0.2
+ROWS_MADE = 65_536
+"""Rows that one draw of random numbers makes; shards may have any size."""
+SHARD_ROWS = {"linear": 65_536, "bent": 8_192}
+CSV_ROWS, CSV_COLUMNS, CSV_GAPS, CSV_SEED = 2_500_000, 8, 0.1, 0
+
+
+class Generated(Source):
+    """A table whose rows are made while it is read.
+
+    Args:
+        rows: how many.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__([])
+        self.rows = rows
+        self.schema = pa.schema([(f"c{k}", pa.float64()) for k in range(COLUMNS)])
+        self.loadings = np.random.default_rng(0).normal(size=(CAUSES, COLUMNS))
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.schema.names)
+
+    def with_text_columns(self, names: Sequence[str]) -> Source:
+        return self
+
+    def fingerprint(self) -> str:
+        return f"generated {self.rows}"
+
+    def batches(self, rows: int = ROWS_MADE) -> Iterator[Any]:
+        return resize_batches(self._generate(), self.schema, rows)
+
+    def _generate(self) -> Iterator[Any]:
+        for first in range(0, self.rows, ROWS_MADE):
+            generator = np.random.default_rng((1, first))
+            size = min(ROWS_MADE, self.rows - first)
+            causes = generator.normal(size=(size, CAUSES))
+            values = causes @ self.loadings + 0.5 * generator.normal(size=(size, COLUMNS))
+            missing = generator.random(values.shape) < GAPS
+            columns = [pa.array(values[:, k], mask=missing[:, k]) for k in range(COLUMNS)]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def resident(process: str = "self") -> int:
+    """The bytes of memory that a process and those it started hold."""
+    folder = Path("/proc") / process
+    pages = int((folder / "statm").read_text().split()[1])
+    children = (folder / "task" / folder.resolve().name / "children").read_text().split()
+    return pages * 4096 + sum(resident(child) for child in children)
+
+
+def processor_seconds() -> float:
+    """The time that this process, and those it started that have ended, spent computing."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+class OutOfTimeError(Exception):
+    """The minutes that were given are over."""
+
+
+@dataclass
+class Job:
+    """A table that is being filled, with what was measured so far.
+
+    Args:
+        folder: of the shards, the model and the measurements.
+        rows: of the table.
+        shard_rows: of a shard.
+        processes: how many work at once.
+    """
+
+    folder: Path
+    rows: int
+    shard_rows: int
+    processes: int
+
+    @property
+    def lines(self) -> Path:
+        """Where the measurements are."""
+        return self.folder / "measured.jsonl"
+
+    def run(self, deadline: float | None) -> None:
+        """Fill what is not filled yet, until there is no time left."""
+        begun, computed = time.perf_counter(), processor_seconds()
+
+        def progress(done: int, _: int) -> None:
+            now = time.perf_counter() - begun
+            self._append({"rows": done, "seconds": round(now, 3), "resident": resident()})
+            if deadline is not None and time.monotonic() > deadline:
+                raise OutOfTimeError
+
+        with suppress(OutOfTimeError):
+            impute(
+                Generated(self.rows),
+                self.folder / "model.vfg",
+                self.folder / "filled",
+                shard_rows=self.shard_rows,
+                processes=self.processes,
+                progress=progress,
+            )
+        self._append({"computed": processor_seconds() - computed, "load": os.getloadavg()[1]})
+
+    def summarise(self) -> dict[str, Any]:
+        """The measurements of all runs, summed up."""
+        lines = [json.loads(line) for line in self.lines.read_text().splitlines()]
+        shards, seconds = _steps([line for line in lines if "rows" in line])
+        ends = [line for line in lines if "computed" in line]
+        computed = sum(end["computed"] for end in ends)
+        rows = sum(size for size, _, _ in shards)
+        speeds = np.array([size / taken for size, taken, _ in shards])
+        memory = [held / 1e6 for _, _, held in shards]
+        written = sum(path.stat().st_size for path in (self.folder / "filled").iterdir())
+        return {
+            "rows": rows,
+            "rows_of_the_table": self.rows,
+            "shards": len(shards),
+            "runs": len(ends),
+            "seconds": round(seconds, 1),
+            "rows_per_second": round(rows / seconds),
+            "rows_per_second_of_shards": {
+                "slowest": round(speeds.min()),
+                "median": round(float(np.median(speeds))),
+                "fastest": round(speeds.max()),
+            },
+            "processor_seconds": round(computed, 1),
+            "rows_per_processor_second": round(rows / computed),
+            "load": round(ends[-1]["load"], 1),
+            "megabytes_written": round(written / 1e6),
+            "resident_megabytes": {
+                "first": round(memory[0]),
+                "by_tenths": [round(memory[len(memory) * k // 10]) for k in range(1, 10)],
+                "last": round(memory[-1]),
+                "most": round(max(memory)),
+            },
+        }
+
+    def _append(self, line: dict[str, Any]) -> None:
+        with open(self.lines, "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _steps(lines: list[dict[str, Any]]) -> tuple[list[tuple[int, float, int]], float]:
+    """Rows, seconds and memory of every shard; a run's first line tells where it began."""
+    found: list[tuple[int, float, int]] = []
+    total, before = 0.0, lines[0]
+    for line in lines[1:]:
+        if line["seconds"] > before["seconds"] and line["rows"] > before["rows"]:
+            taken = line["seconds"] - before["seconds"]
+            total += taken
+            found.append((line["rows"] - before["rows"], taken, line["resident"]))
+        before = line
+    return found, total
+
+
+def prepare(folder: Path, name: str) -> Path:
+    """A folder with a model: the linear one, or an ensemble of the size for large tables."""
+    made = folder / name
+    made.mkdir(parents=True, exist_ok=True)
+    if not (made / "model.vfg").exists():
+        plan = make_plan(200_000, COLUMNS)
+        sizes = {"members": plan.members, "width": plan.width, "flow": plan.flow, "steps": 1}
+        options = {"bend": False} if name == "linear" else sizes
+        sample = pa.Table.from_batches([next(Generated(2000).batches(2000))])
+        imputer = VFGImputer(random_state=0, **options).fit(sample)
+        vfg.save(imputer.model_, made / "model.vfg")
+    return made
+
+
+def write_csv(path: Path, rows: int) -> None:
+    """Write numbers that depend on each other, a category and an identifier to a CSV file."""
+    generator = np.random.default_rng(CSV_SEED)
+    loadings = generator.normal(size=(CAUSES, CSV_COLUMNS))
+    numbers = [f"c{k}" for k in range(CSV_COLUMNS)]
+    types = {"id": pa.string(), **dict.fromkeys(numbers, pa.float64()), "kind": pa.string()}
+    schema = pa.schema(list(types.items()))
+    with pcsv.CSVWriter(path, schema) as writer:
+        for first in range(0, rows, ROWS_MADE):
+            size = min(ROWS_MADE, rows - first)
+            values = generator.normal(size=(size, CAUSES)) @ loadings
+            values = np.round(values + 0.5 * generator.normal(size=values.shape), 5)
+            missing = generator.random((size, CSV_COLUMNS + 1)) < CSV_GAPS
+            words = np.array(["low", "middle", "high"])[np.digitize(values[:, 0], [-1, 1])]
+            columns = [
+                pa.array([f"r{row:07d}" for row in range(first, first + size)]),
+                *(pa.array(values[:, k], mask=missing[:, k]) for k in range(CSV_COLUMNS)),
+                pa.array(words, mask=missing[:, -1]),
+            ]
+            writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def measure(checkout: Path, command: Sequence[str], output: Path) -> dict[str, Any]:
+    """Time, memory and result of a command of the package in a checkout, with one thread."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
+    begun = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "vfg", *command], env=environment)
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"vfg {' '.join(command)} failed in {checkout}")
+    return {
+        "seconds": round(time.perf_counter() - begun, 2),
+        "user_seconds": round(used.ru_utime, 2),
+        "system_seconds": round(used.ru_stime, 2),
+        "most_resident_megabytes": round(used.ru_maxrss * 1024 / 1e6),
+        "digest": hashlib.blake2b(output.read_bytes(), digest_size=20).hexdigest(),
+    }
+
+
+def measure_csv(given: Arguments) -> None:
+    """Measure `vfg impute` of a CSV file, here and in another checkout, which take turns."""
+    checkouts = {"before": given.before, "after": PROJECT}
+    checkouts = {name: checkout for name, checkout in checkouts.items() if checkout}
+    rows = 20_000 if given.quick else CSV_ROWS
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        table, output, model = (Path(name, file) for file in ("t.csv", "out.csv", "model.vfg"))
+        write_csv(table, rows)
+        command = ["impute", str(table), "-o", str(output), "--quiet"]
+        learn = ["--linear", "--exclude", "id"]
+        measure(PROJECT, [*command, *learn, "--save", str(model)], output)
+        for way, options in {"learned": learn, "known": ["-m", str(model)]}.items():
+            runs: dict[str, list[Any]] = {checkout: [] for checkout in checkouts}
+            for _, checkout in itertools.product(range(given.repeats), checkouts):
+                runs[checkout].append(measure(checkouts[checkout], [*command, *options], output))
+            digests = {run.pop("digest") for each in runs.values() for run in each}
+            found[way] = {"same_bytes": len(digests) == 1, **runs}
+        size = table.stat().st_size
+    results = {
+        "rows": rows,
+        "megabytes": round(size / 1e6),
+        "columns": CSV_COLUMNS + 2,
+        "missing": CSV_GAPS,
+        "seed": CSV_SEED,
+        "processes": 1,
+        "load": round(os.getloadavg()[1], 1),
+        "versions": versions("pyarrow"),
+        "models": found,
+    }
+    print(json.dumps(found, indent=1))
+    print(given.write("bigtable_csv", results))
+
+
+def main() -> None:
+    """Measure, write, print."""
+    given = arguments(
+        __doc__,
+        rows={"type": int, "default": 100_000_000, "help": "for the linear model"},
+        bent_rows={"type": int, "default": 1_000_000, "help": "for the ensemble"},
+        minutes={"type": float, "help": "for the linear model, at the most"},
+        bent_minutes={"type": float, "help": "for the ensemble, at the most"},
+        processes={"type": int, "default": 2},
+        keep={"action": "store_true", "help": "the shards, to go on another time"},
+        folder={"type": Path, "default": TRIALS / "bigtable", "help": "of the shards"},
+        csv={"action": "store_true", "help": "measure `vfg impute` of a CSV file"},
+        before={"type": Path, "help": "with --csv: another checkout to compare with"},
+        repeats={"type": int, "default": 2, "help": "with --csv: runs of each checkout"},
+    )
+    if given.csv:
+        measure_csv(given)
+        return
+    sizes = {"linear": given.rows, "bent": given.bent_rows}
+    if given.quick:
+        sizes = {"linear": 20_000, "bent": 2_000}
+        given.folder = given.folder / "quick"  # beside what a full run may go on from
+        shutil.rmtree(given.folder, ignore_errors=True)
+    minutes = {"linear": given.minutes, "bent": given.bent_minutes}
+    described = {
+        "columns": COLUMNS,
+        "missing": GAPS,
+        "processes": given.processes,
+        "versions": versions("pyarrow"),
+        "models": dict[str, Any](),
+    }
+    for name, rows in sizes.items():
+        shard_rows = min(SHARD_ROWS[name], max(rows // 8, 1))
+        job = Job(prepare(given.folder, name), rows, shard_rows, given.processes)
+        limit = minutes[name]
+        job.run(None if limit is None else time.monotonic() + 60 * limit)
+        described["models"][name] = numbers = job.summarise()
+        print(given.write("bigtable", described))  # also if what follows is cut off
+        memory = numbers["resident_megabytes"]
+        print(
+            f"{name}: {numbers['rows']:,} rows, {numbers['rows_per_second']:,} a second "
+            f"({numbers['rows_per_processor_second']:,} per second of computing), memory "
+            f"{memory['first']} MB at first, {memory['last']} MB at last, {memory['most']} at most"
+        )
+    if given.quick or not given.keep:
+        shutil.rmtree(given.folder)
+
+
+if __name__ == "__main__":
+    main()

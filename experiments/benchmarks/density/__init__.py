@@ -1,0 +1,1 @@
+"""Held-out log-likelihoods of continuous tables."""

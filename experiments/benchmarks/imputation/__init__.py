@@ -1,0 +1,1 @@
+"""Errors of imputers on tables with missing values."""

@@ -1,0 +1,152 @@
+"""How well missing cells of seventeen tables are filled, next to other imputers.
+
+    python -m experiments.benchmarks.imputation --jobs 16    every cell that is not measured yet
+
+    --quick      the smallest cells only
+    --collect    docs/results/imputation.json from all cells, these and those of docs/results/cells
+
+Tables are z-scored by the means and standard deviations of their complete columns, as is common;
+columns of a single value are dropped; errors are those of the z-scored missing cells. Each cell
+(table, mechanism, setting, seed, method) runs in a process of its own and leaves one small file
+under outputs/imputation, so a run that is cut off goes on where it stopped. `in_sample` fills the
+table that was fitted; `unseen` fits 70 % of the rows and fills the others. The tables come from the
+folder that VFG_DATA names; methods with requirements of their own run by the interpreter that
+VFG_BASELINES_PYTHON names (see experiments/baselines/external_worker.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import time
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from ...results import TRIALS, Arguments, arguments
+from .cells import MECHANISMS, SETTINGS, SHAPES, Cell, run
+from .methods import METHODS, allowed, missing_requirement
+from .summary import collect
+
+CELLS = TRIALS / "imputation"
+TUNING = [
+    "airfoil",
+    "blood_transfusion",
+    "breast_wdbc",
+    "concrete",
+    "glass",
+    "letter",
+    "wine_red",
+    "yeast",
+]
+"""Tables for choosing defaults, of ours and of baselines; the others are for judging them."""
+HELD_BACK = [name for name in SHAPES if name not in TUNING]
+FIRST = [("mcar50", "in_sample"), ("mcar30", "unseen")]
+"""What is measured first."""
+QUICK = ["vfg-10", "mean", "knn", "boosting", "linear", "softimpute", "boosting+linear"]
+
+
+def seeds_of(table: str, number: int | None) -> list[int]:
+    """Five seeds for small tables, three for others."""
+    return list(range(number or (5 if SHAPES[table][0] < 1000 else 3)))
+
+
+def rank(cell: Cell) -> tuple[int, int, float]:
+    """The order of measuring: what matters first, then seed by seed, the long cells ahead."""
+    group = (cell.mechanism, cell.setting)
+    rows, columns = SHAPES[cell.table]
+    place = FIRST.index(group) if group in FIRST else len(FIRST)
+    return place, cell.seed, -float(rows * columns**2)
+
+
+def cells(options: Arguments) -> list[Cell]:
+    """All cells that the command line asks for, by rank."""
+    found = [
+        Cell(table, mechanism, setting, seed, method)
+        for table in options.tables
+        for mechanism, setting in itertools.product(options.mechanisms, options.settings)
+        for seed in seeds_of(table, options.seeds)
+        for method in options.methods
+        if allowed(method, *SHAPES[table])
+    ]
+    return sorted(found, key=rank)
+
+
+def able(methods: list[str]) -> list[str]:
+    """The methods that can run here; the others are named with the reason."""
+    reasons = {method: missing_requirement(method) for method in methods}
+    for method, reason in reasons.items():
+        if reason is not None:
+            print(f"left out: {method}: {reason}")
+    return [method for method in methods if reasons[method] is None]
+
+
+def measure_all(waiting: list[Cell], folder: Path, jobs: int, threads: int, end: float) -> None:
+    """Keep `jobs` processes busy, one cell each, until all is measured or the time is up."""
+    forked = multiprocessing.get_context("fork")
+    running: dict[BaseProcess, tuple[Cell, float]] = {}
+    total, done = len(waiting), 0
+    queue = iter(waiting)
+    while time.time() < end:
+        for cell in itertools.islice(queue, jobs - len(running)):
+            process = forked.Process(target=run, args=(cell, folder, threads, jobs))
+            process.start()
+            running[process] = cell, time.time()
+        if not running:
+            return
+        wait(
+            [process.sentinel for process in running],
+            timeout=min(60.0, max(0.0, end - time.time())),
+        )
+        for ended in [process for process in running if process.exitcode is not None]:
+            cell, begun = running.pop(ended)
+            done += 1
+            fate = "" if ended.exitcode == 0 else f"  ended with status {ended.exitcode}"
+            took = time.time() - begun
+            print(f"{done}/{total} {took:7.1f} s  {cell.path(Path()).stem}{fate}", flush=True)
+    for unfinished in running:
+        unfinished.terminate()
+    print(f"the time is up: {total - done} cells are left")
+
+
+def main() -> None:
+    """Measure what is missing, or collect what was measured."""
+    options = arguments(
+        __doc__,
+        tables={"nargs": "+", "choices": list(SHAPES), "default": list(SHAPES)},
+        methods={"nargs": "+", "help": "also vfg-SECONDS, a budget"},
+        mechanisms={"nargs": "+", "choices": list(MECHANISMS), "default": list(MECHANISMS)},
+        settings={"nargs": "+", "choices": SETTINGS, "default": list(SETTINGS)},
+        jobs={"type": int, "default": 1, "help": "cells at a time; more than one: a thread each"},
+        threads={"type": int, "default": 1, "help": "threads of a cell if --jobs is 1"},
+        minutes={"type": float, "help": "stop after so long; cells under way are given up"},
+        retry={"action": "store_true", "help": "measure cells again that ended with an error"},
+        list={"action": "store_true", "help": "print the cells to be measured, and no more"},
+        collect={"action": "store_true", "help": "merge all cells into docs/results"},
+    )
+    if options.quick:
+        options.tables, options.seeds = ["breast_wdbc"], 1
+        options.mechanisms, options.settings = ["mcar30"], list(SETTINGS)
+    folder = CELLS.with_name("imputation_quick") if options.quick else CELLS
+    folder.mkdir(parents=True, exist_ok=True)
+    if options.collect:
+        print(collect(folder, TUNING, HELD_BACK, quick=options.quick))
+        return
+    options.methods = able(options.methods or (QUICK if options.quick else list(METHODS)))
+    waiting = [cell for cell in cells(options) if not measured(cell, folder, options.retry)]
+    if options.list:
+        print(*[cell.path(Path()).stem for cell in waiting], sep="\n")
+        return
+    end = time.time() + 60.0 * options.minutes if options.minutes else float("inf")
+    threads = 1 if options.jobs > 1 else options.threads
+    measure_all(waiting, folder, options.jobs, threads, end)
+
+
+def measured(cell: Cell, folder: Path, retry: bool) -> bool:
+    """Whether the cell's file is there, and no error in it if those are tried again."""
+    path = cell.path(folder)
+    return path.is_file() and not (retry and '"error"' in path.read_text())
+
+
+if __name__ == "__main__":
+    main()

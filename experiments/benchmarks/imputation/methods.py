@@ -1,0 +1,218 @@
+"""The imputers that are compared, behind one signature, and which of them is run on which table."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
+from sklearn.linear_model import BayesianRidge
+
+from vfg.sklearn import VFGImputer
+
+from ...baselines.external import EXTERNAL, run_external
+from ...baselines.tabular import Average, BoostedColumns, MissForest, SoftImpute
+from .metrics import intervals
+
+Array = NDArray[np.float64]
+
+DRAWS = 20
+LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method is given: rows to fit on, rows to fill (None: the same), seed and threads."""
+
+    shown: Array
+    unseen: Array | None
+    seed: int
+    threads: int
+
+    @property
+    def target(self) -> Array:
+        return self.shown if self.unseen is None else self.unseen
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What a method gives back for the rows to fill, and its times in seconds."""
+
+    point: Array
+    fit_seconds: float
+    transform_seconds: float | None = None
+    draws: Array | None = None
+    low: Array | None = None
+    high: Array | None = None
+    draw_seconds: float | None = None
+    peak_mb: float | None = None
+
+
+Method = Callable[[Task], Filled]
+Make = Callable[[Task], Any]
+"""A task to an imputer with scikit-learn's interface."""
+
+
+def timed(action: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """What `action` returns, and how long it took."""
+    begun = time.perf_counter()
+    with warnings.catch_warnings():
+        # Iterative imputers stopped after their rounds say so; the rounds are part of the method.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = action(*arguments)
+    return found, time.perf_counter() - begun
+
+
+def fill(imputer: Any, task: Task) -> Filled:
+    """The point imputation of anything with scikit-learn's interface."""
+    if task.unseen is None:
+        point, seconds = timed(imputer.fit_transform, task.shown)
+        return Filled(point, seconds)
+    _, fit_seconds = timed(imputer.fit, task.shown)
+    point, transform_seconds = timed(imputer.transform, task.unseen)
+    return Filled(point, fit_seconds, transform_seconds)
+
+
+def with_draws(found: Filled, draws: Array, seconds: float | None = None) -> Filled:
+    """The same with draws, and intervals read from them."""
+    low, high = intervals(draws, LEVEL)
+    return replace(found, draws=draws, low=low, high=high, draw_seconds=seconds)
+
+
+def ridge_imputer(task: Task, *, sample: bool = False) -> IterativeImputer:
+    """Chained Bayesian ridge regressions, kept inside the observed range of each column.
+
+    Without the range they can run away.
+    """
+    return IterativeImputer(
+        BayesianRidge(),
+        sample_posterior=sample,
+        min_value=np.nanmin(task.shown, axis=0),
+        max_value=np.nanmax(task.shown, axis=0),
+        random_state=task.seed,
+        keep_empty_features=True,
+    )
+
+
+def ridge(task: Task) -> Filled:
+    """The point, and draws from a second fit with posterior sampling."""
+
+    def draw() -> Array:
+        sampler = ridge_imputer(task, sample=True).fit(task.shown)
+        # Every transform draws anew along the fitted chain.
+        return np.stack([sampler.transform(task.target) for _ in range(DRAWS)])
+
+    return with_draws(fill(ridge_imputer(task), task), *timed(draw))
+
+
+def extra_trees(task: Task) -> IterativeImputer:
+    """Chained extremely randomised trees."""
+    trees = ExtraTreesRegressor(50, min_samples_leaf=2, n_jobs=task.threads, random_state=task.seed)
+    return IterativeImputer(trees, max_iter=5, random_state=task.seed, keep_empty_features=True)
+
+
+IMPUTERS: dict[str, Make] = {
+    "mean": lambda _: SimpleImputer(keep_empty_features=True),
+    # Twenty neighbours are better than the default of five on six tuning tables.
+    "knn": lambda _: KNNImputer(n_neighbors=20, keep_empty_features=True),
+    "extratrees": extra_trees,
+    "missforest": lambda task: MissForest(jobs=task.threads, seed=task.seed),
+    "boosting": lambda task: BoostedColumns(seed=task.seed),
+    "linear": lambda task: VFGImputer(bend=False, random_state=task.seed),
+    "softimpute": lambda task: SoftImpute(seed=task.seed),
+    "boosting+linear": lambda task: average(task, "boosting", "linear"),
+    "classical": lambda task: average(task, *CLASSICAL),
+}
+"""Baselines that answer with a point alone."""
+CLASSICAL = ("knn", "ridge", "extratrees", "missforest", "boosting", "linear", "softimpute")
+
+
+def average(task: Task, *names: str) -> Average:
+    """The equally weighted mean of baselines."""
+    makers = {**IMPUTERS, "ridge": ridge_imputer}
+    return Average([makers[name](task) for name in names])
+
+
+def ours(budget: str | None) -> Method:
+    """This library's imputer with its defaults, or with so many seconds to fit."""
+
+    def method(task: Task) -> Filled:
+        seconds_to_fit = None if budget is None else float(budget)
+        imputer = VFGImputer(random_state=task.seed, budget=seconds_to_fit)
+        found = fill(imputer, task)
+        draws, seconds = timed(imputer.sample, task.target, DRAWS)
+        low, high = map(np.asarray, imputer.predict_interval(task.target, LEVEL))
+        return replace(found, draws=np.asarray(draws), low=low, high=high, draw_seconds=seconds)
+
+    return method
+
+
+def outside(name: str) -> Method:
+    """A method that runs in the baselines' own environment."""
+
+    def method(task: Task) -> Filled:
+        answer = run_external(name, task.shown, task.unseen, task.seed, task.threads)
+        found = Filled(
+            answer["point"],
+            float(answer["fit_seconds"]),
+            None if task.unseen is None else float(answer["transform_seconds"]),
+            peak_mb=float(answer["peak_mb"]),
+        )
+        return with_draws(found, answer["draws"]) if "draws" in answer else found
+
+    return method
+
+
+METHODS: dict[str, Method] = {
+    "vfg": ours(None),
+    "ridge": ridge,
+    **{name: lambda task, make=make: fill(make(task), task) for name, make in IMPUTERS.items()},
+    **{name: outside(name) for name in EXTERNAL},
+}
+
+LIMITS = {
+    "extratrees": 20_000_000,
+    "missforest": 800_000,
+    "classical": 800_000,
+    "miceforest": 200_000,
+    "miceforest40": 200_000,
+    "hyperimpute": 100_000,
+    "utrees": 100_000,
+    "forestdiffusion": 100_000,
+    "miwae": 600_000,
+}
+"""A method is run where rows x columns x columns is at most this: a forest is grown per column, and
+its cost is about rows x columns."""
+
+
+def is_ours(name: str) -> bool:
+    """Whether a method is this library's, with whatever budget."""
+    return name == "vfg" or name.startswith("vfg-")
+
+
+def method_named(name: str) -> Method:
+    """A method of `METHODS`, or `vfg-SECONDS` for this library's imputer with that budget."""
+    return ours(name.removeprefix("vfg-")) if name.startswith("vfg-") else METHODS[name]
+
+
+def allowed(name: str, rows: int, columns: int) -> bool:
+    """Whether the rule of `LIMITS` lets a method run on a table of this size."""
+    return rows * columns**2 <= LIMITS.get(name, np.inf)
+
+
+def missing_requirement(name: str) -> str | None:
+    """Why a method cannot run here, None if it can."""
+    if name not in METHODS and not is_ours(name):
+        return f"not among {', '.join(METHODS)}"
+    if name in EXTERNAL and "VFG_BASELINES_PYTHON" not in os.environ:
+        return "VFG_BASELINES_PYTHON does not name the interpreter of the baselines' environment"
+    return None

@@ -1,0 +1,204 @@
+"""From the files of all cells to docs/results: each cell, and means, spreads and contests."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+from ...results import FOLDER, write
+from .log import merged, packed
+from .methods import LIMITS, is_ours
+
+Group = tuple[str, str, str]
+Circumstances = tuple[int, int, int, bool]
+Measured = dict[str, dict[int, dict[str, Any]]]
+"""What was measured in one group, by method and seed."""
+
+AVERAGED = ("mse", "mae", "crps", "energy", "coverage", "width")
+TIMED = ("fit_seconds", "draw_seconds", "transform_rows_per_second", "peak_mb")
+MARGIN = 0.02
+
+
+def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: bool) -> Path:
+    """Merge the cells of `folder` into one result file."""
+    log = None if quick else FOLDER / "cells" / "imputation.json"
+    cells = merged(folder, log)
+    groups = grouped([cell for cell in cells if "error" not in cell])
+    taken = usual_circumstances(cells)
+    found = {
+        "seeds": sorted({cell["seed"] for cell in cells}),
+        "tuning": tuning,
+        "held_back": held_back,
+        "limits": LIMITS,
+        "circumstances": {method: described(*how) for method, how in taken.items()},
+        "failures": failures(cells),
+        "measures": {" ".join(group): measures(groups[group], taken) for group in sorted(groups)},
+        **{
+            key: {" ".join(group): contests(groups[group], loss) for group in sorted(groups)}
+            for key, loss in (("contests", "mse"), ("contests_mae", "mae"))
+        },
+        "draws": draws_side_by_side(groups),
+    }
+    path = write("imputation", found, quick=quick)
+    path.write_text(on_single_lines(path.read_text()))
+    if log is not None:
+        log.parent.mkdir(exist_ok=True)
+        log.write_text(packed(cells))
+    return path
+
+
+def grouped(cells: list[dict[str, Any]]) -> dict[Group, Measured]:
+    """The cells by table, mechanism and setting, then by method and seed."""
+    groups: dict[Group, Measured] = defaultdict(lambda: defaultdict(dict))
+    for cell in cells:
+        group = cell["table"], cell["mechanism"], cell["setting"]
+        groups[group][cell["method"]][cell["seed"]] = cell
+    return groups
+
+
+def measures(measured: Measured, taken: dict[str, Circumstances]) -> dict[str, dict[str, Any]]:
+    """Means over seeds by method, the spread of the squared error, medians of times."""
+    return {
+        method: averages(list(measured[method].values()), taken[method])
+        for method in sorted(measured)
+    }
+
+
+def averages(cells: list[dict[str, Any]], taken: Circumstances) -> dict[str, Any]:
+    """One method's measures over its seeds; what it does not offer is left out.
+
+    Times are those of the usual circumstances, so that they can be compared between tables.
+    """
+    kept: dict[str, Any] = {"seeds": len(cells)}
+    for name in AVERAGED:
+        if name in cells[0]:
+            kept[name] = rounded(mean(cell[name] for cell in cells))
+    if len(cells) > 1:
+        kept["mse_sd"] = rounded(stdev(cell["mse"] for cell in cells))
+    if "coverage_by_width" in cells[0]:
+        thirds = zip(*[cell["coverage_by_width"] for cell in cells], strict=True)
+        for name, third in zip(("narrow", "middle", "wide"), thirds, strict=True):
+            kept[f"coverage_{name}"] = rounded(mean(third))
+    usual = [cell for cell in cells if circumstances(cell) == taken]
+    for name in TIMED:
+        timed = [cell[name] for cell in usual if cell.get(name) is not None]
+        if timed:
+            kept[name] = rounded(median(timed))
+    return kept
+
+
+def contests(measured: Measured, loss: str) -> dict[str, dict[str, Any]]:
+    """Ours against the best baseline of the group, by seeds that both have."""
+    baselines = {name: cells for name, cells in measured.items() if not is_ours(name)}
+    found = {}
+    for method in filter(is_ours, sorted(measured)):
+        ours = measured[method]
+        meeting = {
+            name: baselines[name] for name in sorted(baselines) if baselines[name].keys() & ours
+        }
+        if meeting:
+            found[method] = contest(ours, meeting, loss)
+    return found
+
+
+def contest(ours: dict[int, dict[str, Any]], baselines: Measured, loss: str) -> dict[str, Any]:
+    """Ratio to the baseline with the least error, and whether the difference is beyond doubt.
+
+    A baseline is judged on the seeds that it shares with ours; those with fewer than three of
+    them (or than ours has) are left out, unless there are no others.
+    """
+    shared = {name: [s for s in ours if s in cells] for name, cells in baselines.items()}
+    enough = min(3, max(map(len, shared.values())))
+    pairs = {
+        name: [(ours[s][loss], baselines[name][s][loss]) for s in seeds]
+        for name, seeds in shared.items()
+        if len(seeds) >= enough
+    }
+    ratios = {name: sum(o for o, _ in p) / sum(b for _, b in p) for name, p in pairs.items()}
+    best = max(ratios, key=ratios.__getitem__)
+    return {
+        "rival": best,
+        "ratio": rounded(ratios[best]),
+        loss: [rounded(mean(side)) for side in zip(*pairs[best], strict=True)],
+        "seeds": len(pairs[best]),
+        "outcome": outcome([o - b for o, b in pairs[best]], mean(b for _, b in pairs[best])),
+    }
+
+
+def outcome(differences: list[float], level: float) -> str:
+    """`win`, `loss` or `draw` by paired differences of errors, ours less the baseline's.
+
+    A difference counts if it exceeds 2 % of the baseline's error plus two standard errors of the
+    paired differences over seeds; with a single seed nothing counts.
+    """
+    if len(differences) < 2:
+        return "draw"
+    bound = MARGIN * level + 2.0 * stdev(differences) / len(differences) ** 0.5
+    average = mean(differences)
+    return "win" if average < -bound else "loss" if average > bound else "draw"
+
+
+def draws_side_by_side(groups: dict[Group, Measured]) -> dict[str, dict[str, Any]]:
+    """Scores of our draws and of each baseline's, means over tables, masks and seeds of both."""
+    pairs: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
+    for measured in groups.values():
+        ours = measured.get("vfg", {})
+        for name, cells in measured.items():
+            shared = [s for s in cells if s in ours and "energy" in cells[s]]
+            pairs[name] += [] if is_ours(name) else [(ours[s], cells[s]) for s in shared]
+    return {
+        name: {
+            "cells": len(found),
+            **{
+                score: [rounded(mean(pair[side][score] for pair in found)) for side in (0, 1)]
+                for score in ("crps", "energy")
+            },
+        }
+        for name, found in sorted(pairs.items())
+        if found
+    }
+
+
+def circumstances(cell: dict[str, Any]) -> Circumstances:
+    """Cores of the machine, cells at a time, threads of each, whether the method used a GPU."""
+    return cell["cores"], cell["jobs"], cell["threads"], cell.get("gpu", False)
+
+
+def usual_circumstances(cells: list[dict[str, Any]]) -> dict[str, Circumstances]:
+    """Those under which most cells of each method were measured."""
+    counts: dict[str, Counter[Circumstances]] = defaultdict(Counter)
+    for cell in cells:
+        counts[cell["method"]][circumstances(cell)] += 1
+    return {method: counts[method].most_common(1)[0][0] for method in sorted(counts)}
+
+
+def described(cores: int, jobs: int, threads: int, gpu: bool) -> str:
+    """Circumstances in words."""
+    where = f"{cores} cores and a GPU" if gpu else f"{cores} cores"
+    return f"{where}, {jobs} at a time, {threads} thread{'s' * (threads > 1)} each"
+
+
+def failures(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Cells that ended with an error, by method: how many, and the first reason."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for cell in cells:
+        if "error" in cell:
+            found[cell["method"]].append(f"{cell['table']}: {cell['error']}")
+    return {name: {"cells": len(r), "first": r[0]} for name, r in sorted(found.items())}
+
+
+def rounded(value: float) -> float:
+    """Four significant digits."""
+    return float(f"{value:.4g}")
+
+
+def on_single_lines(text: str) -> str:
+    """JSON with every innermost object and list on one line."""
+    return re.sub(
+        r"([\[{])\s+([^\[\]{}]*?)\s+([\]}])",
+        lambda found: found[1] + re.sub(r"\s*\n\s*", " ", found[2]) + found[3],
+        text,
+    )

@@ -1,0 +1,1 @@
+"""Bounds and likelihoods of images on a short budget."""

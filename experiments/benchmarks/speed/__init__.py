@@ -1,0 +1,1 @@
+"""Times of flows, training and filling."""

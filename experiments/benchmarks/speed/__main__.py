@@ -1,0 +1,113 @@
+"""How fast flows, training and filling are, against other libraries and against the machine.
+
+    python -m experiments.benchmarks.speed    every part, then all that was measured into one file
+
+    --only edges --threads 2    one part, or several
+    --collect                   all that was measured into one file
+    --quick                     every part at small sizes, a minute
+
+PARTS. Every part is a file of its own under outputs/speed/ with the
+machine it was measured on; parts that measure many cells keep each as soon as it is there,
+and go on where they were stopped. Copy files of other machines beneath that folder: `--collect`
+writes docs/results/speed.json with the last measurement of each part and device, and draws growth
+into docs/images/. Other libraries are compared with if they can be imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...cells import Cells
+from ...report.growth import draw
+from ...results import FOLDER, TRIALS, machine, versions, write
+from . import edges, filling, growth, masks, parts, starting, steps, variants
+from .clock import Where, load
+
+PARTS: dict[str, tuple[Callable[[Where], Any], str]] = {
+    "edges": (edges.measured, "sibling edges as one stack against other libraries in a loop"),
+    "steps": (steps.measured, "whole training steps against their floors"),
+    "filling": (filling.measured, "rows per second of imputers"),
+    "growth": (growth.measured, "time and memory against rows, columns and depth"),
+    "precision": (variants.rounded, "conditioners in TF32 and bf16: loss and time of a step"),
+    "fused": (variants.as_one_kernel, "conditioners as one GPU kernel against layer by layer"),
+    "compile": (variants.compiled, "steps as they are and compiled, and what compiling takes"),
+    "masks": (masks.measured, "rows grouped by equal masks against a solve per row"),
+    "kernels": (variants.profiled, "where the time of a step goes"),
+    "starting": (starting.measured, "imports and the command line"),
+}
+OTHERS = ("freia", "zuko", "normflows", "nflows", "scikit-learn")
+
+
+def main() -> None:
+    """Measure what is asked for; write it."""
+    given = _arguments()
+    torch.set_num_threads(given.threads)
+    warnings.filterwarnings("ignore", module=r"(FrEIA|zuko|normflows|nflows)\b")
+    folder = (given.output or TRIALS) / ("speed-quick" if given.quick else "speed")
+    if not given.collect:
+        for part in given.only or PARTS:
+            measure(part, torch.device(given.device), folder, given.quick, given.seconds)
+    if given.collect or given.quick or not given.only:
+        older = [] if given.quick else _known(given.output)
+        found = parts.merged(older, parts.load(folder), list(PARTS))
+        print(write("speed", {"parts": found}, quick=given.quick, output=given.output))
+        print(*draw(found, quick=given.quick, output=given.output), sep="\n")
+
+
+def measure(part: str, device: torch.device, folder: Path, quick: bool, limit: float) -> None:
+    """Measure one part and write it with its circumstances."""
+    threads = torch.get_num_threads()
+    name, begun, before = parts.device_name(device, threads), time.time(), load()
+    cells = Cells(None if quick else parts.file_of(folder, part, name, "jsonl"))
+    found = PARTS[part][0](Where(device, quick, cells, time.monotonic() + limit))
+    described = {
+        "part": part,
+        "device": device.type,
+        "name": name,
+        "threads": threads,
+        "load": before,
+        "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.time() - begun, 1),
+        "machine": machine(),
+        "versions": versions(*OTHERS),
+        "found": found,
+    }
+    print(json.dumps(described, indent=1))
+    print(parts.save(folder, described), flush=True)
+
+
+def _known(output: Path | None) -> list[parts.Part]:
+    file = (output or FOLDER) / "speed.json"
+    return list(json.loads(file.read_text())["parts"]) if file.is_file() else []
+
+
+def _arguments() -> argparse.Namespace:
+    what = "Parts:\n" + "\n".join(f"  {name:10}{text}" for name, (_, text) in PARTS.items())
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").replace("PARTS. ", f"{what}\n\n"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), help="some of the parts")
+    parser.add_argument("--collect", action="store_true", help="measure nothing, merge the parts")
+    parser.add_argument("--quick", action="store_true", help="at small sizes, as a trial")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="begin no further cells of a part after"
+    )
+    parser.add_argument("--output", type=Path, help="folder for all files")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""VFGs over four blocks of an image, behind the questions that training and testing ask."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+import vfg
+
+ROWS_AT_ONCE = 2000
+
+
+class Bounded(nn.Module):
+    """A VFG with sampled states."""
+
+    settings: ClassVar[dict[str, float]] = {}
+    """What is special about its training."""
+
+    def __init__(self, model: vfg.VFG) -> None:
+        super().__init__()
+        self.model = model
+
+    @torch.no_grad()
+    def bound(self, rows: Tensor, samples: int = 1) -> Tensor:
+        """A lower bound of log p(x), per row."""
+        parts = rows.split(ROWS_AT_ONCE)
+        return torch.cat([self.model.bound(part, samples=samples).total for part in parts])
+
+    def log_likelihood(self, rows: Tensor, samples: int) -> Tensor:
+        """Importance-weighted log p(x), per row."""
+        return self.model.log_likelihood(rows, samples=samples)
+
+    def sample(self, rows: int) -> Tensor:
+        """Draws."""
+        return self.model.sample(rows)
+
+
+class Unbounded(nn.Module):
+    """A VFG with the paper's deterministic states, which has a surrogate and no bound."""
+
+    def __init__(self, model: vfg.VFG, beta: float) -> None:
+        super().__init__()
+        self.model, self.beta = model, beta
+        self.settings = {"beta": beta, "warmup": 0}
+
+    @torch.no_grad()
+    def bound(self, rows: Tensor) -> Tensor:
+        """What it ascends, to choose among its states; not a bound."""
+        parts = rows.split(ROWS_AT_ONCE)
+        return torch.cat([self.model.surrogate(part, beta=self.beta).total for part in parts])
+
+    @torch.no_grad()
+    def parts(self, rows: Tensor) -> dict[str, float]:
+        """The terms of the negative surrogate, means over rows, before β weighs them."""
+        found = self.model.surrogate(rows, beta=self.beta)
+        terms = {
+            "reconstruction": -found.reconstruction.sum(),
+            "distances": found.kl.sum() + found.edge.sum() - found.root,
+            "constants": found.constants,
+            "sum": -found.total,
+        }
+        return {name: term.mean().item() for name, term in terms.items()}
+
+
+def tree(side: int) -> vfg.Graph:
+    """Four blocks, two nodes over neighbouring blocks, a root; all as wide as a block."""
+    return vfg.Graph.blocks(side, side, rows=2, columns=2, arity=2)
+
+
+def papers(side: int, beta: float, hidden: int, seed: int) -> Unbounded:
+    """The paper's model: four coupling layers per edge, Laplace states."""
+    flow = vfg.Coupling(blocks=4, hidden=hidden)
+    return Unbounded(
+        vfg.VFG(tree(side), flow=flow, likelihood="bernoulli", prior="laplace", seed=seed), beta
+    )
+
+
+def sampled_tree(
+    side: int,
+    hidden: int,
+    *,
+    amortised: int,
+    arity: int = 2,
+    ladder: bool = False,
+    dropout: float = 0.0,
+    activation: str = "relu",
+    convolutions: bool = False,
+    prior: Any = "normal",
+    seed: int = 0,
+) -> Bounded:
+    """The graph of the paper (with arity 4, a star) with sampled states."""
+    image = (side // 2, side // 2) if convolutions else None
+    return Bounded(
+        vfg.VFG(
+            vfg.Graph.blocks(side, side, rows=2, columns=2, arity=arity),
+            flow=vfg.Coupling(4, hidden, dropout=dropout, activation=activation, image=image),
+            states=vfg.Sampled(amortised=amortised, ladder=ladder),
+            latent="normal",
+            likelihood=vfg.Bernoulli(steepness=1.0),
+            prior=prior,
+            seed=seed,
+        )
+    )
+
+
+def papers_sampled(side: int, hidden: int, seed: int = 0) -> Bounded:
+    """The graph and flows of the paper with sampled states."""
+    return sampled_tree(side, hidden, amortised=4 * hidden, seed=seed)
+
+
+def ours(side: int, hidden: int, seed: int, *, convolutions: bool = False) -> Bounded:
+    """The same graph with wider conditioners, a ladder of draws and a flow as prior."""
+    return sampled_tree(
+        side,
+        hidden,
+        amortised=4 * hidden // 3,
+        ladder=True,
+        dropout=0.1,
+        activation="silu",
+        convolutions=convolutions,
+        prior=vfg.FlowPrior(4, hidden, activation="silu"),
+        seed=seed,
+    )

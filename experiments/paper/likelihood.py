@@ -1,0 +1,275 @@
+"""Bounds and likelihoods of binary images (7.2): VFG trees against autoencoders with flows.
+
+The paper's tree: four blocks of 14 x 14 pixels, two nodes, a root, all of width 196, four coupling
+layers per edge. Its states are deterministic, so its objective is a surrogate; the parts are shown
+apart. With sampled states the same graph has a bound that holds, and so have its rivals: a VAE and
+three VAEs whose posterior is bent by 16 flows (planar, inverse autoregressive, orthogonal Sylvester
+with a bottleneck of 32), with 64 latent variables and the gated convolutions of that protocol.
+
+Every model has the same rows and optimiser, and the seconds on the GPU that `SECONDS` says, for all
+of its seeds together; the state with the best bound on the validation rows is tested. -ELBO is the
+mean of 8 draws over all test rows. NLL is -ELBO less the gap to the importance-weighted likelihood
+on 2,000 test rows spread over the file (on all of them if there are fewer than 4,000).
+
+    python -m experiments.paper.likelihood             9 minutes on one H200
+    python -m experiments.paper.likelihood --resume    goes on after the last finished model
+    python -m experiments.paper.likelihood --quick     scikit-learn's digits, 2 minutes on a CPU
+
+Images are read from the folder that VFG_DATA names. Omniglot is not the file that others use, but
+a reduction and split of our own: its numbers compare methods here, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..baselines.images import POSTERIORS, FlowAutoencoder
+from ..results import TRIALS, positive, write
+from .binary_images import Binary, binary
+from .image_models import Unbounded, ours, papers, papers_sampled
+from .image_training import DEVICE, Budget, count, train
+from .parts import Clock, Parts
+
+Make = Callable[[int], Any]
+"""A seed to a model."""
+BETAS = (0.1, 1.0)
+PAPERS, OURS, CONVOLUTIONS = "VFG, the paper's tree", "VFG", "VFG, convolutions"
+SECONDS = {
+    "mnist": {"models": 54, PAPERS: 16, "surrogate": 8},
+    "caltech": {"models": 9, "surrogate": 3},
+    "omniglot": {"models": 11, "surrogate": 3},
+}
+"""Of training, for all seeds of a model together: the rivals and our tree alike, and others."""
+SEEDS = {"mnist": 3, "caltech": 3, "omniglot": 1, "digits": 1}
+FOREIGN = 4 * 2**30
+"""More bytes of the GPU than this beside our own tensors are somebody else's."""
+BROKEN = 75
+"""The exit status after an error on the GPU, from which only a new process recovers."""
+
+
+def sampled_models(side: int) -> dict[str, Make]:
+    """Everything that has a bound, by name."""
+    is_small = side < 28
+    narrow, wide = (32, 48) if is_small else (64, 288)
+    sizes = {"width": 16, "flows": 4, "channels": 8, "features": 64} if is_small else {}
+    models: dict[str, Make] = {
+        PAPERS: lambda seed: papers_sampled(side, narrow, seed),
+        OURS: lambda seed: ours(side, wide, seed),
+        CONVOLUTIONS: lambda seed: ours(side, wide, seed, convolutions=True),
+    }
+    for name in POSTERIORS:
+        models[name] = partial(_rival, name, {"side": side, **sizes})
+    return models
+
+
+def _rival(name: str, sizes: dict[str, int], seed: int) -> FlowAutoencoder:
+    torch.manual_seed(seed)
+    return FlowAutoencoder(name, **sizes)
+
+
+def is_shared() -> bool:
+    """Whether other processes hold memory of the GPU."""
+    if DEVICE.type == "cpu":
+        return False
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved() > FOREIGN
+
+
+def trained(
+    make: Make, images: Binary, seeds: int, budget: Budget
+) -> tuple[list[Any], dict[str, Any]]:
+    """Models with seeds 0, 1, ..., and how their training went."""
+    is_alone = not is_shared()
+    members = [make(seed) for seed in range(seeds)]
+    run = train(members, images.train, images.valid, budget)
+    about = {
+        "parameters": count(members[0]),
+        "steps": run.steps,
+        "batch": budget.batch,
+        "train_seconds": round(run.seconds, 1),
+        "setbacks": run.setbacks,
+        "captured": run.captured,
+        "alone": is_alone,
+    }
+    return members, about
+
+
+def tested(model: Any, images: Binary, draws: int) -> dict[str, float]:
+    """-ELBO and NLL of the test rows, and -ELBO of as many training rows."""
+    test = images.test
+    few = test[:: max(1, len(test) // 2000)]
+    gap = model.log_likelihood(few, draws).mean() - model.bound(few, 8).mean()
+    elbo = -model.bound(test, 8).mean().item()
+    known = images.train[: len(test)].bernoulli()
+    return {
+        "elbo": elbo,
+        "nll": elbo - gap.item(),
+        "train": -model.bound(known).mean().item(),
+    }
+
+
+def by_measure(found: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    """A list over seeds for every number."""
+    return {what: [one[what] for one in found] for what in found[0]}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model on one data set: a row of a table."""
+
+    data: str
+    name: str
+    seconds: float
+    beta: float | None = None
+    """Of the surrogate; None for models that have a bound."""
+
+    def measure(self, given: argparse.Namespace, images: Binary) -> dict[str, Any]:
+        """Train and test all seeds."""
+        # The steps of VFGs are many small kernels: more rows at a time cost them next to nothing.
+        is_tree = self.name.startswith(OURS) and self.data == "mnist"
+        batch = 64 if given.quick else 512 if is_tree else 256
+        steps = given.steps or (100 if given.quick else None)
+        budget = Budget(given.pace * self.seconds, steps, batch)
+        make = self._make(images.side)
+        seeds = given.seeds or SEEDS[self.data]
+        models, about = trained(make, images, seeds, budget)
+        begun = time.monotonic()
+        if self.beta is None:
+            found = [tested(model, images, given.draws) for model in models]
+        else:
+            found = [model.parts(images.test) for model in models]
+        about["test_seconds"] = round(time.monotonic() - begun, 1)
+        return about | by_measure(found)
+
+    def _make(self, side: int) -> Make:
+        if self.beta is None:
+            return sampled_models(side)[self.name]
+        return partial(_surrogate, side, self.beta)
+
+
+def _surrogate(side: int, beta: float, seed: int) -> Unbounded:
+    return papers(side, beta, 64 if side == 28 else 32, seed)
+
+
+def jobs(name: str) -> Iterator[Job]:
+    """What is measured on a data set, the most telling first."""
+    seconds = SECONDS.get(name, {"models": 0, PAPERS: 0, CONVOLUTIONS: 0, "surrogate": 0})
+    for model in (OURS, *reversed(POSTERIORS)):
+        yield Job(name, model, seconds["models"])
+    for beta in BETAS:
+        yield Job(name, f"surrogate, beta {beta}", seconds["surrogate"], beta)
+    for model in (PAPERS, CONVOLUTIONS):
+        if model in seconds:
+            yield Job(name, model, seconds[model])
+
+
+def collected(names: Sequence[str], given: argparse.Namespace, parts: Parts) -> dict[str, Any]:
+    """The results so far, as one file has them."""
+    sets: dict[str, Any] = {}
+    for name in names:
+        about = parts.done(name, "data")
+        if about is None:
+            continue
+        found = {job: parts.done(name, job.name) for job in jobs(name)}
+        order = list(sampled_models(28))
+        models = {job.name: row for job, row in found.items() if row and job.beta is None}
+        sets[name] = about | {
+            "models": {model: models[model] for model in order if model in models},
+            "surrogate": {str(job.beta): row for job, row in found.items() if row and job.beta},
+            "skipped": [job.name for job, row in found.items() if row is None],
+        }
+    seeds = max((one["seeds"] for one in sets.values()), key=len, default=[])
+    described = {"seconds": _seconds(sets), "seeds": seeds, "draws": given.draws}
+    return described | {"note": noted(sets, parts), "data": sets}
+
+
+def _seconds(sets: dict[str, Any]) -> float:
+    """Of training and testing, in however many runs."""
+    rows = [row for one in sets.values() for row in (one["models"] | one["surrogate"]).values()]
+    return round(sum(row["train_seconds"] + row["test_seconds"] for row in rows), 1)
+
+
+def noted(sets: dict[str, Any], parts: Parts) -> str:
+    """What a reader of the numbers must know of how they came about, in sentences."""
+    rows = {
+        f"{name}: {model}": (parts.failures(name, model), row)
+        for name, one in sets.items()
+        for model, row in (one["models"] | dict.fromkeys(one["skipped"])).items()
+    }
+    on_gpu = {name: row for name, (_, row) in rows.items() if row and DEVICE.type == "cuda"}
+    reasons = {
+        "Other work was on the GPU, so that fewer steps fitted into the seconds of": [
+            name for name, row in on_gpu.items() if not row["alone"]
+        ],
+        "Steps could not be recorded, and were slow, for": [
+            name for name, row in on_gpu.items() if not row["captured"]
+        ],
+        "An error ended": [name for name, (failed, row) in rows.items() if failed and not row],
+    }
+    return " ".join(f"{text} {'; '.join(who)}." for text, who in reasons.items() if who)
+
+
+def measure_all(names: Sequence[str], given: argparse.Namespace, parts: Parts) -> None:
+    """All parts that are not done yet; those that failed before come last."""
+    clock, images = Clock(given.minutes), {name: binary(name) for name in names}
+    for name, one in images.items():
+        seeds = list(range(given.seeds or SEEDS[name]))
+        sizes = [len(part) for part in (one.train, one.valid, one.test)]
+        parts.keep(name, "data", row={"source": one.source, "rows": sizes, "seeds": seeds})
+    todo = [job for name in names for job in jobs(name) if parts.is_open(name, job.name)]
+    for job in sorted(todo, key=lambda job: len(parts.failures(job.data, job.name))):
+        if not clock.has(given.pace * job.seconds):
+            continue
+        print(f"{job.data}: {job.name}", flush=True)
+        try:
+            row = job.measure(given, images[job.data])
+        except RuntimeError as error:
+            traceback.print_exc()
+            parts.fail(job.data, job.name, message=str(error).partition("\n")[0])
+            if DEVICE.type == "cuda":
+                raise SystemExit(BROKEN) from error
+            continue
+        parts.keep(job.data, job.name, row=row)
+        print("  " + ", ".join(f"{k} {_short(v)}" for k, v in row.items()), flush=True)
+        write("likelihood", collected(names, given, parts), quick=given.quick, output=given.output)
+
+
+def _short(value: Any) -> str:
+    return "/".join(f"{one:.2f}" for one in value) if isinstance(value, list) else str(value)
+
+
+def main() -> None:
+    """Train, test, and write after every model."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small digits, few steps")
+    parser.add_argument("--data", nargs="*", choices=list(SECONDS), default=list(SECONDS))
+    parser.add_argument("--seeds", type=positive, help="per model, in place of 3, 3 and 1")
+    parser.add_argument("--draws", type=positive, help="per row, for NLL; 500, or 100 if quick")
+    parser.add_argument("--steps", type=positive, help="of training per model, in place of seconds")
+    parser.add_argument("--pace", type=float, default=1.0, help="what seconds are multiplied by")
+    parser.add_argument("--minutes", type=float, help="after which no further model is begun")
+    parser.add_argument("--resume", action="store_true", help="keep what an earlier run finished")
+    parser.add_argument("--output", type=Path, help="folder for the results")
+    given = parser.parse_args()
+    given.draws = given.draws or (100 if given.quick else 500)
+    names = ["digits"] if given.quick else given.data
+    folder = (given.output or TRIALS) / ("likelihood_quick" if given.quick else "likelihood_parts")
+    parts = Parts(folder, resume=given.resume)
+    measure_all(names, given, parts)
+    results = collected(names, given, parts)
+    print(write("likelihood", results, quick=given.quick, output=given.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The pictures of the representation experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..results import save
+
+STEPS = 9
+"""Of a traversal."""
+
+
+def draw(models: dict[str, Any], images: Any, *, quick: bool, output: Path | None) -> None:
+    """Reconstructions, t-SNE of the embeddings, traversals."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    tree = next(iter(models.values()))
+    for name, drawn in {
+        "representation_reconstructions": lambda: reconstructions(models, images),
+        "representation_traversals": lambda: traversals(tree, images),
+        "representation_tsne": lambda: neighbourhoods(models, images, 20 if quick else 200),
+    }.items():
+        print(save(drawn(), name, quick=quick, output=output), flush=True)
+
+
+def reconstructions(models: dict[str, Any], images: Any) -> Any:
+    """Test digits, and what the trees make of them."""
+    shown = images.test[images.some(2)]
+    rows = {"test images": shown}
+    for name, model in models.items():
+        if hasattr(model, "reconstruct"):
+            rows[name] = model.reconstruct(shown)
+    return _gallery([[_image(one) for one in row] for row in rows.values()], list(rows))
+
+
+def neighbourhoods(models: dict[str, Any], images: Any, each: int) -> Any:
+    """t-SNE of as many test images of every digit, one panel per model."""
+    import matplotlib.pyplot as plt
+    from sklearn.manifold import TSNE
+
+    few = images.some(each)
+    labels = images.test_labels[few].cpu().numpy()
+    figure, axes = plt.subplots(1, len(models), figsize=(5 * len(models), 5), layout="constrained")
+    for axis, (name, model) in zip(axes, models.items(), strict=True):
+        rows = model.embed(images.test[few]).cpu().numpy()
+        flat = TSNE(init="pca", random_state=0).fit_transform(rows)
+        axis.scatter(*flat.T, c=labels, cmap="tab10", s=5)
+        for digit in range(10):
+            middle = np.median(flat[labels == digit], axis=0)
+            axis.text(*middle, str(digit), fontsize=15, weight="bold", ha="center", va="center")
+        axis.set(title=name, xticks=[], yticks=[])
+    return figure
+
+
+def traversals(tree: Any, images: Any, coordinates: int = 6) -> Any:
+    """Images decoded while one coordinate of the root grows: those with the largest effects."""
+    rows = images.test[images.some(1)]
+    state, spread = tree.embed(rows), tree.embed(images.test).std(0)
+    effects = torch.stack([_effect(tree, state, k, spread[k]) for k in range(state.shape[1])])
+    chosen = effects.argsort(descending=True)[:coordinates].tolist()
+    lines, names = [], []
+    for place, k in enumerate(chosen):
+        start = state[(3 * place) % len(state)][None]
+        moves = torch.linspace(-3.0, 3.0, STEPS, device=state.device)
+        lines.append([_image(one) for one in tree.decode(_moved(start, k, moves * spread[k]))])
+        names.append(f"h[{k}]")
+    return _gallery(lines, names)
+
+
+def _effect(tree: Any, state: Tensor, coordinate: int, spread: Tensor) -> Tensor:
+    """How far images change between two deviations below and above."""
+    low, high = (
+        tree.decode(_moved(state, coordinate, sign * 2.0 * spread[None])) for sign in (-1, 1)
+    )
+    return (high - low).square().sum(1).mean()
+
+
+def _moved(state: Tensor, coordinate: int, moves: Tensor) -> Tensor:
+    """States with one coordinate moved: one state by several moves, or several by one."""
+    moved = state.expand(max(len(state), len(moves)), -1).clone()
+    moved[:, coordinate] += moves
+    return moved
+
+
+def _image(row: Tensor) -> Any:
+    side = round(len(row) ** 0.5)
+    return row.view(side, side).cpu().numpy()
+
+
+def _gallery(lines: list[list[Any]], names: list[str]) -> Any:
+    import matplotlib.pyplot as plt
+
+    columns = len(lines[0])
+    figure, axes = plt.subplots(
+        len(lines), columns, figsize=(0.62 * columns + 1.2, 0.68 * len(lines)), squeeze=False
+    )
+    for line, name, row in zip(lines, names, axes, strict=True):
+        for picture, axis in zip(line, row, strict=True):
+            axis.imshow(picture, cmap="gray_r", vmin=0.0, vmax=1.0)
+            axis.set(xticks=[], yticks=[])
+        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    figure.tight_layout(pad=0.3)
+    return figure

@@ -1,0 +1,73 @@
+"""Write docs/results.md and its pages from the JSON files under docs/results that exist.
+
+A section is a function from the content of a file to markdown, called like the file.
+
+    python -m experiments.report
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+from ..results import FOLDER, PROJECT
+from . import images, imputation, paper, speed, summary, tables
+from .render import Found, fill
+
+Section = Callable[[Found], str]
+PAGES: dict[str, tuple[str, dict[str, Section]]] = {
+    "imputation": ("Results on missing cells", {"imputation": imputation.imputation}),
+    "densities": ("Results on densities", {"density": tables.density}),
+    "images": (
+        "Results on images",
+        {
+            "likelihood": images.likelihood,
+            "likelihood_benchmark": images.likelihood_benchmark,
+            "representation": images.representation,
+        },
+    ),
+    "paper": (
+        "Results of the paper's experiments",
+        {
+            "synthetic": paper.synthetic,
+            "california": paper.california,
+            "gaussian": paper.gaussian,
+            "universality": tables.universality,
+            "layerwise": tables.layerwise,
+        },
+    ),
+    "speed": ("Results on speed", {"speed": speed.speed, "gaussian_fit": tables.gaussian_fit}),
+}
+"""The files of every page, in their order."""
+LINES: dict[str, Section] = {
+    "synthetic": paper.synthetic_line,
+    "california": paper.california_line,
+    "gaussian": paper.gaussian_line,
+    "likelihood": images.likelihood_lines,
+    "representation": images.representation_line,
+}
+"""Lines of the table that the page on the paper opens with."""
+
+
+def pages() -> dict[str, str]:
+    """The text of every page by its name."""
+    found = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
+    texts = {"results": fill("results", table=summary.table(found), remarks=summary.remarks(found))}
+    for name, (title, sections) in PAGES.items():
+        parts = [make(found[file]) for file, make in sections.items() if file in found]
+        if name == "paper":
+            lines = "\n".join(LINES[file](found[file]).strip() for file in LINES if file in found)
+            parts.insert(0, fill("opening", lines=lines))
+        texts[f"results-{name}"] = fill("results.page", title=title, text="\n".join(parts))
+    return {name: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for name, text in texts.items()}
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, text in pages().items():
+        (PROJECT / "docs" / f"{name}.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""The sections on likelihoods and representations of images, and their lines in the opening."""
+
+from __future__ import annotations
+
+import math
+from statistics import mean
+from typing import Any
+
+from ..results import IMAGES
+from .render import NONE, Found, apart, fill, least, plural, rows, spread, table
+
+PUBLISHED = {
+    "mnist": {
+        "VAE": (86.55, 82.14),
+        "planar flow": (86.06, 81.91),
+        "IAF": (84.20, 80.79),
+        "orthogonal Sylvester": (83.32, 80.22),
+        "VFG (the paper's claim)": (80.80, 63.66),
+    },
+    "caltech": {
+        "VAE": (110.80, 99.62),
+        "planar flow": (109.66, 98.53),
+        "IAF": (111.58, 99.92),
+        "orthogonal Sylvester": (104.62, 93.82),
+        "VFG (the paper's claim)": (67.26, 65.74),
+    },
+    "omniglot": {
+        "VAE": (104.28, 97.25),
+        "planar flow": (102.65, 96.04),
+        "IAF": (102.41, 96.08),
+        "orthogonal Sylvester": (99.00, 93.77),
+        "VFG (the paper's claim)": (80.16, 78.65),
+    },
+}
+"""-ELBO and NLL as printed in the paper; those of the baselines are from the Sylvester paper."""
+TITLES = {"mnist": "static MNIST", "caltech": "Caltech 101", "omniglot": "Omniglot"}
+GOOD_VAE = 88.0
+"""A VAE whose -ELBO on MNIST is above this had too little training to speak for VAEs."""
+TERMS = 9
+"""How many terms of width 196 have a constant on the tree: 2 nodes, 6 edges, the root."""
+MEASURES = ("elbo", "nll")
+MODELS = {
+    "model": "{name}",
+    "-ELBO": lambda row: spread(row["elbo"]),
+    "NLL": lambda row: spread(row["nll"]),
+    "-ELBO, training rows": lambda row: spread(row["train"]),
+    "million parameters": lambda row: f"{row['parameters'] / 1e6:.2f}",
+    "steps": "{steps:,.0f}",
+}
+SURROGATE = {
+    "data": "{source}",
+    "β": "{beta}",
+    "reconstruction": lambda row: spread(row["reconstruction"]),
+    "distances": lambda row: spread(row["distances"]),
+    "constants": lambda row: spread(row["constants"]),
+    "negative surrogate": lambda row: spread(row["sum"]),
+}
+PROBES = {
+    "nearest": "5 nearest neighbours, %",
+    "linear": "linear classifier, %",
+    "silhouette": "silhouette",
+    "prior": "nearest prior mean, %",
+}
+VFG, FLOW = "VFG", "coupling flow"
+OPTIONS = {
+    "wider conditioners, SiLU, dropout": ("VFG, the paper's tree", "VFG, tree"),
+    "`Sampled(ladder=True)`": ("VFG, tree", "VFG, tree, ladder"),
+    "`prior=Mixture(128)`": ("VFG, tree, ladder", "VFG, tree, ladder, mixture prior"),
+    "`prior=Flowed(4, 288)`": ("VFG, tree, ladder", "VFG, tree, ladder, flow prior"),
+    "`Coupling(image=...)`": (
+        "VFG, tree, ladder, flow prior",
+        "VFG, tree, ladder, flow prior, convolutions",
+    ),
+    "`Sampled(amortised=...)`": (
+        "VFG, tree, ladder, scales not amortised",
+        "VFG, tree, ladder",
+    ),
+}
+"""The models without and with an option."""
+
+
+def likelihood(found: Found) -> str:
+    """One table per data set, and the surrogate's parts."""
+    sets = found["data"]
+    vae = sets.get("mnist", {}).get("models", {}).get("VAE")
+    parts = [
+        {**row, "source": one["source"], "beta": beta}
+        for one in sets.values()
+        for beta, row in one["surrogate"].items()
+    ]
+    arithmetic = "\n".join(_arithmetic(name, one) for name, one in sets.items())
+    surrogates = fill("likelihood.surrogates", parts=table(SURROGATE, parts), arithmetic=arithmetic)
+    note = f" {found['note']}" if found.get("note") else ""
+    return fill(
+        "likelihood",
+        **{**found, "note": note},
+        surrogates=surrogates if parts else "",
+        short=", short budget" if vae and mean(vae["elbo"]) > GOOD_VAE else "",
+        sections="\n".join(_section(name, one) for name, one in sets.items()),
+    )
+
+
+def _section(name: str, found: Found) -> str:
+    """The table of one data set."""
+    source, models = found["source"], found["models"]
+    lines = [
+        f"### {source[0].upper()}{source[1:]}, {plural(len(found['seeds']), 'seed')}",
+        table(MODELS, [{**row, "name": model} for model, row in models.items()]),
+        _verdict(models),
+    ]
+    if name == "omniglot":
+        lines.append(fill("likelihood.omniglot").strip())
+    if name in PUBLISHED:
+        printed = [f"{model} {a:.2f} / {b:.2f}" for model, (a, b) in PUBLISHED[name].items()]
+        lines.append(f"Printed in the paper: {'; '.join(printed)}.")
+    if found["skipped"]:
+        lines.append(f"Not measured: {', '.join(found['skipped'])}.")
+    return "\n\n".join(lines) + "\n"
+
+
+def best_models(models: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Our best model by NLL, and the best baseline."""
+    nll = {name: mean(row["nll"]) for name, row in models.items()}
+    ours = {name: value for name, value in nll.items() if name.startswith("VFG")}
+    others = {name: value for name, value in nll.items() if name not in ours}
+    return least(ours) if ours else None, least(others) if others else None
+
+
+def _gain(models: dict[str, Any], before: str, after: str) -> list[float]:
+    """By how much -ELBO and NLL of one model are below those of another."""
+    return [mean(models[before][what]) - mean(models[after][what]) for what in MEASURES]
+
+
+def _verdict(models: dict[str, Any]) -> str:
+    """Our best model against the best baseline, and what convolutions bring."""
+    ours, other = best_models(models)
+    said = []
+    if ours and other:
+        elbo, nll = (apart(gain) for gain in _gain(models, other, ours))
+        said.append(
+            f"*{ours}* is {elbo} the best baseline by NLL, *{other}*, in -ELBO and {nll} it in NLL."
+        )
+    if {"VFG", "VFG, convolutions"} <= set(models):
+        elbo, nll = _gain(models, "VFG, convolutions", "VFG")
+        said.append(
+            f"Convolutions beside the conditioners change -ELBO by {elbo:+.2f} and NLL by "
+            f"{nll:+.2f} in the same time."
+        )
+    return " ".join(said)
+
+
+def _arithmetic(name: str, found: Found) -> str:
+    """Which bookkeeping comes near to the printed number."""
+    row = found["surrogate"].get("0.1")
+    if row is None or name not in PUBLISHED:
+        return ""
+    printed, nll = PUBLISHED[name]["VFG (the paper's claim)"]
+    each = 0.1 * 196 * math.log(2.0)
+    without = mean(row["reconstruction"]) + 0.1 * mean(row["distances"])
+    count = min(range(TERMS + 1), key=lambda k: abs(without + k * each - printed))
+    said = "below even that, so it counts none of them"
+    if count:
+        said = (
+            f"nearest with {count} of them ({without + count * each:.1f}): what is counted decides"
+        )
+    return fill(
+        "likelihood.arithmetic",
+        source=found["source"],
+        terms=TERMS,
+        sums=(without + TERMS * each, without),
+        printed=(printed, nll),
+        said=said,
+    ).strip()
+
+
+def likelihood_lines(found: Found) -> str:
+    """A line per set of images on which a VFG and a baseline were measured."""
+    return "\n".join(
+        _likelihood_line(name, part)
+        for name, part in found["data"].items()
+        if name in TITLES and None not in best_models(part["models"])
+    )
+
+
+def _likelihood_line(name: str, part: Found) -> str:
+    models = part["models"]
+    ours, other = best_models(models)
+    again = []
+    for beta, row in part["surrogate"].items():
+        fields = {key: mean(row[key]) for key in ("sum", "reconstruction", "constants")}
+        again.append(fill("opening.surrogate", beta=beta, **fields).strip())
+    return fill(
+        "opening.likelihood",
+        title=TITLES[name],
+        vfg=_printed(name, "VFG (the paper's claim)"),
+        vae=_printed(name, "VAE"),
+        sylvester=_printed(name, "orthogonal Sylvester"),
+        again="; ".join(again) or NONE,
+        honest="; ".join(
+            f"{model} {mean(models[model]['elbo']):.2f} / {mean(models[model]['nll']):.2f}"
+            for model in (ours, other)
+        ),
+        apart=apart(_gain(models, other, ours)[1]),
+        other=other,
+        note=" Omniglot here is not the file of the literature." if name == "omniglot" else "",
+    ).strip()
+
+
+def _printed(name: str, model: str) -> str:
+    elbo, nll = PUBLISHED[name][model]
+    return f"{elbo:.2f} / {nll:.2f}"
+
+
+def likelihood_benchmark(found: Found) -> str:
+    """Bounds and likelihoods by model, what options bring, and the surrogate's parts."""
+    models = {
+        name: {**row, **{key: [row[key]] for key in (*MEASURES, "train")}}
+        for name, row in found["models"].items()
+    }
+    ours, vae = best_models(models)
+    verdict = f"The best by NLL is *{ours}*."
+    if vae:
+        elbo, nll = (apart(gain) for gain in _gain(models, vae, ours))
+        verdict = (
+            f"The best by NLL, *{ours}*, is {elbo} the better VAE in -ELBO and {nll} it in NLL."
+        )
+    gains = [
+        [option, before, *(f"{-gain:+.2f}" for gain in _gain(models, before, after))]
+        for option, (before, after) in OPTIONS.items()
+        if {before, after} <= set(models) and models[before]["steps"] == models[after]["steps"]
+    ]
+    header = ["option", "added to", "change of -ELBO", "change of NLL"]
+    data = found["data"][0].upper() + found["data"][1:]
+    return fill(
+        "likelihood_benchmark",
+        **{**found, "data": data},
+        title=", short budget" if vae and models[vae]["elbo"][0] > GOOD_VAE else "",
+        table=table(MODELS, [{**row, "name": name} for name, row in models.items()]),
+        verdict=verdict,
+        gains=fill("likelihood_benchmark.gains", table=rows(header, gains)) if gains else "",
+        parts=rows(
+            ["part of the surrogate", "nats"],
+            [[name, f"{value:.2f}"] for name, value in found["surrogate"].items()],
+        ),
+    )
+
+
+def representation(found: Found) -> str:
+    """Numbers by model, and the pictures."""
+    models = found["models"]
+    body = [
+        [name, *(_probe(row, what) for what in PROBES), _million(row)]
+        for name, row in models.items()
+    ]
+    behind = [
+        title.removesuffix(", %")
+        for what, title in PROBES.items()
+        if mean(models[VFG][what]) <= mean(models[FLOW][what])
+    ]
+    share = 100.0 * mean(models[VFG]["nearest"])
+    picture = "tsne" if (IMAGES / "representation_tsne.png").is_file() else "no_tsne"
+    return fill(
+        "representation",
+        **{**found, "seeds": len(found["seeds"])},
+        table=rows(["embedding", *PROBES.values(), "million parameters"], body),
+        where=f"but on {', '.join(behind)}" if behind else "on all four measures",
+        share=share,
+        goal="above" if share > 97.0 else "below",
+        neighbourhoods=fill(f"representation.{picture}"),
+    )
+
+
+def _probe(row: dict[str, list[float]], what: str) -> str:
+    if what not in row:
+        return ""
+    factor, digits = (1.0, 3) if what == "silhouette" else (100.0, 2)
+    return spread([factor * value for value in row[what]], digits)
+
+
+def _million(row: dict[str, list[float]]) -> str:
+    return f"{row['parameters'][0] / 1e6:.2f}" if "parameters" in row else ""
+
+
+def representation_line(found: Found) -> str:
+    """What can be read from the embeddings."""
+    models = found["models"]
+    paper = next((name for name in models if "paper" in name), None)
+    flow = next(name for name in models if "flow" in name)
+    ours = [name for name in models if name.startswith("VFG") and name != paper]
+    best = max(ours or [paper], key=lambda name: mean(models[name]["nearest"]))
+    ahead = mean(models[best]["nearest"]) > mean(models[flow]["nearest"])
+    shown = {
+        name: f"{name} "
+        + " / ".join(f"{100 * mean(models[name][what]):.1f} %" for what in ("nearest", "linear"))
+        for name in (paper or best, flow, best)
+    }
+    return fill(
+        "opening.representation",
+        paper=shown[paper or best],
+        flow=shown[flow],
+        best=shown[best],
+        confirmed="Confirmed" if ahead else "Not confirmed",
+    )

@@ -1,0 +1,324 @@
+"""The section on imputation, from docs/results/imputation.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from math import exp, log
+from statistics import mean
+
+from .render import NONE, Found, bold, fill, plural, rows
+
+FIRST = ("mcar50", "in_sample")
+OTHER = ("mcar30", "unseen")
+TIMED = ("concrete", "breast_wdbc", "california")
+"""A small, a wide and a long table."""
+GOAL = 0.9
+"""What the ratio to the best baseline should be over all contests."""
+MECHANISMS = {
+    "mcar50": "MCAR 50 %",
+    "mcar30": "MCAR 30 %",
+    "mar30": "MAR 30 %",
+    "mnar30": "MNAR 30 %",
+}
+SETTINGS = {"in_sample": "in sample", "unseen": "unseen rows"}
+GROUPS = list(product(MECHANISMS, SETTINGS))
+METHODS = {
+    "vfg": "`VFGImputer`",
+    "mean": "mean",
+    "knn": "kNN",
+    "ridge": "BayesianRidge",
+    "extratrees": "ExtraTrees",
+    "missforest": "missForest",
+    "boosting": "boosted trees",
+    "linear": "Gaussian EM",
+    "boosting+linear": "mean of these two",
+    "softimpute": "softImpute",
+    "classical": "classical mean",
+    "miceforest": "miceforest",
+    "miceforest40": "miceforest, 40 draws",
+    "hyperimpute": "HyperImpute",
+    "miwae": "MIWAE",
+    "gain": "GAIN",
+    "utrees": "Unmasking Trees",
+    "gcimpute": "gcimpute",
+    "forestdiffusion": "ForestDiffusion",
+}
+SCORES = {
+    "crps": "CRPS",
+    "energy": "energy score",
+    "coverage": "coverage",
+    "coverage_narrow": "narrowest third",
+    "coverage_middle": "middle",
+    "coverage_wide": "widest",
+    "width": "width",
+}
+
+
+def imputation(found: Found) -> str:
+    """The whole section."""
+    parts = [errors(found), contests(found), spreads(found), times(found), failures(found)]
+    return "\n".join([*filter(None, parts), fill("imputation.command", **found)])
+
+
+def label(method: str) -> str:
+    """A method as the page names it."""
+    return METHODS.get(method, f"`{method}`")
+
+
+def methods_of(found: Found) -> list[str]:
+    """All methods measured anywhere, ours first."""
+    present = {method for measured in found["measures"].values() for method in measured}
+    known = [method for method in METHODS if method in present]
+    first = ["vfg"] if "vfg" in present else []
+    return [*first, *sorted(present - set(known)), *known[len(first) :]]
+
+
+def tables_of(found: Found) -> list[str]:
+    """All tables, those for tuning first."""
+    return [*found["tuning"], *found["held_back"]]
+
+
+def measured(found: Found, table: str, mechanism: str, setting: str) -> dict[str, Found]:
+    """The measures of one group by method, empty if it was not run."""
+    group: dict[str, Found] = found["measures"].get(f"{table} {mechanism} {setting}", {})
+    return group
+
+
+def named(mechanism: str, setting: str) -> str:
+    """A group in words."""
+    return f"{MECHANISMS[mechanism]}, {SETTINGS[setting]}"
+
+
+def errors(found: Found) -> str:
+    """What was done, and the errors by table and method."""
+    methods = methods_of(found)
+    body = []
+    for half, tables in (("tuning half", found["tuning"]), ("held-back half", found["held_back"])):
+        body.append([f"*{half}*", *[""] * len(methods)])
+        body += [[name, *error_cells(measured(found, name, *FIRST), methods)] for name in tables]
+    return fill(
+        "imputation",
+        baselines="\n".join(descriptions(methods)),
+        standings=standings(found, found["held_back"]),
+        limits=", ".join(f"{label(name)} {limit:,}" for name, limit in found["limits"].items()),
+        table=rows(["", *map(label, methods)], body),
+        where=named(*FIRST),
+    )
+
+
+def descriptions(methods: list[str]) -> list[str]:
+    """What the baselines are that were measured."""
+    known = dict(line.split(": ", 1) for line in fill("imputation.baselines").splitlines())
+    return [f"- {label(name)}: {known[name]}" for name in methods if name in known]
+
+
+def standings(found: Found, tables: list[str]) -> str:
+    """Errors of every method relative to ours and its cost, over the tables that both have."""
+    body = []
+    for method in methods_of(found):
+        groups = [measured(found, table, *group) for table in tables for group in GROUPS]
+        pairs = [(group[method], group["vfg"]) for group in groups if {method, "vfg"} <= set(group)]
+        if method == "vfg" or not pairs:
+            continue
+        cells = [str(len(pairs))]
+        for measure in ("mse", "mae", "crps", "energy", "fit_seconds"):
+            ratios = [a[measure] / b[measure] for a, b in pairs if measure in a and measure in b]
+            cells.append(f"{geometric_mean(ratios):.3g}" if ratios else NONE)
+        body.append([label(method), *cells])
+    header = ["relative to `VFGImputer`", "tables and masks", "squared error", "absolute error"]
+    return rows([*header, "CRPS", "energy score", "seconds to fit"], body)
+
+
+def error_cells(group: dict[str, Found], methods: list[str]) -> list[str]:
+    """One table's errors, the least in bold, those of fewer seeds with a star."""
+    most = max((values["seeds"] for values in group.values()), default=0)
+    texts, values = [], []
+    for method in methods:
+        cell = group.get(method)
+        is_full = cell is not None and cell["seeds"] == most
+        texts.append(NONE if cell is None else f"{cell['mse']:.3f}" + "\\*" * (not is_full))
+        values.append(cell["mse"] if cell is not None and is_full else None)
+    return bold(texts, values)
+
+
+def contests(found: Found) -> str:
+    """Ratios and outcomes by mechanism, setting and half."""
+    ours = [m for m in methods_of(found) if any(m in c for c in found["contests"].values())]
+    body = []
+    for method, group in product(ours, GROUPS):
+        halves = [standing(found, method, found[half], *group) for half in ("tuning", "held_back")]
+        if any(halves):
+            cells = [cell for half in halves for cell in half or [NONE, NONE]]
+            body.append([label(method), named(*group), *cells])
+    if not body:
+        return ""
+    header = ["", "", "tuning half", "won / drawn / lost", "held-back half", "won / drawn / lost"]
+    fields = {"goals": goals(found), "pairs": pairs_table(found), "partial": partial(found)}
+    return fill("imputation.contests", table=rows(header, body), **fields)
+
+
+def partial(found: Found) -> str:
+    """Which methods were not run in all settings."""
+    counts = {
+        label(method): sum(
+            any(method in measured(found, table, *group) for table in tables_of(found))
+            for group in GROUPS
+        )
+        for method in methods_of(found)
+    }
+    few = [f"{name} in {n}" for name, n in counts.items() if n < len(GROUPS)]
+    return f" Of the {len(GROUPS)} masks and settings, {', '.join(few)} were run." if few else ""
+
+
+def geometric_mean(ratios: Iterable[float]) -> float:
+    """Of ratios of errors."""
+    return exp(mean(map(log, ratios)))
+
+
+def goals(found: Found) -> str:
+    """What was aimed at, and what came out."""
+    ours = {group: held["vfg"] for group, held in found["contests"].items() if "vfg" in held}
+    if not ours:
+        return ""
+    overall = geometric_mean(contest["ratio"] for contest in ours.values())
+    seen = [contest["ratio"] for group, contest in ours.items() if "mnar" not in group]
+    lost: dict[str, list[str]] = {}
+    for group, contest in ours.items():
+        if contest["outcome"] == "loss":
+            table, mechanism, setting = group.split(" ")
+            where = f"{named(mechanism, setting)} ({contest['ratio']:.2f})"
+            lost.setdefault(table, []).append(where)
+    names = "; ".join(f"{table}: {', '.join(where)}" for table, where in lost.items())
+    is_mixed = seen and len(seen) < len(ours)
+    apart = ", those in which cells do not hide themselves to "
+    return fill(
+        "imputation.goals",
+        goal=GOAL,
+        contests=len(ours),
+        overall=overall,
+        seen=f"{apart}{geometric_mean(seen):.3f}" if is_mixed else "",
+        met="met" if overall <= GOAL else "missed",
+        lost=fill("imputation.lost", names=names).strip() if lost else "None is lost.",
+    ).strip()
+
+
+def pairs_table(found: Found) -> str:
+    """Our errors and those of the best baseline, by table, mechanism and setting."""
+    held = {
+        group: {
+            name: contest["vfg"]
+            for name in tables_of(found)
+            if "vfg" in (contest := found["contests"].get(f"{name} {' '.join(group)}", {}))
+        }
+        for group in GROUPS
+    }
+    held = {group: by_table for group, by_table in held.items() if by_table}
+    body = [
+        [name, *(_pair(by_table[name]) if name in by_table else NONE for by_table in held.values())]
+        for name in tables_of(found)
+    ]
+    return rows(["", *(named(*group) for group in held)], body)
+
+
+def _pair(contest: Found) -> str:
+    ours, theirs = contest["mse"]
+    return f"{ours:.3f} / {theirs:.3f} {label(contest['rival'])} ({contest['seeds']})"
+
+
+def standing(
+    found: Found, method: str, tables: list[str], mechanism: str, setting: str
+) -> list[str]:
+    """Geometric mean of the ratios, and the count of outcomes; empty if nothing was run."""
+    groups = [found["contests"].get(f"{table} {mechanism} {setting}", {}) for table in tables]
+    held = [group[method] for group in groups if method in group]
+    if not held:
+        return []
+    counts = [sum(c["outcome"] == kind for c in held) for kind in ("win", "draw", "loss")]
+    ratio = geometric_mean(contest["ratio"] for contest in held)
+    return [f"{ratio:.3f}", " / ".join(map(str, counts))]
+
+
+def spreads(found: Found) -> str:
+    """Scores of draws: of methods run everywhere, then of all on the tables they share."""
+    groups = [
+        {m: v for m, v in measured(found, table, *FIRST).items() if "crps" in v}
+        for table in tables_of(found)
+    ]
+    counts = {m: sum(m in group for group in groups) for m in methods_of(found)}
+    present = [method for method, count in counts.items() if count]
+    everywhere = [method for method in present if counts[method] == max(counts.values())]
+    choices = [everywhere] if everywhere == present else [everywhere, present]
+    shown = [*(score_table(groups, methods) for methods in choices if methods), draws_table(found)]
+    tables = "\n\n".join(filter(None, shown))
+    return fill("imputation.spreads", tables=tables, where=named(*FIRST)) if tables else ""
+
+
+def score_table(groups: list[dict[str, Found]], methods: list[str]) -> str:
+    """Means over the tables on which all of `methods` ran, empty if there is none."""
+    shared = [group for group in groups if all(method in group for method in methods)]
+    if not shared:
+        return ""
+    body = [
+        [label(m), *(f"{mean(group[m][score] for group in shared):.3f}" for score in SCORES)]
+        for m in methods
+    ]
+    return rows([plural(len(shared), "table"), *SCORES.values()], body)
+
+
+def draws_table(found: Found) -> str:
+    """Our draws and each baseline's on the same tables, masks and seeds."""
+    pairs = found.get("draws", {})
+    body = [
+        [label(name), str(pair["cells"]), *(f"{x:.3f}" for x in (*pair["crps"], *pair["energy"]))]
+        for name, pair in pairs.items()
+    ]
+    ours = label("vfg")
+    header = ["same masks and seeds", "cells", f"CRPS {ours}", "CRPS baseline"]
+    header += [f"energy score {ours}", "energy score baseline"]
+    return rows(header, body) if body else ""
+
+
+def times(found: Found) -> str:
+    """Seconds, rows per second and memory for a small, a wide and a long table."""
+    shown = [table for table in TIMED if measured(found, table, *FIRST)]
+    columns = [("seconds", "fit_seconds", FIRST), ("rows/s", "transform_rows_per_second", OTHER)]
+    columns.append(("MB", "peak_mb", FIRST))
+    body = [
+        [label(method)]
+        + [
+            number(measured(found, table, *group).get(method, {}).get(field))
+            for _, field, group in columns
+            for table in shown
+        ]
+        for method in methods_of(found)
+        if any(method in measured(found, table, *FIRST) for table in shown)
+    ]
+    taken = found["circumstances"]
+    ways = {
+        how: ", ".join(label(name) for name in methods_of(found) if taken.get(name) == how)
+        for how in sorted(set(taken.values()))
+    }
+    return fill(
+        "imputation.times",
+        table=rows(["", *(f"{t}: {title}" for title, *_ in columns for t in shown)], body),
+        where=named(*FIRST),
+        other=named(*OTHER),
+        circumstances="\n".join(f"- {how}: {names}" for how, names in ways.items() if names),
+    )
+
+
+def number(value: float | None) -> str:
+    """Two or three digits, a dash for none."""
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def failures(found: Found) -> str:
+    """Methods that ended with errors, and why."""
+    lines = [
+        f"- {label(name)}: {failed['cells']} cells, the first {failed['first']}"
+        for name, failed in found["failures"].items()
+    ]
+    return "\n".join(["Cells that ended with an error:\n", *lines, ""]) if lines else ""

@@ -1,0 +1,192 @@
+"""The table that docs/results.md opens with: every task on one line, against the best baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp, log, sqrt
+from statistics import mean, stdev
+from typing import Any
+
+from . import images, paper, tables
+from .imputation import geometric_mean, named
+from .render import NONE, Found, fill, rows
+
+HEADER = (
+    "task",
+    "ours",
+    "best other",
+    "ours / other",
+    "won / drawn / lost",
+    "time",
+    "others, seeds",
+)
+LOSSES = {"contests": "squared error", "contests_mae": "absolute error"}
+Line = list[str]
+
+
+def table(found: dict[str, Found]) -> str:
+    """The lines of all result files that exist."""
+    return rows(
+        HEADER,
+        [line for name, make in LINES.items() if name in found for line in make(found[name])],
+    )
+
+
+def standard_error(values: list[float]) -> float:
+    """Of the mean; infinite for a single value."""
+    return stdev(values) / sqrt(len(values)) if len(values) > 1 else float("inf")
+
+
+def remarks(found: dict[str, Found]) -> str:
+    """The contests that are lost, by name."""
+    told = []
+    for key, loss in LOSSES.items():
+        names: dict[str, list[str]] = {}
+        for group, contest in found.get("imputation", {}).get(key, {}).items():
+            if contest.get("vfg", {}).get("outcome") == "loss":
+                name, *where = group.split()
+                names.setdefault(name, []).append(
+                    f"{named(*where)} ({contest['vfg']['ratio']:.2f})"
+                )
+        if names:
+            listed = "; ".join(f"{name}: {', '.join(where)}" for name, where in names.items())
+            told.append(fill("results.lost", loss=loss, names=listed).strip())
+    return "\n\n".join(told)
+
+
+def imputation(found: Found) -> Iterator[Line]:
+    """Missing cells by loss, the held-back half of the tables first."""
+    methods = {name for group in found["measures"].values() for name in group}
+    others = [name for name in methods if not name.startswith("vfg")]
+    halves = {"held-back tables": found["held_back"], "tables for tuning": found["tuning"]}
+    for half, names in halves.items():
+        for key, loss in LOSSES.items():
+            groups = {
+                group: contest["vfg"]
+                for group, contest in found.get(key, {}).items()
+                if "vfg" in contest and group.split()[0] in names
+            }
+            if not groups:
+                continue
+            logs = [
+                mean(log(c["ratio"]) for group, c in groups.items() if group.split()[0] == name)
+                for name in names
+                if any(group.split()[0] == name for group in groups)
+            ]
+            ratio = geometric_mean(contest["ratio"] for contest in groups.values())
+            counts = [
+                sum(c["outcome"] == k for c in groups.values()) for k in ("win", "draw", "loss")
+            ]
+            seeds = [contest["seeds"] for contest in groups.values()]
+            yield [
+                f"missing cells, {len(logs)} {half}, {loss}",
+                "`VFGImputer`",
+                "the best on each table and mask",
+                f"{ratio:.3f} ± {ratio * standard_error(logs):.3f}",
+                " / ".join(map(str, counts)),
+                _cost(found, groups),
+                f"{len(others)}, {min(seeds)} to {max(seeds)}",
+            ]
+
+
+def _cost(found: Found, groups: dict[str, Found]) -> str:
+    """How many times longer ours takes to fit than the best baseline, a geometric mean."""
+    ratios = []
+    for group, contest in groups.items():
+        times = [
+            found["measures"][group].get(name, {}).get("fit_seconds")
+            for name in ("vfg", contest["rival"])
+        ]
+        if all(times):
+            ratios.append(times[0] / times[1])
+    return f"{geometric_mean(ratios):.0f}x" if ratios else NONE
+
+
+def density(found: Found) -> Iterator[Line]:
+    """log p of whole rows and of rows with missing cells, by paired differences."""
+    for measure, title in (("test", "whole rows"), ("missing", "30 % of the cells missing")):
+        gains = tables.density_gains(found, measure)
+        counts = [
+            sum(tables.outcome(g) == k for _, g in gains.values()) for k in ("win", "draw", "loss")
+        ]
+        means = [mean(gain) for _, gain in gains.values()]
+        methods = {
+            m
+            for part in found["tables"].values()
+            for m, v in part["methods"].items()
+            if v.get(measure)
+        }
+        yield [
+            f"log p of {len(gains)} continuous tables, {title}",
+            "`GaussianVFG`",
+            "the best on each table",
+            f"{mean(means):+.2f} ± {standard_error(means):.2f} nats",
+            " / ".join(map(str, counts)),
+            NONE,
+            f"{len(methods) - 1}, {len(found['seeds'])}",
+        ]
+
+
+def likelihood(found: Found) -> Iterator[Line]:
+    """NLL of images in equal seconds of training."""
+    for name, part in found["data"].items():
+        ours, other = images.best_models(part["models"])
+        if name not in images.TITLES or ours is None or other is None:
+            continue
+        values = [part["models"][model]["nll"] for model in (ours, other)]
+        gain = mean(values[0]) - mean(values[1])
+        error = sqrt(sum(standard_error(each) ** 2 for each in values))
+        count = sum(not model.startswith("VFG") for model in part["models"])
+        yield [
+            f"NLL of {images.TITLES[name]}",
+            f"{ours} {mean(values[0]):.2f}",
+            f"{other} {mean(values[1]):.2f}",
+            f"{gain:+.2f} nats" + (f" ± {error:.2f}" if error < float("inf") else ""),
+            NONE,
+            "1x",
+            f"{count}, {len(part['seeds'])}",
+        ]
+
+
+def synthetic(found: Found) -> Iterator[Line]:
+    """Four of eight columns from the other four."""
+    baseline, best, _ = paper.synthetic_best(found["mse"])
+    pairs = list(zip(found["mse"][best], found["mse"][baseline], strict=True))
+    logs = [log(ours / other) for ours, other in pairs]
+    wins = sum(ours < other for ours, other in pairs)
+    ratio = exp(mean(logs))
+    yield [
+        "the paper's synthetic columns, squared error",
+        f"{best} {mean(o for o, _ in pairs):.3f}",
+        f"{baseline} {mean(b for _, b in pairs):.3f}",
+        f"{ratio:.2f} ± {ratio * standard_error(logs):.2f}",
+        f"{wins} / 0 / {len(pairs) - wins}",
+        NONE,
+        f"{sum(not name.startswith('VFG') for name in found['mse'])}, {len(pairs)}",
+    ]
+
+
+def california(found: Found) -> Iterator[Line]:
+    """Room counts of 640 blocks."""
+    methods = found["methods"]
+    for measure, title in (("mse, raw", "squared"), ("mae, raw", "absolute")):
+        ours, other = paper.california_best(methods, measure)
+        errors = [methods[name][measure]["all"] for name in (ours, other)]
+        yield [
+            f"California's room counts, {title} error",
+            f"{ours} {errors[0]:.3f}",
+            f"{other} {errors[1]:.3f}",
+            f"{errors[0] / errors[1]:.2f}",
+            NONE,
+            NONE,
+            f"{sum('VFG' not in name for name in methods)}, {len(found['seeds'])}",
+        ]
+
+
+LINES: dict[str, Any] = {
+    "imputation": imputation,
+    "density": density,
+    "likelihood": likelihood,
+    "synthetic": synthetic,
+    "california": california,
+}

@@ -1,1 +1,0 @@
-"""Rivals of the experiments, trained as well as we can."""

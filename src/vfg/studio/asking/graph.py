@@ -1,0 +1,347 @@
+"""The graph as SVG: boxes for leaves with their distributions, pills for latent nodes.
+
+The layout is that of `vfg.plots.graph`; crowded layers stand in several rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+import vfg
+from vfg.graph import Edge, Graph, Node
+from vfg.imputation.table_model import TableModel
+from vfg.inference.variables import percent
+from vfg.plots.graphs import LETTERS_SHOWN, positions
+from vfg.studio.asking.cards import HEIGHT, WIDTH, density_marks
+from vfg.studio.asking.model import Answered, OpenModel
+from vfg.studio.markup import Markup, element
+
+MANY_LEAVES = 40
+"""Beyond this many leaves, siblings are drawn as groups."""
+GROUP = 8
+"""The fewest siblings that become a group."""
+STATES = 4
+"""How many categories are listed in a box."""
+LETTER, LINE, PAD = 7.2, 15, 14
+"""Width of a letter and height of a line at a font size of 12 pixels; room around boxes."""
+LAYER = 52
+"""Pixels between layers."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What is drawn of a graph.
+
+    Args:
+        graph: with groups of leaves as single nodes, or the Bayesian network behind families.
+        groups: the leaves of each group.
+        is_network: whether edges lead from causes to effects.
+        alone: variables of a network without any edge.
+    """
+
+    graph: Graph
+    groups: Mapping[str, list[str]] = field(default_factory=dict)
+    is_network: bool = False
+    alone: tuple[str, ...] = ()
+
+
+def view_of(graph: Graph, expanded: Iterable[str] = ()) -> View:
+    """What is drawn of a graph, with some groups shown leaf by leaf.
+
+    Example:
+        >>> view_of(Graph.star({f"x{k}": 1 for k in range(300)}, width=4)).groups.keys()
+        dict_keys(['x0 … x299'])
+    """
+    arrows = network_arrows(graph)
+    if arrows:
+        names = dict.fromkeys(name for arrow in arrows for name in arrow)
+        edges = [Edge(effect, cause) for cause, effect in arrows]
+        alone = tuple(leaf for leaf in graph.leaves if leaf not in names)
+        return View(Graph([Node(name, 1) for name in names], edges), {}, True, alone)
+    siblings: dict[tuple[str, ...], list[str]] = {}
+    for leaf in graph.leaves:
+        siblings.setdefault(graph.parents(leaf), []).append(leaf)
+    opened, many = set(expanded), len(graph.leaves) > MANY_LEAVES
+    groups = {
+        f"{members[0]} … {members[-1]}": members
+        for members in siblings.values()
+        if many and len(members) >= GROUP and f"{members[0]} … {members[-1]}" not in opened
+    }
+    shown = {leaf: name for name, members in groups.items() for leaf in members}
+    nodes = dict.fromkeys(shown.get(node.name, node.name) for node in graph.nodes)
+    drawn = {
+        (shown.get(edge.child, edge.child), edge.parent): edge.kind for edge in graph.edges
+    }  # an edge for all members of a group
+    edges = [Edge(*ends, kind=kind) for ends, kind in drawn.items()]
+    return View(Graph([Node(name, 1) for name in nodes], edges), groups)
+
+
+def network_arrows(graph: Graph) -> list[tuple[str, str]]:
+    """The (cause, effect) pairs from which `Graph.from_bayesian_network` made a graph, or none.
+
+    Example:
+        >>> network_arrows(Graph.from_bayesian_network([("A", "C"), ("B", "C")]))
+        [('A', 'C'), ('B', 'C')]
+    """
+    families = graph.layers[1] if len(graph.layers) == 3 else ()
+    members = [graph.children(name) for name in families]
+    if any(
+        not (held and name.startswith(f"family:{held[0]}"))
+        for name, held in zip(families, members, strict=True)
+    ):
+        return []
+    return [(cause, held[0]) for held in members for cause in held[1:]]
+
+
+def place_nodes(
+    view: View, sizes: Mapping[str, tuple[float, float]], width: float
+) -> dict[str, tuple[float, float]]:
+    """Centres of all nodes in pixels, y downwards.
+
+    A layer that is wider than the drawing stands in rows, its neighbours below each other.
+    """
+    places = positions(view.graph)
+    layers: dict[float, list[str]] = {}
+    for name in sorted(places, key=lambda name: places[name]):
+        layers.setdefault(places[name][1], []).append(name)
+    layers[0.0] = layers.get(0.0, [])
+    right = max(x for x, _ in places.values())
+    for k, name in enumerate(view.alone):
+        places[name] = (right + 1.0 + k, 0.0)
+        layers[0.0].append(name)
+    needed = {y: _pixels_per_unit(names, places, sizes) for y, names in layers.items()}
+    across = [x for x, _ in places.values()]
+    span = max(across) - min(across)
+    widest = max(size[0] for size in sizes.values())
+    scale = min(max(needed.values()), max(width - widest, widest) / (span or 1.0))
+    found, bottom = {}, 0.0
+    for y in sorted(layers):
+        rows = max(1, math.ceil(round(needed[y] / scale, 6)))
+        step = max(sizes[name][1] for name in layers[y]) + PAD
+        for k, name in enumerate(layers[y]):
+            up = bottom - (rows - 0.5 - k % rows) * step
+            found[name] = (round(places[name][0] * scale, 1), round(up, 1))
+        bottom -= rows * step + LAYER
+    return found
+
+
+def _pixels_per_unit(
+    names: list[str],
+    places: Mapping[str, tuple[float, float]],
+    sizes: Mapping[str, tuple[float, float]],
+) -> float:
+    """How many pixels a unit of the layout needs so that a layer fits into one row."""
+    gap = min((places[b][0] - places[a][0] for a, b in pairwise(names)), default=math.inf)
+    return (max(sizes[name][0] for name in names) + PAD) / gap
+
+
+def graph_svg(
+    answered: Answered,
+    width: float,
+    selected: str = "",
+    expanded: Iterable[str] = (),
+    distributions: bool = True,
+) -> Markup:
+    """The graph with the distributions of its leaves."""
+    model = answered.model
+    view = view_of(model.graph, expanded)
+    names = [*(node.name for node in view.graph.nodes), *view.alone]
+    boxes = {name: _Box(answered, view, name, distributions) for name in names}
+    sizes = {name: (box.width, box.height) for name, box in boxes.items()}
+    places = place_nodes(view, sizes, width)
+    lines = [_edge_line(edge, places, sizes, view.is_network) for edge in view.graph.edges]
+    left = min(x - sizes[name][0] / 2 for name, (x, _) in places.items()) - PAD
+    right = max(x + sizes[name][0] / 2 for name, (x, _) in places.items()) + PAD
+    top = min(y - sizes[name][1] / 2 for name, (_, y) in places.items()) - PAD
+    wide, tall = round(right - left), round(PAD - top)
+    head = element("path", d="M0 0L8 4L0 8Z", class_="arrow")
+    marker = element(
+        "marker", head, id="arrow", markerWidth=8, markerHeight=8, refX=8, refY=4, orient="auto"
+    )
+    return element(
+        "svg",
+        element("defs", marker),
+        *lines,
+        *(box.drawing(places[name], name == selected) for name, box in boxes.items()),
+        viewBox=f"{left:g} {top:g} {wide} {tall}",
+        class_="graph",
+        style=f"max-width:{1.25 * wide:g}px",
+        role="group",
+        aria_label=f"Graph with {len(names)} nodes and {len(lines)} edges",
+    )
+
+
+def _edge_line(
+    edge: Edge,
+    places: Mapping[str, tuple[float, float]],
+    sizes: Mapping[str, tuple[float, float]],
+    is_network: bool,
+) -> Markup:
+    """From the bottom of the node above to the top of the node below."""
+    (x1, y1), (x2, y2) = places[edge.parent], places[edge.child]
+    ends = {"x1": x1, "y1": y1 + sizes[edge.parent][1] / 2}
+    ends |= {"x2": x2, "y2": y2 - sizes[edge.child][1] / 2}
+    arrow = "url(#arrow)" if is_network else None
+    return element("line", **ends, class_=f"edge {edge.kind}", marker_end=arrow)
+
+
+class _Box:
+    """The box of a node: what it holds, and how large it is."""
+
+    def __init__(self, answered: Answered, view: View, name: str, distributions: bool) -> None:
+        model = answered.model
+        self.name, self.members = name, view.groups.get(name)
+        held = [] if self.members else model.variables_of(name)
+        is_shown = distributions and len(held) == 1 and not held[0].idle
+        self.variable = held[0].name if is_shown else None
+        self.is_leaf = name in model.graph.leaves or bool(self.members)
+        self.given = any(variable.name in answered.evidence for variable in held)
+        self.posterior = answered[self.variable] if self.variable else None
+        self.baseline = answered.marginal[self.variable] if self.variable else None
+        joins = not self.is_leaf and len(model.graph.children(name)) > 1
+        self.kind = "group" if self.members else "leaf" if self.is_leaf else "latent"
+        self.classes = f"node {self.kind}{' aggregation' if joins else ''}"
+        cut = name if len(name) <= LETTERS_SHOWN else f"{name[: LETTERS_SHOWN - 1]}…"
+        self.lines = [cut] + ([f"{len(self.members)} leaves"] if self.members else [])
+        if not self.members and len(held) > 1:
+            self.lines.append(f"{len(held)} columns")
+
+    @property
+    def states(self) -> list[int]:
+        """The likeliest categories of a choice."""
+        shares = self.posterior.probabilities if self.posterior is not None else np.zeros(0)
+        return [int(k) for k in np.argsort(-shares, kind="stable")[:STATES]]
+
+    @property
+    def width(self) -> float:
+        least = 64.0 if self.posterior is None else 118.0
+        return max(least, LETTER * max(map(len, self.lines)) + 20.0)
+
+    @property
+    def height(self) -> float:
+        below = 0.0
+        if self.posterior is not None:
+            is_choice = self.posterior.variable.kind == "choice"
+            below = 1.0 * LINE * len(self.states) if is_choice else 26.0
+        return LINE * len(self.lines) + below + 12.0
+
+    def drawing(self, place: tuple[float, float], selected: bool) -> Markup:
+        """The node at its place."""
+        states = {"given": self.given, "chosen": selected}
+        classes = [self.classes, *(word for word, holds in states.items() if holds)]
+        top = -self.height / 2
+        box = element(
+            "rect", x=-self.width / 2, y=top, width=self.width, height=self.height,
+            rx=6 if self.is_leaf else 15,
+        )  # fmt: skip
+        texts = [
+            element("text", line, x=0, y=top + LINE * (k + 1) + 1, class_="label")
+            for k, line in enumerate(self.lines)
+        ]
+        return element(
+            "g",
+            element("title", self.name),
+            box,
+            *texts,
+            *self._distribution(top + LINE * len(self.lines) + 6),
+            transform=f"translate({place[0]:g} {place[1]:g})",
+            class_=" ".join(classes),
+            tabindex="0",
+            role="button",
+            aria_label=self._words(),
+            data_node=self.name,
+            data_kind=self.kind,
+        )
+
+    def _distribution(self, top: float) -> list[Markup]:
+        if self.posterior is None or self.baseline is None:
+            return []
+        left, wide = -self.width / 2 + 8, self.width - 16
+        if self.posterior.variable.kind != "choice":
+            box = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "preserveAspectRatio": "none"}
+            marks = density_marks(self.posterior, self.baseline)
+            return [
+                element("svg", *marks, x=left, y=top, width=wide, height=24, class_="mini", **box)
+            ]
+        return [self._state(k, top + LINE * row, left, wide) for row, k in enumerate(self.states)]
+
+    def _state(self, k: int, top: float, left: float, wide: float) -> Markup:
+        """A category with its probability; a click gives it as evidence."""
+        assert self.posterior is not None
+        share = float(self.posterior.probabilities[k])
+        letters = int((wide - 34) / 6.4)
+        name = str(self.posterior.variable.categories[k])
+        return element(
+            "g",
+            element("rect", x=left, y=top, width=wide, height=LINE - 2, class_="room"),
+            element("rect", x=left, y=top, width=round(share * wide, 1), height=LINE - 2),
+            element("text", name[:letters], x=left + 3, y=top + 10),
+            element("text", percent(share), x=left + wide - 2, y=top + 10, class_="share"),
+            class_="state",
+            data_set=self.variable,
+            data_value=k,
+        )
+
+    def _words(self) -> str:
+        if self.members:
+            return f"group {self.name}: {len(self.members)} leaves; choose it to see them"
+        if self.posterior is None:
+            return f"{'leaf' if self.is_leaf else 'latent node'} {self.name}"
+        return f"leaf {self.name}: {'given as ' if self.given else ''}{self.posterior.text}"
+
+
+def node_details(model: OpenModel, name: str, consistency: Mapping[str, float]) -> Markup:
+    """Width, flow and consistency of a node in words."""
+    graph = model.graph
+    node, children = graph.node(name), graph.edges_into(name)
+    rows = [("node", name), ("width", str(node.width))]
+    if not children:
+        held = model.variables_of(name)
+        kinds = ", ".join(dict.fromkeys(v.kind for v in held)) or "–"
+        rows.append(("holds", f"{len(held)} × {kinds}" if len(held) > 1 else kinds))
+    elif len(children) > 1:
+        rows.append(("joins", f"{len(children)} children by {aggregation(model, name)}"))
+    for edge in graph.edges_from(name)[:3]:
+        rows.append((f"to {edge.parent}", flow(model, edge)))
+    if name in consistency:
+        rows.append(("consistency", f"off by {consistency[name]:.3g} on average"))
+    elif not graph.edges_from(name):
+        rows.append(("place", "root"))
+    return element(
+        "dl",
+        *(
+            element(tag, words)
+            for row in rows
+            for tag, words in zip(("dt", "dd"), row, strict=True)
+        ),
+    )
+
+
+def aggregation(model: OpenModel, node: str) -> str:
+    """How a latent node joins its children."""
+    own = model.graph.node(node).aggregation
+    if own is None and isinstance(model.model, vfg.VFG):
+        return str(model.model.aggregation)
+    return own or "gaussian"
+
+
+def flow(model: OpenModel, edge: Edge) -> str:
+    """What an edge carries."""
+    own = model.model
+    if edge.kind == "identity":
+        return "identity"
+    if isinstance(own, TableModel) and len(own.members):
+        beside = f" and {len(own.mixtures)} mixtures" if len(own.mixtures) else ""
+        return f"couplings, {len(own.members)} members{beside}"
+    if not isinstance(own, vfg.VFG):
+        return "linear-Gaussian"
+    spec = own.flow_specs.get(f"{edge.child}->{edge.parent}")
+    if spec is None:
+        return "identity"
+    sizes = [f"{k} {v}" for k, v in spec.to_dict().items() if k in ("blocks", "hidden")]
+    return " ".join([spec.name, *sizes])

@@ -1,0 +1,300 @@
+"""Questions to a model: answers with the influence of evidence."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import vfg
+from vfg.graph import Graph
+from vfg.imputation.table_model import TableModel
+from vfg.inference.answers import Answer
+from vfg.inference.variables import Array, Marginal, Model, Value, Variable, given_marginal
+from vfg.inputs import Name
+from vfg.studio.asking.cards import LEVEL, LatentMarginal, export_page, spread_text, widget
+from vfg.studio.markup import picture_shape
+from vfg.tables.frames import quote
+from vfg.utils.files import write_atomically
+
+Evidence: TypeAlias = Mapping[str, Value]
+"""Values by the names of variables; the order is that in which they were given."""
+MOST_PIECES = 24
+"""Beyond this much evidence, influence is computed by leaf: each piece costs a row of inference."""
+DRAWS = 192
+"""About how many draws are behind a density."""
+MANY_COLUMNS = 64
+"""Beyond this, densities of models of graphs are normal ones, since drawing others takes long."""
+
+
+class OpenModel:
+    """A model of any kind, open on a page.
+
+    Args:
+        model: a `vfg.Model`.
+        file: where it lies; a made-up name if it lies nowhere.
+
+    Attributes:
+        model: the model.
+        file: where it lies.
+        graph: its graph.
+        variables: its columns by name.
+        latents: its latent nodes, roots first.
+    """
+
+    def __init__(self, model: Model, file: str = "model.vfg") -> None:
+        self.model, self.file = model, file
+        self.graph: Graph = model.graph
+        self.variables: Mapping[str, Variable] = model.variables
+        self.latents = tuple(node for layer in reversed(self.graph.layers[1:]) for node in layer)
+
+    @property
+    def summary(self) -> str:
+        """The model in half a line."""
+        is_table = isinstance(self.model, TableModel)
+        kind = "table model" if is_table else type(self.model).__name__
+        leaves, latent = len(self.graph.leaves), len(self.latents)
+        nodes = f"{latent} latent node{'' if latent == 1 else 's'}"
+        return f"{kind} · {len(self.variables)} columns · {leaves} leaves · {nodes}"
+
+    @cached_property
+    def picture(self) -> tuple[int, int] | None:
+        """Height and width of the image that the columns are, or None."""
+        return picture_shape(self.graph)
+
+    @cached_property
+    def marginal(self) -> Answered:
+        """The answer without evidence."""
+        return self.ask({})
+
+    def variable(self, name: str) -> Variable:
+        """The variable of that name.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if name not in self.variables:
+            raise ValueError(f"there is no {name!r}; there are {quote(list(self.variables))}")
+        return self.variables[name]
+
+    def variables_of(self, leaf: str) -> list[Variable]:
+        """The variables that a leaf holds."""
+        return [variable for variable in self.variables.values() if variable.leaf == leaf]
+
+    def ask(self, evidence: Evidence) -> Answered:
+        """Infer all variables given evidence, and the influence of each piece of evidence.
+
+        All questions are answered at once: the first row has all evidence, every other row lacks
+        one piece of it.
+
+        Raises:
+            ValueError: for evidence that names no variable, or a value that it cannot have.
+        """
+        given = {name: self.variable(name).parse(value) for name, value in evidence.items()}
+        pieces = self._pieces(given)
+        rows = [given, *({k: v for k, v in given.items() if k not in p} for p in pieces.values())]
+        answer = self.model.infer(rows, targets=self._targets, padded=False)
+        marginals = answer.marginals(row=0, level=LEVEL, draws=self._draws)
+        variables = {
+            name: given_marginal(variable, given[name]) if name in given else marginals[name]
+            for name, variable in self.variables.items()
+        }
+        influence = dict(zip(pieces, self._influences(answer, given), strict=True))
+        return Answered(self, given, variables, self._latent(marginals), influence)
+
+    @property
+    def _draws(self) -> int:
+        is_large = len(self.variables) > MANY_COLUMNS and not isinstance(self.model, TableModel)
+        return 0 if is_large else DRAWS
+
+    @cached_property
+    def _targets(self) -> list[Name]:
+        """All columns, of models of graphs leaf by leaf, and the latent nodes."""
+        is_table = isinstance(self.model, TableModel)
+        columns = self.variables if is_table else self.graph.leaves
+        return [*columns, *(node for node in self.latents if node not in self.variables)]
+
+    def _pieces(self, evidence: Evidence) -> dict[str, list[str]]:
+        """Pieces of evidence with an influence each: single variables, or whole leaves."""
+        whole = len(evidence) > MOST_PIECES or _needs_whole_sections(self.model)
+        found: dict[str, list[str]] = {}
+        for name in evidence:
+            found.setdefault(self.variables[name].leaf if whole else name, []).append(name)
+        return found
+
+    def _influences(self, answer: Answer, given: Evidence) -> Iterator[dict[str, float]]:
+        """How far answers move without one piece of evidence, by variable, for every piece."""
+        expected = answer.expectations() if answer.rows > 1 else {}
+        for row in range(1, answer.rows):
+            yield {
+                name: self._movement(variable, expected[name], row)
+                for name, variable in self.variables.items()
+                if not (name in given or variable.idle)
+            }
+
+    def _movement(self, variable: Variable, expected: Array, row: int) -> float:
+        """The share of probability that moved, or the distance in deviations without evidence."""
+        distance = float(np.abs(expected[row] - expected[0]).sum())
+        if variable.kind == "choice":
+            return distance / 2.0
+        spread = self.marginal.variables[variable.name].std
+        return distance / spread if spread > 0.0 else 0.0
+
+    def _latent(self, marginals: Mapping[str, Marginal]) -> dict[str, LatentMarginal]:
+        coordinates: dict[str, list[Marginal]] = {}
+        for name, one in marginals.items():
+            if name not in self.variables:
+                coordinates.setdefault(one.variable.leaf, []).append(one)
+        return {
+            node: LatentMarginal(
+                node, np.array([x.mean for x in held]), np.array([x.std for x in held])
+            )
+            for node, held in coordinates.items()
+        }
+
+
+def _needs_whole_sections(model: Model) -> bool:
+    """Whether a model refuses sections that are observed in part."""
+    return isinstance(model, vfg.GaussianVFG) and not model.leaves.is_elementwise
+
+
+def open_model(model: Any) -> OpenModel:
+    """A model, or a model file, as something to ask.
+
+    Args:
+        model: a path, a fitted `VFGImputer`, or any `vfg.Model`.
+
+    Raises:
+        ValueError: for a file that cannot be read as a model.
+        TypeError: for anything else.
+    """
+    file = "model.vfg"
+    if isinstance(model, str | Path):
+        file, model = str(model), _load(Path(model))
+    model = getattr(model, "model_", model)
+    if not isinstance(model, vfg.VFG | vfg.GaussianVFG | TableModel):
+        raise TypeError(
+            f"the studio shows a model file, a VFG, a GaussianVFG, a TableModel or a fitted "
+            f"VFGImputer, but got {type(model).__name__}"
+        )
+    if isinstance(model, TableModel) and model.weights.device.type != "cpu":
+        model = deepcopy(model).cpu()  # single rows are answered fastest on a CPU
+    return OpenModel(model.eval(), file)
+
+
+def _load(path: Path) -> Any:
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r}; name a model that vfg.save wrote")
+    return vfg.load(path)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question and what a model answers to it.
+
+    In a notebook it shows itself as the cards of the page.
+
+    Args:
+        model: that answered.
+        evidence: what was given.
+        variables: the posterior of every column.
+        latent: the posteriors of the latent nodes.
+        influence: by the name of evidence, how far the answer about each other variable moves when
+            that evidence is taken away: in its standard deviations without evidence, or the share
+            of probability.
+    """
+
+    model: OpenModel
+    evidence: Evidence
+    variables: Mapping[str, Marginal]
+    latent: Mapping[str, LatentMarginal]
+    influence: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Marginal:
+        """The posterior of one variable."""
+        self.model.variable(name)
+        return self.variables[name]
+
+    @property
+    def marginal(self) -> Answered:
+        """The answer without evidence."""
+        return self.model.marginal
+
+    def ranked(self, target: str | None = None) -> list[tuple[str, float, str]]:
+        """Evidence by how much it moved the answers: name, movement, what it moved most."""
+        found = []
+        for name, moves in self.influence.items():
+            most = max(moves, key=lambda other: moves[other], default="")
+            mean = float(np.mean(list(moves.values()) or [0.0]))
+            found.append((name, moves.get(target or "", mean), most))
+        return sorted(found, key=lambda row: -row[1])
+
+    def python(self, target: str | None = None) -> str:
+        """The question as Python."""
+        wanted = "" if target is None else f", targets=[{target!r}]"
+        return (
+            f"import vfg\n\nmodel = vfg.load({self.model.file!r})\n"
+            f"answer = model.infer({dict(self.evidence)!r}{wanted})\n"
+            "print(answer.to_frame(quantiles=[0.05, 0.95]))"
+        )
+
+    def command(self, target: str | None = None) -> str:
+        """The question as a line for a shell."""
+        words = ["vfg", "query", self.model.file]
+        for name, value in self.evidence.items():
+            words += ["--given", f"{name}={value}"]
+        unknown = [name for name in self.variables if name not in self.evidence]
+        for name in unknown[:8] if target is None else [target]:
+            words += ["--infer", name]
+        return shlex.join(words)
+
+    def to_html(self) -> str:
+        """A page of its own that needs nothing else, and no network."""
+        return export_page(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write `to_html` to a file."""
+        write_atomically(path, self.to_html().encode())
+
+    def _repr_html_(self) -> str:
+        return widget(self)
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name} = {value}" for name, value in self.evidence.items())
+        lines = [f"given {given}" if given else "given nothing"]
+        for name, marginal in self.variables.items():
+            if not marginal.given:
+                lines.append(f"{name:<20}{marginal.text:>12}   {spread_text(marginal)}")
+        return "\n".join(lines)
+
+
+def ask(model: Any, evidence: Evidence | None = None) -> Answered:
+    """Infer all variables of a model given evidence.
+
+    Args:
+        model: a path, a fitted `VFGImputer`, or any `vfg.Model`.
+        evidence: values by the names of columns; dates as ISO texts.
+
+    Returns:
+        Posteriors by name (`answer["age"].mean`, `.low`, `.high`, `.probabilities`), which
+        evidence moved it, and pages: a notebook shows the answer as cards, `save` writes them to a
+        file.
+
+    Raises:
+        ValueError: for a name or a value that is not in the model.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+        >>> history = model.fit([[1.0, 2.0], [2.0, 4.1], [3.0, 5.9], [4.0, 8.0]])
+        >>> answer = ask(model, {"a": 2.5})
+        >>> print(answer["b"].text, list(answer.influence))
+        5 ['a']
+    """
+    return open_model(model).ask(evidence or {})

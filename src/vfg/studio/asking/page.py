@@ -1,0 +1,125 @@
+"""The Ask and Graph pages: content and callbacks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from vfg.studio.asking.state import State as Standing
+from vfg.studio.asking.state import render, update
+from vfg.studio.components import box
+from vfg.studio.session import Session
+
+LEGEND = {
+    "leaf": "leaf: columns of the data",
+    "given": "leaf with evidence",
+    "aggregation": "aggregation node: joins several children",
+    "latent": "latent node with one child",
+    "group": "group of leaves: choose it to see them",
+}
+
+
+def build_ask() -> list[Any]:
+    """The graph, the evidence and the code; beside them the cards."""
+    given = [
+        html.H2("Given"),
+        _button("Undo", "undo"),
+        _button("Clear", "clear"),
+    ]
+    cases = [
+        _button("Save case", "save-case", None),
+        _button("Compare", "compare"),
+        html.Div(id="cases", className="cases"),
+    ]
+    code = [
+        html.Summary("As code, or as a page of its own"),
+        html.Div(id="code"),
+        html.Button("Download this answer (HTML)", id="export"),
+    ]
+    graph = [html.H2("The graph"), html.Div(id="ask-graph", className="small-graph")]
+    evidence = [html.Div(given, className="box-head"), html.Div(id="evidence"), html.Div(cases)]
+    side = [box(*graph), box(*evidence), html.Details(code, className="box")]
+    search = dcc.Input(id="search", type="search", placeholder="Find a column")
+    head = [
+        html.H2("Posterior"),
+        html.Span([html.I(className="key posterior"), "given the evidence"], className="note"),
+        html.Span([html.I(className="key marginal"), html.Span(id="baseline")], className="note"),
+        html.Label([html.Span("Find a column", className="unseen"), search], className="search"),
+    ]
+    main = [html.Div(head, className="box-head wide"), html.Div(id="answers", className="answers")]
+    return [html.Div(side, className="side"), html.Div(main, className="content")]
+
+
+def _button(words: str, identity: str, act: str | None = "") -> Any:
+    acts = {} if act is None else {"data-act": identity}
+    return html.Button(words, id=identity, className="quiet", **acts)
+
+
+def build_graph(session: Session) -> list[Any]:
+    """The whole graph, the details of a node and the legend."""
+    names = [node.name for node in session.model.graph.nodes]
+    by_name = dcc.Dropdown(names, id="node-by-name", placeholder="choose")
+    note = html.P("Choose a node to see what it holds and how it is joined.", className="note")
+    node = [
+        html.H2("Node"),
+        html.Div(note, id="node-details", **{"aria-live": "polite"}),
+        html.Label([html.Span("Node by name"), by_name], className="labelled"),
+        html.Button("Ask about it", id="ask-node"),
+    ]
+    marks = [html.Li([html.I(className=f"mark {kind}"), words]) for kind, words in LEGEND.items()]
+    zoom = {"+": "Zoom in", "−": "Zoom out", "Reset": "Show the whole graph", "SVG": "Save as SVG"}
+    tools = [
+        html.Button(words, className="quiet", title=title, **{"data-zoom": words})
+        for words, title in zoom.items()
+    ]
+    drawing = [html.Div(tools, className="tools"), html.Div(id="graph", className="drawing")]
+    legend = [html.H2("Legend"), html.Ul(marks, className="legend")]
+    return [
+        box(*drawing, className="box large-graph"),
+        html.Div([box(*node), box(*legend)], className="side"),
+    ]
+
+
+def register(app: Dash, session: Session) -> None:
+    """Wire the pages to the session."""
+    model = session.model
+
+    def answer(action: Any, table: Any, state: Any) -> Any:
+        standing = Standing() if state is None else Standing.from_dict(state)
+        before, rows = standing, table["rows"] if table else 0
+        with session.lock:
+            if action is not None and ctx.triggered_id == "action":
+                row_of = None if not table else lambda row: session.row(table, row)
+                standing = update(model, standing, action, row_of)
+            distances = session.consistency(table)
+            try:
+                shown = render(model, standing, rows, distances)
+            except ValueError as error:
+                # Evidence that a model cannot use, such as part of a section that it needs whole.
+                standing = replace(before, error=str(error))
+                shown = render(model, standing, rows, distances)
+        return standing.to_dict(), shown
+
+    app.callback(
+        Output("state", "data"),
+        Output("view", "data"),
+        Input("action", "data"),
+        Input("table", "data"),
+        State("state", "data"),
+    )(answer)
+
+    def export(clicks: int | None, state: Any) -> Any:
+        if not clicks:
+            return no_update
+        with session.lock:
+            answered = model.ask(Standing.from_dict(state).question.given)
+        return dcc.send_string(answered.to_html(), "answer.html", type="text/html")
+
+    app.callback(
+        Output("download-answer", "data"),
+        Input("export", "n_clicks"),
+        State("state", "data"),
+        prevent_initial_call=True,
+    )(export)

@@ -1,0 +1,1 @@
+"""The Explore page: the latent space, samples, calibration and training."""

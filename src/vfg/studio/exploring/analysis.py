@@ -1,0 +1,250 @@
+"""Exploration of a model: embeddings, traversals, samples, history and calibration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import vfg
+from vfg.imputation.answers import axis_numbers, read_evidence
+from vfg.imputation.evaluation import hold_out
+from vfg.imputation.table_model import TableModel
+from vfg.inference.answers import Answer
+from vfg.inference.variables import Array, Variable
+from vfg.inputs import Name
+from vfg.plots.latents import principal_components
+from vfg.studio.asking.model import OpenModel
+from vfg.studio.filling.tables import Table
+from vfg.training.history import History
+
+MOST_EMBEDDED = 5_000
+MOST_TSNE = 1_500
+MOST_CALIBRATED = 400
+ROWS_FOR_CONSISTENCY = 256
+LEVELS = np.round(np.arange(0.1, 1.0, 0.1), 2)
+"""Of the intervals whose coverage is measured."""
+
+
+def draw_rows(count: int, most: int, seed: int = 0) -> Array:
+    """At most so many rows, drawn by a seed and in order.
+
+    Drawn rows are not those of a period or of one end of a sorted table.
+
+    Example:
+        >>> draw_rows(10, 20), len(draw_rows(10_000, 5))
+        (array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]), 5)
+    """
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
+
+
+def embedding(model: OpenModel, table: Table, method: str) -> tuple[Array, Array, Array]:
+    """Rows of a table in two dimensions, from the states of the roots.
+
+    Returns:
+        Which rows, where they are, `(rows, 2)`, and their states.
+    """
+    rows = draw_rows(table.rows, MOST_TSNE if method == "t-SNE" else MOST_EMBEDDED)
+    states = np.asarray(model.model.embed(table.frame.take(rows)))
+    if method == "t-SNE" and len(rows) > 5:
+        from sklearn.manifold import TSNE
+
+        start = principal_components(states)[0]
+        start = start / (start.std() or 1.0) * 1e-4
+        perplexity = min(30.0, (len(rows) - 1) / 3.0)
+        fit = TSNE(init=start, perplexity=perplexity, random_state=0)
+        return rows, fit.fit_transform(states), states
+    return rows, principal_components(states)[0], states
+
+
+def neighbours(rows: Array, states: Array, row: int, most: int = 8) -> list[int]:
+    """A row and those whose states are nearest to its own, in order.
+
+    Example:
+        >>> neighbours(np.array([0, 5, 9]), np.array([[0.0], [9.0], [1.0]]), 0, most=2)
+        [0, 9]
+    """
+    distances = np.linalg.norm(states - states[rows.tolist().index(row)], axis=1)
+    return [int(k) for k in rows[np.argsort(distances, kind="stable")[:most]]]
+
+
+@dataclass(frozen=True)
+class Traversal:
+    """What is expected while one coordinate of a latent node moves.
+
+    Args:
+        steps: how far it is moved, `(steps,)`.
+        values: expected numbers by variable, `(steps,)` each; for choices the probability of the
+            last category.
+        pixels: the images, `(steps, height, width)`, or None.
+    """
+
+    steps: Array
+    values: Mapping[str, Array]
+    pixels: Array | None = None
+
+
+def traversal(
+    model: OpenModel, node: str, coordinate: int, steps: Sequence[float], start: Any = None
+) -> Traversal:
+    """Move one coordinate of a latent node and see what the leaves are expected to be."""
+    moved, own = np.asarray(steps, dtype=float), model.model
+    given = [{}] if start is None else start
+    if isinstance(own, TableModel):
+        return Traversal(moved, _table_traversal(own, node, coordinate, moved, given))
+    if isinstance(own, vfg.VFG):
+        table = own.traverse(given, node, coordinate, moved)[0].numpy()
+        values = dict(zip(model.variables, table.T, strict=True))
+    else:
+        assert isinstance(own, vfg.GaussianVFG)
+        expected = _moved_state(own, given, node, coordinate, moved).expectations()
+        values = {name: _last_probability(expected[name]) for name in model.variables}
+    pixels = np.stack(list(values.values()), axis=1)
+    shape = model.picture
+    return Traversal(moved, values, None if shape is None else pixels.reshape(len(moved), *shape))
+
+
+def _moved_state(
+    model: vfg.GaussianVFG, given: Any, node: str, coordinate: int, moved: Array, **options: Any
+) -> Answer:
+    """What follows from a node's state, moved around its posterior mean, alone."""
+    mean = model.infer(given, targets=[node], **options).mean[node]
+    state = mean.repeat(len(moved), 1).double()
+    state[:, coordinate] += torch.from_numpy(moved)
+    return model.infer({node: state})
+
+
+def _last_probability(expected: Array) -> Array:
+    """Expected numbers as they are; of categories the probability of the last one."""
+    return expected if expected.ndim == 1 else expected[:, -1]
+
+
+def _table_traversal(
+    model: TableModel, node: str, coordinate: int, moved: Array, given: Any
+) -> dict[str, Array]:
+    """By the first member, or by the linear model where there is none."""
+    if model.linear is None:
+        raise ValueError("no column of this table varies, so there is nothing to move")
+    row = read_evidence(model, given)
+    if model.member_models:
+        first = model.member_models[0]
+        table = first.traverse(row.values, node, coordinate, moved, observed=row.observed)[0]
+    else:
+        seen = {"observed": row.observed}
+        answer = _moved_state(model.linear, row.values, node, coordinate, moved, **seen)
+        table = torch.cat([answer.mean[leaf] for leaf in model.linear.graph.leaves], dim=1)
+    matrix, encoding = model.spread_out(table), model.encoding
+    found = {}
+    for name, variable in model.variables.items():
+        if variable.idle:
+            continue
+        part, section = encoding.parts[model.labels[name]], encoding.sections[model.labels[name]]
+        if variable.kind == "choice":
+            scale = 1.0 if part.name == "levels" else None
+            found[name] = part.probabilities(matrix[:, section], scale)[:, -1]
+        else:
+            found[name] = axis_numbers(part.decode(matrix[:, section]))
+    return found
+
+
+def samples(model: OpenModel, count: int, seed: int = 0) -> tuple[Any, Array | None]:
+    """New rows from the model, as a frame; and as images where the columns are pixels."""
+    import pandas
+
+    drawn = model.model.sample(count, seed=seed)
+    if isinstance(drawn, pandas.DataFrame):
+        return drawn, None
+    table = np.asarray(drawn)
+    pixels = None if model.picture is None else table.reshape(count, *model.picture)
+    return pandas.DataFrame(table, columns=list(model.variables)), pixels
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Coverage of intervals for held-out cells, and errors of means.
+
+    Args:
+        levels: how often they should, `(levels,)`.
+        coverage: how often they do.
+        cells: how many were held out.
+        columns: by column: hidden cells, error and the error of filling in means, both in
+            deviations, and the coverage at the middle level.
+    """
+
+    levels: Array
+    coverage: Array
+    cells: int
+    columns: tuple[tuple[str, int, float, float, float], ...]
+
+
+def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int = 0) -> Calibration:
+    """Hold out numbers of a table, and measure the coverage of their intervals."""
+    rows = draw_rows(table.rows, MOST_CALIBRATED)
+    part = replace(table, whole=table.whole.take(rows))
+    numbers = [k for k, v in enumerate(part.variables.values()) if not _is_choice(v)]
+    hidden = np.zeros_like(part.missing)
+    hidden[:, numbers] = hold_out(part.cells, share, seed)[:, numbers]
+    if not hidden.any():
+        raise ValueError("the table has too few known numbers to hide some of them")
+    names: list[Name] = [part.columns[k] for k in numbers if hidden[:, k].any()]
+    answer = model.model.infer(
+        part.frame, targets=names, observed=~(part.missing | hidden), seed=seed
+    )
+    ends = answer.quantile([*(0.5 - LEVELS / 2).tolist(), *(0.5 + LEVELS / 2).tolist()])
+    expected, inside, columns = answer.expectations(), [], []
+    for name in map(str, names):
+        column = part.column(name)
+        chosen = hidden[:, part.columns.index(name)]
+        cells = axis_numbers(column.values)
+        # Of a leaf with a single column there is an axis of length 1 besides.
+        levels = axis_numbers(np.asarray(ends[name])).reshape(2 * len(LEVELS), part.rows)
+        low, high = np.split(levels[:, chosen], 2)
+        truth, seen = cells[chosen], cells[~column.missing & ~chosen]
+        inside.append((low <= truth) & (truth <= high))
+        spread = float(cells[~column.missing].std()) or 1.0
+        error = float(np.sqrt(np.mean((truth - expected[name][chosen]) ** 2))) / spread
+        plain = float(np.sqrt(np.mean((truth - (seen if len(seen) else truth).mean()) ** 2)))
+        held = float(inside[-1][-1].mean())
+        columns.append((name, int(chosen.sum()), error, plain / spread, held))
+    coverage = np.concatenate(inside, axis=1).mean(1)
+    return Calibration(LEVELS, coverage, int(hidden.sum()), tuple(columns))
+
+
+def _is_choice(variable: Variable) -> bool:
+    return variable.kind == "choice" or variable.idle
+
+
+def consistency(model: OpenModel, table: Table) -> dict[str, float]:
+    """How far forward and backward states are apart, by node; empty if that means nothing."""
+    own = model.model
+    if not isinstance(own, vfg.VFG) or own.sampling is not None:
+        return {}
+    found = own.consistency(table.frame.take(draw_rows(table.rows, ROWS_FOR_CONSISTENCY)))
+    return {node: float(distance.mean()) for node, distance in found.items()}
+
+
+def read_history(data: bytes) -> History:
+    """A training history that `History.save` wrote.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    try:
+        return History.from_dict(json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(
+            "this is no training history; choose a file that history.save(path) wrote"
+        ) from error
+
+
+def history_beside(file: str) -> History | None:
+    """The history that lies beside a model file, as `<model>.history.json`, or None."""
+    path = Path(file).with_suffix(".history.json")
+    return read_history(path.read_bytes()) if path.is_file() else None

@@ -1,0 +1,1 @@
+"""The Fill page: tables that a model fills."""

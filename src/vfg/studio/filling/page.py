@@ -1,0 +1,283 @@
+"""The Fill page: content and callbacks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from typing import Any
+
+import flask
+import numpy as np
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from vfg.studio import components as parts
+from vfg.studio.asking.cards import spread_text
+from vfg.studio.asking.model import OpenModel
+from vfg.studio.components import box, choice, number, plot, row
+from vfg.studio.filling.tables import (
+    ENDINGS,
+    MOST_BYTES,
+    Cell,
+    cell,
+    comparison,
+    confidence,
+    download,
+)
+from vfg.studio.session import Opened, Session
+
+NO_TABLE = "No table is open yet."
+ROWS_SHOWN = 20
+"""How many rows of the filled table are shown at once."""
+
+
+def build(model: OpenModel) -> list[Any]:
+    """Opening, filling and inspecting a table."""
+    columns = list(model.variables)
+    drop = [
+        html.Strong("Drop a table here"),
+        html.Span(f"{', '.join(ENDINGS)}, up to {MOST_BYTES // 2**20} MiB"),
+        html.Button("Pick a file", id="pick", type="button"),
+    ]
+    opening = box(
+        html.H2("Table"),
+        dcc.Upload(html.Div(drop, className="drop"), id="upload", className="upload"),
+        html.P(id="table-summary", className="note", role="status"),
+        row(
+            html.Button("Fill missing values", id="fill", className="primary", disabled=True),
+            html.Button("Download", id="download", disabled=True),
+        ),
+        html.P(id="fill-summary", className="note", role="status"),
+    )
+    looking = box(
+        html.H2("One cell"),
+        row(
+            number("cell-row", "Row", 1, min=1, step=1),
+            choice("cell-column", "Column", columns, columns[0]),
+        ),
+        html.Div(id="cell-text", className="cell-text", role="status"),
+        plot("cell-plot", 200),
+    )
+    filled = box(
+        row(
+            html.H2("Filled table"),
+            html.Button("Previous", id="rows-before", className="quiet"),
+            html.Button("Next", id="rows-after", className="quiet"),
+            kind="box-head",
+        ),
+        html.P(
+            "Rows with missing values. Filled cells are coloured, the darker the more certain; "
+            "choose one to see its distribution.",
+            className="note",
+        ),
+        html.Div(id="filled-table", className="scroll", tabIndex="0"),
+    )
+    compared = box(
+        row(
+            html.H2("Observed and filled"),
+            choice("compare-column", "Column", columns, columns[0]),
+            kind="box-head wide",
+        ),
+        plot("compare-plot", 280),
+    )
+    missing = box(html.H2("Missing values"), plot("missing-plot", 300))
+    return [row(opening, looking, kind="side"), row(missing, filled, compared, kind="content")]
+
+
+def register(app: Dash, session: Session) -> None:
+    """Wire the page to the session."""
+    _register_opening(app, session)
+    _register_filled(app, session)
+    _register_cell(app, session)
+
+
+def _register_opening(app: Dash, session: Session) -> None:
+    def upload(contents: str | None, name: str | None) -> Any:
+        if not contents:
+            return no_update, no_update
+        client = flask.request.cookies.get("vfg-client", "")
+        described = session.read(name or "table", content_bytes(contents), client)
+        return described, described["note"]
+
+    app.callback(
+        Output("table", "data"),
+        Output("notice", "children"),
+        Input("upload", "contents"),
+        State("upload", "filename"),
+        prevent_initial_call=True,
+    )(upload)
+
+    def show_table(described: Any) -> Any:
+        if not described:
+            return NO_TABLE, parts.empty(NO_TABLE), True
+        table = session.table(described)
+        return f"{table.name}: {table.summary}", parts.missingness(table), False
+
+    app.callback(
+        Output("table-summary", "children"),
+        Output("missing-plot", "figure"),
+        Output("fill", "disabled"),
+        Input("table", "data"),
+    )(show_table)
+
+    def fill(clicks: int | None, described: Any) -> Any:
+        if ctx.triggered_id != "fill":
+            return None, "", True
+        begun, opened = time.monotonic(), session.opened(described)
+        left = int(opened.filled.missing.sum())
+        words = f"{int(opened.table.missing.sum()) - left} missing values filled in "
+        return {"token": described["token"]}, f"{words}{time.monotonic() - begun:.1f} s", False
+
+    app.callback(
+        Output("filled", "data"),
+        Output("fill-summary", "children"),
+        Output("download", "disabled"),
+        Input("fill", "n_clicks"),
+        Input("table", "data"),
+        running=[(Output("fill", "disabled"), True, False)],
+    )(fill)
+
+    def send_file(clicks: int | None, described: Any) -> Any:
+        name, data = download(session.model, session.table(described))
+        return dcc.send_bytes(data, name)
+
+    app.callback(
+        Output("download-table", "data"),
+        Input("download", "n_clicks"),
+        State("table", "data"),
+        prevent_initial_call=True,
+    )(send_file)
+
+
+def _register_filled(app: Dash, session: Session) -> None:
+    def is_filled(done: Any, described: Any) -> bool:
+        return bool(done and described and done["token"] == described["token"])
+
+    def show_rows(done: Any, before: int | None, after: int | None, described: Any) -> Any:
+        if not is_filled(done, described):
+            return html.P("Not filled yet." if described else NO_TABLE, className="note")
+        page = max((after or 0) - (before or 0), 0)
+        with session.lock:
+            return filled_table(session.opened(described), page)
+
+    app.callback(
+        Output("filled-table", "children"),
+        Input("filled", "data"),
+        Input("rows-before", "n_clicks"),
+        Input("rows-after", "n_clicks"),
+        State("table", "data"),
+    )(show_rows)
+
+    def compare(done: Any, column: str, described: Any) -> Any:
+        if not described:
+            return parts.empty(NO_TABLE)
+        variable, opened = session.model.variable(column), session.opened(described)
+        filled = is_filled(done, described)
+        cells = comparison(opened.table, opened.filled if filled else opened.table, column)
+        return parts.distributions(variable, cells if filled else {"observed": cells["observed"]})
+
+    app.callback(
+        Output("compare-plot", "figure"),
+        Input("filled", "data"),
+        Input("compare-column", "value"),
+        Input("table", "data"),
+    )(compare)
+
+
+def filled_table(opened: Opened, page: int = 0) -> Any:
+    """Some rows with missing values, as they are filled, coloured by confidence."""
+    table = opened.table
+    gaps = np.flatnonzero(table.missing.any(axis=1))
+    rows = gaps[page * ROWS_SHOWN : (page + 1) * ROWS_SHOWN]
+    if not len(rows):
+        return html.P("No further rows have missing values.", className="note")
+    sure = confidence(opened.model, table, rows)
+    columns = table.columns[: parts.MOST_COLUMNS]
+    cells = {name: opened.filled.column(name) for name in columns}
+    shown = [
+        [
+            str(k + 1),
+            *(
+                _filled_cell(cells[name], int(k), name, float(sure[place, column]))
+                for column, name in enumerate(columns)
+            ),
+        ]
+        for place, k in enumerate(rows)
+    ]
+    return parts.table(["row", *columns], shown)
+
+
+def _filled_cell(column: Any, k: int, name: str, sure: float) -> Any:
+    missing, value = bool(column.missing[k]), column.values[k]
+    if column.storage == "date" and not missing:
+        value = str(value.astype("M8[D]"))
+    text = "" if missing else parts.format_cell(value)
+    if not np.isfinite(sure):
+        return text
+    options = {"data-cell-row": str(k + 1), "data-cell-column": name}
+    colour = {"background": f"rgba(79,107,220,{0.08 + 0.5 * sure:.2f})"}
+    title = f"{name}: confidence {sure:.0%}"
+    return html.Button(text or "–", className="cell", title=title, style=colour, **options)
+
+
+def _register_cell(app: Dash, session: Session) -> None:
+    def point(click: Any, described: Any) -> Any:
+        if not click or not described:
+            return no_update, no_update
+        chosen, columns = click["points"][0], session.table(described).columns
+        return int(chosen["y"]), columns[parts.plain(columns).index(chosen["x"])]
+
+    app.callback(
+        Output("cell-row", "value"),
+        Output("cell-column", "value"),
+        Input("missing-plot", "clickData"),
+        State("table", "data"),
+        prevent_initial_call=True,
+    )(point)
+
+    def look(place: int | None, column: str, described: Any) -> Any:
+        if not described:
+            return NO_TABLE, parts.empty("")
+        try:
+            with session.lock:
+                found = cell(session.model, session.table(described), place or 0, column)
+        except ValueError as error:
+            return html.P(str(error), className="problem"), parts.empty("")
+        return cell_text(found, place or 0), cell_figure(found)
+
+    app.callback(
+        Output("cell-text", "children"),
+        Output("cell-plot", "figure"),
+        Input("cell-row", "value"),
+        Input("cell-column", "value"),
+        Input("table", "data"),
+    )(look)
+
+
+def content_bytes(contents: str) -> bytes:
+    """The bytes of an upload, which come as the address of data."""
+    try:
+        return base64.b64decode(contents.partition(",")[2], validate=True)
+    except binascii.Error as error:
+        raise ValueError("the upload was cut short; choose the file again") from error
+
+
+def cell_text(found: Cell, row: int) -> Any:
+    """A cell in words."""
+    expected, variable = found.expected, found.expected.variable
+    words = {
+        "actual value": "missing" if found.actual is None else variable.show(found.actual),
+        "expected from the row": [html.Strong(expected.text), f", {spread_text(expected)}"],
+        "moved most by": ", ".join(n for n, by in found.influence[:3] if by > 0.0) or "nothing",
+    }
+    pairs = [part for term, text in words.items() for part in (html.Dt(term), html.Dd(text))]
+    return html.Dl(pairs, **{"data-row": str(row), "data-mean": repr(expected.mean)})
+
+
+def cell_figure(found: Cell) -> Any:
+    """The draws behind a cell, or the probabilities of its categories."""
+    expected, variable = found.expected, found.expected.variable
+    if variable.kind == "choice":
+        return parts.shares(variable.categories, expected.probabilities)
+    actual = None if found.actual is None else variable.number_of(found.actual)
+    return parts.cell_draws(variable, expected.draws, actual, (expected.low, expected.high))

@@ -1,0 +1,213 @@
+"""Tasks: what a training run maximises, the rows of a step, and what states are chosen by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from vfg.model import VFG
+from vfg.training.acceleration import Recorder
+from vfg.training.data import Table, draw_held_out, initialise
+from vfg.training.losses import BoundLoss, HeldOutLoss, ObjectiveLoss, RowsLoss, SurrogateLoss
+from vfg.training.model_stack import stack_models, unstack_models
+from vfg.training.settings import FitSettings
+
+Batch = tuple[Tensor | None, ...]
+Augment = Callable[[Tensor], Tensor]
+
+
+class Task:
+    """What the loop asks of a model and its rows.
+
+    Args:
+        model: what is trained, in place.
+        loss: takes what `batch` returns and β, and returns the six terms of an epoch.
+        rows: how many rows there are.
+        like: a tensor on the device and of the dtype of the data.
+        unit: what the objective is divided by, so that norms of gradients mean the same for all.
+    """
+
+    copies = 1
+    """How many models `model` is a stack of: each has rows and a best state of its own."""
+    recovers = True
+    """Whether a run goes back to its best state after an epoch that undid what was learned."""
+    is_module = True
+    """Whether `model` is any module, whose products follow the precision as a whole."""
+
+    def __init__(
+        self, model: nn.Module, loss: nn.Module, rows: int, like: Tensor, unit: float
+    ) -> None:
+        self.model, self.loss, self.rows, self.like, self.unit = model, loss, rows, like, unit
+        self.layers: list[list[nn.Parameter]] = []
+        """With layer-wise training the parameters of each layer, from the leaves up."""
+
+    def batch(self, rows: Tensor, masked: bool, generator: torch.Generator) -> Batch:
+        """What the loss takes, for rows `(batch,)`, or `(batch, copies)` for a stack."""
+        raise NotImplementedError
+
+    def validation(self, recorder: Recorder | None) -> Callable[[], list[float]]:
+        """What returns the held-out loss of every copy; an empty list if nothing is held out."""
+        raise NotImplementedError
+
+    def locate_trouble(self) -> str:
+        """Where numbers are not finite, and what to look for, for an error message."""
+        return "in what its objective computes; look for extreme values in the rows"
+
+    def finish(self) -> None:
+        """Mark the model, which has its best state now, as trained."""
+
+
+class ModuleTask(Task):
+    """Any module with a method `objective(*rows, beta)`, a number to maximise.
+
+    Args:
+        model: the module.
+        rows: tensors with a row per example.
+        validate: the held-out loss of the module as it is, smaller is better; None if there is
+            none.
+    """
+
+    def __init__(
+        self, model: nn.Module, rows: Sequence[Tensor], validate: Callable[[], float] | None
+    ) -> None:
+        like = next(part for part in rows if part.is_floating_point())
+        super().__init__(model, ObjectiveLoss(model), len(like), like, like[0].numel())
+        self.parts, self.validate = tuple(rows), validate
+
+    def batch(self, rows: Tensor, masked: bool, generator: torch.Generator) -> Batch:
+        return tuple(part[rows] for part in self.parts)
+
+    def validation(self, recorder: Recorder | None) -> Callable[[], list[float]]:
+        return lambda: [] if self.validate is None else [float(self.validate())]
+
+
+class Validation:
+    """The held-out losses of all models of a task.
+
+    Args:
+        losses: one for each model.
+        unstack: what gives the models the state of their stack.
+    """
+
+    def __init__(
+        self, losses: Sequence[HeldOutLoss | RowsLoss], unstack: Callable[[], None]
+    ) -> None:
+        self.losses, self.unstack = losses, unstack
+
+    def __call__(self) -> list[float]:
+        """The losses in the present state; none if nothing is held out."""
+        self.unstack()
+        values = [loss() for loss in self.losses]
+        return [value for value in values if value is not None]
+
+
+class TableTask(Task):
+    """A VFG, or several stacked into one, and a table in the model's units.
+
+    Args:
+        models: one VFG, or several of equal configuration.
+        data: cells, those that may be seen, and labels.
+        settings: of the run.
+        held: which cells are held out; None draws sections by `settings.validation`.
+        validation: rows by whose objective states are chosen, in place of held-out cells.
+        augment: what is done to the cells of every batch.
+    """
+
+    is_module = False
+    model: VFG
+
+    def __init__(
+        self,
+        models: Sequence[VFG],
+        data: Table,
+        settings: FitSettings,
+        held: Tensor | None = None,
+        *,
+        validation: Table | None = None,
+        augment: Augment | None = None,
+    ) -> None:
+        if held is None:
+            share = settings.validation if validation is None else 0.0
+            held = draw_held_out(models[0], data, share, settings.seed)
+        self.held, self.data = held, Table(data.cells, data.seen & ~held, data.labels)
+        for one in models:
+            initialise(one, self.data, min(settings.batch, len(data.cells)))
+        model = models[0] if len(models) == 1 else stack_models(models)
+        loss = (
+            SurrogateLoss(model) if model.sampling is None else BoundLoss(model, settings.free_bits)
+        )
+        super().__init__(model, loss, len(data.cells), data.cells, data.cells.shape[1])
+        self.models, self.copies = list(models), len(models)
+        self.recovers = model.sampling is not None
+        self.settings, self.rows_to_score, self.augment = settings, validation, augment
+        if settings.layerwise:
+            self.layers = _edges_by_layer(model)
+
+    def batch(self, rows: Tensor, masked: bool, generator: torch.Generator) -> Batch:
+        cells, seen = self.data.cells[rows].flatten(1), self.data.seen[rows].flatten(1)
+        if self.augment is not None:
+            cells = self.augment(cells)
+        labels = None if self.data.labels is None else self.data.labels[rows]
+        return cells, *self._hide(seen, masked, generator), labels
+
+    def _hide(
+        self, seen: Tensor, masked: bool, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """What messages may see, and how much each cell counts in the likelihood."""
+        dtype, masking = self.data.cells.dtype, self.settings.masking
+        if masking is None or not masked:
+            return seen, seen.to(dtype)
+        sections = self.model.sections
+        drawn = masking.draw(len(seen), len(sections.positions), generator)
+        kept = drawn.index_select(1, sections.leaf_of_column)
+        visible = seen & kept
+        if self.model.sampling is not None:
+            return visible, visible.to(dtype)
+        scored = (seen & ~kept) + masking.visible * visible
+        return visible, scored.to(dtype)
+
+    def validation(self, recorder: Recorder | None) -> Callable[[], list[float]]:
+        losses: list[HeldOutLoss | RowsLoss]
+        if self.rows_to_score is None:
+            seed = self.settings.seed
+            losses = [HeldOutLoss(m, self.data, self.held, recorder, seed) for m in self.models]
+        else:
+            losses = [RowsLoss(m, self.rows_to_score, self.settings.beta) for m in self.models]
+        return Validation(losses, self._unstack)
+
+    @torch.no_grad()
+    def locate_trouble(self) -> str:
+        """The first node whose state is not finite, else the one with the largest state."""
+        rows = torch.arange(min(4096, self.rows), device=self.like.device)
+        index = rows if self.copies == 1 else rows[:, None].expand(-1, self.copies)
+        cells, seen = (part[index].flatten(1) for part in (self.data.cells, self.data.seen))
+        passes = self.model(cells, seen)
+        blocks = self.model.passing.schedule.blocks
+        sizes: dict[str, float] = {}
+        for block, state, back in zip(blocks, passes.forward, passes.backward, strict=True):
+            size = torch.maximum(state.value.abs(), back.abs()).amax((1, 2))
+            sizes.update(zip(block.nodes, size.nan_to_num(torch.inf).tolist(), strict=True))
+        worst = max(sizes, key=lambda node: sizes[node])
+        return f"first at node {worst!r}; look for extreme values beneath it"
+
+    def finish(self) -> None:
+        self.model.is_trained.fill_(True)
+        self._unstack()
+
+    def _unstack(self) -> None:
+        if self.copies > 1:
+            unstack_models(self.model, self.models)
+            for model in self.models:
+                model.eval()
+
+
+def _edges_by_layer(model: VFG) -> list[list[nn.Parameter]]:
+    """The parameters of the edges into each layer, from the leaves up."""
+    schedule = model.passing.schedule
+    layers: dict[int, list[nn.Parameter]] = {}
+    for index, group in enumerate(schedule.groups):
+        layer = schedule.blocks[group.parent].layer
+        layers.setdefault(layer, []).extend(model.passing.group(index).parameters())
+    return [layers[layer] for layer in sorted(layers)]

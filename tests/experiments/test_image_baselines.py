@@ -1,0 +1,176 @@
+"""The baselines of the image experiments and their training, against independent answers."""
+
+import math
+from argparse import Namespace
+
+import pytest
+import torch
+
+from experiments.baselines.images import POSTERIORS, FlowAutoencoder
+from experiments.paper import likelihood
+from experiments.paper.image_models import papers, papers_sampled
+from experiments.paper.image_training import Budget, count, train
+from experiments.paper.parts import Parts
+from experiments.paper.probes import linear_accuracy, nearest_accuracy, prior_accuracy
+
+
+def draw(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def bent(name, width=4):
+    """A posterior in double precision, away from its start."""
+    torch.manual_seed(0)
+    found = POSTERIORS[name](3, width, 2).double().eval()
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter.add_(0.3 * draw(*parameter.shape, seed=1))
+    return found
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_log_determinants_are_those_of_the_jacobian(name):
+    posterior, features, state = bent(name), draw(1, 3).double(), draw(1, 1, 4).double()
+    jacobian = torch.autograd.functional.jacobian(
+        lambda z: posterior(z.view(1, 1, 4), features)[0].flatten(), state.flatten()
+    )
+    expected = torch.linalg.slogdet(jacobian).logabsdet
+    torch.testing.assert_close(posterior(state, features)[1][0, 0], expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_rows_and_draws_are_bent_one_by_one(name):
+    posterior, features, states = bent(name), draw(5, 3).double(), draw(2, 5, 4).double()
+    together, log_det = posterior(states, features)
+    alone, log_det_alone = posterior(states[1:, 3:4], features[3:4])
+    torch.testing.assert_close(alone[0, 0], together[1, 3])
+    torch.testing.assert_close(log_det_alone[0, 0], log_det[1, 3])
+
+
+def test_frames_are_orthonormal():
+    posterior = POSTERIORS["orthogonal Sylvester"](3, 6, 2, bottleneck=4).double().eval()
+    frames = posterior.frames(draw(7, 3).double(), 6)
+    unit = torch.eye(4, dtype=torch.float64).expand(7, 2, 4, 4)
+    torch.testing.assert_close(frames.mT @ frames, unit, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_importance_weighting_of_one_draw_is_the_bound_and_more_draws_raise_it(name):
+    torch.manual_seed(0)
+    model = FlowAutoencoder(name, side=8, width=4, flows=2, channels=2, features=8).eval()
+    rows = (draw(20, 64) > 0).float()
+    torch.manual_seed(1)
+    bound = model.bound(rows)
+    torch.manual_seed(1)
+    torch.testing.assert_close(model.log_likelihood(rows, 1).float(), bound)
+    assert model.log_likelihood(rows, 200).mean() > model.bound(rows, 200).mean()
+
+
+def test_the_bound_is_exact_where_the_image_does_not_depend_on_the_state():
+    torch.manual_seed(0)
+    model = FlowAutoencoder("VAE", side=8, width=4, channels=2, features=8).eval()
+    with torch.no_grad():
+        model.decoder.layers[-1].weight.zero_()
+        model.decoder.layers[-1].bias.fill_(math.log(3.0))
+        model.normal.weight.zero_()
+        model.normal.bias.zero_()  # so q is the prior
+    rows = (draw(5, 64) > 0).float()
+    expected = (rows * math.log(0.75) + (1 - rows) * math.log(0.25)).sum(1)
+    torch.testing.assert_close(model.bound(rows), expected)
+    torch.testing.assert_close(model.log_likelihood(rows, 10).float(), expected)
+
+
+def rows(count=64, seed=3):
+    """Images that are mostly black on the left and mostly white on the right."""
+    lean = torch.where(torch.arange(64) % 8 < 4, -1.0, 1.0)
+    return (draw(count, 64, seed=seed) + lean > 0).float()
+
+
+BUDGET = Budget(0.0, steps=40, batch=16, rate=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["sampled", "deterministic"])
+def test_vfgs_of_several_seeds_are_trained_together_and_the_best_state_is_kept(kind):
+    members = [
+        papers_sampled(8, 8, seed) if kind == "sampled" else papers(8, 0.1, 8, seed)
+        for seed in range(2)
+    ]
+    valid = rows(20, seed=4)
+    before = [member.bound(valid).mean() for member in members]
+    run = train(members, rows(), valid, BUDGET)
+    assert run.steps == 40
+    assert run.captured
+    assert len(run.histories) == 1
+    losses = zip(*(epoch.members for epoch in run.histories[0]), strict=True)
+    for member, old, own in zip(members, before, losses, strict=True):
+        after = member.bound(valid).mean()
+        assert after > old
+        assert after.item() == pytest.approx(-64 * min(own), rel=1e-3)
+
+
+def test_baselines_are_trained_one_by_one_by_the_same_loop():
+    members = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        members.append(FlowAutoencoder("planar flow", side=8, width=4, channels=2, features=8))
+    valid = rows(20, seed=4)
+    run = train(members, rows(), valid, BUDGET)
+    assert [len(history) for history in run.histories] == [20, 20]
+    assert run.setbacks == 0
+    assert run.histories[0][-1].validation != run.histories[1][-1].validation
+    assert all(history[-1].validation < history[0].validation for history in run.histories)
+    assert count(members[0]) == sum(p.numel() for p in members[0].parameters())
+
+
+def test_a_budget_of_seconds_is_shared_and_validated_often():
+    options = Budget(30.0, batch=10).options(rows=5000, share=0.5)
+    assert (options["budget"], options["steps"]) == (15.0, 500)
+    assert Budget(30.0, batch=256).options(rows=5000)["steps"] == 100
+    assert Budget(1.0, steps=7).options(rows=50)["epochs"] == 7
+
+
+def test_parts_survive_a_run_that_is_cut_off(tmp_path):
+    parts = Parts(tmp_path, resume=False)
+    parts.keep("mnist", "VFG, the paper's tree", row={"nll": [1.0]})
+    parts.fail("mnist", "IAF", message="no luck")
+    again = Parts(tmp_path, resume=True)
+    assert again.done("mnist", "VFG, the paper's tree") == {"nll": [1.0]}
+    assert again.done("mnist", "IAF") is None
+    assert again.is_open("mnist", "IAF")
+    again.fail("mnist", "IAF", message="none again")
+    assert again.failures("mnist", "IAF") == ["no luck", "none again"]
+    assert not again.is_open("mnist", "IAF")
+    assert not again.is_open("mnist", "VFG, the paper's tree")
+    assert Parts(tmp_path, resume=False).done("mnist", "VFG, the paper's tree") is None
+
+
+def test_results_say_what_is_missing_and_what_went_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(likelihood, "DEVICE", torch.device("cuda"))
+    parts = Parts(tmp_path, resume=False)
+    about = {"captured": True, "alone": True, "train_seconds": 2.0, "test_seconds": 0.5}
+    parts.keep("mnist", "data", row={"source": "MNIST", "rows": [3, 2, 1], "seeds": [0]})
+    parts.keep("mnist", "VAE", row=about | {"nll": [90.0]})
+    parts.keep("mnist", "VFG", row=about | {"alone": False, "nll": [88.0]})
+    parts.keep("mnist", "surrogate, beta 0.1", row=about | {"sum": [7.0]})
+    parts.fail("mnist", "IAF", message="illegal memory access")
+    found = likelihood.collected(["mnist", "caltech"], Namespace(draws=5), parts)
+    assert found["seconds"] == 7.5
+    assert found["note"] == (
+        "Other work was on the GPU, so that fewer steps fitted into the seconds of mnist: VFG. "
+        "An error ended mnist: IAF."
+    )
+    assert list(found["data"]) == ["mnist"]
+    assert list(found["data"]["mnist"]["models"]) == ["VFG", "VAE"]
+    assert list(found["data"]["mnist"]["surrogate"]) == ["0.1"]
+    assert "IAF" in found["data"]["mnist"]["skipped"]
+
+
+def test_probes_of_separable_rows_are_perfect_and_of_noise_are_not():
+    labels = torch.arange(300) % 3
+    means = 10.0 * torch.eye(3)
+    rows = means[labels] + draw(300, 3)
+    for probe in (nearest_accuracy, linear_accuracy):
+        assert probe(rows[:200], labels[:200], rows[200:], labels[200:]) == 1.0
+        assert probe(draw(200, 3), labels[:200], draw(100, 3, seed=1), labels[200:]) < 0.6
+    assert prior_accuracy(rows, labels, means) == 1.0
+    assert prior_accuracy(rows, labels, means.roll(1, 0)) == 0.0

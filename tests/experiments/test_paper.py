@@ -1,0 +1,264 @@
+"""Examples and experiments from end to end at their smallest size, and the parts they share."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import results
+from experiments.baselines import graphical, imputers
+from experiments.report import __main__ as report
+
+PROJECT = Path(__file__).parents[2]
+CIRCUMSTANCES = {"command", "seconds", "machine", "seeds"}
+
+
+def run(module, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def quick(name, folder, *options):
+    """The results of a quick run, with what all of them have checked."""
+    run(f"experiments.paper.{name}", "--quick", *options, "--output", str(folder))
+    found = json.loads((folder / f"{name}.json").read_text())
+    assert set(found) >= CIRCUMSTANCES
+    assert found["command"].startswith(f"python -m experiments.paper.{name} --quick")
+    assert str(folder) not in json.dumps(found)
+    assert all(math.isfinite(number) for number in numbers(found))
+    assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / f"{name}.png").stat().st_size > 10_000
+    return found
+
+
+def numbers(value):
+    """All numbers of a nested result."""
+    if isinstance(value, dict):
+        return [number for part in value.values() for number in numbers(part)]
+    if isinstance(value, list):
+        return [number for part in value for number in numbers(part)]
+    return [value] if isinstance(value, int | float) else []
+
+
+@pytest.mark.slow
+def test_the_quick_synthetic_run_beats_the_mean(tmp_path):
+    found = quick("synthetic", tmp_path, "--seeds", "1")
+    errors = found["mse"]
+    assert set(errors) >= {"mean", "iterative", "MICE", "kNN (k = 5)", "iterative, ExtraTrees"}
+    assert all(len(values) == len(found["seeds"]) == 1 for values in errors.values())
+    assert errors["VFG, width 8, gaussian"][0] < 0.2 * errors["mean"][0]
+    assert errors["VFG, width 2 (the paper's)"][0] < 0.8 * errors["mean"][0]
+
+
+@pytest.mark.slow
+def test_the_quick_california_run_beats_the_mean(tmp_path):
+    methods = quick("california", tmp_path)["methods"]
+    measures = {f"{m}, {scale}" for m in ("mse", "mae") for scale in ("raw", "standardised")}
+    for measured in methods.values():
+        assert set(measured) == measures
+        assert all(len(value["draws"]) == 50 for value in measured.values())
+        for value in measured.values():
+            assert min(value["draws"]) <= value["all"] <= max(value["draws"])
+    assert (
+        methods["GaussianVFG, median"]["mae, raw"]["all"] < 0.8 * methods["mean"]["mae, raw"]["all"]
+    )
+
+
+@pytest.mark.slow
+def test_the_quick_network_run_finds_the_noise_of_the_network(tmp_path):
+    found = quick("gaussian", tmp_path)
+    assert set(found["methods"]) >= {"mean", "least squares", "VFG (the paper's)", "GaussianVFG"}
+    assert len(found["methods"]) + len(found["not run"]) == 6
+    for answers in found["methods"].values():
+        assert list(answers) == [*(f"{name} missing" for name in "ABCDEFG"), "30 % at random"]
+    ours, mean = (found["methods"][name]["F missing"] for name in ("GaussianVFG", "mean"))
+    # 60 squared errors of a Normal with variance 1 have a mean within 1 ± 4 sqrt(2 / 60).
+    assert ours["mse, raw"] == pytest.approx(found["noise of F"]["raw"], abs=0.73)
+    assert ours["mse, raw"] < 0.1 * mean["mse, raw"]
+    assert found["methods"]["VFG (the paper's)"]["F missing"]["mse, raw"] < mean["mse, raw"]
+
+
+MODELS = {"VFG", "VFG, the paper's tree", "VAE", "planar flow", "IAF", "orthogonal Sylvester"}
+
+
+@pytest.mark.slow
+def test_the_quick_likelihood_run_beats_pixels_without_a_model(tmp_path):
+    options = ("--quick", "--steps", "60", "--draws", "20", "--seeds", "2")
+    run("experiments.paper.likelihood", *options, "--output", str(tmp_path))
+    found = json.loads((tmp_path / "likelihood.json").read_text())
+    assert set(found) == CIRCUMSTANCES | {"draws", "note", "data"}
+    assert found["note"] == ""
+    (digits,) = found["data"].values()
+    assert set(digits) == {"source", "rows", "seeds", "models", "surrogate", "skipped"}
+    assert digits["skipped"] == []
+    assert set(digits["models"]) >= MODELS
+    assert set(digits["surrogate"]) == {"0.1", "1.0"}
+    assert all(math.isfinite(number) for number in numbers(found))
+    for name, row in digits["models"].items():
+        assert len(row["elbo"]) == len(row["nll"]) == len(row["train"]) == 2, name
+        assert all(nll < elbo for nll, elbo in zip(row["nll"], row["elbo"], strict=True)), name
+        # A fair coin per pixel.
+        assert max(row["elbo"]) < 64 * math.log(2), name
+    for row in digits["surrogate"].values():
+        assert set(row) >= {"reconstruction", "distances", "constants", "sum"}
+    parts = tmp_path / "likelihood_quick" / "parts.jsonl"
+    before = parts.read_text()
+    again = run("experiments.paper.likelihood", *options, "--resume", "--output", str(tmp_path))
+    assert "digits: VFG" not in again
+    data, *models = before.splitlines()
+    assert parts.read_text().splitlines() == [data, *models, data]
+    assert json.loads((tmp_path / "likelihood.json").read_text())["data"] == found["data"]
+
+
+@pytest.mark.slow
+def test_the_quick_representation_run_beats_guessing(tmp_path):
+    run(
+        *("experiments.paper.representation", "--quick", "--steps", "150", "--seeds", "1"),
+        *("--output", str(tmp_path)),
+    )
+    found = json.loads((tmp_path / "representation.json").read_text())
+    assert set(found) == CIRCUMSTANCES | {"rows", "budget", "models"}
+    assert all(math.isfinite(number) for number in numbers(found))
+    assert len(found["models"]) == 4
+    for name, row in found["models"].items():
+        assert row["nearest"][0] > 0.8, name
+        assert row["linear"][0] > 0.7, name
+    assert found["models"]["VFG"]["prior"][0] > 0.5  # of ten digits
+    for name in ("reconstructions", "tsne", "traversals"):
+        picture = tmp_path / f"representation_{name}.png"
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size > 5_000
+
+
+@pytest.mark.slow
+def test_the_quick_benchmark_of_likelihoods_says_what_options_bring(tmp_path):
+    chosen = ["VFG, tree", "VFG, tree, ladder", "VAE"]
+    run(
+        *("experiments.benchmarks.likelihood", "--quick", "--steps", "120", "--draws", "50"),
+        *("--models", *chosen, "--output", str(tmp_path)),
+    )
+    found = json.loads((tmp_path / "likelihood_benchmark.json").read_text())
+    assert set(found) == CIRCUMSTANCES | {"data", "draws", "budget", "models", "surrogate"}
+    assert list(found["models"]) == chosen
+    assert all(math.isfinite(number) for number in numbers(found))
+    for name, row in found["models"].items():
+        assert row["nll"] < row["elbo"] < 64 * math.log(2), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["universality", "layerwise"])
+def test_other_quick_experiments_write_finite_numbers_and_their_circumstances(name):
+    run(f"experiments.benchmarks.{name}", "--quick")
+    found = json.loads((PROJECT / "outputs" / f"{name}.json").read_text())
+    assert set(found) >= CIRCUMSTANCES
+    assert all(math.isfinite(number) for number in numbers(found))
+
+
+def test_the_results_pages_are_what_the_result_files_say():
+    for name, text in report.pages().items():
+        assert (PROJECT / "docs" / f"{name}.md").read_text() == text
+        assert len(text.splitlines()) <= 250 or name == "results-speed"
+
+
+@pytest.mark.slow
+def test_the_example_of_messages_fills_to_rounding():
+    shown = run("examples.messages")
+    assert "largest distance between forward and backward messages" in shown
+    assert (PROJECT / "outputs" / "messages.png").stat().st_size > 10_000
+
+
+def test_the_results_pages_need_no_result_file_in_particular(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "FOLDER", tmp_path)
+    bare = report.pages()
+    assert bare["results"].startswith("# Results\n")
+    assert "0.1 · 9 · 196 · log 2 = 122 nats" in bare["results-paper"]
+    file = PROJECT / "docs" / "results" / "synthetic.json"
+    (tmp_path / "synthetic.json").write_text(file.read_text())
+    assert "| synthetic, MSE |" in report.pages()["results-paper"]
+    assert "| the paper's synthetic columns, squared error |" in report.pages()["results"]
+
+
+def test_the_arithmetic_of_the_opening_holds():
+    from vfg.data import gaussian_network
+
+    table, names = gaussian_network()
+    variance = float(table[:4500, names.index("F")].var(correction=0))
+    assert 0.104 * variance == pytest.approx(4.0, abs=0.25)
+    assert 1.059 / variance == pytest.approx(0.028, abs=0.002)
+    assert round(0.1 * 9 * 196 * math.log(2)) == 122
+    assert round((37.06 - 5.42) ** 2 / 200, 1) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("options", "seeds"), [([], [0, 1]), (["--quick"], [0]), (["--seeds", "3"], [0, 1, 2])]
+)
+def test_experiments_share_their_options(monkeypatch, options, seeds):
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [str(PROJECT / "experiments" / "paper" / "any.py"), *options, "--output", "folder"],
+    )
+    given = results.arguments("What it does.")
+    assert given.chosen(full=2, quick=1) == seeds
+    assert given.output == Path("folder")
+    assert results._command() == " ".join(["python -m experiments.paper.any", *options])
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "few", "1.5"])
+def test_a_number_of_seeds_that_cannot_be_is_refused(monkeypatch, capsys, text):
+    monkeypatch.setattr(sys, "argv", ["any.py", f"--seeds={text}"])
+    with pytest.raises(SystemExit):
+        results.arguments(None)
+    assert f"expected a number of at least 1, but got '{text}'" in capsys.readouterr().err
+
+
+def test_least_squares_is_the_regression_on_what_is_shown():
+    generator = np.random.default_rng(0)
+    train = generator.normal(size=(200, 4)) @ generator.normal(size=(4, 4)) + 3.0
+    test = generator.normal(size=(5, 4))
+    gaps = test.copy()
+    gaps[:3, 1] = np.nan
+    gaps[3:, [0, 2]] = np.nan
+    filled = graphical.least_squares(train)(gaps)
+    assert (filled[~np.isnan(gaps)] == test[~np.isnan(gaps)]).all()
+    for rows, hidden in ((slice(0, 3), [1]), (slice(3, 5), [0, 2])):
+        shown = [column for column in range(4) if column not in hidden]
+        design = np.column_stack([np.ones(200), train[:, shown]])
+        weights = np.linalg.lstsq(design, train[:, hidden], rcond=None)[0]
+        expected = np.column_stack([np.ones(len(test[rows])), test[rows][:, shown]]) @ weights
+        np.testing.assert_allclose(filled[rows][:, hidden], expected)
+
+
+@pytest.mark.slow
+def test_a_bayesian_network_of_pgmpy_with_all_edges_is_least_squares():
+    pytest.importorskip("pgmpy", reason="a baseline that is not installed")
+    train = np.random.default_rng(0).normal(size=(300, 3)) @ np.array(
+        [[1, 2, 0], [0, 1, 1], [0, 0, 1]]
+    )
+    gaps = train[:4].copy()
+    gaps[:2, 2] = np.nan
+    gaps[2:, 0] = np.nan
+    network = graphical.bayesian_network(train, "abc", [("a", "b"), ("a", "c"), ("b", "c")])
+    expected = graphical.least_squares(train)(gaps)
+    np.testing.assert_allclose(network(gaps), expected, atol=0.05)
+
+
+def test_tuned_neighbours_choose_the_scale_that_predicts():
+    generator = np.random.default_rng(0)
+    known = generator.normal(size=(400, 2)) * [1.0, 1000.0]
+    table = np.column_stack([known, known[:, 0]])
+    train, test = table[:300], table[300:].copy()
+    test[:, 2] = np.nan
+    filled = imputers.tuned_neighbours([2])(train, test)
+    assert np.square(filled[:, 2] - table[300:, 2]).mean() < 0.05
+    plain = imputers.imputers([2], 0)["kNN (k = 5)"](train, test)
+    assert np.square(plain[:, 2] - table[300:, 2]).mean() > 0.5
