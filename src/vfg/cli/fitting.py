@@ -17,6 +17,7 @@ from vfg.cli.options import (
     Budget,
     Columns,
     Device,
+    EffortName,
     Exclude,
     GraphFile,
     Kinds,
@@ -111,6 +112,7 @@ class FitOptions:
     sections: SectionList = None
     width: Width = None
     bend: Bend = True
+    effort: EffortName = "balanced"
     members: Members = None
     mixtures: Mixtures = None
     neighbours: Neighbours = None
