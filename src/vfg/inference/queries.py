@@ -392,7 +392,7 @@ def _decode_moved(model: VFG, belief: Belief, node: str, coordinate: int, step: 
     tops = {index: belief.backward[index] for index in belief.roots}
     known = {index: state.observed.any(-1, keepdim=True) for index, state in belief.roots.items()}
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
-    return model.scaling.undo(model.sections.join(model._leaf_means(backward)))
+    return model.scaling.undo(model.sections.join(model.leaf_means(backward)))
 
 
 @torch.no_grad()
@@ -421,7 +421,7 @@ def decode(model: VFG, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
     tops = {index: mean.expand(-1, rows, -1) for index, mean in priors.items()}
     known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
-    table = model.scaling.undo(model.sections.join(model._leaf_means(backward))).to(like)
+    table = model.scaling.undo(model.sections.join(model.leaf_means(backward))).to(like)
     return {leaf: table[:, list(columns)] for leaf, columns in model.sections.positions.items()}
 
 
@@ -593,7 +593,7 @@ def _from_state(model: VFG, node: str, state: Tensor) -> Tensor:
     ]
     block, row = schedule.place[node]
     states[block][row] = state
-    table = model.scaling.undo(model.sections.join(model._leaf_means(states)))
+    table = model.scaling.undo(model.sections.join(model.leaf_means(states)))
     return table[:, list(model.sections.positions[node])]
 
 
