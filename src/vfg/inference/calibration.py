@@ -132,11 +132,12 @@ def fit_calibration(
     masks: int | None = None,
     most_rows: int | None = None,
 ) -> Calibration:
-    """Fit the calibration to held-out cells by the Gaussian log score, with random masks on top.
+    """Fit the calibration to held-out cells by log score, with random masks on top.
 
     Every row is scored under several masks; each keeps every leaf with a rate of its own. The
-    scores count continuous cells that training did not see, or, if there are none, those that
-    the masks hid.
+    scores count cells that training did not see, or, if there are none, those that the masks hid:
+    continuous ones for the noise, discrete ones for their softness. The moments of the roots are
+    those of the same rows.
 
     Args:
         model: the model, whose `spread` is set.
@@ -308,6 +309,8 @@ def _fit_softness(model: VFG, spread: Calibration, trials: list[Trial], cells: T
     leaves = {block: model.likelihood_at(block) for block in model.sections.blocks}
     kinds = (BernoulliLikelihood, CategoricalLikelihood)
     discrete = {block: leaf for block, leaf in leaves.items() if isinstance(leaf, kinds)}
+    if not discrete:
+        return
     with torch.no_grad():
         temperature = spread.log_temperature.exp()
         beliefs = [trial.beliefs[0].select(chosen) for trial in trials]
@@ -325,9 +328,8 @@ def _fit_softness(model: VFG, spread: Calibration, trials: list[Trial], cells: T
                 total = total - (_log_chance(expected, data[block]) * counted[block]).sum()
         return total
 
-    if discrete:
-        _minimise(score, [log_softness])
-        spread.log_softness.copy_(log_softness.detach())
+    _minimise(score, [log_softness])
+    spread.log_softness.copy_(log_softness.detach())
 
 
 def _log_chance(expected: Tensor, data: Tensor) -> Tensor:
