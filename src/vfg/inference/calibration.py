@@ -345,7 +345,7 @@ def _fit_roots(spread: Calibration, belief: Belief) -> None:
     known = True
     for place, (block, state) in enumerate(belief.roots.items()):
         seen = state.observed.any(-1, keepdim=True).to(state.value)
-        count = seen.sum(1)
+        count = seen.sum(1).clamp(min=1.0)  # a root without evidence is known by none
         mean = (belief.backward[block] * seen).sum(1) / count
         left = (belief.backward[block] - mean[:, None]) * seen
         kept, extra = spread.get_buffer(f"root_factor{place}"), torch.zeros(()).to(mean)
