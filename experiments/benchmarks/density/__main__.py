@@ -106,13 +106,6 @@ def collect(cells: Cells) -> dict[str, Any]:
     return {"seeds": list(SEEDS), "budget": BUDGET, "core_seconds": taken, "tables": found}
 
 
-def show(results: dict[str, Any], measure: str) -> None:
-    print(f"\n{measure:16}" + "".join(f"{method:>18}" for method in CONFIGURATIONS))
-    for table, found in results["tables"].items():
-        values = [found["methods"].get(method, {}).get(measure) for method in CONFIGURATIONS]
-        print(f"{table:16}" + "".join(f"{np.mean(v):18.3f}" if v else f"{'-':>18}" for v in values))
-
-
 def installed(baselines: list[str]) -> list[str]:
     """The methods that can run; baselines that are not installed are named."""
     found = {name: importlib.util.find_spec(REQUIRED[name]) is not None for name in baselines}
@@ -147,11 +140,8 @@ def main() -> None:
             for key in keys(table, method, seed)
         ]
         run([key for key in waiting if cells.get(key) is None], cells, given.jobs)
-    results = collect(cells)
-    for name in ("test", "missing"):
-        show(results, name)
     if given.collect:
-        print(given.write("density", results))
+        print(given.write("density", collect(cells)))
 
 
 if __name__ == "__main__":
