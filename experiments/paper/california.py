@@ -1,15 +1,9 @@
 """California housing (7.1.2): the room counts of a block from everything else.
 
-Eight columns in four sections of two; the first 20,000 rows train. Of the last 640 rows the second
-section, AveRooms and AveBedrms, is missing. The paper tests on 100 of them without saying which. A
-few blocks with dozens of rooms per household decide the squared error of 100 rows, so the draw of
-rows matters more than the method: here are 50 draws of 100, all 640, and all but the 6 that lie
-furthest from the mean; squared and absolute errors, raw and in standard deviations of the training
-rows.
-
-The paper's model is a tree with two mean nodes under a third, 4 coupling layers per edge. Ours are
-`GaussianVFG` with a monotone spline per column over one root, by its conditional mean and median,
-and a deep model over single columns with messages that carry precision matrices.
+Of the last 640 rows AveRooms and AveBedrms are missing. The paper tests on 100 of them without
+saying which; a few blocks with dozens of rooms decide their squared error. So there are 50 draws of
+100, all 640, and all but the 6 furthest from the mean. The paper's model is a tree with two mean
+nodes under a third; ours are `GaussianVFG` with splines and a deep model over single columns.
 
     python -m experiments.paper.california            a download, or the file of VFG_DATA=folder
     python -m experiments.paper.california --quick    1,600 simulated rows

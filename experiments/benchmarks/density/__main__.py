@@ -5,16 +5,10 @@
     --quick      the first configurations on one small table
     --collect    docs/results/density.json from what has been measured
 
-The tables are those of uci_tabular.npz in the folder that VFG_DATA names, and of those the
-continuous columns: more than 20 distinct values, none of them in over 10 % of the rows, no
-correlation above 0.98 with a column before; tables with at least 3 of these. Equal rows are kept
-once, and rounding is undone by uniform noise (see tables.py). 60 % of the rows train,
-20 % choose, 20 % test; everything is z-scored by the training rows. Every method has 8
-configurations, and may stop early by the validation rows, which also choose the configuration.
-
-A cell is one configuration on one split. Cells are lines of the files under outputs/density, to
-which a run adds one of its own; so runs can be cut off, and those of several machines merge by
-copying files there. Baselines that are not installed are left out and named.
+The tables are the continuous columns of uci_tabular.npz in the folder that VFG_DATA names (see
+tables.py). Every method has 8 configurations; the validation rows choose one. A cell is one
+configuration on one split, a line of a file under outputs/density; files of several machines may
+lie there. Baselines that are not installed are left out and named.
 """
 
 from __future__ import annotations
