@@ -43,11 +43,7 @@ SHARD_ROWS = {"linear": 65_536, "bent": 8_192}
 
 
 class Generated(Source):
-    """A table whose rows are made while it is read.
-
-    Args:
-        rows: how many.
-    """
+    """A table whose rows are made while it is read."""
 
     def __init__(self, rows: int) -> None:
         super().__init__([])
@@ -99,14 +95,7 @@ class OutOfTimeError(Exception):
 
 @dataclass
 class Job:
-    """A table that is being filled, with what was measured so far.
-
-    Args:
-        folder: of the shards, the model and the measurements.
-        rows: of the table.
-        shard_rows: of a shard.
-        processes: how many work at once.
-    """
+    """A table that is being filled, with what was measured so far."""
 
     folder: Path
     rows: int

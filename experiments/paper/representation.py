@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from ..results import arguments, positive
-from .image_training import DEVICE, Budget
+from .image_training import DEVICE, Budget, count
 from .images import Images, load
 from .labelled_models import Labelled, Plain, drawn_tree, papers_tree
 from .probes import linear_accuracy, nearest_accuracy, prior_accuracy, silhouette
@@ -29,7 +29,7 @@ def models(images: Images, quick: bool, seed: int) -> dict[str, Labelled]:
     hidden = 48 if quick else 256
     ours = drawn_tree(images.side, hidden, seed)
     papers = papers_tree(images.side, hidden, seed)
-    flow = Plain.sized(images.train.shape[1], images.levels, ours.size, seed)
+    flow = Plain.sized(images.train.shape[1], images.levels, count(ours), seed)
     return {OURS: ours, PAPERS: papers, FLOW: flow}
 
 
@@ -52,7 +52,7 @@ def trained(
 def measured(model: Labelled, images: Images) -> dict[str, float]:
     known, new = model.embed(images.train), model.embed(images.test)
     prior = prior_accuracy(new, images.labels["test"], model.means)
-    return {**probed(known, new, images), "prior": prior, "parameters": model.size}
+    return {**probed(known, new, images), "prior": prior, "parameters": count(model)}
 
 
 def probed(known: Tensor, new: Tensor, images: Images) -> dict[str, float]:
