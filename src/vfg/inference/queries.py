@@ -491,7 +491,8 @@ def _calibrated_rows(model: VFG, rows: int, generator: torch.Generator) -> Tenso
         mean, factor = (spread.get_buffer(f"root_{part}{place}") for part in ("mean", "factor"))
         shape = (len(mean), rows, mean.shape[-1])
         normals = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
-        tops[index] = mean[:, None] + normals @ factor.mT
+        offset = normals @ factor.mT if factor.ndim == 3 else normals * factor[:, None]
+        tops[index] = mean[:, None] + offset
     known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
     states = model.passing.backward_pass(tops, known, {})[0]
     every = torch.ones_like(spread.log_noise, dtype=torch.bool).expand(rows, -1)
@@ -555,7 +556,7 @@ def transport(model: VFG, value: ArrayLike, source: str, target: str) -> Tensor:
     given = as_value(model, source, value)
     if not bool(given.isfinite().all()):
         raise ValueError(f"transport needs all of {source!r}, but its value has NaN or infinities")
-    kind = given if given.is_floating_point() else torch.zeros((), device=given.device)
+    kind = given if given.is_floating_point() else given.new_zeros((), dtype=torch.float64)
     state = _to_state(model, source, given)
     ancestor = graph.common_ancestor(source, target)
     with evaluating(model):
