@@ -383,8 +383,8 @@ def test_every_layer_has_masked_and_other_steps(leaves):
     layers = len(run.task.layers)
     kinds = {}
     for step in range(8 * layers):
-        run.steps._kind(step)
-        (key,) = [k for k, kind in run.steps.kinds.items() if kind is run.steps._kind(step)]
+        run.steps.kind(step)
+        (key,) = [k for k, kind in run.steps.kinds.items() if kind is run.steps.kind(step)]
         kinds[key] = kinds.get(key, 0) + 1
     assert kinds == {(masked, layer): 4 for masked in (False, True) for layer in range(layers)}
     assert layers == math.log2(leaves)

@@ -201,6 +201,11 @@ class Replayed:
         if recorder is not None:
             self.recorded_at = math.inf
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether calls replay a recording."""
+        return self.replay is not None and self.replay != self._run
+
     def __call__(self) -> None:
         """Do the work once."""
         self.calls += 1
