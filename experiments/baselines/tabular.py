@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from vfg.tables.cells import Array, Mask
 
 
 class _Imputer:
