@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -142,6 +143,7 @@ class ImputerSettings:
     budget: float | None = None
     missing_values: Any = np.nan
     device: str | torch.device | None = None
+    checkpoint: str | os.PathLike[str] | None = None
     progress: bool = False
     seed: int = 0
 
