@@ -277,8 +277,8 @@ class _Part:
 
     def _flags(self) -> list[Any]:
         missing = self.cells.missing
-        kept = [part.empty for part in self.model.encoding.parts.values()]
-        return [pa.array(missing[:, k] & (not empty), pa.bool_()) for k, empty in enumerate(kept)]
+        parts = enumerate(self.model.encoding.parts.values())
+        return [pa.array(missing[:, k] & part.fillable, pa.bool_()) for k, part in parts]
 
     def _names(self) -> list[str]:
         return list(self.batch.schema.names)

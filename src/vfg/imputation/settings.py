@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -109,6 +110,17 @@ def is_number(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool) and not math.isnan(value)  # type: ignore[arg-type]
 
 
+UNUSED: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
+    (
+        "bend=False",
+        lambda settings: not settings.bend,
+        ("members", "mixtures", "neighbours", "flow", "steps"),
+    ),
+    ("graph=", lambda settings: settings.graph is not None, ("width", "neighbours")),
+)
+"""Settings that have no effect: because of what, when, and which."""
+
+
 @dataclass(frozen=True)
 class ImputerSettings:
     """How a `vfg.TableModel` is fitted; None leaves a choice to the table.
@@ -158,3 +170,15 @@ class ImputerSettings:
         budget = given.get("budget", 1.0)
         if not (is_number(budget, Real) and budget > 0):
             raise ValueError(f"budget must be a positive number of seconds, but is {budget!r}")
+
+    def warn_of_unused(self) -> None:
+        """Warn of settings that another setting makes ineffective."""
+        for because, is_so, names in UNUSED:
+            unused = [name for name in names if getattr(self, name) is not None]
+            if is_so(self) and unused:
+                ones = "has" if len(unused) == 1 else "have"
+                warnings.warn(
+                    f"{', '.join(unused)} {ones} no effect with {because}; leave out one or the "
+                    "other",
+                    stacklevel=5,
+                )

@@ -98,10 +98,11 @@ def fill_table(
             progress=progress,
         )
     if found.left:
-        empty = [str(label) for label, part in model.encoding.parts.items() if part.empty]
+        parts = model.encoding.parts.items()
+        unfilled = [str(label) for label, part in parts if not part.fillable]
         print_line(
-            f"{found.left:,} missing values are left, since these columns have no observed cell: "
-            f"{', '.join(empty)}"
+            f"{found.left:,} missing values are left, since these columns have no observed cell, "
+            f"or hold identifiers or free text: {', '.join(unfilled)}"
         )
     counts = {"rows": found.rows, "resumed": found.found}
     return {**counts, "filled": found.filled, "left": found.left}
@@ -178,6 +179,7 @@ def write_imputation_report(subject: ReportSubject, path: Path) -> None:
         graph=None if model.linear is None else model.graph,
         rows=source.rows,
         settings=subject.settings,
+        model=model,
         hiding=hiding,
     )
     write_report(report, path)
