@@ -48,6 +48,7 @@ class FileInfo:
         rows: the number of rows; None before the whole file was read.
         samples: the first observed cell of columns, as it is written.
         doubts: what the first block makes one doubt, as sentences; see `reading_doubts`.
+        is_warned: whether a warning of cells that hold rows was given.
     """
 
     dialect: Dialect | None = None
@@ -56,6 +57,7 @@ class FileInfo:
     rows: int | None = None
     samples: dict[str, str] = setting(default_factory=dict)
     doubts: list[str] = setting(default_factory=list)
+    is_warned: bool = False
 
 
 class CsvFile(TableFile):
@@ -153,11 +155,8 @@ class CsvFile(TableFile):
 
     @property
     def needs_inference(self) -> bool:
-        return self._info.rows is None or any(
-            name not in known
-            for known in [{**self._info.types, **self.text_columns, **self.text_categories}]
-            for name in self.names
-        )
+        known = {**self._info.types, **self.text_columns, **self.text_categories}
+        return self._info.rows is None or any(name not in known for name in self.names)
 
     def batches(self, schema: Any) -> Iterator[Any]:
         types = {field.name: field.type for field in schema}
@@ -202,7 +201,11 @@ class CsvFile(TableFile):
             rows += batch.num_rows
             for column in batch.columns:
                 check_text(column.buffers()[2], self.name)
-            cells = {name: mark_missing(batch.column(name), dialect.missing) for name in types}
+            cells = {
+                name: mark_missing(batch.column(name), dialect.missing)
+                for name, kind in types.items()
+                if kind != pa.string() or name not in samples
+            }
             typed = {
                 name: cast_text(cells[name], kind, decimal=dialect.decimal or ".")
                 for name, kind in types.items()
@@ -210,9 +213,9 @@ class CsvFile(TableFile):
             }
             types.update({name: column.type for name, column in typed.items()})
             self._check_newlines(batch)
-            for name in types:
-                if name not in samples and cells[name].null_count < len(cells[name]):
-                    samples[name] = cells[name].drop_null()[0].as_py()
+            for name, column in cells.items():
+                if name not in samples and column.null_count < len(column):
+                    samples[name] = column.drop_null()[0].as_py()
             if rows == batch.num_rows:
                 doubts = {**cells, **typed}
             yield batch, typed
@@ -224,12 +227,15 @@ class CsvFile(TableFile):
     def _check_newlines(self, batch: Any) -> None:
         """Warn of cells that hold whole rows, as they do after an unclosed quotation mark."""
         separators, delimiter = len(self.names) - 1, self.dialect.delimiter or ","
-        for name in batch.schema.names if separators else ():
+        if self._info.is_warned or not separators:
+            return
+        for name in batch.schema.names:
             cells = batch.column(name)
             broken = cells.filter(pc.match_substring(cells, "\n"))
             for cell in broken.to_pylist():
                 lines = cell.split("\n")[1:-1]
                 if any(line.count(delimiter) == separators for line in lines):
+                    self._info.is_warned = True
                     warnings.warn(
                         f"{self.name} has a cell of {cell.count(chr(10)) + 1} lines in the column "
                         f"{name!r} that holds whole rows, so a quotation mark may not be closed: "
