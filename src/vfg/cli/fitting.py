@@ -18,6 +18,7 @@ from vfg.cli.options import (
     Budget,
     Columns,
     Device,
+    EffortName,
     Exclude,
     GraphFile,
     Kinds,
@@ -126,6 +127,7 @@ class FitOptions:
     sections: SectionList = None
     width: Width = None
     bend: Bend = True
+    effort: EffortName = "balanced"
     members: Members = None
     mixtures: Mixtures = None
     neighbours: Neighbours = None

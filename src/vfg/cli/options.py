@@ -260,6 +260,14 @@ Budget = Annotated[
     float | None,
     _fitting(metavar="SECONDS", help="Time limit of fitting; by default none."),
 ]
+EffortName = Annotated[
+    str,
+    _fitting(
+        "--effort",
+        metavar="fast|balanced|best",
+        help="How many parts are fitted and how long they are trained.",
+    ),
+]
 Members = Annotated[
     int | None,
     _fitting(min=1, help="Number of nonlinear members; by default from the size of the table."),
