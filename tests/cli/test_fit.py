@@ -272,3 +272,9 @@ def test_a_fit_that_was_cut_off_goes_on_from_its_checkpoint(store, here, command
 )
 def test_there_must_be_something_to_resume(store, here, commands, options, words):
     assert words in commands.fail("fit", store.gaps, "-o", "m.vfg", *options, code=2)
+
+
+def test_a_column_without_a_name_can_be_named():
+    assert parse_kinds(["=integer"], ["", "a"]) == {"": "integer"}
+    assert choose_columns(None, "", ["", "a"]) == ["a"]
+    assert choose_columns(None, "", ["a", "b"]) == ["a", "b"]
