@@ -49,6 +49,7 @@ class FileInfo:
         samples: the first observed cell of columns, as it is written.
         doubts: what the first block makes one doubt, as sentences; see `reading_doubts`.
         is_warned: whether a warning of cells that hold rows was given.
+        blank_lines: empty lines before the names.
     """
 
     dialect: Dialect | None = None
@@ -58,6 +59,7 @@ class FileInfo:
     samples: dict[str, str] = setting(default_factory=dict)
     doubts: list[str] = setting(default_factory=list)
     is_warned: bool = False
+    blank_lines: int = 0
 
 
 class CsvFile(TableFile):
@@ -110,6 +112,8 @@ class CsvFile(TableFile):
                 # The reader parses one block for the names; the next one may end within a line.
                 start = stream.read_buffer(2 * LONGEST_LINE)
             line = self._first_line(start)
+            blank = re.match(rb"(?:\xef\xbb\xbf)?([\r\n]*)", memoryview(start))
+            self._info.blank_lines = len(re.findall(rb"\r\n|\r|\n", blank[1])) if blank else 0
             separator = self._wanted.delimiter or (
                 "\t" if self.kind.format == "tsv" else find_delimiter(line)
             )
@@ -251,7 +255,9 @@ class CsvFile(TableFile):
         dialect = self.dialect
         with self._reading():
             stream = open_bytes(self.path, self.kind.compression)
-            with _reader(stream, dialect, types, len(self._info.names) == 1) as reader:
+            # An empty line of a single column is a missing value, any other is nothing.
+            blank = self._info.blank_lines if len(self._info.names) == 1 else None
+            with _reader(stream, dialect, types, blank) as reader:
                 yield from reader
 
     @contextmanager
@@ -371,18 +377,20 @@ def _sentinel(cells: Any) -> int | None:
 
 
 def _reader(
-    stream: Any, dialect: Dialect, types: dict[str, Any], is_one_column: bool = False
+    stream: Any, dialect: Dialect, types: dict[str, Any], blank_lines: int | None = None
 ) -> Any:
-    """A reader of a stream of separated text, with the types of columns by name."""
+    """A reader of a stream of separated text, with the types of columns by name.
+
+    Empty lines are skipped; if a number of blank lines is given, only those before the names.
+    """
     return pcsv.open_csv(
         stream,
-        pcsv.ReadOptions(block_size=LONGEST_LINE),
+        pcsv.ReadOptions(block_size=LONGEST_LINE, skip_rows=blank_lines or 0),
         pcsv.ParseOptions(
             delimiter=dialect.delimiter,
             newlines_in_values=dialect.quotes,
             quote_char='"' if dialect.quotes else False,
-            # An empty line of a single column is a missing value, any other is nothing.
-            ignore_empty_lines=not is_one_column,
+            ignore_empty_lines=blank_lines is None,
         ),
         pcsv.ConvertOptions(
             column_types=types,
