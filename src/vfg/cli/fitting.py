@@ -175,8 +175,10 @@ class FitOptions:
             watch_training()
         known = [field.name for field in fields(ImputerSettings)]
         plain = {name: value for name, value in vars(self).items() if name in known}
+        graph = choose_graph(self.graph, self.sections, self.width, columns, self.arrows)
         parsed = {
-            "graph": choose_graph(self.graph, self.sections, self.width, columns, self.arrows),
+            "graph": graph,
+            "width": self.width if graph is None else None,  # else the graph has it
             "schema": parse_kinds(self.kinds or (), columns),
             "bounds": parse_bounds(self.bounds or (), columns),
             "device": check_device(self.device),
