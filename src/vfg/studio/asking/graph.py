@@ -30,8 +30,10 @@ STATES = 4
 """How many categories are listed in a box."""
 LETTER, LINE, PAD = 7.2, 15, 14
 """Width of a letter and height of a line at a font size of 12 pixels; room around boxes."""
-LAYER = 52
-"""Pixels between layers."""
+LAYER, CLOSE_LAYER = 52, 26
+"""Pixels between layers, and between those of a deep graph, which should not become too small."""
+DEEP = 6
+"""From how many layers on a graph is deep."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def place_nodes(
         for k, name in enumerate(layers[y]):
             up = bottom - (rows - 0.5 - k % rows) * step
             found[name] = (round(places[name][0] * scale, 1), round(up, 1))
-        bottom -= rows * step + LAYER
+        bottom -= rows * step + (LAYER if len(layers) < DEEP else CLOSE_LAYER)
     return found
 
 
