@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import scipy
 import torch
 from imputation.mixed_tables import light, linear, mixed, numbers
 
@@ -127,8 +128,12 @@ def test_linear_answers_are_those_of_the_exact_model_in_data_units():
         wanted = (mean[:, place].numpy() * part.deviation + part.centre).clip(low, high)
         missing = np.isnan(rows[:, column])
         np.testing.assert_allclose(answer.mean[column][missing], wanted[missing])
-        spread = std[:, place].numpy() * part.deviation
-        np.testing.assert_allclose(answer.std[str(column)][missing], spread[missing])
+        # Cells keep to the observed range, so deviations are those of clipped Normal variables.
+        levels = scipy.stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)[:, None]
+        centre = mean[:, place].numpy() * part.deviation + part.centre
+        clipped = (centre + std[:, place].numpy() * part.deviation * levels).clip(low, high)
+        spread = answer.std[str(column)]
+        np.testing.assert_allclose(spread[missing], clipped.std(0)[missing], rtol=1e-3)
 
 
 def test_covariances_agree_with_deviations_and_draws(model):
@@ -366,3 +371,149 @@ def test_an_empty_column_of_dates_has_no_deviation():
     frame = pd.DataFrame({"d": pd.to_datetime([None] * 30), "y": np.arange(30.0)})
     answer = linear(keep_empty_features=True).fit(frame).model_.infer([{"y": 3.0}])
     assert np.isnat(answer.std["d"]).all()
+
+
+def categories_of_numbers(count, rows=1500, skewed=False):
+    """Categories that three numbers depend on."""
+    generator = np.random.default_rng(count)
+    shares = 1.0 / np.arange(1, count + 1) if skewed else np.ones(count)
+    chosen = generator.choice(count, rows, p=shares / shares.sum())
+    numbers = generator.normal(size=(count, 3))[chosen] + 0.7 * generator.normal(size=(rows, 3))
+    frame = pd.DataFrame(numbers, columns=list("xyz"))
+    return frame.assign(kind=[f"k{place:03}" for place in chosen])
+
+
+def total_variation(one, other):
+    return 0.5 * float(np.abs(one - other).sum())
+
+
+@pytest.mark.parametrize("count", [2, 9, 10, 15, 40, 300])
+@pytest.mark.parametrize("skewed", [False, True])
+def test_probabilities_agree_with_frequencies_and_draws(count, skewed):
+    frame = categories_of_numbers(count, skewed=skewed)
+    model = linear().fit(frame).model_
+    nothing = model.infer({}, targets=["kind"])
+    categories = list(nothing.categories["kind"])
+    table = frame["kind"].value_counts(normalize=True).reindex(categories).to_numpy()
+    np.testing.assert_allclose(nothing.probabilities["kind"][0], table, atol=1e-9)
+    for evidence in ({}, {"x": 1.0, "y": -0.5, "z": 0.3}):
+        answer = model.infer(evidence, targets=["kind"])
+        expected = answer.probabilities["kind"][0]
+        drawn = pd.Series(answer.samples(2000)["kind"][:, 0])
+        shares = drawn.value_counts(normalize=True).reindex(categories).fillna(0.0).to_numpy()
+        # The shares of so many draws vary by themselves.
+        noise = 0.4 * float(np.sqrt(expected * (1.0 - expected) / 2000).sum())
+        assert total_variation(expected, shares) < 0.1 + 1.5 * noise
+        marginal = answer.marginals()["kind"]
+        np.testing.assert_allclose(marginal.probabilities, expected)
+
+
+def test_what_occurred_is_never_impossible():
+    frame = categories_of_numbers(4, rows=300)
+    model = linear().fit(frame).model_
+    answer = model.infer({"x": 50.0, "y": -50.0, "z": 50.0}, targets=["kind"])
+    assert (answer.probabilities["kind"] > 0.0).all()
+    assert answer.probabilities["kind"].min() < 0.01
+
+
+def test_draws_of_categories_go_with_the_other_columns():
+    generator = np.random.default_rng(0)
+    sign = generator.random(800) < 0.5
+    x = np.where(sign, 2.0, -2.0) + 0.5 * generator.normal(size=800)
+    model = linear().fit(pd.DataFrame({"x": x, "kind": np.where(sign, "plus", "minus")})).model_
+    drawn = model.infer({}).samples(2000)
+    plus = drawn["kind"][:, 0] == "plus"
+    assert drawn["x"][plus, 0].mean() - drawn["x"][~plus, 0].mean() > 2.0
+    assert 0.45 < plus.mean() < 0.55
+
+
+def test_deviations_keep_to_the_limits_of_filled_cells(model):
+    answer = model.infer([{"age": 90}, {}], targets=["height"])
+    drawn = answer.samples(4000)["height"]
+    np.testing.assert_allclose(answer.std["height"], drawn.std(0), rtol=0.15)
+    for row in range(2):
+        covariance = answer.covariance("height")[row, 0, 0]
+        np.testing.assert_allclose(np.sqrt(covariance), answer.std["height"][row], rtol=1e-6)
+        marginal = answer.marginals(row=row)["height"]
+        np.testing.assert_allclose(marginal.std, answer.std["height"][row], rtol=1e-6)
+
+
+def test_intervals_are_the_same_whatever_the_way_of_asking(model):
+    answer = model.infer({"age": 40}, targets=["height"])
+    low, high = (float(end["height"][0]) for end in answer.interval(0.8))
+    for draws in (0, 50, 300):
+        marginal = answer.marginals(level=0.8, draws=draws)["height"]
+        np.testing.assert_allclose([marginal.low, marginal.high], [low, high], rtol=1e-6)
+    row = pd.DataFrame({"age": [40]}).reindex(columns=list(mixed().columns))
+    ends = model.quantiles(*model.encode(row), [0.1, 0.9], seed=0)
+    section = model.encoding.sections["height"]
+    part = model.encoding.parts["height"]
+    np.testing.assert_allclose(part.decode(model.spread_out(ends)[:, 0, section]), [low, high])
+
+
+def test_levels_beyond_the_draws_are_honoured(deep):
+    answer = deep.infer({"age": 40}, targets=["height"])
+    widths = []
+    for level in (0.9, 0.98, 0.99, 0.999):
+        values, observed = answer._given.values, answer._given.observed
+        ends = deep.quantiles(values, observed, [(1 - level) / 2, (1 + level) / 2], seed=0)
+        place = deep.columns.index(deep.encoding.sections["height"].start)
+        widths.append(float(ends[1, 0, place] - ends[0, 0, place]))
+    assert (np.diff(widths) > 0.0).all()
+
+
+def test_columns_must_hold_what_they_held_in_fitting(straight):
+    for ask in (straight.infer, straight.log_prob, straight.fill):
+        frame = mixed(rows=3).assign(height=[True, False, True])
+        with pytest.raises(ValueError, match="column 'height' was continuous in fitting, but now"):
+            ask(frame)
+
+
+def everything_else_missing(frame, dtype):
+    lacking = pd.DataFrame(np.nan, index=[0], columns=frame.columns).astype(dtype)
+    return lacking.assign(height=180.0)
+
+
+def test_one_row_with_a_few_known_cells_is_filled_from_every_form():
+    frame = mixed(rows=80)
+    imputer = linear().fit(frame)
+    expected = imputer.model_.infer({"height": 180.0})
+    rows = [
+        everything_else_missing(frame, float),
+        everything_else_missing(frame, object),
+        {"height": 180.0},
+        {"height": [180.0]},
+        [{"height": 180.0}],
+    ]
+    for row in rows:
+        filled = imputer.transform(row)
+        assert filled["city"][0] == expected.mean["city"][0]
+        assert filled["grade"][0] == expected.mean["grade"][0]
+        assert bool(filled["member"][0]) == bool(expected.mean["member"][0])
+        assert pd.Timestamp(filled["since"][0]) == pd.Timestamp(expected.mean["since"][0])
+        low, high = imputer.predict_interval(row)
+        assert low["age"][0] < high["age"][0]
+        assert len(imputer.sample(row, 2)) == 2
+        pd.testing.assert_frame_equal(imputer.model_.fill(row), filled)
+
+
+@pytest.mark.parametrize("dtype", [pl.Float64, pl.Null])
+def test_one_row_of_polars_is_filled(dtype):
+    frame = pl.from_pandas(mixed(rows=80).reset_index(drop=True))
+    imputer = linear().fit(frame)
+    kinds = {name: pl.Float64 if name == "height" else dtype for name in frame.columns}
+    row = pl.DataFrame({name: [None] for name in frame.columns}, schema=kinds)
+    filled = imputer.transform(row.with_columns(height=pl.lit(180.0)))
+    expected = imputer.model_.infer({"height": 180.0})
+    assert filled["city"][0] == expected.mean["city"][0]
+    assert np.datetime64(filled["since"][0]) == expected.mean["since"][0]
+
+
+def test_an_array_of_numbers_is_filled_with_texts_where_a_column_had_them():
+    whole = mixed(rows=80).to_numpy(dtype=object)
+    row = np.full((1, whole.shape[1]), np.nan)
+    row[0, 0] = 180.0
+    filled = linear().fit(whole).transform(row)
+    assert filled.dtype == object
+    assert filled[0, 3] in ("Bern", "Oslo", "Rome")
+    assert isinstance(filled[0, 5], datetime.datetime)

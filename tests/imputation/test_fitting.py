@@ -146,7 +146,7 @@ def test_which_graphs_have_a_bent_form(graph, expected):
 )
 def test_graphs_with_a_bent_form_are_bent(graph):
     frame = frame_of(numbers(rows=40)[1])
-    model = fitted(frame, graph=graph, **LIGHTLY)
+    model = fitted(frame, graph=graph, **(LIGHTLY | {"width": None}))
     assert len(model.member_models) == 2
     assert model.means(*model.encode(frame)).isfinite().all()
 
@@ -205,7 +205,8 @@ def test_refitting_can_bend_what_was_linear():
 def test_rows_know_nothing_of_a_given_graph():
     frame = frame_of(numbers(rows=40)[1])
     graph = vfg.Graph.star(dict.fromkeys("abcd", 1), width=3)
-    model = fitted(frame, graph=graph, neighbours=3, **LIGHTLY)
+    with pytest.warns(UserWarning, match="width, neighbours have no effect with graph="):
+        model = fitted(frame, graph=graph, neighbours=3, **LIGHTLY)
     assert not model.row_mixture_models
     assert model.weights[3:].tolist() == [0.0, 0.0]
 

@@ -10,7 +10,7 @@ from imputation.mixed_tables import light, linear, mixed, numbers
 from tables.frames_of_every_kind import ARRAYS, FRAMES, cells_of, dtypes_of
 
 from vfg.imputation.table_model import TableModel
-from vfg.modelfile import dumps
+from vfg.modelfile import dumps, loads
 from vfg.tables.frames import open_table
 
 # Gaps are filled, and nothing else is touched.
@@ -341,3 +341,69 @@ def test_the_order_of_mixed_columns_does_not_matter():
     frame = mixed()
     turned = frame[frame.columns[::-1]]
     assert linear().fit_transform(turned)[frame.columns].equals(linear().fit_transform(frame))
+
+
+def test_filled_cells_have_the_decimals_of_the_fitted_column():
+    generator = np.random.default_rng(0)
+    v = generator.normal(size=200)
+    frame = pd.DataFrame(
+        {"u": np.round(80.0 + 10.0 * v + generator.normal(size=200), 1), "v": v, "few": 0.0}
+    )
+    frame["few"] = (v > 0.0).astype(float)
+    imputer = linear().fit(frame)
+    alone = pd.DataFrame({"u": [np.nan], "v": [0.5], "few": [np.nan]})
+    filled = imputer.transform(alone).iloc[0]
+    assert filled["u"] == round(filled["u"], 1)
+    assert 0.0 < filled["few"] < 1.0, "rounding to the step of a coarse column would lose accuracy"
+    assert filled["few"] == round(filled["few"], 2)
+    for dtype in ("Int64", "float64", object):
+        beside = pd.DataFrame({"u": pd.array([None, 75], dtype=dtype), "v": 0.5, "few": 1.0})
+        both = imputer.transform(beside.assign(few=[np.nan, 1.0]))
+        assert float(both["u"][0]) == filled["u"], dtype
+
+
+def test_identifiers_and_free_text_stay_missing_with_a_warning():
+    frame = numbers(rows=40)[1]
+    named = pd.DataFrame(frame, columns=list("abcd"))
+    named["id"] = [f"row {k}" for k in range(38)] + ["row 0", None]
+    imputer = linear().fit(named)
+    with pytest.warns(UserWarning, match="missing values of column 'id' stay missing"):
+        filled = imputer.transform(named)
+    assert filled["id"].isna().tolist() == [False] * 39 + [True]
+    assert not filled[list("abcd")].isna().any(axis=None)
+    with pytest.warns(UserWarning, match="'id' stay missing"):
+        assert imputer.sample(named, 1)[0]["id"].isna().sum() == 1
+    assert imputer.model_.infer({"a": 1.0}).mean["id"].tolist() == [None]
+
+
+@pytest.mark.parametrize("make", [linear, light])
+def test_exact_relations_come_out_exact(make):
+    generator = np.random.default_rng(0)
+    a, b = generator.normal(size=(2, 120)) * [[3.0], [1.0]]
+    whole = np.stack([a, b, 2.0 * a - b + 1.0, -0.5 * a], axis=1)
+    table = np.where(generator.random(whole.shape) < 0.15, np.nan, whole)
+    imputer = make(bounds=dict.fromkeys(range(4), (-99, 99))).fit(table)
+    gappy = whole.copy()
+    gappy[:, 2:] = np.nan
+    np.testing.assert_allclose(imputer.transform(gappy), whole, atol=1e-6)
+    low, high = imputer.predict_interval(gappy)
+    np.testing.assert_allclose(low, high, atol=1e-6)
+    again = loads(dumps(imputer.model_))
+    np.testing.assert_array_equal(again.fill(gappy), imputer.transform(gappy))
+    answer = again.infer({"0": 2.0})
+    assert answer.std["3"] == 0.0
+    assert answer.mean["3"][0] == pytest.approx(-1.0, abs=1e-6)
+    assert answer.std["1"] > 0.1
+
+
+def test_a_copy_of_a_column_is_not_shrunk_in_a_small_table():
+    a = np.random.default_rng(0).normal(size=20)
+    imputer = linear(bounds={0: (-9, 9), 1: (-9, 9)}).fit(np.stack([a, a], axis=1))
+    assert imputer.transform([[1.0, np.nan]])[0, 1] == pytest.approx(1.0, abs=1e-9)
+
+
+def test_marks_that_agree_by_chance_are_no_relation():
+    table = np.random.default_rng(0).normal(size=(60, 3))
+    table[:, :2] = 0.0
+    table[7, :2] = 1.0
+    assert linear().fit(table).model_.relations is None

@@ -9,7 +9,9 @@ from imputation.mixed_tables import light, linear, mixed, numbers
 from sklearn.exceptions import NotFittedError
 
 import vfg
+from vfg.imputation.evaluation import hold_out
 from vfg.sklearn import VFGImputer
+from vfg.tables.frames import open_table
 
 # Draws, intervals, scores, embeddings.
 
@@ -181,7 +183,7 @@ def test_known_sections():
         ],
         width=6,
     )
-    for imputer in (linear(graph=graph), light(graph=graph)):
+    for imputer in (linear(graph=graph), light(graph=graph, width=None)):
         filled = imputer.fit(frame).transform(frame)
         assert not filled.isna().any(axis=None)
         assert filled.where(frame.notna()).equals(frame.where(frame.notna()))
@@ -262,3 +264,93 @@ def test_intervals_cover_as_often_as_they_say():
     assert covered[0] < 0.75
     assert 0.86 < covered[1] < 0.94
     assert covered[2] > 0.96
+
+
+def test_an_imputer_does_not_flatter_itself_on_its_own_table():
+    generator = np.random.default_rng(0)
+    table = generator.normal(size=(60, 3))
+    imputer = light(neighbours=2, mixtures=0, members=1).fit(table)
+    found = imputer.evaluate(table, share=0.3)
+    assert found.rmse > 0.9 * found.baseline, "there is nothing to learn"
+    with pytest.raises(ValueError, match="60 of the 60 rows were fitted, so their errors"):
+        imputer.evaluate(table, refit=False)
+    fresh = generator.normal(size=(200, 3))
+    kept = imputer.evaluate(fresh, refit=False)
+    assert str(imputer.evaluate(fresh)) == str(kept)
+    assert str(imputer.evaluate(fresh, refit=True)) != str(kept)
+
+
+def test_evaluations_score_what_is_returned():
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=300)
+    frame = pd.DataFrame(
+        {"x": x, "count": np.round(2.0 * x + generator.normal(size=300)).astype(int)}
+    )
+    imputer = linear().fit(frame[:200])
+    rows = frame[200:].reset_index(drop=True)
+    hidden = hold_out(open_table(rows), 0.3, 5)
+    found = imputer.evaluate(rows, share=0.3, random_state=5)
+    filled = imputer.transform(rows.mask(hidden))
+    errors = (filled["count"] - rows["count"])[hidden[:, 1]] / frame["count"][:200].std(ddof=0)
+    score = next(score for score in found.columns if score.column == "count")
+    assert score.rmse == pytest.approx(float(np.sqrt((errors**2).mean())))
+    assert score.hidden == hidden[:, 1].sum()
+
+
+def test_scores_prefer_the_model_that_fills_better():
+    generator = np.random.default_rng(2)
+    u = generator.normal(size=(400, 1))
+    table = np.hstack([u, u, u]) + 0.3 * generator.normal(size=(400, 3))
+    frame = pd.DataFrame(table, columns=list("abc")).assign(
+        kind=np.where(u[:, 0] + 0.3 * generator.normal(size=400) > 0.0, "up", "down")
+    )
+    shuffled = frame.apply(lambda x: x.sample(frac=1.0, random_state=ord(x.name[0])).to_numpy())
+    good, bad = linear().fit(frame[:300]), linear().fit(shuffled[:300])
+    assert good.score(frame[300:]) == good.score(frame[300:])
+    assert -0.5 < good.score(frame[300:]) < 0.0
+    assert -1.5 < bad.score(frame[300:]) < -0.7
+
+
+def test_probabilities_of_every_cell():
+    frame = mixed(rows=100)
+    imputer = linear().fit(frame)
+    found = imputer.predict_proba(frame[:10])
+    assert list(found) == ["member", "city", "grade"]
+    assert found["city"].columns.tolist() == ["Bern", "Oslo", "Rome"]
+    assert found["city"].index.equals(frame.index[:10])
+    np.testing.assert_allclose(found["city"].sum(axis=1), 1.0)
+    known = frame["city"][:10].notna()
+    assert (found["city"].idxmax(axis=1)[known] == frame["city"][:10][known]).all()
+    assert (found["city"].max(axis=1)[known] == 1.0).all()
+    assert (found["city"].max(axis=1)[~known] < 1.0).all()
+    assert not hasattr(linear().fit(numbers()[1]), "predict_proba")
+    assert not hasattr(linear(), "predict_proba")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bend": False, "members": 3, "neighbours": 0}, "members, neighbours have no effect"),
+        ({"bend": False, "mixtures": 2}, "mixtures has no effect with bend=False"),
+        ({"graph": vfg.Graph.star({"0": 1, "1": 1}), "width": 3, "bend": False}, "width has no"),
+    ],
+)
+def test_settings_without_effect_are_warned_about(settings, message):
+    table = numbers(rows=30, columns=2)[1]
+    with pytest.warns(UserWarning, match=message):
+        VFGImputer(random_state=0, **settings).fit(pd.DataFrame(table, columns=["0", "1"]))
+
+
+def test_noise_with_rare_categories_is_covered_as_often_as_it_should():
+    """A category of two rows must not tell what is in them."""
+    generator = np.random.default_rng(0)
+    rows = 400
+    kinds = generator.permutation(np.repeat(np.arange(rows // 2), 2))
+    whole = pd.DataFrame(generator.normal(size=(rows, 4)), columns=list("abcd"))
+    frame = whole.assign(kind=[f"k{kind}" for kind in kinds])
+    gaps = generator.random(frame.shape) < 0.2
+    imputer = linear().fit(frame.mask(gaps))
+    low, high = imputer.predict_interval(frame.mask(gaps))
+    inside = (low[list("abcd")] <= whole) & (whole <= high[list("abcd")])
+    assert 0.86 < inside.to_numpy()[gaps[:, :4]].mean() < 0.94
+    assert 0.95 < imputer.evaluate(frame.mask(gaps)).rmse < 1.15

@@ -354,3 +354,22 @@ def test_neighbours_of_different_kinds_are_asked_about_the_cells_of_different_me
     monkeypatch.setattr(RowMixture, "without", noted)
     fit_stacking(parts, values, observed, held)
     assert asked == [0, 2]
+
+
+def test_the_order_of_rows_does_not_decide_the_spread(monkeypatch):
+    """A table sorted by how noisy its rows are has the intervals of the same table shuffled."""
+    monkeypatch.setattr(combining, "FEWEST_ROWS", 64)
+    monkeypatch.setattr(combining, "ROWS", 128)
+    noise = torch.where(torch.arange(600) < 150, 0.1, 1.0).double()[:, None]
+    factor = normals(600, 1)
+    values = factor + noise * normals(600, 3, seed=1)
+    values = (values - values.mean(0)) / values.std(0)
+    observed = torch.ones(600, 3, dtype=torch.bool)
+    parts, held = parts_of(values, observed)
+    spreads = []
+    order = torch.randperm(600, generator=torch.Generator().manual_seed(0))
+    for rows in (torch.arange(600), order):
+        own = [mask[rows] for mask in held]
+        found = combining.fit_stacking(parts, values[rows], observed[rows], own)
+        spreads.append(found.spread.mean().item())
+    assert spreads[0] == pytest.approx(spreads[1], rel=0.15)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from torch import Tensor
 from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.conditional_means import concat_leaves
 from vfg.graph.checks import suggestion
-from vfg.imputation.ensemble import FewRows
-from vfg.inference.answers import DRAWS_FOR_QUANTILES, Answer, ByName
+from vfg.imputation.ensemble import DRAWS, FewRows, quantiles_of_draws
+from vfg.inference.answers import Answer, ByName
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import (
     Marginal,
@@ -34,7 +34,6 @@ from vfg.tables.categorical import OrdinalEncoding, category_indices
 from vfg.tables.cells import (
     Array,
     Column,
-    ColumnEncoding,
     Label,
     Mask,
     as_objects,
@@ -46,6 +45,8 @@ from vfg.tables.numeric import NumericEncoding
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
 
+DRAWS_FOR_DEVIATIONS = 256
+"""Draws behind deviations and covariances, which are then within 5 % of those of the model."""
 ROWS_AT_ONCE = 1024
 """Rows that are drawn together for deviations, which bounds memory."""
 LEAST_SCALE = 1e-3
@@ -53,8 +54,6 @@ LEAST_SCALE = 1e-3
 MICROSECONDS_OF_A_DAY = 86_400e6
 Target: TypeAlias = tuple[Label, ...] | str
 """Columns of the table, or a latent node."""
-Method: TypeAlias = Literal["weibull", "hazen"]
-"""Plotting positions: of draws, or of quantiles at even levels."""
 
 
 @dataclass(frozen=True)
@@ -264,8 +263,7 @@ def _check_cell(model: TableModel, label: Label, value: Any) -> Any:
     part = model.encoding.parts[label]
     if variable.kind == "choice":
         # Columns without observed cells, and names that no two rows share, are no evidence.
-        is_silent = part.empty or (variable.idle and len(getattr(part, "categories", ())) > 1)
-        return value if is_silent else variable.parse(value)
+        return variable.parse(value) if part.fillable else value
     if isinstance(part, NumericEncoding) and part.clock is not None:
         return _as_time(variable, part, value)
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
@@ -290,8 +288,9 @@ class TableAnswer(Answer):
     """What a `vfg.TableModel` infers: arrays by column, in the units and categories of the table.
 
     Numbers have float64 means (also of integers), whole numbers are drawn as such; dates are
-    `datetime64`, their deviations `timedelta64`. Deviations and quantiles come from 256 draws, for
-    the linear model alone from closed forms. Draws are joint.
+    `datetime64`, their deviations `timedelta64`. Deviations come from 256 draws and quantiles from
+    60, beyond which tails are those of a Normal; for the linear model alone both are closed forms.
+    Draws are joint, and all of it keeps to the limits of filled cells.
 
     Args:
         model: the model.
@@ -347,22 +346,7 @@ class TableAnswer(Answer):
     @cached_property
     def std(self) -> ByName:
         """Standard deviations, shaped like `mean`; 0 where observed, NaN for categories."""
-        spread = self._model.spread_out(self._spread)
-
-        def of(label: Label) -> Array:
-            part = self._model.encoding.parts[label]
-            known = self._known(label)
-            if not isinstance(part, NumericEncoding):
-                return np.where(known, 0.0, np.nan)
-            sizes = spread[:, self._model.encoding.sections[label]][:, 0] * part.deviation
-            sizes = np.where(known | part.constant, 0.0, np.nan if part.empty else sizes)
-            if part.clock is None:
-                return sizes
-            ticks = np.rint(np.nan_to_num(sizes)).astype(np.int64).astype(f"m8[{part.clock.unit}]")
-            ticks[np.isnan(sizes)] = "NaT"
-            return ticks
-
-        return self._by_target(of, lambda node: self._latent.std[node].numpy())
+        return self._by_target(self._deviations, lambda node: self._latent.std[node].numpy())
 
     @cached_property
     def probabilities(self) -> ByName:
@@ -448,6 +432,20 @@ class TableAnswer(Answer):
 
     # Private.
 
+    def _deviations(self, label: Label) -> Array:
+        """Standard deviations of a column, `(rows,)`."""
+        part, known = self._model.encoding.parts[label], self._known(label)
+        if not isinstance(part, NumericEncoding):
+            return np.where(known, 0.0, np.nan)
+        spread = self._model.spread_out(self._spread)
+        sizes = spread[:, self._model.encoding.sections[label]][:, 0] * part.deviation
+        sizes = np.where(known | part.constant, 0.0, np.nan if part.empty else sizes)
+        if part.clock is None:
+            return sizes
+        ticks = np.rint(np.nan_to_num(sizes)).astype(np.int64).astype(f"m8[{part.clock.unit}]")
+        ticks[np.isnan(sizes)] = "NaT"
+        return ticks
+
     @property
     def _index(self) -> Any:
         return self._given.index
@@ -461,13 +459,22 @@ class TableAnswer(Answer):
 
     def _draws(self, number: int) -> Tensor:
         """Joint draws of the encoded columns, `(number, rows, columns)`."""
+        model, table = self._model, (self._given.values, self._given.observed)
         if self._few is not None and self.rows == 1:
-            return self._few.draws(number, self._seed, int(self._row_ids[0]))
-        given = self._given
-        if not self._padded and self._model.linear is not None and not len(self._model.members):
+            drawn = self._few.draws(number, self._seed, int(self._row_ids[0]))
+        elif not self._padded and model.linear is not None and not len(model.members):
             drawn = concat_leaves(self._infer_linear(None).samples(number)).double()
-            return torch.where(given.observed, given.values, drawn)
-        return self._model.draws(given.values, given.observed, number, self._seed, self._row_ids)
+            drawn = model.with_relations(torch.where(table[1], table[0], drawn), *table)
+        else:
+            return model.draws(*table, number, self._seed, self._row_ids)
+        return model.with_categories(drawn, *table, self._means, self._row_ids, self._seed)
+
+    def _where_free(self, table: Tensor, exact: float) -> Tensor:
+        """A table with a number in place of entries that follow exactly from the evidence."""
+        marks = self._model.with_relations(
+            torch.full_like(table, torch.nan), self._given.values, self._given.observed
+        )
+        return torch.where(marks.isnan(), table, exact)
 
     @cached_property
     def _spread(self) -> Tensor:
@@ -475,14 +482,20 @@ class TableAnswer(Answer):
         linear = self._model.linear
         if linear is None or not self.rows:
             return torch.zeros_like(self._given.values)
+        limits = self._model.limits
         if not len(self._model.members):
             answer = self._infer_linear(None)
-            return torch.cat([answer.std[leaf] for leaf in linear.graph.leaves], dim=1)
+            spread = torch.cat([answer.std[leaf] for leaf in linear.graph.leaves], dim=1)
+            means = torch.cat([answer.mean[leaf] for leaf in linear.graph.leaves], dim=1)
+            spread = clipped_deviations(means.cpu(), spread.cpu(), limits)
+            return self._where_free(spread, 0.0)
         parts = [
             self.select(range(first, min(first + ROWS_AT_ONCE, self.rows)))
             for first in range(0, self.rows, ROWS_AT_ONCE)
         ]
-        return torch.cat([part._draws(DRAWS_FOR_QUANTILES).std(0) for part in parts])
+        return torch.cat(
+            [part._draws(DRAWS_FOR_DEVIATIONS).clamp(*limits).std(0) for part in parts]
+        )
 
     def _infer_linear(self, targets: list[Name] | None) -> GaussianAnswer:
         """The answer of the linear model about the rows."""
@@ -517,17 +530,11 @@ class TableAnswer(Answer):
 
     def _encoded_quantiles(self, levels: Sequence[float]) -> Tensor:
         if self._few is not None and self.rows == 1:
-            drawn = self._draws(DRAWS_FOR_QUANTILES).numpy()
-            ends = np.quantile(drawn, list(levels), axis=0, method="weibull")
-            return torch.from_numpy(ends)
+            drawn = self._few.draws(DRAWS, self._seed, int(self._row_ids[0]))
+            return torch.from_numpy(quantiles_of_draws(drawn.numpy(), list(levels)))
         given = self._given
         return self._model.quantiles(
-            given.values,
-            given.observed,
-            levels,
-            seed=self._seed,
-            draws=DRAWS_FOR_QUANTILES,
-            ids=self._row_ids,
+            given.values, given.observed, levels, seed=self._seed, ids=self._row_ids
         )
 
     def _free_covariance(self, labels: Sequence[Label]) -> Array:
@@ -553,8 +560,12 @@ class TableAnswer(Answer):
         if linear is not None and not len(self._model.members):
             names: list[Name] = list(linear.variables)
             chosen = [names[column] for column in columns]
-            return self._infer_linear(chosen).covariance(chosen).cpu().numpy()
-        draws = self._draws(DRAWS_FOR_QUANTILES)[..., columns]
+            covariance = self._infer_linear(chosen).covariance(chosen).cpu().numpy()
+            # As much smaller as deviations are, since cells keep to the limits of their columns.
+            free = np.sqrt(covariance.diagonal(axis1=1, axis2=2))
+            ratio = self._spread[:, columns].numpy() / np.where(free > 0.0, free, 1.0)
+            return covariance * ratio[:, :, None] * ratio[:, None, :]
+        draws = self._draws(DRAWS_FOR_DEVIATIONS).clamp(*self._model.limits)[..., columns]
         left = draws - draws.mean(0)
         return (torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)).numpy()
 
@@ -617,13 +628,14 @@ class TableAnswer(Answer):
         model, categories = self._model, self._model.variables[str(label)].categories
         part = model.encoding.parts[label]
         section = model.encoding.sections[label]
-        if model.variables[str(label)].idle or part.empty:
+        if model.variables[str(label)].idle:
             shares = np.ones((self.rows, len(categories)))
         elif isinstance(part, OrdinalEncoding):
             spread = model.spread_out(self._spread)[:, section] if scale is None else scale
             shares = part.probabilities(matrix[:, section], np.maximum(spread, LEAST_SCALE))
         else:
-            shares = part.probabilities(matrix[:, section])
+            row = self._given.values, self._given.observed, self._means
+            shares = model.category_section(label, *row).probabilities.copy()
         if label in self._given.columns:
             places = category_indices(self._given.columns[label], categories)
             rows = np.flatnonzero(places >= 0)  # an unknown category is no evidence
@@ -647,8 +659,9 @@ class TableAnswer(Answer):
 
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
         matrix = self._model.spread_out(self._means)
-        # The ends of an interval need draws, also where nothing else is shown.
-        spread, method = self._distribution(draws or DRAWS_FOR_QUANTILES)
+        # What is shown may have any number of draws; ends and deviations are those of the answer.
+        shown = self._distribution(draws or DRAWS)
+        ends = self._model.spread_out(self._encoded_quantiles(central_levels(level)))[:, 0]
         marginals = {}
         for label in self._labels():
             variable = self._model.variables[str(label)]
@@ -659,7 +672,7 @@ class TableAnswer(Answer):
                 else:
                     marginals[variable.name] = given_marginal(variable, value)
             else:
-                one = self._marginal(label, matrix, spread, method, level)
+                one = self._marginal(label, matrix, shown, ends)
                 if not draws and len(one.draws):
                     one = replace(one, draws=np.array([one.low, one.high]))
                 marginals[variable.name] = one
@@ -667,43 +680,62 @@ class TableAnswer(Answer):
             marginals.update(self._latent.marginals(level=level, draws=draws))
         return marginals
 
-    def _distribution(self, draws: int) -> tuple[Array, Method]:
+    def _distribution(self, draws: int) -> Array:
         """Draws of the whole matrix of the only row, or quantiles at even levels."""
         linear = self._model.linear
         if linear is not None and not len(self._model.members):
             answer = self._infer_linear(None)
             levels = answer.quantile(even_levels(draws).tolist())
             joined = torch.cat([levels[leaf] for leaf in linear.graph.leaves], -1)[:, 0]
-            return self._model.spread_out(joined.cpu()), "hazen"
-        return self._model.spread_out(self._draws(draws)[:, 0]), "weibull"
+            return self._model.spread_out(joined.cpu())
+        return self._model.spread_out(self._draws(draws)[:, 0])
 
-    def _marginal(
-        self, label: Label, matrix: Array, draws: Array, method: Method, level: float
-    ) -> Marginal:
+    def _marginal(self, label: Label, matrix: Array, draws: Array, ends: Array) -> Marginal:
         model, variable = self._model, self._model.variables[str(label)]
         part, section = model.encoding.parts[label], model.encoding.sections[label]
-        if part.empty:
+        if not part.fillable:
             return Marginal(variable, None)
         if variable.kind == "choice":
             value = _value(part.decode(matrix[:, section])[0], variable)
-            shares = _choice_shares(part, variable, matrix[:, section], draws[:, section])
+            shares = self._probabilities(label, matrix)[0]
             return Marginal(variable, value, probabilities=shares)
         mean = float(axis_numbers(self._centre(label, matrix))[0])
         numbers = axis_numbers(part.decode(draws[:, section]))
-        low, high = np.quantile(numbers, central_levels(level), method=method)
+        low, high = axis_numbers(part.decode(ends[:, section])).tolist()
+        deviation = float(axis_numbers(self._deviations(label))[0])
         value = variable.value_of(mean)
-        return Marginal(
-            variable, value, False, mean, float(numbers.std()), float(low), float(high), numbers
-        )
+        return Marginal(variable, value, False, mean, deviation, low, high, numbers)
 
 
-def _choice_shares(part: ColumnEncoding, variable: Variable, centre: Array, draws: Array) -> Array:
-    """Probabilities of categories given the mean and draws of a column's section."""
-    if variable.idle:
-        return np.ones(1)
-    # Probabilities of ordered levels need the spread of the mean.
-    scale = max(float(draws.std()), LEAST_SCALE) if isinstance(part, OrdinalEncoding) else None
-    return np.asarray(part.probabilities(centre, scale)[0])
+def clipped_deviations(means: Tensor, deviations: Tensor, limits: Tensor) -> Tensor:
+    r"""Deviations of Normal variables that are clipped to limits.
+
+    With $a, b$ the standardised limits, $\phi$ the density and $\Phi$ the distribution of the
+    standard Normal, $E[y] = a\Phi(a) + \phi(a) - \phi(b) + b(1 - \Phi(b))$ and $E[y^2] = a^2
+    \Phi(a) + \Phi(b) - \Phi(a) + a\phi(a) - b\phi(b) + b^2 (1 - \Phi(b))$.
+
+    Args:
+        means: of the variables, `(rows, columns)`.
+        deviations: of the variables, of the same shape.
+        limits: the least and the greatest value of every column, `(2, columns)`.
+
+    Example:
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> ends = torch.tensor([[0.0], [torch.inf]], dtype=torch.float64)
+        >>> round(clipped_deviations(0.0 * one, one, ends).item(), 4)
+        0.5838
+    """
+    scale = deviations.clamp(min=1e-12)
+    far = (((limits[:, None] - means) / scale).clamp(-40.0, 40.0)).unbind(0)
+    (low, below, edge), (high, above, other) = (
+        (x, torch.special.ndtr(x), torch.exp(-0.5 * x.square()) / math.sqrt(2.0 * math.pi))
+        for x in far
+    )
+    mean = low * below + edge - other + high * (1.0 - above)
+    square = low.square() * below + above - below + low * edge - high * other
+    square = square + high.square() * (1.0 - above)
+    clipped: Tensor = deviations * (square - mean.square()).clamp(min=0.0).sqrt()
+    return clipped
 
 
 def axis_numbers(cells: Array) -> Array:

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
 import torch
+from scipy import special
 from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
+from vfg.imputation.relations import fill_determined
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.imputation.stacking import (
     KINDS,
@@ -28,11 +31,38 @@ from vfg.inference.evidence import as_given
 from vfg.inference.propagation import Belief, evaluating
 from vfg.inference.queries import compute_belief
 from vfg.model import VFG
+from vfg.tables.cells import Array
 from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.utils.cached import CachedModule
 
+DRAWS = 60
+"""How many draws the ends of intervals are read from, whatever the way of asking: ends of a 90 %
+interval are then the third draws from either side. Time grows in proportion to their number."""
 DRAWING_SEEDS = 1009
 """Stride of the seeds of draws, above the number of parts, so that parts have different seeds."""
+
+
+def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
+    """Quantiles along the first axis; beyond the draws with the tails of a Normal.
+
+    Args:
+        draws: the first axis are the draws.
+        levels: between 0 and 1.
+
+    Example:
+        >>> draws = np.linspace(-1.0, 1.0, 99)
+        >>> quantiles_of_draws(draws, [0.5, 0.99, 0.999]).round(2).tolist()
+        [0.0, 1.0, 1.33]
+    """
+    outermost = 1.0 / (len(draws) + 1.0)
+    inner = np.clip(levels, outermost, 1.0 - outermost)
+    ends = np.quantile(draws, inner, axis=0, method="weibull")
+    factors = special.ndtri(levels) / np.where(inner == 0.5, 1.0, special.ndtri(inner))
+    beyond = np.flatnonzero(inner != np.asarray(levels))
+    middle = np.median(draws, axis=0)
+    for place in beyond:
+        ends[place] = middle + factors[place] * (ends[place] - middle)
+    return np.asarray(ends)
 
 
 class Ensemble(CachedModule):
@@ -49,6 +79,7 @@ class Ensemble(CachedModule):
     factors: Tensor
     spread: Tensor
     reach: Tensor
+    relations: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -68,6 +99,9 @@ class Ensemble(CachedModule):
         for name in ("factors", "spread"):
             self.register_buffer(name, torch.ones(columns, dtype=torch.float64))
         self.register_buffer("reach", torch.zeros(2, columns, dtype=torch.float64))
+        # None is no part of the state, so that files of earlier versions are complete.
+        has_some = parts.relations is not None and len(parts.relations)
+        self.register_buffer("relations", parts.relations if has_some else None)
         for name, number in vars(parts.combination or Stacking.of_members(columns)).items():
             getattr(self, name).copy_(number)
         if parts.stack is not None:
@@ -105,7 +139,20 @@ class Ensemble(CachedModule):
             means = self._linear_means(values, observed, ids)
         else:
             means = self.stacked_means(self._means_by_kind(values, observed, ids))
-        return torch.where(observed, values, means)
+        return self.with_relations(torch.where(observed, values, means), values, observed)
+
+    def with_relations(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
+        """Entries `(..., rows, columns)` in which those that follow from the evidence are exact.
+
+        Args:
+            table: what is expected or drawn.
+            values: the matrix of the evidence.
+            observed: which of its entries are known.
+        """
+        if self.relations is None:
+            return table
+        exact, determined = fill_determined(self.relations, values, observed)
+        return torch.where(determined, exact, table)
 
     def joint_draws(
         self, values: Tensor, observed: Tensor, ids: Tensor, number: int, seed: int
@@ -123,12 +170,13 @@ class Ensemble(CachedModule):
         if not len(self.members):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
             draws = concat_leaves(answer.samples(number))
-            return torch.where(observed, values, draws)
+            return self.with_relations(torch.where(observed, values, draws), values, observed)
         expected = self._means_by_kind(values, observed, ids, drawing=True)
         draws = values.new_empty(number, *values.shape, dtype=torch.float64)
         for part, own in self.draws_by_part(number).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
-        return torch.where(observed, values, self.recentre(draws, expected))
+        draws = torch.where(observed, values, self.recentre(draws, expected))
+        return self.with_relations(draws, values, observed)
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
         """The kinds of parts with positive weight in answers, or in draws."""
@@ -329,7 +377,8 @@ class FewRows:
 
     def means(self) -> Tensor:
         """Stacked means of every entry; observed entries are unchanged."""
-        return torch.where(self.observed, self.values, self.model.stacked_means(self.expected))
+        means = torch.where(self.observed, self.values, self.model.stacked_means(self.expected))
+        return self.model.with_relations(means, self.values, self.observed)
 
     @torch.no_grad()
     def draws(self, number: int, seed: int, row_id: int = 0) -> Tensor:
@@ -352,7 +401,8 @@ class FewRows:
             if part not in by_members:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
-        return torch.where(self.observed, self.values, model.recentre(draws, self.expected))
+        draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
+        return model.with_relations(draws, self.values, self.observed)
 
     def _member_draws(self, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of every member, all at once, `(draws, members, columns)`."""

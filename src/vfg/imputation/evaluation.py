@@ -11,7 +11,7 @@ from torch import Tensor
 from vfg.imputation.settings import check_share
 from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import central_levels
-from vfg.tables.categorical import CategoricalEncoding
+from vfg.tables.categorical import CategoricalEncoding, category_indices
 from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask
 from vfg.tables.frames import Table, hide_cells
 from vfg.tables.numeric import NumericEncoding
@@ -155,6 +155,65 @@ def evaluate(
     means = model.means(values, shown)
     ends = model.quantiles(values, shown, central_levels(level), seed=seed)
     return score_filled(model, table, hidden, means, level, ends)
+
+
+def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
+    """Minus the mean error of hidden cells; higher is better, and about -1 is what means get.
+
+    Numbers, dates and ordered levels have the squared error of what is filled in, in squared
+    deviations of their column. Categories have minus the logarithm of their probability, in units
+    of the entropy of their column.
+
+    Args:
+        model: the fitted model.
+        table: the truth.
+        hidden: which of its cells are hidden, `(rows, columns)`.
+    """
+    shown = hide_cells(table, hidden)
+    numbers = score_filled(model, table, hidden, model.means(*model.encode(shown)), 0.9)
+    total, cells = 0.0, 0
+    for score in numbers.columns:
+        part, position = model.encoding.parts[score.column], table_position(model, score.column)
+        if score.hidden and isinstance(part, CategoricalEncoding):
+            shares = part.counts / part.counts.sum()
+            places = category_indices(table.column(position), part.categories)
+            rows = np.flatnonzero(hidden[:, position] & (places >= 0))
+            answer = model.infer(shown, [str(score.column)]).select(rows.tolist())
+            chances = answer.probabilities[str(score.column)][range(len(rows)), places[rows]]
+            total -= float(np.log(chances).sum() / -(shares * np.log(shares)).sum())
+        elif score.hidden:
+            total += score.hidden * score.rmse**2
+        cells += score.hidden
+    return -total / cells if cells else float("nan")
+
+
+def table_position(model: TableModel, label: Label) -> int:
+    """The position of a column in tables with the columns of a model."""
+    return list(model.encoding.schema).index(label)
+
+
+def row_digests(model: TableModel, table: Table) -> Array:
+    """A number for every row that other rows hardly ever have; 0 for rows without observed cells.
+
+    Args:
+        model: the fitted model, whose columns count.
+        table: with its columns.
+
+    Example:
+        >>> from vfg.tables.frames import open_table
+        >>> model = TableModel(bend=False)
+        >>> history = model.fit([[1.0, 2.0], [3.0, 5.0], [4.0, 4.0]])
+        >>> first, other, again = row_digests(model, open_table([[1.0, 2.0], [1.0, 3.0], [1, 2]]))
+        >>> bool(first == again), bool(first == other)
+        (True, False)
+    """
+    values, observed = (part.numpy() for part in model.encode(table))
+    words = np.where(observed, values + 0.0, np.nan).view(np.uint64)
+    factors = np.random.default_rng(HIDING).integers(2**63, size=words.shape[1], dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = (words ^ (words >> np.uint64(29))) * (2 * factors + np.uint64(1))
+        digests = (mixed ^ (mixed >> np.uint64(32))).sum(1, dtype=np.uint64)
+    return np.where(observed.any(1), digests, np.uint64(0))
 
 
 def score_filled(

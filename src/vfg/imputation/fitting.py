@@ -18,6 +18,7 @@ from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
     EPOCH,
+    EXTENDED_WEIGHT,
     FEWEST_ROWS,
     MOST_COLUMNS,
     MOST_ROWS,
@@ -25,9 +26,10 @@ from vfg.imputation.plan import (
     Plan,
     make_plan,
 )
+from vfg.imputation.relations import find_relations
 from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import Parts, fit_stacking
+from vfg.imputation.stacking import KINDS, Parts, draw_rows, fit_stacking
 from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.tables.cells import Label
@@ -49,6 +51,9 @@ LINEAR_SHARE = 0.15
 """The share of a budget that the linear model may take; beyond it no members are trained."""
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
 """Every step hides cells, since members are used for filling only."""
+ROWS_OF_ERRORS = 4096
+"""Rows with held-out cells from which the errors of the linear model are estimated: a column with
+a tenth of its cells held out has about 400 of them, enough for a scale within 4 %."""
 CALIBRATION_CELLS = 16_384
 """How many cells the spread of draws is calibrated with, about, in `CALIBRATION_ROWS` rows."""
 CALIBRATION_ROWS = (24, 256)
@@ -72,14 +77,15 @@ def fit_parts(
     Raises:
         ValueError: for a graph whose leaves are not the columns of the table.
     """
+    settings.warn_of_unused()
     if start is not None:
         encoding, columns = start.encoding, start.columns
         graph = None if start.linear is None else start.linear.graph
-        whole = encoding.evidence(table, range(encoding.width))
+        whole = encoding.training_matrix(table)
         members = [deepcopy(member).cpu() for member in start.member_models] or None
     else:
         encoding, members = fit_encoding(table, settings), None
-        whole = encoding.evidence(table, range(encoding.width))
+        whole = encoding.training_matrix(table)
         columns, graph = choose_columns(encoding, whole, settings)
     unordered = encoding.unordered[columns]
     return encoding, columns, _fit_to_matrix(columns, graph, whole, unordered, settings, members)
@@ -108,12 +114,14 @@ def _fit_to_matrix(
     begun = time.monotonic()
     values, observed = _matrix(whole, columns, settings.seed)
     linear = fit_linear(graph, values, observed, settings.seed)
+    relations = find_relations(values, observed)
     spent, budget = time.monotonic() - begun, settings.budget
     is_late = budget is not None and spent > LINEAR_SHARE * budget and budget - spent < 1.0
     if is_late or not supports_deep(graph, len(values), settings.bend):
-        return Parts(linear=linear)
+        return Parts(linear=linear, relations=relations)
     plan = make_plan(
         *values.shape,
+        effort=settings.effort,
         known=float(observed.double().mean()),
         members=settings.members if members is None else len(members),
         mixtures=settings.mixtures,
@@ -135,17 +143,14 @@ def _fit_to_matrix(
         unordered=unordered,
         members=members,
     )
-    parts.linear = linear
+    parts.linear, parts.relations = linear, relations
     return parts
 
 
 def _matrix(whole: tuple[Tensor, Tensor], columns: list[int], seed: int) -> tuple[Tensor, Tensor]:
     """The entries to fit: of rows with observed cells, and at most `MOST_ROWS` of them."""
     values, observed = (part[:, columns] for part in whole)
-    rows = observed.any(1).nonzero()[:, 0]
-    if len(rows) > MOST_ROWS:
-        generator = torch.Generator().manual_seed(seed)
-        rows = rows[torch.randperm(len(rows), generator=generator)[:MOST_ROWS].sort().values]
+    rows = draw_rows(observed.any(1), MOST_ROWS, seed)
     return values[rows].contiguous(), observed[rows].contiguous()
 
 
@@ -311,7 +316,7 @@ def fit_members(
             shown, start = observed & ~own, seed * 1009 + k
             linears.append(fit_linear(graph, values, shown, start, inner_noise=False))
             members.append(VFG.from_gaussian(linears[-1], flow=plan.flow, seed=start).float())
-            _weigh_columns(members[-1], linears[-1], values, shown, own)
+            _weigh_columns(members[-1], linears[-1], values, shown, own, start)
             if clock.is_past(0.15):
                 break
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
@@ -322,20 +327,33 @@ def fit_members(
     model = stack_models(members)
     left = clock.left(0.75)
     all_held = torch.cat(held, dim=1)
-    history = _train(model, values, observed, all_held, plan, seed, left, progress, device)
-    unstack_models(model, members)
-    for k, (member, own) in enumerate(zip(members, held, strict=True)):
-        if k and clock.is_past(0.9):
-            member.spread.load_state_dict(members[0].spread.state_dict())
-        else:
-            _calibrate(member, values, observed, own, seed + k)
-    # A model that was on a GPU keeps tensors there that are no part of its state.
-    stack = (model if device.type == "cpu" else stack_models(members)).eval()
-    parts = Parts(members, linears, mixtures, neighbours, stack, history=history)
-    parts.combination = fit_stacking(
-        parts, values, observed, held, seed=seed, under_budget=budget is not None
-    )
+    parts = Parts(members, linears, mixtures, neighbours)
+    for steps in (plan.steps, plan.more_steps):
+        plan = replace(plan, steps=steps)
+        history = _train(model, values, observed, all_held, plan, seed, left, progress, device)
+        unstack_models(model, members)
+        for k, (member, own) in enumerate(zip(members, held, strict=True)):
+            if k >= (plan.calibrated or len(members)) or (k and clock.is_past(0.9)):
+                member.spread.load_state_dict(members[0].spread.state_dict())
+            else:
+                _calibrate(member, values, observed, own, seed + k)
+        # A model that was on a GPU keeps tensors there that are no part of its state.
+        stack = (model if device.type == "cpu" else stack_models(members)).eval()
+        parts = replace(parts, stack=stack, history=history)
+        parts.combination = fit_stacking(
+            parts, values, observed, held, seed=seed, under_budget=budget is not None
+        )
+        left = clock.left(0.75)
+        if clock.is_past(0.4) or not _deserve_training(parts, plan):
+            break
     return parts
+
+
+def _deserve_training(parts: Parts, plan: Plan) -> bool:
+    """Whether members that were trained briefly predict so much that more training pays."""
+    assert parts.combination is not None
+    weight = float(parts.combination.weights[KINDS.index("members")])
+    return plan.more_steps > 0 and weight >= EXTENDED_WEIGHT
 
 
 def _fit_row_mixtures(
@@ -399,14 +417,14 @@ class Stopwatch:
 
 @torch.no_grad()
 def _weigh_columns(
-    member: VFG, linear: GaussianVFG, values: Tensor, seen: Tensor, held: Tensor
+    member: VFG, linear: GaussianVFG, values: Tensor, seen: Tensor, held: Tensor, seed: int
 ) -> None:
     """Set the scales of the likelihoods to the size of the linear model's errors.
 
     The noise of the leaves is far smaller than the errors where other columns are missing, and a
     column whose scale is too small outweighs all others.
     """
-    rows = held.any(1).nonzero()[:4096, 0]
+    rows = draw_rows(held.any(1), ROWS_OF_ERRORS, seed)
     if not len(rows):
         return
     error = (exact_means(linear, values[rows], seen[rows]) - values[rows]).square() * held[rows]

@@ -5,18 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 from torch import Tensor
 
 from vfg.flows import Coupling
 from vfg.graph import Graph
-from vfg.imputation.evaluation import Evaluation, evaluate, hold_out
+from vfg.imputation.evaluation import (
+    Evaluation,
+    evaluate,
+    held_out_score,
+    hold_out,
+    row_digests,
+)
 from vfg.imputation.settings import (
     ImputerSettings,
     as_seed,
@@ -25,12 +32,13 @@ from vfg.imputation.settings import (
     check_table,
     plain_marker,
 )
-from vfg.imputation.table_model import MissingCells, TableModel, answering_device
+from vfg.imputation.table_model import MissingCells, TableModel, answering_device, as_frame
 from vfg.inference.variables import central_levels
 from vfg.modelfile import dumps, loads
 from vfg.tables.cells import Array, Mask
-from vfg.tables.frames import ArrayTable, Table, is_frame, open_table
+from vfg.tables.frames import ArrayTable, Table, hide_cells, is_frame, open_table
 from vfg.tables.schema import Continuous, Integer, Schema
+from vfg.utils.extras import needs
 
 
 def finish_table(imputer: VFGImputer, filled: Any, missing: Mask, *, indicate: bool) -> Any:
@@ -107,6 +115,22 @@ def _is_pandas(frame: Any) -> bool:
     return pandas is not None and isinstance(frame, pandas.DataFrame)
 
 
+def _category_columns(imputer: VFGImputer) -> list[Any]:
+    """Labels of the columns whose cells have probabilities."""
+    variables = imputer.model_.variables
+    return [
+        label
+        for name, label in imputer.model_.labels.items()
+        if variables[name].kind == "choice" and not variables[name].idle
+    ]
+
+
+def _has_categories(imputer: VFGImputer) -> bool:
+    return hasattr(imputer, "model_") and bool(_category_columns(imputer))
+
+
+SCORED_SHARES = (0.1, 0.3, 0.6, 0.9)
+"""Shares of the known cells that `score` hides; the first that hides any."""
 ROWS_OF_A_PART = 2**18
 """Rows of long arrays that are filled together, which bounds memory."""
 
@@ -133,6 +157,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         bounds: lowest and highest value that filled cells of columns may have, by name; None for
             the lowest or highest that is observed.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
+        effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
+            members are trained. "best" takes three to five times as long as "balanced". Counts and
+            steps that are given take precedence.
         members: how many nonlinear models are averaged; None chooses by the table's shape.
         mixtures: how many exact mixtures of linear models are averaged with them; None chooses by
             the table's shape.
@@ -172,6 +199,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         schema: Mapping[Any, Any] | Schema | None = None,
         bounds: Mapping[Any, tuple[Any, Any]] | None = None,
         bend: bool = True,
+        effort: str = "balanced",
         members: int | None = None,
         mixtures: int | None = None,
         neighbours: int | None = None,
@@ -191,6 +219,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.schema = schema
         self.bounds = bounds
         self.bend = bend
+        self.effort = effort
         self.members = members
         self.mixtures = mixtures
         self.neighbours = neighbours
@@ -246,6 +275,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.model_ = model
         self.schema_ = model.encoding.schema
         self.gaps_in_fit_ = table.missing.any(0)
+        self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
     def transform(self, X: Any) -> Any:
@@ -315,8 +345,43 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.model_.log_prob(self._table(X, reset=False))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """The mean of `score_samples`, so that model selection works."""
-        return float(self.score_samples(X).mean())
+        """Minus the mean error of cells hidden by a fixed seed, so that model selection works.
+
+        Higher is better, and filling in means gets about -1. Numbers count squared errors in
+        deviations of their column, categories minus the logarithm of their probability in units of
+        the entropy of their column. X should have rows that were not fitted.
+
+        Args:
+            X: a table with the columns that were fitted.
+            y: ignored.
+        """
+        check_is_fitted(self)
+        table = self._table(X, reset=False)
+        masks = (hold_out(table, share, 0) for share in SCORED_SHARES)
+        hidden = next((mask for mask in masks if mask.any()), np.zeros_like(table.missing))
+        return held_out_score(self.model_, table, hidden)
+
+    @available_if(_has_categories)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> dict[Any, Any]:
+        """Probabilities of the categories of every cell, by column; 1 for an observed category.
+
+        Available if the fitted table has columns of categories, booleans or ordered levels.
+
+        Args:
+            X: a table with the columns that were fitted.
+
+        Returns:
+            For every such column a frame of pandas with a column per category and the rows of X.
+        """
+        table = self._table(X, reset=False)
+        with needs("table"):
+            import pandas
+        answer = self.model_.infer(table, _category_columns(self))
+        index = X.index if _is_pandas(X) else None
+        return {
+            name: pandas.DataFrame(chances, index=index, columns=list(answer.categories[name]))
+            for name, chances in answer.probabilities.items()
+        }
 
     def embed(self, X: Any) -> Array:
         """The latent states of the root, `(rows, width)`.
@@ -328,27 +393,48 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.model_.embed(self._table(X, reset=False))
 
     def evaluate(
-        self, X: Any, *, share: float = 0.1, level: float = 0.9, random_state: Any = 0
+        self,
+        X: Any,
+        *,
+        share: float = 0.1,
+        level: float = 0.9,
+        random_state: Any = 0,
+        refit: bool | None = None,
     ) -> Evaluation:
         """Evaluate on a table: hide known cells, fill them, compare.
 
-        Use rows that were not fitted, or cells that were missing in fitting: scores of cells that
-        were fitted are optimistic.
+        A model has seen the cells that it was fitted to, and its errors there would be too small.
+        So if rows of X were fitted, a second model is fitted to X without the hidden cells, with
+        the same settings, and evaluated in its place.
 
         Args:
             X: a table with the columns that were fitted.
             share: of the known cells to hide.
             level: of the intervals whose coverage is measured.
             random_state: decides which cells.
+            refit: whether to fit a second model; None does so if rows of X were fitted.
 
         Returns:
             Errors and coverage by column and overall.
+
+        Raises:
+            ValueError: for `refit=False` and rows that were fitted.
         """
         check_is_fitted(self)
-        table = self._table(X, reset=False)
-        seed = as_seed(random_state)
-        hidden = hold_out(table, share, seed)
-        return evaluate(self.model_, table, hidden, level=level, seed=seed)
+        check_share("level", level)
+        table, seed, model = self._table(X, reset=False), as_seed(random_state), self.model_
+        digests = row_digests(model, table)
+        fitted = int((np.isin(digests, self.fitted_rows_) & (digests != 0)).sum())
+        if refit is False and fitted:
+            raise ValueError(
+                f"{fitted} of the {table.rows} rows were fitted, so their errors would be too "
+                "small; evaluate other rows, or leave out refit=False"
+            )
+        hidden = hold_out(table, share, seed, keep=2 if refit or fitted else 0)
+        if (refit or fitted) and hidden.any():
+            model = TableModel(replace(self._settings(), progress=False))
+            model.fit(hide_cells(table, hidden))
+        return evaluate(model, table, hidden, level=level, seed=seed)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns that `transform` returns.
@@ -393,6 +479,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _table(self, X: Any, *, reset: bool) -> Table:
         """The checked table; every column is read once."""
+        X = as_frame(X, None if reset else list(self.model_.encoding.schema))
         table = check_table(X, plain_marker(self.missing_values), type(self).__name__)
         given = X if is_frame(X) or not isinstance(table, ArrayTable) else table.array
         validate_data(self, given, reset=reset, skip_check_array=True)

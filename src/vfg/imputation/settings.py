@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -15,6 +16,7 @@ from sklearn.utils import check_random_state
 
 from vfg.flows import Coupling
 from vfg.graph import Graph
+from vfg.imputation.plan import EFFORTS
 from vfg.tables.frames import Table, open_table
 from vfg.tables.schema import Schema, check_labels
 
@@ -108,6 +110,17 @@ def is_number(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool) and not math.isnan(value)  # type: ignore[arg-type]
 
 
+UNUSED: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
+    (
+        "bend=False",
+        lambda settings: not settings.bend,
+        ("members", "mixtures", "neighbours", "flow", "steps"),
+    ),
+    ("graph=", lambda settings: settings.graph is not None, ("width", "neighbours")),
+)
+"""Settings that have no effect: because of what, when, and which."""
+
+
 @dataclass(frozen=True)
 class ImputerSettings:
     """How a `vfg.TableModel` is fitted; None leaves a choice to the table.
@@ -133,6 +146,7 @@ class ImputerSettings:
     schema: Mapping[Any, Any] | Schema | None = None
     bounds: Mapping[Any, tuple[Any, Any]] | None = None
     bend: bool = True
+    effort: str = "balanced"
     members: int | None = None
     mixtures: int | None = None
     neighbours: int | None = None
@@ -153,6 +167,21 @@ class ImputerSettings:
         for name, least in LEAST.items():
             if name in given:
                 check_count(name, given[name], least)
+        if self.effort not in EFFORTS:
+            names = ", ".join(map(repr, EFFORTS))
+            raise ValueError(f"effort must be one of {names}, but is {self.effort!r}")
         budget = given.get("budget", 1.0)
         if not (is_number(budget, Real) and budget > 0):
             raise ValueError(f"budget must be a positive number of seconds, but is {budget!r}")
+
+    def warn_of_unused(self) -> None:
+        """Warn of settings that another setting makes ineffective."""
+        for because, is_so, names in UNUSED:
+            unused = [name for name in names if getattr(self, name) is not None]
+            if is_so(self) and unused:
+                ones = "has" if len(unused) == 1 else "have"
+                warnings.warn(
+                    f"{', '.join(unused)} {ones} no effect with {because}; leave out one or the "
+                    "other",
+                    stacklevel=5,
+                )

@@ -54,8 +54,9 @@ DRAWS = 8
 """Draws of every kind that calibration uses; more take longer."""
 SPREAD_PRIOR = 20.0
 """Weight of the common spread in that of one column, in cells of unit variance."""
-SPREADS = (0.5, 2.0)
-"""Bounds of the spread factors."""
+SPREADS = (0.05, 2.0)
+"""Bounds of the spread factors. Where columns determine each other draws of single parts can be
+many times as wide as the errors of all together, so the lower bound is small."""
 TAIL = 0.9
 """The level at which the quantiles of draws and of errors are matched."""
 TAIL_FACTORS = (0.8, 1.1)
@@ -183,6 +184,7 @@ class Parts:
         linear: the exact model of the modelled columns; None if there are none.
         combination: the stacking of the parts; None takes the mean of the members.
         history: of the training of the members, or None.
+        relations: exact relations between the columns, `(relations, columns + 1)`, or None.
     """
 
     members: list[VFG] = field(default_factory=list)
@@ -193,6 +195,7 @@ class Parts:
     linear: GaussianVFG | None = None
     combination: Stacking | None = None
     history: History | None = None
+    relations: Tensor | None = None
 
     @property
     def present(self) -> Tensor:
@@ -257,7 +260,7 @@ def fit_stacking(
         values: the matrix, 0 where nothing is known.
         observed: which of its entries are known.
         held: the held-out entries of each member.
-        seed: of the draws to which their spread is fitted.
+        seed: of the rows that are used, and of the draws to which their spread is fitted.
         under_budget: whether to use the cells of few members and few rows only.
     """
     number = min(len(held), len(parts.mixtures)) if parts.mixtures else len(held)
@@ -268,7 +271,7 @@ def fit_stacking(
     nearest = [place * len(parts.neighbours) // number for place in range(number)]
     table = values, observed, reach
     held_out = [
-        _held_out_cells(parts, stack, *table, held[place], place, nearest[place], most)
+        _held_out_cells(parts, stack, *table, held[place], place, nearest[place], most, seed)
         for place in range(number)
     ]
     total = _sums(held_out[0])
@@ -302,6 +305,24 @@ def observed_range(values: Tensor, observed: Tensor) -> Tensor:
     return torch.where(known, torch.stack([low, high]), 0.0).double()
 
 
+def draw_rows(eligible: Tensor, most: int, seed: int) -> Tensor:
+    """Positions of at most so many of the eligible rows, drawn at random and in order.
+
+    Rows are not taken from the top, since tables are often sorted.
+
+    Example:
+        >>> draw_rows(torch.tensor([True, False, True]), 5, seed=0).tolist()
+        [0, 2]
+        >>> len(draw_rows(torch.ones(100, dtype=torch.bool), 5, seed=0))
+        5
+    """
+    rows = eligible.nonzero()[:, 0]
+    if len(rows) <= most:
+        return rows
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    return rows[order[:most]].sort().values
+
+
 def member_means(
     model: VFG, members: int, values: Tensor, observed: Tensor, row_ids: Tensor | None = None
 ) -> Tensor:
@@ -322,8 +343,9 @@ def _held_out_cells(
     place: int,
     nearest: int,
     most: int,
+    seed: int,
 ) -> HeldOutCells:
-    rows = own.any(1).nonzero()[:most, 0]
+    rows = draw_rows(own.any(1), most, seed)
     x, shown = values[rows], (observed & ~own)[rows]
     ids = torch.arange(len(x))
     nothing = torch.zeros(1, *x.shape, dtype=torch.float64)

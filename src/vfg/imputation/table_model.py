@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,7 +19,8 @@ from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.answers import TableAnswer, read_evidence
-from vfg.imputation.ensemble import Ensemble
+from vfg.imputation.categories import Section
+from vfg.imputation.ensemble import DRAWS, Ensemble, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.row_mixture import RowMixture
@@ -30,6 +32,7 @@ from vfg.inference.variables import Kind, Variable, days_of
 from vfg.inputs import ArrayLike, Name
 from vfg.model import VFG
 from vfg.modelfile.registry import register
+from vfg.tables.categorical import CategoricalEncoding
 from vfg.tables.cells import Array, Label, as_objects
 from vfg.tables.encoding import Arrays, Encoding
 from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, open_table, quote
@@ -38,18 +41,18 @@ from vfg.tables.schema import Integer
 from vfg.training.data import choose_device
 from vfg.training.history import History
 from vfg.utils.extras import needs
+from vfg.utils.random import uniform
 from vfg.utils.specs import with_options
 
 ROWS_AT_ONCE = 8192
 """Rows that are answered together: enough to be fast, few enough to bound memory."""
+CHOOSING = 2**20
+"""The node of random numbers that choose categories; above all nodes of the parts."""
 FEW_ROWS = 32
 """Up to how many rows by name are computed without padding: tiles of members have 32 rows, so that
 padding fewer costs more than it computes."""
 ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
-DRAWS = 60
-"""How many draws the ends of intervals of filled cells are read from: ends of a 90 % interval are
-then the third draws from either side. Time grows in proportion to their number."""
 
 
 def answering_device(device: str | torch.device | None) -> torch.device:
@@ -97,7 +100,7 @@ class TableModel(Ensemble):
 
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
-        "_held", "_leaf_names",
+        "_held", "_leaf_names", "category_sections", "priors", "limits",
     )  # fmt: skip
     history: History | None = None
 
@@ -158,7 +161,7 @@ class TableModel(Ensemble):
         """
         start = self.settings if settings is None else settings
         chosen = with_options(start, options, ImputerSettings, "a TableModel")
-        opened = open_table(_as_frame(table), chosen.missing_values)
+        opened = open_table(as_frame(table), chosen.missing_values)
         if observed is not None:
             opened = hide_cells(opened, ~as_cell_mask(observed, opened))
         self._fit(opened, chosen)
@@ -413,7 +416,8 @@ class TableModel(Ensemble):
         Raises:
             ValueError: if columns are missing.
         """
-        opened = open_table(table, self.encoding.missing_values)
+        named = as_frame(table, list(self.encoding.schema))
+        opened = open_table(named, self.encoding.missing_values)
         places = self.places(opened.labels)
         known, every = list(self.encoding.schema), list(range(len(opened.labels)))
         if places == every and list(opened.labels) in (known, every):
@@ -496,18 +500,100 @@ class TableModel(Ensemble):
             yield tuple(part[rows].to(self.weights.device) for part in parts)
 
     def draws(
-        self, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor | None = None
+        self,
+        values: Tensor,
+        observed: Tensor,
+        number: int,
+        seed: int,
+        ids: Tensor | None = None,
+        *,
+        categories: bool = True,
     ) -> Tensor:
         """Joint draws of what is not observed given what is, `(number, rows, columns)`.
 
         Parts draw in proportion to their weights. Draws are moved to the stacked means and scaled
-        by the calibrated spread.
+        by the calibrated spread. Sections of categories are code points, unless `categories` is
+        False.
         """
         if self.linear is None or not len(values):
             return torch.zeros(number, *values.shape, dtype=torch.float64)
-        chunks = self._chunks(values, observed, ids)
-        parts = [self.joint_draws(x, seen, at, number, seed).cpu() for x, seen, at in chunks]
+        parts = []
+        for x, seen, at in self._chunks(values, observed, ids):
+            drawn = self.joint_draws(x, seen, at, number, seed).cpu()
+            if categories and self.category_sections:
+                means = self.joint_means(x, seen, at).cpu()
+                drawn = self.with_categories(drawn, x.cpu(), seen.cpu(), means, at.cpu(), seed)
+            parts.append(drawn)
         return torch.cat(parts, dim=1)
+
+    @cached_property
+    def category_sections(self) -> dict[Label, list[int]]:
+        """Positions among the modelled columns of every column of categories, by label."""
+        place = {column: k for k, column in enumerate(self.columns)}
+        return {
+            label: [place[column] for column in self.encoding.places(label)]
+            for label, part in self.encoding.parts.items()
+            if isinstance(part, CategoricalEncoding) and label not in self.encoding.idle
+        }
+
+    @torch.no_grad()
+    def with_categories(
+        self, draws: Tensor, values: Tensor, observed: Tensor, means: Tensor, ids: Tensor, seed: int
+    ) -> Tensor:
+        """Draws whose sections of categories are code points; see `vfg.imputation.categories`.
+
+        Args:
+            draws: of every entry, `(number, rows, columns)`.
+            values: the matrix.
+            observed: which of its entries are evidence.
+            means: the stacked means.
+            ids: of the rows, on which the choice depends.
+            seed: of the choice.
+        """
+        drawn = draws.numpy().copy()
+        for label, places in self.category_sections.items():
+            rows = np.flatnonzero(~observed[:, places].any(1).numpy())
+            if not len(rows):
+                continue
+            expected = self.category_section(label, values[rows], observed[rows], means[rows])
+            every, column = torch.arange(len(drawn)), torch.tensor(places[:1])
+            numbers = uniform(seed, ids[rows], every, CHOOSING, column)
+            section = np.ix_(every.numpy(), rows, np.array(places))
+            drawn[section] = expected.choose(drawn[section], numbers[..., 0].numpy())
+        return torch.from_numpy(drawn)
+
+    def category_section(
+        self, label: Label, values: Tensor, observed: Tensor, means: Tensor, *, prior: bool = True
+    ) -> Section:
+        """What is expected in the section of a column of categories.
+
+        Args:
+            label: of the column.
+            values: the matrix.
+            observed: which of its entries are evidence.
+            means: the stacked means.
+            prior: whether to compare with what is expected without evidence.
+        """
+        part, places = self.encoding.parts[label], self.category_sections[label]
+        assert self.linear is not None
+        assert isinstance(part, CategoricalEncoding)
+        names: list[Name] = list(self.linear.variables)
+        chosen = [names[place] for place in places]
+        answer = self.linear.infer(values, chosen, observed=observed)
+        covariances = answer.covariance(chosen).cpu().numpy()
+        start = self.priors[label] if prior else None
+        return Section(part, means[:, places].numpy(), covariances, start)
+
+    @cached_property
+    def priors(self) -> dict[Label, Section]:
+        """What is expected in the sections of categories without evidence, by label."""
+        nothing = torch.zeros(1, len(self.columns), dtype=torch.float64)
+        observed = torch.zeros_like(nothing, dtype=torch.bool)
+        row = nothing, observed, self.means(nothing, observed)
+        return {
+            label: self.category_section(label, *row, prior=False)
+            for label in self.category_sections
+        }
 
     def quantiles(
         self,
@@ -516,7 +602,6 @@ class TableModel(Ensemble):
         levels: Sequence[float],
         *,
         seed: int,
-        draws: int = DRAWS,
         ids: Tensor | None = None,
     ) -> Tensor:
         """Quantiles of every entry, `(levels, rows, columns)`; the mean for those of categories.
@@ -526,21 +611,34 @@ class TableModel(Ensemble):
             observed: which of its entries are evidence.
             levels: between 0 and 1.
             seed: of the draws.
-            draws: how many draws they are read from.
             ids: of the rows; None means their positions.
         """
         ids = torch.arange(len(values)) if ids is None else ids
         alone = self.linear is not None and not len(self.members)
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
-            return normal.quantiles(values, observed, levels, self.unordered)
+            ends = normal.quantiles(values, observed, levels, self.unordered)
+            return self.with_relations(ends, values, observed)
         quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
-            drawn = self.draws(*part, draws, seed, ids[rows]).numpy()
-            ends = torch.from_numpy(np.quantile(drawn, levels, axis=0, method="weibull"))
+            drawn = self.draws(*part, DRAWS, seed, ids[rows], categories=False).numpy()
+            ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
             quantiles[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
         return quantiles
+
+    @cached_property
+    def limits(self) -> Tensor:
+        """The least and the greatest value that filled cells have, `(2, columns)`."""
+        ends = torch.tensor([[-torch.inf], [torch.inf]], dtype=torch.float64)
+        limits = ends.repeat(1, self.encoding.width)
+        for label, part in self.encoding.parts.items():
+            if isinstance(part, NumericEncoding) and not (part.empty or part.constant):
+                low = -np.inf if part.floor is None else part.floor
+                high = np.inf if part.ceiling is None else part.ceiling
+                both = part.standardise(np.array([low, high]))
+                limits[:, self.encoding.sections[label].start] = torch.from_numpy(both)
+        return limits[:, self.columns]
 
     @cached_property
     def unordered(self) -> Tensor:
@@ -576,6 +674,7 @@ class TableModel(Ensemble):
             "members": [member.to_dict() for member in self.member_models],
             "mixtures": [mixture.to_dict() for mixture in self.mixture_models],
             "neighbours": [one.to_dict() for one in self.row_mixture_models],
+            **({} if self.relations is None else {"relations": len(self.relations)}),
         }
 
     @classmethod
@@ -588,6 +687,7 @@ class TableModel(Ensemble):
             mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
             neighbours=[RowMixture.from_dict(one) for one in description["neighbours"]],
             linear=None if linear is None else GaussianVFG.from_dict(linear),
+            relations=torch.zeros(description.get("relations", 0), len(columns) + 1).double(),
         )
         model.set_parts(len(columns), parts)
         model.described = json.loads(description["encoding"])
@@ -595,13 +695,26 @@ class TableModel(Ensemble):
         return model
 
 
-def _as_frame(table: Any) -> Any:
-    """Columns by name, or rows by name, as a frame of pandas; anything else as it is."""
+def as_frame(table: Any, columns: Sequence[Label] | None = None) -> Any:
+    """Columns by name, or rows by name, as a frame of pandas; anything else as it is.
+
+    Args:
+        table: values by name, each a single one or one per row; or a list of such rows.
+        columns: those that the frame has, missing where the table lacks them; None for its own.
+    """
     if not (isinstance(table, Mapping) or is_records(table)):
         return table
     with needs("table"):
         import pandas
-    return pandas.DataFrame(table)
+    if isinstance(table, Mapping) and all(map(np.isscalar, table.values())):
+        table = [table]
+    frame = pandas.DataFrame(table)
+    if columns is None or not set(frame.columns) <= set(columns):
+        return frame  # unknown names are refused where columns are matched
+    for label in columns:
+        if label not in frame.columns:
+            frame[label] = None  # of no dtype, so that it takes that of what is filled in
+    return frame[list(columns)]
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:
@@ -660,6 +773,21 @@ class MissingCells:
         self.values, self.observed = values[chosen], observed[chosen]
         ids = as_row_ids(model, row_ids, table.rows).cpu() + first_row
         self.ids = ids[chosen]
+        self._warn_of_identifiers()
+
+    def _warn_of_identifiers(self) -> None:
+        parts = enumerate(self.model.encoding.parts.items())
+        left = [
+            label
+            for place, (label, part) in parts
+            if not (part.fillable or part.empty) and self.missing[:, place].any()
+        ]
+        if left:
+            warnings.warn(
+                f"missing values of column {quote(left)} stay missing: nearly every cell is "
+                "different, as in identifiers or free text; leave it out to avoid this warning",
+                stacklevel=4,
+            )
 
     def means(self) -> Tensor:
         """Means, `(rows with missing cells, modelled columns)`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, ClassVar, Self
@@ -22,6 +22,12 @@ CAUTION = 10.0
 """Cells besides the first at which a category's own mean counts as much as the overall one."""
 SPREAD = 0.01
 """Size of the fixed spread of code points, next to the largest differences between categories."""
+FOLDS = 10
+"""Folds for the code points of the rows that a model is fitted to; categories with fewer rows leave
+out one row at a time."""
+UNKNOWN = 0.1
+"""Size of the random part of the point of a category that was seen once, in deviations: the
+smallest tried with which intervals of pure noise hold what they should."""
 MOST_OTHERS = 256
 """The most columns of other sections that code points are computed from; bounds the time."""
 
@@ -81,13 +87,19 @@ def whiten(points: Array, frequencies: Array) -> Array:
         numpy.linalg.LinAlgError: if the points do not span their space.
     """
     shares = frequencies / frequencies.sum()
+    return np.asarray((points - shares @ points) @ whitening(points, frequencies))
+
+
+def whitening(points: Array, frequencies: Array) -> Array:
+    """The matrix that whitens centred points; see `whiten`."""
+    shares = frequencies / frequencies.sum()
     centred = points - shares @ points
     covariance = (centred * shares[:, None]).T @ centred
     values, vectors = np.linalg.eigh(covariance)
     if values[0] <= 1e-14 * values[-1]:
         raise np.linalg.LinAlgError("code points must span their space")
     # The symmetric root moves the axes least, so that the order of the directions stays.
-    return np.asarray(centred @ (vectors / np.sqrt(values)) @ vectors.T)
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
 
 
 def category_means(members: Array, count: int, values: Array, observed: Mask) -> Array:
@@ -111,8 +123,13 @@ def category_means(members: Array, count: int, values: Array, observed: Mask) ->
     sums = membership @ np.where(observed, values, 0.0).T
     cells = membership @ observed.T.astype(np.float64)
     means = sums / np.maximum(cells, 1.0)
-    trust = np.maximum(cells - 1.0, 0.0)
-    return np.asarray(means * trust / (trust + CAUTION))
+    return np.asarray(means * _trust(cells))
+
+
+def _trust(cells: Array) -> Array:
+    """How much means of so many cells count, from 0 to 1."""
+    others = np.maximum(cells - 1.0, 0.0)
+    return np.asarray(others / (others + CAUTION))
 
 
 def optimal_codes(means: Array, frequencies: Array) -> Array:
@@ -129,18 +146,31 @@ def optimal_codes(means: Array, frequencies: Array) -> Array:
     Returns:
         The code points `(categories, 8)`.
     """
+    return optimal_map(means, frequencies)(means)
+
+
+def optimal_map(means: Array, frequencies: Array) -> Callable[[Array], Array]:
+    """The map from means of the other columns to code points, fitted to those of a table."""
     shares = frequencies / frequencies.sum()
-    centred = means - shares @ means
-    spreads = shares @ centred**2
-    if centred.shape[1] > MOST_OTHERS:
-        chosen = np.sort(np.argsort(-spreads, kind="stable")[:MOST_OTHERS])
-        centred = centred[:, chosen]
-    points = np.zeros((len(means), WIDEST))
-    directions = _leading(centred, shares)
-    points[:, : directions.shape[1]] = centred @ directions
-    size = float(np.sqrt((shares @ points**2).max()))
-    points += SPREAD * (size or 1.0) * whiten(spread_codes(len(means), WIDEST), frequencies)
-    return shrink_far_points(whiten(points, frequencies))
+    centre = shares @ means
+    spreads = shares @ (means - centre) ** 2
+    chosen = np.sort(np.argsort(-spreads, kind="stable")[:MOST_OTHERS])
+    directions = _leading((means - centre)[:, chosen], shares)
+
+    def project(some: Array) -> Array:
+        points = np.zeros((len(some), WIDEST))
+        points[:, : directions.shape[1]] = (some - centre)[:, chosen] @ directions
+        return points
+
+    fitted = project(means)
+    size = float(np.sqrt((shares @ fitted**2).max()))
+    # What is not known of a category is random. Whitening would else undo the shrinkage of means.
+    unknown = 1.0 - _trust(frequencies.astype(np.float64))
+    sizes = SPREAD * (size or 1.0) + UNKNOWN * unknown
+    apart = sizes[:, None] * whiten(spread_codes(len(means), WIDEST), frequencies)
+    shift = shares @ (fitted + apart)
+    root = whitening(fitted + apart, frequencies)
+    return lambda some: shrink_far_points((project(some) + apart - shift) @ root)
 
 
 def shrink_far_points(points: Array) -> Array:
@@ -191,11 +221,51 @@ def joint_codes(
         sections = [place_codes(*pair) for pair in zip(codes, members, strict=True)]
         for place, (member, count) in enumerate(zip(members, counts, strict=True)):
             rest = [*others, *sections[:place], *sections[place + 1 :]]
-            means = [category_means(member, len(count), *section) for section in rest]
-            codes[place] = optimal_codes(
-                np.column_stack([np.zeros((len(count), 0)), *means]), count
-            )
+            codes[place] = optimal_codes(_means_of(member, len(count), rest), count)
     return codes
+
+
+def cross_fitted_codes(
+    codes: Array, members: Array, counts: Array, rest: Sequence[tuple[Array, Mask]]
+) -> Array:
+    """The code points of rows, each from the means of other rows than its own, `(8, rows)`.
+
+    A point that is computed from a row's own cells tells a model what is in them, and the more so
+    the fewer rows a category has. So the rows of a category are dealt into ten folds, and those of
+    a fold have the point that the others give.
+
+    Args:
+        codes: the code points of the column, `(categories, 8)`.
+        members: the category of every row, -1 for none.
+        counts: how often each category was seen.
+        rest: values and mask of all other columns' sections, each `(width, rows)`.
+    """
+    section = place_codes(codes, members)[0].copy()
+    means = _means_of(members, len(counts), rest)
+    to_points = optimal_map(means, counts)
+    own = to_points(means)
+    # Where columns of many categories depend on each other the map differs a little from theirs.
+    turn = np.linalg.lstsq(own, codes, rcond=None)[0]
+    folds = _ranks(members) % FOLDS
+    for fold in range(FOLDS):
+        rows = np.flatnonzero((folds == fold) & (members >= 0))
+        others = to_points(_means_of(np.where(folds == fold, -1, members), len(counts), rest))
+        section[:, rows] += ((others - own) @ turn)[members[rows]].T
+    return section
+
+
+def _means_of(members: Array, count: int, rest: Sequence[tuple[Array, Mask]]) -> Array:
+    means = [category_means(members, count, *section) for section in rest]
+    return np.column_stack([np.zeros((count, 0)), *means])
+
+
+def _ranks(members: Array) -> Array:
+    """The place of every row among those of its category."""
+    order = np.argsort(members, kind="stable")
+    first = np.searchsorted(members[order], members[order])
+    ranks = np.empty(len(members), dtype=np.int64)
+    ranks[order] = np.arange(len(members)) - first
+    return ranks
 
 
 def place_codes(codes: Array, members: Array) -> tuple[Array, Mask]:
@@ -210,6 +280,9 @@ def place_codes(codes: Array, members: Array) -> tuple[Array, Mask]:
 
 MOST_SIMPLEX = 9
 """The most categories that become the corners of a simplex: those of eight dimensions."""
+MOST_REPEATED = 1.1
+"""Cells per category up to which a column counts as identifiers or free text: a guess would be
+another row's name in nine of ten cases even where it is among those that repeat."""
 MOST_CANDIDATES = 4096
 """The most categories, by frequency, that missing cells may be filled with; bounds the time."""
 CHUNK = 2**18
@@ -258,6 +331,10 @@ def cells_of(categories: Sequence[Any]) -> Array:
     return cells
 
 
+def _are_identifiers(counts: Array) -> bool:
+    return len(counts) > MOST_SIMPLEX and int(counts.sum()) <= MOST_REPEATED * len(counts)
+
+
 @dataclass(frozen=True, eq=False)
 class CategoryEncoding(ColumnEncoding):
     """Base of the encodings of categories, which keep two arrays.
@@ -299,9 +376,9 @@ class CategoricalEncoding(CategoryEncoding):
     eight dimensions that keep how the categories differ in the other columns; all whitened over
     the observed rows, where categories rarer than one in a hundred count as that frequent.
     Categories that were not seen in fitting are no evidence. A column with more than nine
-    categories, all seen only once, does not predict other rows: it is no evidence either, and its
-    missing cells are filled with its first category, those of a constant column with its only one.
-    Other missing cells are filled with one of the 4096 most frequent categories.
+    categories, nearly all seen only once, holds identifiers or free text: it is no evidence either,
+    and its missing cells stay missing. Those of a constant column are filled with its only
+    category, others with one of the 4096 most frequent categories.
 
     Args:
         categories: those that were seen.
@@ -320,7 +397,7 @@ class CategoricalEncoding(CategoryEncoding):
         many = len(categories) > MOST_SIMPLEX
         if len(categories) > 1 and not many:
             return cls(categories, counts, simplex_codes(counts))
-        is_idle = not many or int(counts.max()) == 1
+        is_idle = not many or _are_identifiers(counts)
         return cls(categories, counts, np.zeros((len(categories), int(is_idle))))
 
     @property
@@ -341,9 +418,13 @@ class CategoricalEncoding(CategoryEncoding):
         return len(self.categories) == 1 or self.distinct
 
     @property
+    def fillable(self) -> bool:
+        return not self.empty and not self.distinct
+
+    @property
     def distinct(self) -> bool:
-        """Whether there are many categories and none was seen twice."""
-        return len(self.counts) > MOST_SIMPLEX and int(self.counts.max()) == 1
+        """Whether there are many categories and hardly any was seen twice."""
+        return _are_identifiers(self.counts)
 
     def encode(self, column: Column) -> tuple[Array, Mask]:
         places = category_indices(column, self.categories)
@@ -352,11 +433,11 @@ class CategoricalEncoding(CategoryEncoding):
         return place_codes(self.points, places)
 
     def decode(self, values: Array) -> Array:
-        if self.empty:
+        if not self.fillable:
             return np.full(len(values), None, dtype=object)
         cells = cells_of(self.categories)
         if self.constant:
-            return np.repeat(cells[[np.argmax(self.counts)]], len(values))
+            return np.repeat(cells[:1], len(values))
         frequent = np.sort(np.argsort(-self.counts, kind="stable")[:MOST_CANDIDATES])
         slopes, offsets = self._scores(None, frequent)
         chosen = np.empty(len(values), dtype=np.int64)
@@ -365,15 +446,25 @@ class CategoricalEncoding(CategoryEncoding):
             scores = values[start : start + chunk] @ slopes
             scores += offsets
             chosen[start : start + chunk] = scores.argmax(axis=1)
+        if not self.is_simplex:
+            self._keep_points(values, frequent, chosen)
         return cells.take(frequent[chosen])
+
+    def _keep_points(self, values: Array, frequent: Array, chosen: Array) -> None:
+        """Let values that are code points be their own categories, whatever is more frequent."""
+        order = np.argsort(self.points[frequent, 0], kind="stable")
+        first = self.points[frequent[order], 0]
+        place = np.searchsorted(first, values[:, 0]).clip(max=len(order) - 1)
+        is_point = (self.points[frequent[order[place]]] == values).all(axis=1)
+        chosen[is_point] = order[place[is_point]]
 
     def probabilities(self, values: Array, scale: float | None = None) -> Array:
         """The probability of every category.
 
         With a scale s, π_c ∝ p_c exp(−‖v − m_c‖² / 2s²) for the frequencies p and code points m.
         Without one, the values v are taken for means of code points, v = Σ π_c m_c, which for a
-        simplex has the solution π_c = w_c (1 + m_c · v), negative ones set to 0; for more than nine
-        categories, where many π fit, s = 0.5 is taken.
+        simplex has the solution π_c = w_c (1 + m_c · v), none below what one more cell would say;
+        for more than nine categories, where many π fit, s = 0.5 is taken.
 
         Args:
             values: numbers `(rows, width)`.
@@ -385,8 +476,18 @@ class CategoricalEncoding(CategoryEncoding):
         scores = values @ slopes + offsets
         if scale is not None or not self.is_simplex:
             return np.asarray(special.softmax(scores, axis=1))
-        possible = np.maximum(scores, 0.0)
+        # What occurred can occur again: no less than as one cell more would say.
+        cells = self.counts.sum()
+        weights, shares = simplex_weights(self.counts), self.counts / cells
+        possible = np.maximum(scores, weights / (cells + 1.0))
+        if shares.min() < RAREST:  # rare categories counted as more frequent than they are
+            possible = possible * (shares / weights)
         return np.asarray(possible / possible.sum(axis=1, keepdims=True))
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the code points were computed from other columns."""
+        return not self.constant and len(self.categories) > MOST_SIMPLEX
 
     @property
     def is_simplex(self) -> bool:

@@ -182,6 +182,23 @@ def cast(values: Array, dtype: np.dtype[Any]) -> Array:
     return values.astype(str if dtype.kind == "U" else dtype)
 
 
+def can_hold(kind: str, values: Array) -> bool:
+    """Whether cells of a dtype, by its one-letter kind, can hold decoded values.
+
+    Numbers cannot hold texts and moments, which matters for columns without any cell; whole
+    numbers cannot hold fractions, which the fitted column had.
+
+    Example:
+        >>> can_hold("f", np.array(["a"], dtype=object)), can_hold("i", np.array([0.5, 1.0]))
+        (False, False)
+    """
+    if kind not in "fiub":
+        return True
+    if values.dtype.kind == "f" and kind in "iu":
+        return bool((values == np.rint(values)).all())
+    return values.dtype.kind in "fiub"
+
+
 def as_objects(values: Array) -> Array:
     """Decoded values as plain Python objects: int, float, bool, str, datetime or timedelta."""
     if values.dtype.kind in "Mm":
@@ -227,6 +244,11 @@ class ColumnEncoding(ABC):
     @abstractmethod
     def empty(self) -> bool:
         """Whether no cell was observed, so that missing cells cannot be filled."""
+
+    @property
+    def fillable(self) -> bool:
+        """Whether missing cells are filled."""
+        return not self.empty
 
     @property
     @abstractmethod

@@ -14,6 +14,7 @@ from vfg.tables.categorical import (
     CategoricalEncoding,
     OrdinalEncoding,
     category_indices,
+    cross_fitted_codes,
     joint_codes,
 )
 from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask, as_objects, is_absent
@@ -27,6 +28,7 @@ from vfg.tables.schema import (
     Integer,
     Ordinal,
     Schema,
+    check_storage,
 )
 from vfg.utils.specs import check_choice
 
@@ -90,7 +92,7 @@ class Encoding:
         sections: which columns of the matrix every column of the table becomes, by label.
         width: the number of columns of the matrix.
         idle: columns that are no evidence and that no model needs to fill: constant ones,
-            those without observed cells, and those with many categories, none of them seen twice.
+            those without observed cells, and those of identifiers or free text.
 
     Example:
         >>> table = [[1.0, "a"], [3.0, "b"], [None, "b"], [2.0, None]]
@@ -180,10 +182,14 @@ class Encoding:
         Args:
             columns: under the labels of the schema.
             rows: how many rows they have.
+
+        Raises:
+            ValueError: for a column that holds what it did not in fitting.
         """
         values = np.zeros((self.width, rows))
         observed = np.zeros((self.width, rows), dtype=bool)
         for column in columns:
+            check_storage(self.schema[column.label], column)
             section = self.sections[column.label]
             values[section], observed[section] = self.parts[column.label].encode(column)
         return values.T, observed.T
@@ -198,6 +204,29 @@ class Encoding:
             columns: of the matrix.
         """
         return self.without_idle(*self.encode(table), columns)
+
+    def training_matrix(self, table: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """The matrix of a table to fit a model to, and which of its entries are evidence.
+
+        As `evidence`, but the code points of columns with many categories are computed without the
+        cells of their own row, which a model would learn to read off them.
+
+        Args:
+            table: with the columns that were fitted.
+        """
+        opened = self._open(table)
+        columns = _relabel(opened.columns(), self.schema)
+        values, observed = self.encode_columns(columns, opened.rows)
+        sections = {k: (values[:, s].T, observed[:, s].T) for k, s in self.sections.items()}
+        fitted = values.copy()
+        for column in columns:
+            part = self.parts[column.label]
+            if isinstance(part, CategoricalEncoding) and part.is_computed:
+                rest = [s for k, s in sections.items() if k not in (column.label, *self.idle)]
+                members = category_indices(column, part.categories)
+                codes = cross_fitted_codes(part.points, members, part.counts, rest)
+                fitted[:, self.sections[column.label]] = codes.T
+        return self.without_idle(fitted, observed, range(self.width))
 
     def without_idle(
         self, values: Array, observed: Mask, columns: Sequence[int]
@@ -224,7 +253,8 @@ class Encoding:
         """A copy of a table whose missing cells are filled from a matrix.
 
         Observed cells stay bit for bit, unknown categories included; so do columns without
-        missing cells, and dtypes. Columns without any observed cell in fitting are not filled.
+        missing cells, and dtypes. Columns without any observed cell in fitting, and those of
+        identifiers or free text, are not filled.
 
         Args:
             values: the matrix `(rows, width)`, read only where cells are missing.
@@ -246,7 +276,7 @@ class Encoding:
         fills: dict[int, tuple[Mask, Array]] = {}
         for position, (label, part) in enumerate(self.parts.items()):
             missing = opened.column(position).missing
-            if not part.empty and missing.any():
+            if part.fillable and missing.any():
                 chosen = matrix[missing, self.sections[label]]
                 if not part.constant and not np.isfinite(chosen).all():
                     raise ValueError(

@@ -21,6 +21,8 @@ from vfg.tables.cells import (
     Label,
     Mask,
     as_cells,
+    as_objects,
+    can_hold,
     cast,
     is_absent,
     marked_cells,
@@ -150,6 +152,8 @@ class ArrayTable(Table):
 
     def _written(self, values: Array, cells: Array) -> Array:
         """New cells in the dtype of the array, or in the type that its objects have."""
+        if values.dtype.kind != "f" and not can_hold(cells.dtype.kind, values):
+            return as_objects(values)
         if cells.dtype.kind != "O":
             return cast(values, cells.dtype)
         return as_cells(values, cells[~read_cells(0, cells, self.marker).missing])
@@ -303,8 +307,9 @@ def _from_sequences(table: Any) -> Array:
 
 
 def _wide_enough(dtype: np.dtype[Any], written: Any) -> np.dtype[Any]:
-    texts = [values.dtype for values in written if values.dtype.kind == "U"]
-    return np.result_type(dtype, *texts) if texts and dtype.kind == "U" else dtype
+    # Texts may be longer than an array of texts has room for, and do not fit among numbers.
+    wider = [values.dtype for values in written if values.dtype.kind in "UO"]
+    return np.result_type(dtype, *wider) if dtype.kind in "fiubU" else dtype
 
 
 def _has_infinity(column: Column) -> bool:

@@ -14,6 +14,7 @@ from vfg.tables.cells import (
     Mask,
     Storage,
     as_objects,
+    can_hold,
     cast,
     marked_cells,
     read_cells,
@@ -43,7 +44,14 @@ class NarwhalsTable(Table):
         for position, (missing, values) in fills.items():
             series = _with_categories(self._series(position), values)
             # Every row takes part in the choice below, so fills are spread over all rows.
-            new = as_series(values[(np.cumsum(missing) - 1).clip(0)], series)
+            spread = values[(np.cumsum(missing) - 1).clip(0)]
+            if not can_hold(_kind(series.dtype), values) and not self._is_arrow:
+                if values.dtype.kind != "f":  # there is no observed cell
+                    cells = spread if spread.dtype.kind in "Mm" else as_objects(spread).tolist()
+                    changed.append(_series(cells, series, None))
+                    continue
+                series = series.cast(nw.Float64())
+            new = as_series(spread, series)
             keep = nw.new_series("keep", ~missing, nw.Boolean(), backend=series.implementation)
             changed.append(series.zip_with(keep, new).alias(series.name))
         return self._native(self.frame.with_columns(*changed))
@@ -51,9 +59,11 @@ class NarwhalsTable(Table):
     def _native(self, frame: nw.DataFrame[Any]) -> Any:
         """The frame of its own library; narwhals cannot express all categories of Arrow."""
         native = frame.to_native()
-        if not frame.implementation.is_pyarrow():
-            return native
-        return native.cast(self.frame.to_native().schema)
+        return native.cast(self.frame.to_native().schema) if self._is_arrow else native
+
+    @property
+    def _is_arrow(self) -> bool:
+        return bool(self.frame.implementation.is_pyarrow())
 
     def _series(self, position: int) -> nw.Series[Any]:
         return self.frame.get_column(str(self.labels[position]))
@@ -96,6 +106,13 @@ def _storage(dtype: Any) -> Storage | None:
     return next((storage for kind, storage in known if isinstance(dtype, kind)), None)
 
 
+def _kind(dtype: Any) -> str:
+    """The one-letter kind of numpy's corresponding dtype; "O" for anything but numbers."""
+    if dtype.is_float():
+        return "f"
+    return "i" if dtype.is_integer() else "O"
+
+
 def _to_numpy(series: nw.Series[Any], storage: Storage) -> Array:
     """The cells as an array of numpy, anything where they are missing."""
     if storage == "float":
@@ -127,10 +144,17 @@ def _objects(series: nw.Series[Any]) -> Array:
 def _read_texts(label: Label, series: nw.Series[Any], marker: Any, storage: Storage) -> Column:
     cells = _objects(series.cast(nw.String()))
     column = read_cells(label, cells, marker)
-    declared = None
+    declared, ordered = None, False
     if isinstance(series.dtype, nw.Enum):
         declared = tuple(name for name in series.dtype.categories if name != marker)
-    return Column(label, storage, cells, column.missing, declared)
+    elif series.implementation.is_pyarrow():
+        native = series.to_native()
+        ordered = bool(getattr(native.type, "ordered", False))
+        if ordered:
+            chunks = native.unify_dictionaries().chunks
+            levels = chunks[0].dictionary.to_pylist() if chunks else []
+            declared = tuple(str(name) for name in levels if name != marker)
+    return Column(label, storage, cells, column.missing, declared, ordered)
 
 
 def as_series(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:

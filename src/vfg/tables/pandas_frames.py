@@ -15,6 +15,7 @@ from vfg.tables.cells import (
     Mask,
     as_cells,
     as_objects,
+    can_hold,
     cast,
     marked_cells,
     read_cells,
@@ -108,7 +109,13 @@ def _read_categories(label: Any, series: Any, marker: Any) -> Column:
 
 
 def _merge(series: Any, missing: Mask, values: Array) -> Any:
-    """The series with new values in its missing cells."""
+    """The series with new values in its missing cells, of another dtype if it cannot hold them."""
+    if not can_hold(getattr(series.dtype, "kind", "O"), values):
+        if values.dtype.kind != "f":  # there is no observed cell
+            cells = values if values.dtype.kind in "Mm" else as_objects(values)
+            return pd.Series(cells, index=series.index)
+        is_nullable = isinstance(series.dtype, pd.api.extensions.ExtensionDtype)
+        series = series.astype("Float64" if is_nullable else "float64")
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = _with_categories(series, values)
     new = _as_dtype(values, series[~missing])

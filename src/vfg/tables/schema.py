@@ -389,6 +389,19 @@ def _resolve(spec: ColumnSpec, column: Column) -> ColumnSpec:
     return spec
 
 
+def check_storage(spec: ColumnSpec, column: Column) -> None:
+    """Refuse a column that holds what it did not in fitting; one without cells may hold anything.
+
+    Raises:
+        ValueError: what it was, what it holds, and what to do.
+    """
+    if not isinstance(spec, FITTING[column.storage]) and not column.missing.all():
+        raise ValueError(
+            f"the column {column.label!r} was {spec.name} in fitting, but now holds "
+            f"{column.storage} cells; convert it, or remove the cells that do not fit"
+        )
+
+
 def distinct(cells: Array) -> tuple[Any, ...]:
     """The different cells in order, numbers before strings.
 

@@ -32,7 +32,7 @@ from vfg.cli.options import (
     check_share,
     with_groups,
 )
-from vfg.cli.output import console, print_json
+from vfg.cli.output import print_json, print_text
 from vfg.cli.progress import is_watched, progress_bar
 from vfg.cli.tables import ReadOptions, check_outputs, output_format, report_reading
 from vfg.utils.extras import needs
@@ -98,10 +98,11 @@ def fill_table(
             progress=progress,
         )
     if found.left:
-        empty = [str(label) for label, part in model.encoding.parts.items() if part.empty]
+        parts = model.encoding.parts.items()
+        unfilled = [str(label) for label, part in parts if not part.fillable]
         print_line(
-            f"{found.left:,} missing values are left, since these columns have no observed cell: "
-            f"{', '.join(empty)}"
+            f"{found.left:,} missing values are left, since these columns have no observed cell, "
+            f"or hold identifiers or free text: {', '.join(unfilled)}"
         )
     counts = {"rows": found.rows, "resumed": found.found}
     return {**counts, "filled": found.filled, "left": found.left}
@@ -329,7 +330,7 @@ def impute(
     if as_json and output != "-":
         print_json(summary)
     elif not options.quiet and output != "-":
-        console().print(f"{output}: {summarise(counts)}", markup=False)
+        print_text(f"{output}: {summarise(counts)}")
 
 
 def summarise(counts: Mapping[str, int]) -> str:
