@@ -239,7 +239,8 @@ class TableModel(Ensemble):
             seed: of the draws.
 
         Returns:
-            A frame of pandas if the columns have names, else an array.
+            A frame of the library and dtypes that were fitted; of pandas if only the columns have
+            names, and an array if they have none.
 
         Raises:
             ImportError: for columns with names, without pandas.
@@ -464,7 +465,17 @@ class TableModel(Ensemble):
             return np.stack(cells, axis=1)
         with needs("table"):
             import pandas
-        return pandas.DataFrame(rows)
+        fitted = self.encoding.frame
+        if fitted is None:
+            return pandas.DataFrame(rows)
+        dtypes = dict(zip(rows, fitted["dtypes"], strict=True))
+        if fitted["library"] != "pandas":
+            from vfg.tables.narwhals_frames import frame_of
+
+            return frame_of(fitted["library"], rows, dtypes)
+        from vfg.tables.pandas_frames import with_dtypes
+
+        return with_dtypes(pandas.DataFrame(rows), dtypes, self.encoding.schema)
 
     # Matrices in, matrices out: entries of idle columns are 0.
 
