@@ -1,7 +1,7 @@
 """What every experiment shares: its options, where its results go, and who measured them.
 
 A module declares `def main()`, calls `arguments(__doc__)`, and hands its numbers to `write` and its
-figures to `save`. In a checkout full runs write `docs/results/NAME.json` and
+figures to `save` of what comes back. In a checkout full runs write `docs/results/NAME.json` and
 `docs/images/NAME.png`, quick ones write both into `outputs/`; outside a checkout both go to
 `outputs/` of the current folder, and `--output` names any other folder.
 """
@@ -52,15 +52,33 @@ class Arguments(argparse.Namespace):
         return list(range(self.seeds or (quick if self.quick else full)))
 
     def write(self, name: str, results: dict[str, Any]) -> Path:
-        """`write` to the folder of this run."""
-        return write(name, results, quick=self.quick, output=self.output)
+        """Write `NAME.json`: the results, the command, the machine, the time taken."""
+        described = {
+            "command": _command(),
+            "seconds": round(time.time() - STARTED, 1),
+            "machine": machine(),
+            **results,
+        }
+        path = self._folder(FOLDER) / f"{name}.json"
+        beside = path.with_suffix(".new")
+        beside.write_text(json.dumps(described, indent=1) + "\n")
+        os.replace(beside, path)  # a run that is cut off leaves a whole file behind
+        return path
 
-    def save(self, figure: Any, name: str) -> None:
-        """`save` to the folder of this run, close the figure and print its path."""
+    def save(self, figure: Any, name: str) -> Path:
+        """Write a figure of matplotlib as `NAME.png`, close it and print the path."""
         import matplotlib.pyplot as plt
 
-        print(save(figure, name, quick=self.quick, output=self.output), flush=True)
+        path = self._folder(IMAGES) / f"{name}.png"
+        figure.savefig(path, dpi=110)
         plt.close(figure)
+        print(path, flush=True)
+        return path
+
+    def _folder(self, full: Path) -> Path:
+        folder = self.output or (TRIALS if self.quick or not IS_CHECKOUT else full)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
 
 def arguments(description: str | None, **options: dict[str, Any]) -> Arguments:
@@ -165,36 +183,6 @@ def slug(name: str) -> str:
         'nvidia-h200'
     """
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def write(
-    name: str, results: dict[str, Any], *, quick: bool = False, output: Path | None = None
-) -> Path:
-    """Write `NAME.json`: the results, the command, the machine, the time taken."""
-    described = {
-        "command": _command(),
-        "seconds": round(time.time() - STARTED, 1),
-        "machine": machine(),
-        **results,
-    }
-    path = _folder(FOLDER, quick, output) / f"{name}.json"
-    beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(described, indent=1) + "\n")
-    os.replace(beside, path)  # a run that is cut off leaves a whole file behind
-    return path
-
-
-def save(figure: Any, name: str, *, quick: bool = False, output: Path | None = None) -> Path:
-    """Write a figure of matplotlib as `NAME.png`."""
-    path = _folder(IMAGES, quick, output) / f"{name}.png"
-    figure.savefig(path, dpi=110)
-    return path
-
-
-def _folder(full: Path, quick: bool, given: Path | None) -> Path:
-    folder = given or (TRIALS if quick or not IS_CHECKOUT else full)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _command() -> str:

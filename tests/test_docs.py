@@ -89,3 +89,14 @@ def test_the_paper_to_code_table_names_what_exists():
         found = pkgutil.resolve_name(function)
         code = found.fget if isinstance(found, property) else inspect.unwrap(found)
         assert Path(inspect.getsourcefile(code)).as_posix().endswith(f"src/vfg/{file}"), function
+
+
+def test_every_promise_names_a_test_that_exists():
+    named = re.findall(
+        r"`([a-z_/]+\.py)::(test_[a-z_0-9]+)`", (DOCS / "reliability.md").read_text()
+    )
+    assert len(named) > 20
+    for file, function in named:
+        path = Path(__file__).parent / file
+        assert path.is_file(), file
+        assert f"def {function}(" in path.read_text(), (file, function)

@@ -39,7 +39,6 @@ def frame(values: np.ndarray) -> pd.DataFrame:
 
 
 def timed(action: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """What `action` returns, and how long it took."""
     begun = time.perf_counter()
     found = action(*arguments)
     return found, time.perf_counter() - begun
@@ -202,7 +201,6 @@ METHODS = {
 
 
 def main() -> None:
-    """Read the question, run the method, write the answer."""
     warnings.simplefilter("ignore")
     name, source, target = sys.argv[1:]
     with np.load(source) as found:

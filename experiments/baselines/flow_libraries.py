@@ -20,7 +20,6 @@ Mapped = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
 
 
 def network(inputs: int, outputs: int) -> nn.Sequential:
-    """The conditioner of every library."""
     return nn.Sequential(
         nn.Linear(inputs, HIDDEN),
         nn.ReLU(),
@@ -54,7 +53,6 @@ def freia(width: int) -> nn.Module:
 
 
 def zuko_flow(width: int) -> nn.Module:
-    """zuko's affine couplings."""
     from zuko.flows import NICE
 
     return NICE(width, transforms=BLOCKS, hidden_features=(HIDDEN, HIDDEN))
@@ -136,7 +134,6 @@ class Looped(nn.Module):
         return self._each(x, back=False)
 
     def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The way back."""
         return self._each(y, back=True)
 
     def _each(self, x: Tensor, *, back: bool) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,6 @@ class _Imputer:
     """An imputer that fills the fitted rows as it fills others."""
 
     def fit_transform(self, table: Array) -> Array:
-        """Fit to an incomplete table and fill it."""
         return self.fit(table).transform(table)  # type: ignore[attr-defined, no-any-return]
 
 
@@ -41,12 +40,10 @@ class MissForest(_Imputer):
         return self._run(table, keep=False)
 
     def fit(self, table: Array) -> MissForest:
-        """Fit to an incomplete table."""
         self._run(table, keep=True)
         return self
 
     def transform(self, table: Array) -> Array:
-        """Fill any rows."""
         missing = np.isnan(table)
         filled = np.where(missing, self.means, table)
         for forests in self.kept:
@@ -102,7 +99,6 @@ class BoostedColumns(_Imputer):
         self.seed = seed
 
     def fit(self, table: Array) -> BoostedColumns:
-        """Fit to an incomplete table."""
         self.models = []
         for column in range(table.shape[1]):
             seen = ~np.isnan(table[:, column])
@@ -111,7 +107,6 @@ class BoostedColumns(_Imputer):
         return self
 
     def transform(self, table: Array) -> Array:
-        """Fill any rows."""
         filled = table.copy()
         for column, model in enumerate(self.models):
             rows = np.isnan(table[:, column])
@@ -149,7 +144,6 @@ class SoftImpute(_Imputer):
         return self
 
     def transform(self, table: Array) -> Array:
-        """Fill any rows."""
         missing = np.isnan(table)
         values = np.where(missing, 0.0, (table - self.centre) / self.scale)
         filled = table.copy()
@@ -185,15 +179,12 @@ class Average(_Imputer):
         self.imputers = list(imputers)
 
     def fit(self, table: Array) -> Average:
-        """Fit every imputer."""
         for imputer in self.imputers:
             imputer.fit(table)
         return self
 
     def transform(self, table: Array) -> Array:
-        """Fill any rows."""
         return np.mean([imputer.transform(table) for imputer in self.imputers], axis=0)
 
     def fit_transform(self, table: Array) -> Array:
-        """Fit to an incomplete table and fill it."""
         return np.mean([imputer.fit_transform(table) for imputer in self.imputers], axis=0)

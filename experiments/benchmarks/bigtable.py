@@ -2,9 +2,8 @@
 
     python -m experiments.benchmarks.bigtable    100 million rows; goes on when started again
 
-    --minutes 8              as many rows as 8 minutes allow
-    --quick                  20,000 rows
-    --csv --before FOLDER    `vfg impute` of a CSV file, here and in another checkout
+    --minutes 8    as many rows as 8 minutes allow
+    --quick        20,000 rows
 
 The table has 16 columns of correlated numbers, a fifth of its cells are missing, and its rows are
 made while they are read. They pass through `vfg.bigtable.impute` to a folder of Parquet files,
@@ -15,24 +14,14 @@ interrupted, by hand or by `--minutes`, goes on and keeps what was measured. Mem
 processes of the job hold together, pages that they share counted once for each. A machine that is
 busy with other things, which its load tells, gives fewer rows per second, but hardly fewer per
 second of computing.
-
-With `--csv`, `vfg impute` fills a CSV file of 2.5 million rows with 8 columns of numbers, one of
-categories and one of identifiers that are passed through: once with a linear model that it learns
-first, once with one that is there. Both checkouts take turns, in one process with one thread. The
-files that they write must be the same, byte for byte.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
 import os
 import resource
 import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -42,7 +31,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pcsv
 
 import vfg
 from vfg.bigtable import Source, impute
@@ -50,13 +38,12 @@ from vfg.bigtable.source import resize_batches
 from vfg.imputation.plan import make_plan
 from vfg.sklearn import VFGImputer
 
-from ..results import PROJECT, TRIALS, Arguments, arguments, versions
+from ..results import TRIALS, arguments, versions
 
 COLUMNS, CAUSES, GAPS = 16, 5, 0.2
 ROWS_MADE = 65_536
 """Rows that one draw of random numbers makes; shards may have any size."""
 SHARD_ROWS = {"linear": 65_536, "bent": 8_192}
-CSV_ROWS, CSV_COLUMNS, CSV_GAPS, CSV_SEED = 2_500_000, 8, 0.1, 0
 
 
 class Generated(Source):
@@ -132,7 +119,6 @@ class Job:
 
     @property
     def lines(self) -> Path:
-        """Where the measurements are."""
         return self.folder / "measured.jsonl"
 
     def run(self, deadline: float | None) -> None:
@@ -222,81 +208,7 @@ def prepare(folder: Path, name: str) -> Path:
     return made
 
 
-def write_csv(path: Path, rows: int) -> None:
-    """Write numbers that depend on each other, a category and an identifier to a CSV file."""
-    generator = np.random.default_rng(CSV_SEED)
-    loadings = generator.normal(size=(CAUSES, CSV_COLUMNS))
-    numbers = [f"c{k}" for k in range(CSV_COLUMNS)]
-    types = {"id": pa.string(), **dict.fromkeys(numbers, pa.float64()), "kind": pa.string()}
-    schema = pa.schema(list(types.items()))
-    with pcsv.CSVWriter(path, schema) as writer:
-        for first in range(0, rows, ROWS_MADE):
-            size = min(ROWS_MADE, rows - first)
-            values = generator.normal(size=(size, CAUSES)) @ loadings
-            values = np.round(values + 0.5 * generator.normal(size=values.shape), 5)
-            missing = generator.random((size, CSV_COLUMNS + 1)) < CSV_GAPS
-            words = np.array(["low", "middle", "high"])[np.digitize(values[:, 0], [-1, 1])]
-            columns = [
-                pa.array([f"r{row:07d}" for row in range(first, first + size)]),
-                *(pa.array(values[:, k], mask=missing[:, k]) for k in range(CSV_COLUMNS)),
-                pa.array(words, mask=missing[:, -1]),
-            ]
-            writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
-
-
-def measure(checkout: Path, command: Sequence[str], output: Path) -> dict[str, Any]:
-    """Time, memory and result of a command of the package in a checkout, with one thread."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
-    begun = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "vfg", *command], env=environment)
-    _, status, used = os.wait4(process.pid, 0)
-    if status:
-        raise RuntimeError(f"vfg {' '.join(command)} failed in {checkout}")
-    return {
-        "seconds": round(time.perf_counter() - begun, 2),
-        "user_seconds": round(used.ru_utime, 2),
-        "system_seconds": round(used.ru_stime, 2),
-        "most_resident_megabytes": round(used.ru_maxrss * 1024 / 1e6),
-        "digest": hashlib.blake2b(output.read_bytes(), digest_size=20).hexdigest(),
-    }
-
-
-def measure_csv(given: Arguments) -> None:
-    """Measure `vfg impute` of a CSV file, here and in another checkout, which take turns."""
-    checkouts = {"before": given.before, "after": PROJECT}
-    checkouts = {name: checkout for name, checkout in checkouts.items() if checkout}
-    rows = 20_000 if given.quick else CSV_ROWS
-    found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name:
-        table, output, model = (Path(name, file) for file in ("t.csv", "out.csv", "model.vfg"))
-        write_csv(table, rows)
-        command = ["impute", str(table), "-o", str(output), "--quiet"]
-        learn = ["--linear", "--exclude", "id"]
-        measure(PROJECT, [*command, *learn, "--save", str(model)], output)
-        for way, options in {"learned": learn, "known": ["-m", str(model)]}.items():
-            runs: dict[str, list[Any]] = {checkout: [] for checkout in checkouts}
-            for _, checkout in itertools.product(range(given.repeats), checkouts):
-                runs[checkout].append(measure(checkouts[checkout], [*command, *options], output))
-            digests = {run.pop("digest") for each in runs.values() for run in each}
-            found[way] = {"same_bytes": len(digests) == 1, **runs}
-        size = table.stat().st_size
-    results = {
-        "rows": rows,
-        "megabytes": round(size / 1e6),
-        "columns": CSV_COLUMNS + 2,
-        "missing": CSV_GAPS,
-        "seed": CSV_SEED,
-        "processes": 1,
-        "load": round(os.getloadavg()[1], 1),
-        "versions": versions("pyarrow"),
-        "models": found,
-    }
-    print(json.dumps(found, indent=1))
-    print(given.write("bigtable_csv", results))
-
-
 def main() -> None:
-    """Measure, write, print."""
     given = arguments(
         __doc__,
         rows={"type": int, "default": 100_000_000, "help": "for the linear model"},
@@ -306,13 +218,7 @@ def main() -> None:
         processes={"type": int, "default": 2},
         keep={"action": "store_true", "help": "the shards, to go on another time"},
         folder={"type": Path, "default": TRIALS / "bigtable", "help": "of the shards"},
-        csv={"action": "store_true", "help": "measure `vfg impute` of a CSV file"},
-        before={"type": Path, "help": "with --csv: another checkout to compare with"},
-        repeats={"type": int, "default": 2, "help": "with --csv: runs of each checkout"},
     )
-    if given.csv:
-        measure_csv(given)
-        return
     sizes = {"linear": given.rows, "bent": given.bent_rows}
     if given.quick:
         sizes = {"linear": 20_000, "bent": 2_000}

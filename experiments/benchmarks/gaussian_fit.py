@@ -51,7 +51,6 @@ def measure(name: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, write, print."""
     given = arguments(__doc__)
     found = {name: measure(name) for name in (list(CASES)[:1] if given.quick else CASES)}
     described = {"seeds": [0], "threads": torch.get_num_threads(), "times": found}

@@ -78,7 +78,6 @@ def trained(seed: int, layerwise: bool, times: int, epochs: int) -> dict[str, fl
 
 
 def main() -> None:
-    """Train both ways, write, print."""
     given = arguments(__doc__)
     seeds, epochs = given.chosen(full=5, quick=2), 2 if given.quick else 60
     calls = [(seed, *mode, epochs) for mode in MODES.values() for seed in seeds]

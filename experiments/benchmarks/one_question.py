@@ -39,7 +39,6 @@ def ask(blocks: list[str], names: dict[str, Any]) -> dict[str, float]:
 
 
 def table(answers: dict[str, dict[str, float]], versions: dict[str, str]) -> str:
-    """The answers as markdown."""
     lines = ["| library | mean of F | standard deviation |", "| --- | --- | --- |"]
     for name, found in answers.items():
         label = f"{name} {versions[name]}" if name in versions else name
@@ -48,7 +47,6 @@ def table(answers: dict[str, dict[str, float]], versions: dict[str, str]) -> str
 
 
 def main() -> None:
-    """Run the page, write JSON, and put the table into the page."""
     torch.set_num_threads(1)
     text = PAGE.read_text()
     common, *rest = sections(text).items()

@@ -155,7 +155,6 @@ def run(steps: int, seeds: int, chosen: list[tuple[int, int]]) -> list[dict[str,
 
 
 def draw(found: list[dict[str, object]], given: Arguments) -> None:
-    """Error against depth and against width, one panel per dimension."""
     figure, axes = subplots(2, 2, figsize=(9, 6.5), sharey=True)
     for row, m in zip(axes, (2, 3), strict=True):
         for axis, varied, fixed, value in zip(
@@ -185,7 +184,6 @@ def draw(found: list[dict[str, object]], given: Arguments) -> None:
 
 
 def main() -> None:
-    """Train, write, draw."""
     given = arguments(__doc__)
     seeds, steps = given.chosen(full=3, quick=1), 100 if given.quick else 4000
     found = run(steps, len(seeds), [(4, 16)] if given.quick else sizes())

@@ -43,7 +43,6 @@ LOADERS: dict[str, Callable[[], data.Images]] = {
 
 
 def binary(name: str) -> Binary:
-    """A data set by name."""
     found = LOADERS[name]()
     train, valid, test = (
         torch.from_numpy(part.astype(np.float32)) / found.peak

@@ -179,7 +179,6 @@ def averaged(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Fill, compare, write, draw."""
     given = arguments(__doc__)
     seeds = given.chosen(full=3, quick=1)
     table = simulated(1600) if given.quick else california()[0]

@@ -46,7 +46,6 @@ EXACT, FLOWS = "GaussianVFG", "VFG (the paper's)"
 
 
 def exact(train: Array, names: tuple[str, ...]) -> Fill:
-    """The exact member on the graph of the network."""
     model = vfg.GaussianVFG(vfg.Graph.from_bayesian_network(NETWORK, variables=names))
     model.fit(train)
     return lambda gaps: model.infer(gaps).to_frame().to_numpy(copy=True)
@@ -129,7 +128,6 @@ def draw(found: dict[str, dict[str, dict[str, float]]], given: Arguments) -> Non
 
 
 def main() -> None:
-    """Fit, ask, compare, write, draw."""
     given = arguments(__doc__)
     seeds = given.chosen(full=5, quick=1)
     table, names = gaussian_network(600 if given.quick else 5000)

@@ -32,10 +32,6 @@ class Bounded(nn.Module):
         """Importance-weighted log p(x), per row."""
         return self.model.log_likelihood(rows, samples=samples)
 
-    def sample(self, rows: int) -> Tensor:
-        """Draws."""
-        return self.model.sample(rows)
-
 
 class Unbounded(nn.Module):
     """A VFG with the paper's deterministic states, which has a surrogate and no bound."""

@@ -105,5 +105,4 @@ def _train(members: Sequence[Any], rows: Tensor, valid: Tensor, budget: Budget) 
 
 
 def count(model: nn.Module) -> int:
-    """How many parameters a model has."""
     return sum(parameter.numel() for parameter in model.parameters())

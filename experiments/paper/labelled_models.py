@@ -44,7 +44,6 @@ class Labelled(nn.Module, ABC):
 
     @property
     def size(self) -> int:
-        """How many parameters it has."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @torch.no_grad()
@@ -60,7 +59,7 @@ class Tree(Labelled):
     def __init__(self, model: vfg.VFG) -> None:
         super().__init__()
         self.model = model
-        (self.root,) = model._blocks_of(model.priors)
+        self.root, _ = model.passing.schedule.place[model.graph.roots[0]]
 
     settings: ClassVar[dict[str, float]] = {}
     """What is special about its training."""

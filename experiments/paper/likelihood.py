@@ -2,7 +2,7 @@
 
 The paper's tree: four blocks of 14 x 14 pixels, two nodes, a root, all of width 196, four coupling
 layers per edge. Its states are deterministic, so its objective is a surrogate; the parts are shown
-apart. With sampled states the same graph has a bound that holds, and so have its rivals: a VAE and
+apart. With sampled states the same graph has a bound that holds. The baselines are a VAE and
 three VAEs whose posterior is bent by 16 flows (planar, inverse autoregressive, orthogonal Sylvester
 with a bottleneck of 32), with 64 latent variables and the gated convolutions of that protocol.
 
@@ -21,23 +21,22 @@ a reduction and split of our own: its numbers compare methods here, and nothing 
 
 from __future__ import annotations
 
-import argparse
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..baselines.images import POSTERIORS, FlowAutoencoder
-from ..results import TRIALS, positive, write
+from ..cells import Cells
+from ..results import TRIALS, Arguments, arguments, positive
 from .binary_images import Binary, binary
 from .image_models import Unbounded, ours, papers, papers_sampled
 from .image_training import DEVICE, Budget, count, train
-from .parts import Clock, Parts
 
 Make = Callable[[int], Any]
 """A seed to a model."""
@@ -48,10 +47,12 @@ SECONDS = {
     "caltech": {"models": 9, "surrogate": 3},
     "omniglot": {"models": 11, "surrogate": 3},
 }
-"""Of training, for all seeds of a model together: the rivals and our tree alike, and others."""
+"""Of training, for all seeds of a model together: the baselines and our tree alike, and others."""
 SEEDS = {"mnist": 3, "caltech": 3, "omniglot": 1, "digits": 1}
 FOREIGN = 4 * 2**30
 """More bytes of the GPU than this beside our own tensors are somebody else's."""
+SPARE = 10.0
+"""Seconds that every model takes beside its training."""
 BROKEN = 75
 """The exit status after an error on the GPU, from which only a new process recovers."""
 
@@ -67,11 +68,11 @@ def sampled_models(side: int) -> dict[str, Make]:
         CONVOLUTIONS: lambda seed: ours(side, wide, seed, convolutions=True),
     }
     for name in POSTERIORS:
-        models[name] = partial(_rival, name, {"side": side, **sizes})
+        models[name] = partial(_autoencoder, name, {"side": side, **sizes})
     return models
 
 
-def _rival(name: str, sizes: dict[str, int], seed: int) -> FlowAutoencoder:
+def _autoencoder(name: str, sizes: dict[str, int], seed: int) -> FlowAutoencoder:
     torch.manual_seed(seed)
     return FlowAutoencoder(name, **sizes)
 
@@ -132,14 +133,19 @@ class Job:
     beta: float | None = None
     """Of the surrogate; None for models that have a bound."""
 
-    def measure(self, given: argparse.Namespace, images: Binary) -> dict[str, Any]:
-        """Train and test all seeds."""
+    @property
+    def key(self) -> dict[str, str]:
+        return {"data": self.data, "model": self.name}
+
+    def measure(self, given: Arguments, images: Binary) -> dict[str, Any]:
         # The steps of VFGs are many small kernels: more rows at a time cost them next to nothing.
         is_tree = self.name.startswith(OURS) and self.data == "mnist"
         batch = 64 if given.quick else 512 if is_tree else 256
         steps = given.steps or (100 if given.quick else None)
         budget = Budget(given.pace * self.seconds, steps, batch)
-        make = self._make(images.side)
+        make = partial(_surrogate, images.side, self.beta)
+        if self.beta is None:
+            make = sampled_models(images.side)[self.name]
         seeds = given.seeds or SEEDS[self.data]
         models, about = trained(make, images, seeds, budget)
         begun = time.monotonic()
@@ -149,11 +155,6 @@ class Job:
             found = [model.parts(images.test) for model in models]
         about["test_seconds"] = round(time.monotonic() - begun, 1)
         return about | by_measure(found)
-
-    def _make(self, side: int) -> Make:
-        if self.beta is None:
-            return sampled_models(side)[self.name]
-        return partial(_surrogate, side, self.beta)
 
 
 def _surrogate(side: int, beta: float, seed: int) -> Unbounded:
@@ -172,14 +173,20 @@ def jobs(name: str) -> Iterator[Job]:
             yield Job(name, model, seconds[model])
 
 
-def collected(names: Sequence[str], given: argparse.Namespace, parts: Parts) -> dict[str, Any]:
+def finished(cells: Cells, data: str, model: str) -> dict[str, Any] | None:
+    """The row of a model; None if it is not measured or an error ended it."""
+    cell = cells.get({"data": data, "model": model}) or {"error": ""}
+    return None if "error" in cell else {k: v for k, v in cell.items() if k != "key"}
+
+
+def collected(names: Sequence[str], given: Arguments, cells: Cells) -> dict[str, Any]:
     """The results so far, as one file has them."""
     sets: dict[str, Any] = {}
     for name in names:
-        about = parts.done(name, "data")
+        about = finished(cells, name, "data")
         if about is None:
             continue
-        found = {job: parts.done(name, job.name) for job in jobs(name)}
+        found = {job: finished(cells, name, job.name) for job in jobs(name)}
         order = list(sampled_models(28))
         models = {job.name: row for job, row in found.items() if row and job.beta is None}
         sets[name] = about | {
@@ -189,7 +196,7 @@ def collected(names: Sequence[str], given: argparse.Namespace, parts: Parts) -> 
         }
     seeds = max((one["seeds"] for one in sets.values()), key=len, default=[])
     described = {"seconds": _seconds(sets), "seeds": seeds, "draws": given.draws}
-    return described | {"note": noted(sets, parts), "data": sets}
+    return described | {"note": noted(sets, cells), "data": sets}
 
 
 def _seconds(sets: dict[str, Any]) -> float:
@@ -198,49 +205,49 @@ def _seconds(sets: dict[str, Any]) -> float:
     return round(sum(row["train_seconds"] + row["test_seconds"] for row in rows), 1)
 
 
-def noted(sets: dict[str, Any], parts: Parts) -> str:
+def noted(sets: dict[str, Any], cells: Cells) -> str:
     """What a reader of the numbers must know of how they came about, in sentences."""
-    rows = {
-        f"{name}: {model}": (parts.failures(name, model), row)
-        for name, one in sets.items()
-        for model, row in (one["models"] | dict.fromkeys(one["skipped"])).items()
+    reasons: dict[str, list[str]] = {
+        "Other work was on the GPU, so that fewer steps fitted into the seconds of": [],
+        "Steps could not be recorded, and were slow, for": [],
+        "An error ended": [],
     }
-    on_gpu = {name: row for name, (_, row) in rows.items() if row and DEVICE.type == "cuda"}
-    reasons = {
-        "Other work was on the GPU, so that fewer steps fitted into the seconds of": [
-            name for name, row in on_gpu.items() if not row["alone"]
-        ],
-        "Steps could not be recorded, and were slow, for": [
-            name for name, row in on_gpu.items() if not row["captured"]
-        ],
-        "An error ended": [name for name, (failed, row) in rows.items() if failed and not row],
-    }
+    shared, slow, ended = reasons.values()
+    for name, one in sets.items():
+        for model, row in one["models"].items():
+            is_gpu = DEVICE.type == "cuda"
+            shared += [f"{name}: {model}"] * (is_gpu and not row["alone"])
+            slow += [f"{name}: {model}"] * (is_gpu and not row["captured"])
+        tried = [model for model in one["skipped"] if cells.get({"data": name, "model": model})]
+        ended += [f"{name}: {model}" for model in tried]
     return " ".join(f"{text} {'; '.join(who)}." for text, who in reasons.items() if who)
 
 
-def measure_all(names: Sequence[str], given: argparse.Namespace, parts: Parts) -> None:
-    """All parts that are not done yet; those that failed before come last."""
-    clock, images = Clock(given.minutes), {name: binary(name) for name in names}
+def measure_all(names: Sequence[str], given: Arguments, cells: Cells) -> None:
+    """All models that are not measured yet; those that an error ended come last."""
+    ends = time.monotonic() + 60.0 * (given.minutes or math.inf)
+    images = {name: binary(name) for name in names}
     for name, one in images.items():
         seeds = list(range(given.seeds or SEEDS[name]))
         sizes = [len(part) for part in (one.train, one.valid, one.test)]
-        parts.keep(name, "data", row={"source": one.source, "rows": sizes, "seeds": seeds})
-    todo = [job for name in names for job in jobs(name) if parts.is_open(name, job.name)]
-    for job in sorted(todo, key=lambda job: len(parts.failures(job.data, job.name))):
-        if not clock.has(given.pace * job.seconds):
+        about = {"source": one.source, "rows": sizes, "seeds": seeds}
+        cells.add({"data": name, "model": "data"}, about)
+    todo = [job for name in names for job in jobs(name) if not finished(cells, name, job.name)]
+    for job in sorted(todo, key=lambda job: cells.get(job.key) is not None):
+        if time.monotonic() + 1.02 * given.pace * job.seconds + SPARE > ends:
             continue
         print(f"{job.data}: {job.name}", flush=True)
         try:
             row = job.measure(given, images[job.data])
         except RuntimeError as error:
             traceback.print_exc()
-            parts.fail(job.data, job.name, message=str(error).partition("\n")[0])
+            cells.add(job.key, {"error": str(error).partition("\n")[0]})
             if DEVICE.type == "cuda":
                 raise SystemExit(BROKEN) from error
             continue
-        parts.keep(job.data, job.name, row=row)
+        cells.add(job.key, row)
         print("  " + ", ".join(f"{k} {_short(v)}" for k, v in row.items()), flush=True)
-        write("likelihood", collected(names, given, parts), quick=given.quick, output=given.output)
+        given.write("likelihood", collected(names, given, cells))
 
 
 def _short(value: Any) -> str:
@@ -248,27 +255,24 @@ def _short(value: Any) -> str:
 
 
 def main() -> None:
-    """Train, test, and write after every model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    given = arguments(
+        __doc__,
+        data={"nargs": "*", "choices": list(SECONDS), "default": list(SECONDS)},
+        draws={"type": positive, "help": "per row, for NLL; 500, or 100 if quick"},
+        steps={"type": positive, "help": "of training per model, in place of seconds"},
+        pace={"type": float, "default": 1.0, "help": "what seconds are multiplied by"},
+        minutes={"type": float, "help": "after which no further model is begun"},
+        resume={"action": "store_true", "help": "keep what an earlier run finished"},
     )
-    parser.add_argument("--quick", action="store_true", help="small digits, few steps")
-    parser.add_argument("--data", nargs="*", choices=list(SECONDS), default=list(SECONDS))
-    parser.add_argument("--seeds", type=positive, help="per model, in place of 3, 3 and 1")
-    parser.add_argument("--draws", type=positive, help="per row, for NLL; 500, or 100 if quick")
-    parser.add_argument("--steps", type=positive, help="of training per model, in place of seconds")
-    parser.add_argument("--pace", type=float, default=1.0, help="what seconds are multiplied by")
-    parser.add_argument("--minutes", type=float, help="after which no further model is begun")
-    parser.add_argument("--resume", action="store_true", help="keep what an earlier run finished")
-    parser.add_argument("--output", type=Path, help="folder for the results")
-    given = parser.parse_args()
     given.draws = given.draws or (100 if given.quick else 500)
     names = ["digits"] if given.quick else given.data
     folder = (given.output or TRIALS) / ("likelihood_quick" if given.quick else "likelihood_parts")
-    parts = Parts(folder, resume=given.resume)
-    measure_all(names, given, parts)
-    results = collected(names, given, parts)
-    print(write("likelihood", results, quick=given.quick, output=given.output))
+    folder.mkdir(parents=True, exist_ok=True)
+    if not given.resume:
+        (folder / "cells.jsonl").unlink(missing_ok=True)
+    cells = Cells(folder / "cells.jsonl")
+    measure_all(names, given, cells)
+    print(given.write("likelihood", collected(names, given, cells)))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,7 @@ nearest prior mean is that of the right digit.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,7 @@ from torch import Tensor
 
 from vfg import data
 
-from ..results import positive, write
+from ..results import arguments, positive
 from .image_training import DEVICE, Budget
 from .labelled_models import Labelled, Plain, drawn_tree, papers_tree
 from .probes import linear_accuracy, nearest_accuracy, prior_accuracy, silhouette
@@ -62,7 +60,6 @@ class Digits:
 
 
 def digits(quick: bool) -> Digits:
-    """MNIST, or scikit-learn's digits."""
     found = data.digits() if quick else data.mnist()
     assert found.labels is not None
     parts: list[Tensor] = []
@@ -83,11 +80,13 @@ def models(images: Digits, quick: bool, seed: int) -> dict[str, Labelled]:
     return {OURS: ours, PAPERS: papers, FLOW: flow}
 
 
-def trained(images: Digits, seeds: int, budget: Budget, quick: bool) -> list[dict[str, Labelled]]:
+def trained(
+    images: Digits, seeds: list[int], budget: Budget, quick: bool
+) -> list[dict[str, Labelled]]:
     """All models of all seeds; all take equally many steps."""
     found = []
     rows, valid = (images.train, images.train_labels), (images.valid, images.valid_labels)
-    for seed in range(seeds):
+    for seed in seeds:
         found.append(models(images, quick, seed))
         for model in found[-1].values():
             model.to(DEVICE).fit(rows, valid, seed, budget.options(len(images.train)))
@@ -95,44 +94,32 @@ def trained(images: Digits, seeds: int, budget: Budget, quick: bool) -> list[dic
 
 
 def measured(model: Labelled, images: Digits) -> dict[str, float]:
-    """All numbers of one embedding."""
     known, new = model.embed(images.train), model.embed(images.test)
-    few = images.some(200)
-    return {
-        "nearest": nearest_accuracy(known, images.train_labels, new, images.test_labels),
-        "linear": linear_accuracy(known, images.train_labels, new, images.test_labels),
-        "silhouette": silhouette(new[few], images.test_labels[few]),
-        "prior": prior_accuracy(new, images.test_labels, model.means),
-        "parameters": model.size,
-    }
+    prior = prior_accuracy(new, images.test_labels, model.means)
+    return {**probed(known, new, images), "prior": prior, "parameters": model.size}
 
 
-def pixels(images: Digits) -> dict[str, float]:
-    """The same of the images themselves, where that makes sense."""
-    known, new, few = images.train, images.test, images.some(200)
+def probed(known: Tensor, new: Tensor, images: Digits) -> dict[str, float]:
+    """What rows that stand for the images tell about their labels."""
+    rows, few = (known, images.train_labels, new, images.test_labels), images.some(200)
     return {
-        "nearest": nearest_accuracy(known, images.train_labels, new, images.test_labels),
-        "linear": linear_accuracy(known, images.train_labels, new, images.test_labels),
+        "nearest": nearest_accuracy(*rows),
+        "linear": linear_accuracy(*rows),
         "silhouette": silhouette(new[few], images.test_labels[few]),
     }
 
 
 def main() -> None:
-    """Train, measure, write, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small digits, few steps")
-    parser.add_argument("--seeds", type=positive, help="in place of 3, or 1 with --quick")
-    parser.add_argument("--steps", type=positive, help="of training; 3,000, or 300 if quick")
-    parser.add_argument("--output", type=Path, help="folder for results and figures")
-    given = parser.parse_args()
-    seeds = given.seeds or (1 if given.quick else 3)
+    given = arguments(__doc__, steps={"type": positive, "help": "of training"})
+    seeds = given.chosen(full=3, quick=1)
     steps = given.steps or (300 if given.quick else 3000)
     budget = Budget(0.0, steps, batch=64 if given.quick else 512)
     images = digits(given.quick)
     found = trained(images, seeds, budget, given.quick)
-    table: dict[str, Any] = {"pixels": {k: [v] for k, v in pixels(images).items()}}
+    pixels = probed(images.train, images.test, images)
+    table: dict[str, Any] = {"pixels": {name: [value] for name, value in pixels.items()}}
     described = {
-        "seeds": list(range(seeds)),
+        "seeds": seeds,
         "rows": [len(part) for part in (images.train, images.valid, images.test)],
         "budget": f"{steps} steps",
         "models": table,
@@ -141,9 +128,9 @@ def main() -> None:
         rows = [measured(by_name[name], images) for by_name in found]
         table[name] = {what: [row[what] for row in rows] for what in rows[0]}
         print(name, table[name], flush=True)
-        path = write("representation", described, quick=given.quick, output=given.output)
+        path = given.write("representation", described)
     print(path)
-    draw(found[0], images, quick=given.quick, output=given.output)
+    draw(found[0], images, given)
 
 
 if __name__ == "__main__":

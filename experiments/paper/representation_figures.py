@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..results import save
+from ..results import Arguments, subplots
 
 STEPS = 9
 """Of a traversal."""
 
 
-def draw(models: dict[str, Any], images: Any, *, quick: bool, output: Path | None) -> None:
+def draw(models: dict[str, Any], images: Any, given: Arguments) -> None:
     """Reconstructions, t-SNE of the embeddings, traversals."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     tree = next(iter(models.values()))
     for name, drawn in {
         "representation_reconstructions": lambda: reconstructions(models, images),
         "representation_traversals": lambda: traversals(tree, images),
-        "representation_tsne": lambda: neighbourhoods(models, images, 20 if quick else 200),
+        "representation_tsne": lambda: neighbourhoods(models, images, 20 if given.quick else 200),
     }.items():
-        print(save(drawn(), name, quick=quick, output=output), flush=True)
+        given.save(drawn(), name)
 
 
 def reconstructions(models: dict[str, Any], images: Any) -> Any:
@@ -41,12 +37,11 @@ def reconstructions(models: dict[str, Any], images: Any) -> Any:
 
 def neighbourhoods(models: dict[str, Any], images: Any, each: int) -> Any:
     """t-SNE of as many test images of every digit, one panel per model."""
-    import matplotlib.pyplot as plt
     from sklearn.manifold import TSNE
 
     few = images.some(each)
     labels = images.test_labels[few].cpu().numpy()
-    figure, axes = plt.subplots(1, len(models), figsize=(5 * len(models), 5), layout="constrained")
+    figure, axes = subplots(1, len(models), figsize=(5 * len(models), 5))
     for axis, (name, model) in zip(axes, models.items(), strict=True):
         rows = model.embed(images.test[few]).cpu().numpy()
         flat = TSNE(init="pca", random_state=0).fit_transform(rows)
@@ -94,10 +89,8 @@ def _image(row: Tensor) -> Any:
 
 
 def _gallery(lines: list[list[Any]], names: list[str]) -> Any:
-    import matplotlib.pyplot as plt
-
     columns = len(lines[0])
-    figure, axes = plt.subplots(
+    figure, axes = subplots(
         len(lines), columns, figsize=(0.62 * columns + 1.2, 0.68 * len(lines)), squeeze=False
     )
     for line, name, row in zip(lines, names, axes, strict=True):
@@ -105,5 +98,4 @@ def _gallery(lines: list[list[Any]], names: list[str]) -> Any:
             axis.imshow(picture, cmap="gray_r", vmin=0.0, vmax=1.0)
             axis.set(xticks=[], yticks=[])
         row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
-    figure.tight_layout(pad=0.3)
     return figure

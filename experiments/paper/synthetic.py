@@ -90,7 +90,6 @@ def theirs(tables: list[Tensor]) -> Found:
 
 
 def error(filled: Tensor, table: Tensor) -> float:
-    """Mean squared error of the missing cells of the test rows."""
     return float((filled - table[TRAIN:])[:, MISSING].square().mean())
 
 
@@ -104,7 +103,6 @@ def draw(found: Found, given: Arguments) -> None:
 
 
 def main() -> None:
-    """Run, write, draw, print."""
     given = arguments(__doc__)
     seeds = given.chosen(full=10, quick=2)
     tables = [synthetic(TRAIN + TEST, seed=seed) for seed in seeds]

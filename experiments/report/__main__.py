@@ -64,7 +64,6 @@ def pages() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the pages."""
     for name, text in pages().items():
         (PROJECT / "docs" / f"{name}.md").write_text(text)
 

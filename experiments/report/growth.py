@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -17,64 +17,13 @@ from vfg.plots.style import (
     tidy,
 )
 
-from ..results import save, slug
+from ..results import Arguments, slug
 
 Found = dict[str, Any]
-Curve = tuple[str, str, str]
-"""A series, what of it is drawn, and what it is called."""
 GRID = "#E6E6E6"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes."""
-
-    x: str
-    y: str
-    curves: tuple[Curve, ...]
-
-
-ROWS = (
-    ("rows", "", "fill, VFG"),
-    ("rows, GaussianVFG", " to fit", "fit, GaussianVFG"),
-    ("rows, GaussianVFG", " to fill", "fill, GaussianVFG"),
-    ("rows, VFGImputer", " to fit", "fit, imputer*"),
-    ("rows, VFGImputer", " to fill", "fill, imputer*"),
-)
-DEPTHS = (
-    ("depth", "affine"),
-    ("depth, inverted", "affine, inverted"),
-    ("depth, splines, store", "splines"),
-    ("depth, splines, recompute", "splines, recomputed"),
-    ("depth, splines, invert", "splines, inverted"),
-)
-PANELS = (
-    Panel("rows", "seconds", tuple((a, f"seconds{b}", name) for a, b, name in ROWS)),
-    Panel(
-        "columns",
-        "seconds",
-        (
-            ("columns", "seconds to build", "build, VFG"),
-            ("columns", "seconds per step", "step, VFG"),
-            ("columns, GaussianVFG", "seconds to fit", "fit, GaussianVFG"),
-            ("columns, GaussianVFG", "seconds to infer", "infer, GaussianVFG"),
-        ),
-    ),
-    Panel(
-        "couplings per edge", "seconds per step",
-        tuple((a, "seconds per step", name) for a, name in DEPTHS),
-    ),
-    Panel("rows", "MiB", tuple((a, f"MiB{b}", name) for a, b, name in ROWS)),
-    Panel(
-        "columns",
-        "MiB",
-        (
-            ("columns", "MiB", "step, VFG"),
-            ("columns, GaussianVFG", "MiB", "fit, GaussianVFG"),
-        ),
-    ),
-    Panel("couplings per edge", "MiB", tuple((a, "MiB", name) for a, name in DEPTHS)),
-)  # fmt: skip
+AXES = {"rows": "rows", "columns": "columns", "depth": "couplings per edge"}
+"""What grows, by the beginning of a series' name."""
+KINDS = ("seconds", "MiB")
 
 
 def picture_name(device: str) -> str:
@@ -87,56 +36,41 @@ def picture_name(device: str) -> str:
     return f"growth-{slug(device)}"
 
 
-def draw(parts: list[Found], *, quick: bool, output: Path | None) -> list[Path]:
-    """Draw every device on which growth was measured."""
+def draw(parts: list[Found], given: Arguments) -> list[Path]:
     import matplotlib
 
     matplotlib.use("Agg")
     chosen = [part for part in parts if part["part"] == "growth"]
-    return [
-        save(growth(part["found"]), picture_name(part["name"]), quick=quick, output=output)
-        for part in chosen
-    ]
+    return [given.save(growth(part["found"]), picture_name(part["name"])) for part in chosen]
 
 
 def growth(found: Found) -> Any:
     """Time above, memory below, both axes logarithmic, slopes beside the names."""
     figure = new_figure(13.0, 6.6, rows=2, columns=3)
-    for axis, panel in zip(figure.axes, PANELS, strict=True):
-        looks = _looks(panel.x)
-        drawn = [curve for curve in panel.curves if len(_points(found, curve)) > 1]
-        for series, what, name in drawn:
-            colour, marker = looks[name]
-            slope = found[series]["slopes"][what]
-            axis.plot(
-                *zip(*_points(found, (series, what, name)), strict=True),
-                color=colour,
-                marker=marker,
-                markersize=4,
-                linewidth=LINE,
-                label=f"{name}  {slope:.2f}",
-            )
+    for axis, (kind, grown) in zip(figure.axes, product(KINDS, AXES), strict=True):
+        chosen = {name: series for name, series in found.items() if name.partition(",")[0] == grown}
+        looks = zip(cycle(CATEGORIES), cycle(MARKERS), strict=False)
+        for name, series in chosen.items():
+            for measure in (what for what in series["slopes"] if what.startswith(kind)):
+                _plot(axis, name, series, measure, *next(looks))
         axis.set(xscale="log", yscale="log")
-        _scaled(axis, [found[series]["sizes"] for series, _, _ in drawn])
-        tidy(axis, x=panel.x, y=panel.y)
+        _scaled(axis, [series["sizes"] for series in chosen.values()])
+        tidy(axis, x=AXES[grown], y=kind)
         _proportional(axis)
-        if drawn:
+        if axis.lines[:-1]:
             axis.legend(fontsize=SMALL, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return figure
 
 
-def _looks(x: str) -> dict[str, tuple[str, str]]:
-    """Colour and marker of every name against `x`; the same in time and memory."""
-    names = dict.fromkeys(name for panel in PANELS if panel.x == x for *_, name in panel.curves)
-    return dict(zip(names, zip(CATEGORIES, MARKERS, strict=True), strict=False))
-
-
-def _points(found: Found, curve: Curve) -> list[tuple[float, float]]:
-    """Sizes and what to draw there, as far as it was measured and can be drawn."""
-    series, what, _ = curve
-    known = found.get(series, {"sizes": [], "points": []})
-    pairs = zip(known["sizes"], known["points"], strict=True)
-    return [(size, point[what]) for size, point in pairs if point.get(what, 0.0) > 0.0]
+def _plot(axis: Any, name: str, series: Found, measure: str, colour: str, marker: str) -> None:
+    """A line with its slope, as far as it was measured and can be drawn."""
+    pairs = zip(series["sizes"], series["points"], strict=True)
+    points = [(size, point[measure]) for size, point in pairs if point.get(measure, 0.0) > 0.0]
+    if len(points) > 1:
+        model, (_, _, rest) = name.partition(", ")[2] or "VFG", measure.partition(" ")
+        label = f"{model}{', ' * bool(rest)}{rest}  {series['slopes'][measure]:.2f}"
+        style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": LINE}
+        axis.plot(*zip(*points, strict=True), label=label, **style)
 
 
 def _scaled(axis: Any, sizes: list[list[int]]) -> None:

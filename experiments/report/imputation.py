@@ -24,26 +24,10 @@ MECHANISMS = {
 SETTINGS = {"in_sample": "in sample", "unseen": "unseen rows"}
 GROUPS = list(product(MECHANISMS, SETTINGS))
 METHODS = {
-    "vfg": "`VFGImputer`",
-    "mean": "mean",
-    "knn": "kNN",
-    "ridge": "BayesianRidge",
-    "extratrees": "ExtraTrees",
-    "missforest": "missForest",
-    "boosting": "boosted trees",
-    "linear": "Gaussian EM",
-    "boosting+linear": "mean of these two",
-    "softimpute": "softImpute",
-    "classical": "classical mean",
-    "miceforest": "miceforest",
-    "miceforest40": "miceforest, 40 draws",
-    "hyperimpute": "HyperImpute",
-    "miwae": "MIWAE",
-    "gain": "GAIN",
-    "utrees": "Unmasking Trees",
-    "gcimpute": "gcimpute",
-    "forestdiffusion": "ForestDiffusion",
+    name: label
+    for name, label, _ in (line.split(" | ") for line in fill("imputation.methods").splitlines())
 }
+"""How the page names the methods, ours first."""
 SCORES = {
     "crps": "CRPS",
     "energy": "energy score",
@@ -56,13 +40,11 @@ SCORES = {
 
 
 def imputation(found: Found) -> str:
-    """The whole section."""
     parts = [errors(found), contests(found), spreads(found), times(found), failures(found)]
     return "\n".join([*filter(None, parts), fill("imputation.command", **found)])
 
 
 def label(method: str) -> str:
-    """A method as the page names it."""
     return METHODS.get(method, f"`{method}`")
 
 
@@ -86,7 +68,6 @@ def measured(found: Found, table: str, mechanism: str, setting: str) -> dict[str
 
 
 def named(mechanism: str, setting: str) -> str:
-    """A group in words."""
     return f"{MECHANISMS[mechanism]}, {SETTINGS[setting]}"
 
 
@@ -109,8 +90,8 @@ def errors(found: Found) -> str:
 
 def descriptions(methods: list[str]) -> list[str]:
     """What the baselines are that were measured."""
-    known = dict(line.split(": ", 1) for line in fill("imputation.baselines").splitlines())
-    return [f"- {label(name)}: {known[name]}" for name in methods if name in known]
+    lines = [line.split(" | ") for line in fill("imputation.methods").splitlines()]
+    return [f"- {label}: {text}" for name, label, text in lines if name in methods[1:]]
 
 
 def standings(found: Found, tables: list[str]) -> str:
@@ -172,7 +153,6 @@ def partial(found: Found) -> str:
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
-    """Of ratios of errors."""
     return exp(mean(map(log, ratios)))
 
 
@@ -316,7 +296,6 @@ def number(value: float | None) -> str:
 
 
 def failures(found: Found) -> str:
-    """Methods that ended with errors, and why."""
     lines = [
         f"- {label(name)}: {failed['cells']} cells, the first {failed['first']}"
         for name, failed in found["failures"].items()

@@ -13,7 +13,6 @@ SCALES = ("mse, raw", "variance, raw", "mse, standardised", "variance, standardi
 
 
 def synthetic(found: Found) -> str:
-    """Errors by method."""
     errors = found["mse"]
     baseline, best, paper = synthetic_best(errors)
     ratios = [p / o for p, o in zip(errors[paper], errors[best], strict=True)]
@@ -71,7 +70,6 @@ def synthetic_best(errors: dict[str, list[float]]) -> tuple[str, ...]:
 
 
 def california(found: Found) -> str:
-    """Errors by method, on all rows and over draws."""
     methods = found["methods"]
     columns = []
     for measure in MEASURES:
@@ -146,7 +144,6 @@ def _drawn(value: Found) -> str:
 
 
 def gaussian(found: Found) -> str:
-    """Errors of F, and of all others in turn."""
     methods, floor = found["methods"], found["noise of F"]
     body = [
         [name, *(f"{answers['F missing'][scale]:.4f}" for scale in SCALES)]

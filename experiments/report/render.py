@@ -108,7 +108,6 @@ def apart(ahead: float) -> str:
 
 
 def least(values: dict[str, float]) -> str:
-    """The name of the least value."""
     return min(values, key=values.__getitem__)
 
 

@@ -10,7 +10,6 @@ from .render import Found, fill, plural, rows, table
 
 
 def speed(found: Found) -> str:
-    """Tables of every part and device."""
     parts = []
     for part in found["parts"]:
         name, took = part["part"], part["seconds"]
@@ -24,7 +23,6 @@ def speed(found: Found) -> str:
 
 
 def ms(seconds: float) -> str:
-    """Seconds in milliseconds."""
     value = 1e3 * seconds
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 

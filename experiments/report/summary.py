@@ -128,7 +128,6 @@ def density(found: Found) -> Iterator[Line]:
 
 
 def likelihood(found: Found) -> Iterator[Line]:
-    """NLL of images in equal seconds of training."""
     for name, part in found["data"].items():
         ours, other = images.best_models(part["models"])
         if name not in images.TITLES or ours is None or other is None:
@@ -149,7 +148,6 @@ def likelihood(found: Found) -> Iterator[Line]:
 
 
 def synthetic(found: Found) -> Iterator[Line]:
-    """Four of eight columns from the other four."""
     baseline, best, _ = paper.synthetic_best(found["mse"])
     pairs = list(zip(found["mse"][best], found["mse"][baseline], strict=True))
     logs = [log(ours / other) for ours, other in pairs]
@@ -167,7 +165,6 @@ def synthetic(found: Found) -> Iterator[Line]:
 
 
 def california(found: Found) -> Iterator[Line]:
-    """Room counts of 640 blocks."""
     methods = found["methods"]
     for measure, title in (("mse, raw", "squared"), ("mae, raw", "absolute")):
         ours, other = paper.california_best(methods, measure)

@@ -10,7 +10,6 @@ OURS = "GaussianVFG"
 
 
 def density(found: Found) -> str:
-    """log p by table and method, whole rows and rows with missing cells."""
     return fill(
         "density",
         **{**found, "seeds": len(found["seeds"])},
@@ -93,14 +92,12 @@ def _density_verdict(found: Found, measure: str) -> str:
 
 
 def gaussian_fit(found: Found) -> str:
-    """Times by table."""
     body = [[case, *[f"{value:.2f}" for value in v.values()]] for case, v in found["times"].items()]
     shown = rows(["table", "fit", "log_prob", "means of all cells"], body)
     return fill("gaussian_fit", **found, table=shown)
 
 
 def universality(found: Found) -> str:
-    """Errors by depth."""
     depths = (1, 2, 4, 8)
     errors: dict[tuple[int, str], dict[int, str]] = {}
     for case in found["cases"]:
@@ -116,7 +113,6 @@ def universality(found: Found) -> str:
 
 
 def layerwise(found: Found) -> str:
-    """Measures by mode."""
     runs = found["runs"]
     body = [
         [name, *(spread([run[name] for run in mode], 4) for mode in runs.values())]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vfg.flows import Coupling, Linear, Spline
     from vfg.gaussian import GaussianSettings, GaussianVFG
     from vfg.graph import Edge, Graph, Node
+    from vfg.graph.files import read_graph
     from vfg.imputation.rubin import pool
     from vfg.imputation.settings import ImputerSettings
     from vfg.imputation.table_model import TableModel
@@ -31,6 +32,7 @@ _NAMES = {
     "flows": ("Coupling", "Linear", "Spline"),
     "gaussian": ("GaussianSettings", "GaussianVFG"),
     "graph": ("Edge", "Graph", "Node"),
+    "graph.files": ("read_graph",),
     "inference": ("Answer", "Model"),
     "distributions.likelihoods": ("Bernoulli", "Categorical", "Gaussian"),
     "model": ("VFG",),
@@ -117,5 +119,6 @@ __all__ = [
     "fit",
     "load",
     "pool",
+    "read_graph",
     "save",
 ]

@@ -270,7 +270,7 @@ class VFG(nn.Module):
         else:
             draw = draw_states(self, cells, seen, given, {}, no_noise, 1)
             states = [state[:, 0] for state in draw.states]
-        return self.scaling.undo(self.sections.join(self._leaf_means(states))).to(like)
+        return self.scaling.undo(self.sections.join(self.leaf_means(states))).to(like)
 
     # Functions of other modules whose first argument is the model.
 
@@ -399,7 +399,8 @@ class VFG(nn.Module):
             states[index] = State(value, seen[index].expand_as(value))
         return states
 
-    def _leaf_means(self, backward: list[Tensor]) -> dict[int, Tensor]:
+    def leaf_means(self, backward: list[Tensor]) -> dict[int, Tensor]:
+        """The means of the leaf blocks given their backward states."""
         return {
             index: self.likelihood_at(index).mean(backward[index])
             for index in self._blocks_of(self.likelihoods)

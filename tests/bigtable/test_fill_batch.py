@@ -10,6 +10,7 @@ from bigtable.tables_on_disk import linear_model, mixed, numbers, one_batch
 import vfg
 from vfg.bigtable import Filling, filled_batch, filled_schema
 from vfg.sklearn import VFGImputer
+from vfg.tables.schema import Ordinal
 
 FILLINGS = [Filling(), Filling(flag=True), Filling(draws=3, flag=True, seed=5), Filling(level=0.8)]
 CUTS = (0, 1, 37, 64, 100)
@@ -180,3 +181,28 @@ def test_tables_that_do_not_fit_are_refused(model):
 def test_settings_that_cannot_be_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         Filling(**settings)
+
+
+def ordered(cells, levels):
+    return pa.DictionaryArray.from_arrays(
+        pa.array([None if cell is None else levels.index(cell) for cell in cells], pa.int8()),
+        pa.array(levels),
+        ordered=True,
+    )
+
+
+def test_ordered_categories_keep_order_and_unseen_levels():
+    levels = ["low", "mid", "high", "top"]
+    cells = ["low", "mid", "high", None] * 10
+    numbers = [float(levels.index(cell)) if cell else 1.0 for cell in cells]
+    table = pa.table({"a": numbers, "g": ordered(cells, levels)})
+    model = linear_model(table)
+    assert model.encoding.schema["g"] == Ordinal(tuple(levels))
+    filled = filled_batch(model, one_batch(table))["g"]
+    assert filled.type.ordered
+    assert filled.dictionary.to_pylist() == levels
+    assert filled.null_count == 0
+    part = pa.record_batch({"a": [2.0, 0.0], "g": ordered([None, None], ["high"])})
+    filled = filled_batch(model, part)["g"]
+    assert filled.dictionary.to_pylist() == levels
+    assert filled.to_pylist()[1] in ("low", "mid")

@@ -5,6 +5,8 @@ import io
 import os
 import sys
 from datetime import date
+from decimal import Decimal
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -374,3 +376,82 @@ def test_a_change_without_a_new_time_is_seen_at_the_ends(tmp_path):
     with pytest.raises(ValueError, match="has changed since it was opened"):
         for _ in batches:
             pass
+
+
+# Types that few libraries compute with, and numbers that lose digits.
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([1.5, None], pa.float16()), pa.float32()),
+        (pa.array(["a", None], pa.string_view()), pa.string()),
+        (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8())), pa.int8()),
+    ],
+    ids=["float16", "string_view", "bool8"],
+)
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_uncommon_types_are_read_as_common_ones(tmp_path, column, kind, suffix):
+    table, path = pa.table({"a": column}), tmp_path / f"t.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    found = open_table(path).read()
+    assert found.schema.field("a").type in (kind, pa.bool_())
+    assert found["a"].null_count == 1
+
+
+@pytest.mark.parametrize("kind", [pa.decimal256(60, 2), pa.decimal128(30, 0)])
+def test_long_decimals_are_carried_to_the_last_digit(tmp_path, kind):
+    cell = Decimal("123456789012345678901234567890")
+    pq.write_table(pa.table({"a": pa.array([cell, None], kind)}), tmp_path / "t.parquet")
+    source = open_table(tmp_path / "t.parquet")
+    write_table(source.batches(), source.schema, tmp_path / "f.csv")
+    assert (tmp_path / "f.csv").read_text().splitlines()[1].startswith(str(cell))
+
+
+def test_long_whole_numbers_in_json_are_refused_by_name(tmp_path):
+    path = text_file(tmp_path, '{"a": 1, "b": 123456789012345678901}\n', "t.jsonl")
+    with pytest.raises(ValueError, match=r"a whole number of 21 digits under 'b'"):
+        open_table(path).read()
+    path = text_file(tmp_path, '{"a": "x: 123456789012345678901, y"}\n', "t.jsonl")
+    assert open_table(path).read()["a"].to_pylist() == ["x: 123456789012345678901, y"]
+
+
+def test_infinite_numbers_are_no_json(tmp_path):
+    table = pa.table({"a": [1.0, float("inf")]})
+    with pytest.raises(ValueError, match="the column 'a' holds an infinite number"):
+        write_table(table.to_batches(), table.schema, tmp_path / "t.jsonl")
+
+
+# Pipes.
+
+
+class Endless(io.RawIOBase):
+    """A pipe that never ends."""
+
+    def __init__(self, line):
+        self.line, self.taken = line, 0
+
+    def read(self, size=-1):
+        self.taken += size
+        assert self.taken < 10**9, "it was not bounded"
+        return (self.line * (size // len(self.line) + 1))[:size]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"\0" * 1000, "NUL bytes"),
+        (b"x" * 1000, "a line of more than"),
+        (b"1,2\n", "more than 0.0"),
+    ],
+)
+def test_endless_pipes_are_refused_early(monkeypatch, line, words):
+    endless = Endless(line)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=endless))
+    with pytest.raises(ValueError, match=words):
+        open_table("-", most_piped=2**24)
+    assert endless.taken < 2**26

@@ -205,3 +205,31 @@ def test_every_row_can_be_learned_from(store, here, commands):
     commands.succeed("fit", store.gaps, "-o", "m.vfg", "--linear", "--exclude", "id")
     commands.succeed("fit", store.gaps, "-o", "n.vfg", "--linear", "--exclude", "id", "--every-row")
     assert (here / "m.vfg").read_bytes() != (here / "n.vfg").read_bytes()
+
+
+def test_the_direction_of_arrows_is_told(here, commands):
+    (here / "g.txt").write_text("A C\nB C\n")
+    found = commands.invoke("show", "g.txt")
+    assert "g.txt are read as child -> parent; if they lead from causes to effects" in found.stderr
+    assert "C (8)" in found.stdout
+    found = commands.invoke("show", "g.txt", "--arrows", "cause-effect")
+    assert found.stderr == ""
+    assert "family:C" in found.stdout
+
+
+def test_a_network_that_is_read_upside_down_is_told(store, here, commands):
+    (here / "g.txt").write_text("height visits\nheight shirt\nmember since\n")
+    words = ["fit", store.gaps, "--linear", "-o", "m.vfg", "--exclude", "id", "--graph", "g.txt"]
+    said = commands.fail(*words)
+    assert "'visits' is a column of the table, but no leaf of the graph" in said
+    assert "add --arrows cause-effect" in said
+    commands.succeed(*words, "--arrows", "cause-effect")
+    assert "family:visits" in [node.name for node in vfg.load(here / "m.vfg").graph.nodes]
+
+
+def test_names_cannot_control_the_terminal(here, commands):
+    (here / "g.txt").write_text("child parent\n\x1b[31mred C\n")
+    said = commands.succeed("show", "g.txt")
+    assert "\x1b" not in said
+    assert "\\x1b[31mred" in said
+    assert "\x1b" not in commands.fail("show", "\x1b[31mred.txt")

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from experiments.baselines.images import POSTERIORS, FlowAutoencoder
+from experiments.cells import Cells
 from experiments.paper import likelihood
 from experiments.paper.image_models import papers, papers_sampled
 from experiments.paper.image_training import Budget, count, train
-from experiments.paper.parts import Parts
 from experiments.paper.probes import linear_accuracy, nearest_accuracy, prior_accuracy
 
 
@@ -129,30 +129,32 @@ def test_a_budget_of_seconds_is_shared_and_validated_often():
     assert Budget(1.0, steps=7).options(rows=50)["epochs"] == 7
 
 
-def test_parts_survive_a_run_that_is_cut_off(tmp_path):
-    parts = Parts(tmp_path, resume=False)
-    parts.keep("mnist", "VFG, the paper's tree", row={"nll": [1.0]})
-    parts.fail("mnist", "IAF", message="no luck")
-    again = Parts(tmp_path, resume=True)
-    assert again.done("mnist", "VFG, the paper's tree") == {"nll": [1.0]}
-    assert again.done("mnist", "IAF") is None
-    assert again.is_open("mnist", "IAF")
-    again.fail("mnist", "IAF", message="none again")
-    assert again.failures("mnist", "IAF") == ["no luck", "none again"]
-    assert not again.is_open("mnist", "IAF")
-    assert not again.is_open("mnist", "VFG, the paper's tree")
-    assert Parts(tmp_path, resume=False).done("mnist", "VFG, the paper's tree") is None
+def test_models_survive_a_run_that_is_cut_off(tmp_path):
+    cells = Cells(tmp_path / "cells.jsonl")
+    cells.add({"data": "mnist", "model": "VFG, the paper's tree"}, {"nll": [1.0]})
+    cells.add({"data": "mnist", "model": "IAF"}, {"error": "no luck"})
+    again = Cells(tmp_path / "cells.jsonl")
+    assert likelihood.finished(again, "mnist", "VFG, the paper's tree") == {"nll": [1.0]}
+    assert likelihood.finished(again, "mnist", "IAF") is None
+    assert likelihood.finished(again, "mnist", "VAE") is None
+    again.add({"data": "mnist", "model": "IAF"}, {"nll": [2.0]})
+    last = Cells(tmp_path / "cells.jsonl")
+    assert likelihood.finished(last, "mnist", "IAF") == {"nll": [2.0]}
 
 
-def test_results_say_what_is_missing_and_what_went_wrong(tmp_path, monkeypatch):
+def test_results_say_what_is_missing_and_what_went_wrong(monkeypatch):
     monkeypatch.setattr(likelihood, "DEVICE", torch.device("cuda"))
-    parts = Parts(tmp_path, resume=False)
+    parts = Cells(None)
     about = {"captured": True, "alone": True, "train_seconds": 2.0, "test_seconds": 0.5}
-    parts.keep("mnist", "data", row={"source": "MNIST", "rows": [3, 2, 1], "seeds": [0]})
-    parts.keep("mnist", "VAE", row=about | {"nll": [90.0]})
-    parts.keep("mnist", "VFG", row=about | {"alone": False, "nll": [88.0]})
-    parts.keep("mnist", "surrogate, beta 0.1", row=about | {"sum": [7.0]})
-    parts.fail("mnist", "IAF", message="illegal memory access")
+    rows = {
+        "data": {"source": "MNIST", "rows": [3, 2, 1], "seeds": [0]},
+        "VAE": about | {"nll": [90.0]},
+        "VFG": about | {"alone": False, "nll": [88.0]},
+        "surrogate, beta 0.1": about | {"sum": [7.0]},
+        "IAF": {"error": "illegal memory access"},
+    }
+    for model, row in rows.items():
+        parts.add({"data": "mnist", "model": model}, row)
     found = likelihood.collected(["mnist", "caltech"], Namespace(draws=5), parts)
     assert found["seconds"] == 7.5
     assert found["note"] == (

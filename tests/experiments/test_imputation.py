@@ -12,7 +12,6 @@ from sklearn.impute import SimpleImputer
 
 from experiments.baselines.tabular import Average, BoostedColumns, MissForest, SoftImpute
 from experiments.benchmarks.imputation.cells import SHAPES, hide, load, split
-from experiments.benchmarks.imputation.log import merged, packed, unpacked
 from experiments.benchmarks.imputation.methods import LIMITS, METHODS, Task, allowed
 from experiments.benchmarks.imputation.metrics import (
     coverage,
@@ -21,7 +20,14 @@ from experiments.benchmarks.imputation.metrics import (
     intervals,
     point_errors,
 )
-from experiments.benchmarks.imputation.summary import contest, on_single_lines, outcome
+from experiments.benchmarks.imputation.summary import (
+    contest,
+    merged,
+    on_single_lines,
+    outcome,
+    packed,
+    unpacked,
+)
 from experiments.report import summary
 from experiments.report.imputation import goals, standings
 

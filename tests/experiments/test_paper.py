@@ -110,7 +110,7 @@ def test_the_quick_likelihood_run_beats_pixels_without_a_model(tmp_path):
         assert max(row["elbo"]) < 64 * math.log(2), name
     for row in digits["surrogate"].values():
         assert set(row) >= {"reconstruction", "distances", "constants", "sum"}
-    parts = tmp_path / "likelihood_quick" / "parts.jsonl"
+    parts = tmp_path / "likelihood_quick" / "cells.jsonl"
     before = parts.read_text()
     again = run("experiments.paper.likelihood", *options, "--resume", "--output", str(tmp_path))
     assert "digits: VFG" not in again

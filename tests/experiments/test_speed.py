@@ -20,6 +20,7 @@ from experiments.cells import Cells
 from experiments.report.growth import draw, growth, picture_name
 from experiments.report.speed import PARTS
 from experiments.report.speed import speed as section
+from experiments.results import Arguments
 from vfg.gaussian.factors import condition
 
 PROJECT = Path(__file__).parents[2]
@@ -128,9 +129,9 @@ def test_pictures_of_growth_show_every_slope_that_was_measured(tmp_path):
     found = {"rows": {**series, "slopes": {"seconds": 0.25, "MiB": 0.75}}}
     legends = [axis.get_legend() for axis in growth(found).axes]
     written = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
-    assert written == ["fill, VFG  0.25", "fill, VFG  0.75"]
+    assert written == ["VFG  0.25", "VFG  0.75"]
     part = part_of("growth", "A (CPU)", found=found)
-    assert draw([part, part_of()], quick=False, output=tmp_path) == [
+    assert draw([part, part_of()], Arguments(quick=False, output=tmp_path)) == [
         tmp_path / f"{picture_name(part['name'])}.png"
     ]
     assert (tmp_path / "growth-a-cpu.png").stat().st_size > 1000

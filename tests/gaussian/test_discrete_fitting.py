@@ -223,3 +223,21 @@ def test_unknown_likelihoods_are_refused(likelihood, words):
 def test_a_deep_model_cannot_start_from_discrete_leaves():
     with pytest.raises(ValueError, match="leaf 'c' is discrete"):
         vfg.VFG.from_gaussian(random_model())
+
+
+@pytest.mark.parametrize("categories", [2, 9, 10, 15, 40, 300])
+def test_without_evidence_probabilities_are_the_frequencies_of_the_table(categories):
+    """Whatever the numbers beside them tell: gradient steps must not move them."""
+    random = np.random.default_rng(categories)
+    shares = 1.0 / np.arange(1, categories + 1)
+    codes = random.choice(categories, 1200, p=shares / shares.sum())
+    centres = 3.0 * random.normal(size=(categories, 2))
+    table = np.column_stack([centres[codes] + random.normal(size=(1200, 2)), codes])
+    model = GaussianVFG(
+        vfg.Graph.star({"x": 2, "c": 1}, width=2),
+        likelihood={"x": "gaussian", "c": vfg.Categorical(categories)},
+    )
+    model.fit(table, iterations=10, steps=30)
+    found = model.infer({}, ["c"]).probabilities["c"][0].numpy()
+    counts = np.bincount(codes, minlength=categories) + 0.5
+    np.testing.assert_allclose(found, counts / counts.sum(), atol=1e-6)

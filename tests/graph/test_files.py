@@ -1,11 +1,14 @@
 """Graphs in files: every format, and contents that are no graph."""
 
+import contextlib
 import json
 
+import networkx
 import pytest
 
+import vfg
 from vfg.graph import Edge, Graph, Node
-from vfg.graph.files import LARGEST, edges_as_graph, read_graph, write_graph
+from vfg.graph.files import LARGEST, edges_as_graph, read_graph, states_arrows, write_graph
 
 GRAPHS = {
     "star": Graph.star({"a": 1, "b": 2}, width=3),
@@ -139,3 +142,51 @@ def test_edges_alone_make_a_graph():
     graph = edges_as_graph([("a", "h"), ("b", "h"), ("h", "r")])
     assert graph.sections == {"a": 1, "b": 1}
     assert (graph.node("h").width, graph.node("r").width) == (8, 8)
+
+
+# Where arrows lead.
+
+NETWORK = [("A", "C"), ("B", "C"), ("C", "D")]
+
+
+def test_causes_and_effects_make_a_bayesian_network(tmp_path):
+    expected = Graph.from_bayesian_network(NETWORK)
+    (tmp_path / "g.txt").write_text("A -> C\nB -> C\nC -> D\n")
+    assert read_graph(tmp_path / "g.txt", arrows="cause-effect") == expected
+    (tmp_path / "g.csv").write_text("cause,effect\nA,C\nB,C\nC,D\n")
+    assert read_graph(tmp_path / "g.csv") == expected
+    networkx.write_graphml(networkx.DiGraph(NETWORK), tmp_path / "g.graphml")
+    found = read_graph(tmp_path / "g.graphml", arrows="cause-effect")
+    assert (found.roots, sorted(found.leaves)) == (expected.roots, sorted(expected.leaves))
+    assert read_graph(tmp_path / "g.txt") != expected  # to latent nodes, as ever
+    assert vfg.read_graph(tmp_path / "g.txt") == read_graph(tmp_path / "g.txt")
+
+
+def test_files_say_where_their_arrows_lead_or_not(tmp_path):
+    write_graph(GRAPHS["star"], tmp_path / "ours.graphml")
+    networkx.write_graphml(networkx.DiGraph(NETWORK), tmp_path / "any.graphml")
+    (tmp_path / "any.txt").write_text("A C\n")
+    (tmp_path / "said.txt").write_text("child parent\nA C\n")
+    assert [
+        states_arrows(tmp_path / name)
+        for name in ("ours.graphml", "any.graphml", "any.txt", "said.txt")
+    ] == [True, False, False, True]
+
+
+def test_arrows_that_cannot_be_are_refused(tmp_path):
+    (tmp_path / "g.txt").write_text("A C\n")
+    with pytest.raises(ValueError, match="arrows"):
+        read_graph(tmp_path / "g.txt", arrows="up")
+    (tmp_path / "g.bif").write_text("variable A { }")
+    with pytest.raises(ValueError, match="are fixed"):
+        read_graph(tmp_path / "g.bif", arrows="cause-effect")
+
+
+@pytest.mark.parametrize(
+    "part", ['probability ( "', "probability ( a ", "/* ", 'variable "', "probability (", '" ( ']
+)
+def test_damaged_networks_are_read_in_one_pass(tmp_path, part):
+    # Expressions that look ahead from every place would take minutes for these.
+    (tmp_path / "g.bif").write_text("variable A { }\n" + part * (420_000 // len(part)))
+    with contextlib.suppress(ValueError):
+        assert read_graph(tmp_path / "g.bif").leaves[0] == "A"

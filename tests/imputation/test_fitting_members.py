@@ -162,3 +162,21 @@ def test_bending_learns_what_no_linear_model_can():
     asked = torch.tensor([[True, False, True]]).expand(len(values), 3)
     guess = member_means(stack_models(members), 2, values, asked).mean(0)[:, 1]
     assert (guess - values[:, 1]).square().mean() < 0.3
+
+
+def test_members_with_much_weight_are_trained_further(monkeypatch):
+    values, observed = matrix()
+    for least, epochs in ((0.0, 4), (2.0, 1)):
+        monkeypatch.setattr("vfg.imputation.fitting.EXTENDED_WEIGHT", least)
+        parts, _ = trained(values, observed, steps=25, more_steps=100)
+        assert len(parts.history) == epochs
+
+
+def test_members_that_do_not_calibrate_copy_the_first():
+    values, observed = matrix()
+    parts, _ = trained(values, observed, calibrated=1)
+    first, second = (member.spread.state_dict() for member in parts.members)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    parts, _ = trained(values, observed)
+    first, second = (member.spread.state_dict() for member in parts.members)
+    assert not all(torch.equal(first[name], second[name]) for name in first)

@@ -1,5 +1,7 @@
 """Plans: what is given is kept, the rest follows from the table's shape."""
 
+import itertools
+
 import pytest
 
 import vfg
@@ -25,7 +27,7 @@ def test_what_is_not_given_can_be_used(rows, columns):
 
 
 def test_larger_tables_get_fewer_members():
-    members = [make_plan(rows, 8).members for rows in (500, 10_000, 1_000_000)]
+    members = [make_plan(rows, 8, effort="best").members for rows in (500, 10_000, 1_000_000)]
     assert members == sorted(members, reverse=True)
     assert members[0] > members[-1]
 
@@ -43,7 +45,23 @@ def test_the_columns_of_wide_tables_share_their_conditioner_unless_there_are_mor
 
 
 def test_wide_small_tables_learn_for_fewer_steps_not_for_longer():
-    narrow, wide = make_plan(200, 15), make_plan(200, 30)
+    narrow, wide = (make_plan(200, columns, effort="best") for columns in (15, 30))
     assert wide.members == narrow.members == 2
     assert wide.steps < narrow.steps
     assert wide.members * 30 * wide.batch * wide.steps <= WORK
+
+
+@pytest.mark.parametrize(("rows", "columns"), SHAPES)
+def test_less_effort_fits_no_more_parts_and_trains_no_longer(rows, columns):
+    plans = [make_plan(rows, columns, effort=effort) for effort in ("fast", "balanced", "best")]
+    sizes = [(p.members, p.steps, p.mixtures.number, p.neighbours.number) for p in plans]
+    for less, more in itertools.pairwise(sizes):
+        assert all(small <= large for small, large in zip(less, more, strict=True))
+    assert plans[1].more_steps in (0, plans[2].steps)
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced", "best"])
+def test_given_counts_take_precedence_over_the_effort(effort):
+    plan = make_plan(500, 8, effort=effort, members=5, mixtures=9, neighbours=7, steps=300)
+    assert (plan.members, plan.steps, plan.more_steps) == (5, 300, 0)
+    assert (plan.mixtures.number, plan.neighbours.number) == (9, 7)

@@ -79,6 +79,11 @@ def test_infinities_may_mark_gaps():
         ({"steps": 2.5}, ValueError, "steps must be a whole number"),
         ({"width": True}, ValueError, "width must be a whole number"),
         ({"members": "3"}, ValueError, "members must be a whole number"),
+        (
+            {"effort": "high"},
+            ValueError,
+            "effort must be one of 'fast', 'balanced', 'best', but is",
+        ),
         ({"budget": 0}, ValueError, "budget must be a positive number of seconds, but is 0"),
         ({"budget": float("nan")}, ValueError, "budget"),
         ({"graph": {"a": 1}}, TypeError, "graph must be a vfg.Graph or None"),

@@ -231,3 +231,29 @@ def test_samples_of_a_trained_model_spread_as_the_table_does():
         drawn = model.sample(4000)
         torch.testing.assert_close(drawn.std(0), table.std(0), rtol=0.25, atol=0.0)
         torch.testing.assert_close(drawn.mean(0), table.mean(0), rtol=0.0, atol=0.5)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "precision", "gaussian"])
+def test_the_roots_have_the_moments_that_they_had_in_training(aggregation, monkeypatch):
+    """Covariance of the states, and the mean of what is uncertain about each."""
+    graph = vfg.Graph.star({"a": 2, "b": 2}, width=2)
+    model = perturbed(vfg.VFG(graph, aggregation=aggregation), 1).double()
+    cells = torch.randn(300, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    states = model.encode(cells)
+    expected = torch.cov(states["root"].T, correction=0)
+    if aggregation == "precision":
+        expected = expected + (1.0 / states.precision["root"]).mean(0).diag()
+    if aggregation == "gaussian":
+        expected = expected + states.precision["root"].inverse().mean(0)
+    for widest in (64, 1):
+        monkeypatch.setattr(vfg.inference.calibration, "WIDEST_ROOT", widest)
+        every = torch.ones_like(cells).bool()
+        spread = fit_calibration(model, cells, every, ~every)
+        tau = 1.0 if aggregation == "mean" else spread.log_temperature.exp()
+        own = torch.cov(states["root"].T, correction=0)
+        wanted = own + (expected - own) / tau
+        factor = spread.root_factor0[0]
+        found = factor @ factor.T if widest == 64 else factor.square().diag()
+        wanted = wanted if widest == 64 else wanted.diag().diag()
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(spread.root_mean0[0], states["root"].mean(0))

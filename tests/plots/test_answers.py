@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 
 import vfg
 from vfg import plots
@@ -10,8 +11,11 @@ from vfg import plots
 MODEL = vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 2}, width=2))
 
 
+DEEP = vfg.VFG(vfg.Graph.star({"a": 1, "b": 2}, width=2), aggregation="gaussian")
+
+
 def test_the_histogram_interval_and_mean_are_those_of_the_answer():
-    answer = MODEL.infer({"a": [[1.0], [2.0]]}, targets=["b"])
+    answer = DEEP.infer({"a": [[1.0], [2.0]]}, targets=["b"])
     ax = plots.answer(answer, "b", row=1, coordinate=1, level=0.8)
     draws = answer.samples(1000)["b"][:, 1, 1].numpy()
     heights, edges, _ = ax.patches[0].get_data()
@@ -22,8 +26,22 @@ def test_the_histogram_interval_and_mean_are_those_of_the_answer():
     assert ax.lines[0].get_xdata()[0] == pytest.approx(float(answer.mean["b"][1, 1]))
 
 
+def test_an_exact_answer_is_a_curve():
+    answer = MODEL.infer({"a": [[1.0], [2.0]]}, targets=["b"])
+    ax = plots.answer(answer, "b", row=1, coordinate=1, level=0.8)
+    x, heights = ax.lines[0].get_data()
+    mean, std = float(answer.mean["b"][1, 1]), float(answer.std["b"][1, 1])
+    np.testing.assert_allclose(heights, norm.pdf(x, mean, std), rtol=0.02, atol=1e-3)
+    assert x[0] < mean - 3 * std
+    band = ax.patches[0].get_extents().transformed(ax.transData.inverted())
+    np.testing.assert_allclose(
+        [band.x0, band.x1], norm.ppf([0.1, 0.9], mean, std), rtol=1e-6, atol=1e-6
+    )
+    assert ax.lines[1].get_xdata()[0] == pytest.approx(mean)
+
+
 def test_the_marginal_is_drawn_in_the_same_bins():
-    answer = MODEL.infer({"a": 1.0}, targets=["b"])
+    answer = DEEP.infer({"a": 1.0}, targets=["b"])
     column = torch.cat([torch.randn(500), torch.tensor([torch.nan])])
     marginal, draws = plots.answer(answer, "b", marginal=column).patches[:2]
     heights, edges, _ = marginal.get_data()

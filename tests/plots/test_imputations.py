@@ -114,3 +114,20 @@ def test_coverage_counts_cells_inside_the_middle_draws():
 def test_what_cannot_be_drawn_is_refused_in_words(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_missing_truth_keeps_the_diagonal():
+    truth = np.array([[1.0], [np.nan], [3.0]])
+    ax = plots.hidden_cells(truth, np.array([[1.5], [2.0], [2.5]]), np.ones((3, 1)), column=0)
+    assert list(ax.lines[0].get_xdata()) == [1.0, 3.0]
+
+
+def test_names_are_no_formulas():
+    frame = pd.DataFrame({"$a_{$": [1.0, None, 2.0], "b": ["$x^$", "y", None]})
+    filled = frame.fillna({"$a_{$": 1.5, "b": "y"})
+    for figure in (
+        plots.missingness(frame).figure,
+        plots.distributions(frame, filled),
+        plots.distribution(frame, filled, "b").figure,
+    ):
+        figure.canvas.draw()

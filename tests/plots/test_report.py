@@ -1,5 +1,7 @@
 """The page about a filled table: complete, self-contained, and safe with odd names."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from vfg.graph import Graph
 from vfg.imputation.evaluation import ColumnScore, Evaluation
 from vfg.plots.report import Report, _recovered, page, write_report
+from vfg.sklearn import VFGImputer
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 NAN = float("nan")
@@ -51,6 +54,38 @@ def test_the_page_holds_every_part_and_no_markup_of_the_data(tmp_path):
     assert "<td>75.0%</td>" in text
     assert text.count("<img ") == 3
     assert 'src="http' not in text
+
+
+def test_the_most_doubtful_cells_come_first():
+    generator = np.random.default_rng(0)
+    size = generator.normal(size=200)
+    filled = pd.DataFrame(
+        {
+            "a": size,
+            "b": size + 0.05 * generator.normal(size=200),
+            "noise": generator.normal(size=200),
+            "kind": np.where(generator.random(200) < 0.5, "x", "<y>"),
+        }
+    )
+    table = filled.mask(generator.random((200, 4)) < 0.1)
+    model = VFGImputer(bend=False).fit(table).model_
+    text = page(report(table=table, filled=filled, model=model, rows=200, evaluation=None))
+    listed = text.partition("Most doubtful cells")[2].partition("</table>")[0]
+    rows = re.findall(r"<tr><td>(\d+)</td><td>(\w+)</td><td>([^<]*)</td><td>(\d+)%", listed)
+    assert len(rows) == 15
+    shares = [int(share) for *_, share in rows]
+    assert shares == sorted(shares)
+    for row, column, value, _ in rows:
+        # Of a and b only rows that lack both are in doubt.
+        assert column == "noise" or table[["a", "b"]].iloc[int(row) - 1].isna().all()
+        assert pd.isna(table[column].iloc[int(row) - 1])
+        assert value == str(filled[column].iloc[int(row) - 1])
+
+
+def test_the_page_follows_the_system_into_the_dark():
+    text = page(report())
+    assert "prefers-color-scheme: dark" in text
+    assert "image/png" not in text
 
 
 def test_parts_that_are_not_there_are_left_out():

@@ -1,17 +1,22 @@
 """Questions, and the pages that answer them."""
 
+import json
+import math
 import re
 import shlex
+from html import unescape
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from vfg.studio import ask
+from vfg.studio.asking.model import open_model
 from vfg.studio.asking.state import Question, State, render, update
 
 
 def test_undo_goes_back_step_by_step():
-    question = Question().give("a", 1).give("b", 2).take("a").clear()
+    question = Question().give("a", 1).give("b", 2).take("a").replace({})
     steps = [question]
     while steps[-1].past:
         steps.append(steps[-1].undo())
@@ -44,8 +49,6 @@ def test_the_command_line_has_every_piece_of_evidence(mixed_opened):
 def test_the_command_line_gives_what_the_page_shows(tmp_path, mixed_imputer):
     typer_testing = pytest.importorskip("typer.testing")
     cli = pytest.importorskip("vfg.cli.app", reason="the command line is not there yet")
-    import json
-
     import vfg
 
     vfg.save(mixed_imputer.model_, tmp_path / "m.vfg")
@@ -94,11 +97,8 @@ def test_the_exported_page_stands_alone(mixed_opened, tmp_path):
 
 
 def test_names_are_escaped_everywhere(picture_model):
-    import numpy as np
     import pandas as pd
     from imputation.mixed_tables import linear
-
-    from vfg.studio.asking.model import open_model
 
     nasty = "<img src=x onerror=alert(1)>"
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=[nasty, "b"])
@@ -245,3 +245,49 @@ def test_evidence_is_ranked_by_what_it_does_to_the_selected_variable(mixed_opene
         state = update(mixed_opened, state, {"kind": "set", "name": name, "value": value})
     state = update(mixed_opened, state, {"kind": "select", "name": "height"})
     assert "moved height by" in render(mixed_opened, state)["evidence"]
+
+
+def test_pixels_are_painted_in_one_step(picture_model):
+    opened = open_model(picture_model)
+    stroke = {"kind": "paint", "ink": "white", "pixels": [0, 7]}
+    state = update(opened, State(), stroke)
+    names = list(opened.variables)
+    assert state.question.given == {names[0]: 1, names[7]: 1}
+    erased = update(opened, state, {"kind": "paint", "ink": "unknown", "pixels": [7]})
+    assert erased.question.given == {names[0]: 1}
+    dark = update(opened, erased, {"kind": "paint", "ink": "black", "pixels": [0]})
+    assert dark.question.given == {names[0]: 0}
+    assert update(opened, dark, {"kind": "undo"}).question == erased.question
+    shown = render(opened, state)["answers"]
+    assert "data-paint" in shown
+    assert "data-select" not in shown
+    assert (
+        "data-select"
+        in render(opened, update(opened, state, {"kind": "find", "text": "[1]"}))["answers"]
+    )
+
+
+def test_the_first_page_has_a_question_that_is_answered(mixed_opened):
+    shown = render(mixed_opened, State())["introduction"]
+    evidence = json.loads(unescape(re.search(r'data-evidence="([^"]+)"', shown)[1]))
+    state = update(mixed_opened, State(), {"kind": "load", "evidence": evidence})
+    assert state.error == ""
+    name, target = re.findall(r"<strong>(\w+)</strong>", shown)
+    assert [name] == list(state.question.given)
+    assert f"{mixed_opened.ask(state.question.given)[target].text}" in shown
+    assert render(mixed_opened, state)["introduction"] == ""
+
+
+def test_the_probability_of_the_evidence_is_told(network, network_opened):
+    names = list(network.graph.columns)
+    given = {"A": 0.5, "D": -1.0}
+    row = np.array([[given.get(name, np.nan) for name in names]])
+    wanted = float(network.log_prob(row)[0])
+    spread = network.infer({}, targets=["A"])
+    one = network_opened.log_prob({"A": 0.5})
+    mean, std = float(spread.mean["A"]), float(spread.std["A"])
+    closed = -0.5 * ((0.5 - mean) / std) ** 2 - math.log(std * math.sqrt(2 * math.pi))
+    assert one == pytest.approx(closed, abs=1e-6)
+    assert network_opened.log_prob(given) == pytest.approx(wanted)
+    state = update(network_opened, State(), {"kind": "load", "evidence": given})
+    assert "log p of the evidence" in render(network_opened, state)["evidence"]

@@ -262,6 +262,200 @@ def test_exploring_draws_the_rows_and_samples(table_page):
     page.wait_for_selector("#traversal-plot .scatterlayer")
 
 
+def test_the_whole_graph_is_in_view_on_every_load(browser, network_address):
+    for _ in range(4):
+        with page_at(browser, network_address) as page:
+            page.click("#tab-graph")
+            page.wait_for_selector("#graph .node")
+            edge = page.locator("#graph").bounding_box()
+            for node in page.locator("#graph .node").all():
+                place = node.bounding_box()
+                assert edge["x"] <= place["x"]
+                assert place["x"] + place["width"] <= edge["x"] + edge["width"] + 1
+                assert edge["y"] <= place["y"]
+                assert place["y"] + place["height"] <= edge["y"] + edge["height"] + 1
+
+
+def test_the_wheel_scrolls_and_buttons_zoom(network_page, tmp_path):
+    page = network_page
+    page.click("#tab-graph")
+    box = "document.querySelector('#graph svg').getAttribute('viewBox')"
+    whole = page.evaluate(box)
+    page.hover("#graph")
+    page.mouse.wheel(0, 200)
+    assert page.evaluate(box) == whole
+    page.click("[data-zoom='+']")
+    assert page.evaluate(box) != whole
+    page.click("[data-zoom='Reset']")
+    numbers = [float(x) for x in page.evaluate(box).split()]
+    assert numbers == pytest.approx([float(x) for x in whole.split()])
+    with page.expect_download() as caught:
+        page.click("[data-zoom='SVG']")
+    text = caught.value.path().read_text()
+    assert text.startswith("<svg")
+    assert "var(--" not in text
+    assert "svg.graph" in text
+
+
+def test_nodes_obey_the_keyboard_and_states_are_evidence(table_page):
+    page = table_page
+    page.click("#tab-graph")
+    page.focus('#graph .node[data-node="height"]')
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#node-details dd:has-text('height')")
+    page.locator('#graph .state[data-set="city"]').first.click()
+    page.wait_for_selector('#graph .node.given[data-node="city"]')
+
+
+def test_editors_open_in_their_card_and_take_the_focus(table_page):
+    page = table_page
+    choose(page, "height")
+    inside = "document.querySelector('.card.selected').contains(document.activeElement)"
+    page.wait_for_function(inside)
+    page.keyboard.type("1,171")
+    page.keyboard.press("Enter")
+    page.wait_for_selector('.card.given[data-select="height"]')
+    assert shown(page, "height") == 1171.0
+    assert page.evaluate(inside)
+    assert "outside the data" in page.inner_text('.card[data-select="height"]')
+
+
+def test_the_address_holds_the_question(browser, network, network_address):
+    with page_at(browser, network_address) as page:
+        give(page, "A", 1.5)
+        page.wait_for_function("location.hash === '#ask?A=1.5'")
+        give(page, "D", -0.5)
+        page.wait_for_function("location.hash === '#ask?A=1.5&D=-0.5'")
+        address = page.url
+        page.go_back()
+        page.wait_for_selector('.card:not(.given)[data-select="D"]')
+        assert page.locator('.card.given[data-select="A"]').count() == 1
+    with page_at(browser, address) as page:
+        page.wait_for_selector('.card.given[data-select="D"]')
+        answer = network.infer({"A": 1.5, "D": -0.5}, targets=["C"])
+        assert shown(page, "C") == pytest.approx(answer.mean["C"].item())
+        page.reload()
+        page.wait_for_selector('.card.given[data-select="D"]')
+
+
+def test_cases_are_saved_and_compared(network_page):
+    page = network_page
+    give(page, "A", 1.5)
+    page.click("#save-case")
+    page.wait_for_selector("[data-open-case]:has-text('A = 1.5')")
+    page.click("#compare")
+    page.wait_for_selector("#baseline:has-text('given A = 1.5')")
+    page.click("#clear")
+    page.wait_for_function("!document.querySelector('.card.given')")
+    page.click("[data-open-case]")
+    page.wait_for_selector('.card.given[data-select="A"]')
+
+
+def test_the_example_is_a_click_away(table_page):
+    page = table_page
+    page.click("#introduction button")
+    page.wait_for_selector(".card.given")
+    assert page.inner_text("#introduction") == ""
+
+
+def test_impossible_numbers_of_rows_are_told_where_they_are_typed(table_page):
+    page = table_page
+    page.click("#tab-explore")
+    page.wait_for_selector("#samples table td")
+    page.fill("#sample-count", "5000")
+    page.wait_for_selector("#samples .problem:has-text('1 to 200 rows')")
+    page.fill("#sample-count", "3")
+    page.wait_for_selector("#samples table")
+    assert page.locator("#samples tbody tr").count() == 3
+
+
+def test_filled_cells_are_coloured_and_looked_at(table_page):
+    page = table_page
+    page.click("#tab-fill")
+    page.wait_for_selector("#missing-plot .heatmaplayer")
+    page.click("#fill")
+    page.wait_for_selector("#filled-table button.cell")
+    chosen = page.locator("#filled-table button.cell").first
+    column, row = chosen.get_attribute("data-cell-column"), chosen.get_attribute("data-cell-row")
+    chosen.click()
+    page.wait_for_selector(f"#cell-text [data-row='{row}']")
+    assert column in page.inner_text("#cell-column")
+
+
+def test_pixels_are_painted(browser, picture_model):
+    with served(picture_model) as address:
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(address)
+        page.wait_for_selector("[data-paint]")
+        place = page.locator("[data-paint]").bounding_box()
+        page.mouse.move(place["x"] + 5, place["y"] + 5)
+        page.mouse.down()
+        page.mouse.move(place["x"] + place["width"] - 5, place["y"] + 5, steps=12)
+        page.mouse.up()
+        page.wait_for_selector("#evidence li")
+        page.wait_for_function("new URLSearchParams(location.hash.split('?')[1]).size === 6")
+        assert page.locator(".card[data-select]").count() == 0
+        page.close()
+
+
+CONTRAST = """() => {
+    const light = (colour) => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((x) => {
+            x /= 255;
+            return x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (one) => {
+        for (let at = one; at; at = at.parentElement) {
+            const colour = getComputedStyle(at).backgroundColor;
+            if (/^rgb\\(/.test(colour)) return colour;
+        }
+        return 'rgb(255, 255, 255)';
+    };
+    const bad = [];
+    for (const one of document.querySelectorAll('.studio *')) {
+        const own = Array.from(one.childNodes).some((x) => x.nodeType === 3 && x.data.trim());
+        if (!own || !one.offsetWidth) continue;
+        if (one.closest(':disabled, svg, .unseen, .skip, .idle')) continue;
+        const ends = [light(getComputedStyle(one).color), light(behind(one))].sort((a, b) => a - b);
+        const contrast = (ends[1] + 0.05) / (ends[0] + 0.05);
+        if (contrast < 4.5) bad.push(`${one.tagName}.${one.className} ${contrast.toFixed(2)}`);
+    }
+    return bad;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible(browser, table_address, scheme):
+    """Language, one heading, names of controls, contrast of small text."""
+    size = {"width": 1400, "height": 900}
+    with page_at(browser, table_address, viewport=size, color_scheme=scheme) as page:
+        choose(page, "city")
+        for tab in ("ask", "graph", "fill", "explore"):
+            page.click(f"#tab-{tab}")
+            page.wait_for_timeout(800)
+            assert page.evaluate("document.documentElement.lang") == "en"
+            assert page.locator("h1:visible").count() == 1
+            assert page.evaluate(CONTRAST) == [], tab
+            unnamed = page.evaluate(
+                """() => Array.from(document.querySelectorAll('button, select, [role=button], '
+                    + 'canvas[data-paint], input:not([type=file]):not([type=hidden])'))
+                    .filter((x) => x.offsetWidth && !(x.getAttribute('aria-label') || x.title
+                        || x.textContent.trim() || (x.labels && x.labels.length)
+                        || x.getAttribute('aria-labelledby') || x.closest('label')))
+                    .map((x) => x.outerHTML.slice(0, 120))"""
+            )
+            assert unnamed == [], tab
+            doubled = page.evaluate(
+                """() => {
+                    const ids = Array.from(document.querySelectorAll('[id]')).map((x) => x.id);
+                    return ids.filter((x, k) => ids.indexOf(x) !== k); }"""
+            )
+            assert doubled == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_narrow_windows_need_no_scrolling_aside(browser, table_address, scheme):
     size = {"width": 360, "height": 740}

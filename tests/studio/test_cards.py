@@ -107,6 +107,15 @@ def test_pictures_are_the_pixels():
     np.testing.assert_array_equal(rows[:, 1:], np.rint(pixels * 255))
 
 
+def test_unknown_pixels_are_transparent():
+    known = np.array([[True, False]])
+    data = base64.b64decode(png(np.array([[0.0, 1.0]]), known).partition(",")[2])
+    assert data[25] == 4  # grey with an alpha channel
+    start = data.index(b"IDAT") + 4
+    size = struct.unpack(">I", data[start - 8 : start - 4])[0]
+    assert list(zlib.decompress(data[start : start + size])) == [0, 0, 255, 255, 0]
+
+
 @pytest.mark.parametrize(
     ("height", "width", "rows", "columns"), [(28, 28, 4, 4), (8, 12, 2, 3), (6, 6, 3, 1)]
 )

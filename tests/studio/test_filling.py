@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from imputation.mixed_tables import linear, mixed
 
+from vfg.plots.report import confidence
 from vfg.studio.asking.model import open_model
 from vfg.studio.filling.tables import (
     cell,
     colour_cells,
     comparison,
-    confidence,
     download,
     fill_table,
     open_table,
@@ -286,7 +286,7 @@ def test_the_download_is_what_the_command_line_writes(
 
 def test_confidence_is_that_of_infer(mixed_opened, table):
     rows = np.arange(5, 25)
-    found = confidence(mixed_opened, table, rows)
+    found = confidence(mixed_opened.model, table.frame.take(rows), table.missing[rows])
     np.testing.assert_array_equal(np.isfinite(found), table.missing[rows])
     place, column = np.argwhere(table.missing[rows][:, [3]])[0][0], table.columns.index("city")
     assert table.columns[3] == "city"

@@ -1,9 +1,10 @@
 """Any model behind one interface: what it finds is what the model says."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from imputation.mixed_tables import light, mixed, numbers
+from imputation.mixed_tables import light, linear, mixed, numbers
 
 import vfg
 from vfg.inference.variables import days_of
@@ -161,3 +162,11 @@ def test_maps_of_whole_sections_are_asked_leaf_by_leaf():
     assert found.variables["b"].mean == pytest.approx(exact.mean["b"].item(), abs=1e-6)
     with pytest.raises(ValueError, match="observed in part"):
         opened.ask({"a[0]": 0.5})
+
+
+def test_examples_are_values_that_people_type():
+    size = np.random.default_rng(0).normal(size=80)
+    frame = pd.DataFrame({"count": np.round(10 * size).astype(int), "size": 3.3 * size})
+    example = open_model(linear().fit(frame)).example
+    (value,) = example.evidence.values()
+    assert value == round(value, 2)

@@ -16,7 +16,6 @@ from vfg.training.acceleration import (
     WARM_UP,
     Recorder,
     Replayed,
-    check_compile,
     compile_loss,
     compiling_pays,
     expected_gain,
@@ -114,8 +113,8 @@ def test_errors_of_the_loss_itself_are_raised(monkeypatch):
 
 
 def test_other_words_are_refused():
-    with pytest.raises(ValueError, match='compile is True, False or "auto", but got'):
-        check_compile("always")
+    with pytest.raises(ValueError, match="compile to be one of True, False, 'auto', but got"):
+        FitSettings(compile="always")
 
 
 RATE = {"masking": vfg.Masking(rate=0.5), "epochs": 3, "steps": 4, "batch": 16, "rate": 1e-2}

@@ -59,7 +59,7 @@ def test_a_fitted_model_computes_as_before():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"precision": "half"}, "precision is one of"), ({"memory": "none"}, "memory is one of")],
+    [({"precision": "half"}, "precision to be one"), ({"memory": "none"}, "memory to be one of")],
 )
 def test_unknown_words_are_refused_before_anything_happens(options, message):
     with pytest.raises(ValueError, match=message):

@@ -145,7 +145,7 @@ def test_the_kept_state_is_the_average_of_the_last_weights():
     ("options", "message"),
     [
         ({"average": 1.0}, "average is a share from 0 to below 1, but got 1.0"),
-        ({"schedule": "flat"}, "schedule is 'one-cycle' or 'cosine', but got 'flat'"),
+        ({"schedule": "flat"}, "schedule to be one of 'one-cycle', 'cosine', but got 'flat'"),
         ({"free_bits": 0.5}, r"free_bits=0.5 is for sampled states.*leave it out"),
     ],
 )
@@ -176,7 +176,7 @@ def test_rows_of_a_validation_table_may_have_labels():
     history = vfg.fit(model, table(), validation=(valid, labels[:50]), **options)
     total = model.surrogate(valid, labels=labels[:50]).total.mean().item()
     assert history[history.best].validation == pytest.approx(-total / 4, rel=1e-4)
-    with pytest.raises(ValueError, match=r"validation is a share or a table, but .* no rows"):
+    with pytest.raises(ValueError, match="without rows"):
         vfg.fit(small(), table(), validation=valid[:0], **QUICK)
 
 
@@ -373,8 +373,8 @@ def test_every_layer_has_masked_and_other_steps(leaves):
     layers = len(run.task.layers)
     kinds = {}
     for step in range(8 * layers):
-        run.steps._kind(step)
-        (key,) = [k for k, kind in run.steps.kinds.items() if kind is run.steps._kind(step)]
+        run.steps.kind(step)
+        (key,) = [k for k, kind in run.steps.kinds.items() if kind is run.steps.kind(step)]
         kinds[key] = kinds.get(key, 0) + 1
     assert kinds == {(masked, layer): 4 for masked in (False, True) for layer in range(layers)}
     assert layers == math.log2(leaves)

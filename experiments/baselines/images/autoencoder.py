@@ -98,12 +98,6 @@ class FlowAutoencoder(Autoencoder):
         divergence = (0.5 * (state.square() - noise.square()) - log_scale).sum(-1) - log_det
         return explain(logits, rows), divergence
 
-    @torch.no_grad()
-    def sample(self, rows: int) -> Tensor:
-        """The expected pixels of draws from the prior."""
-        some = self.normal.weight
-        return self.decoder(some.new_empty(rows, some.shape[0] // 2).normal_()).sigmoid()
-
     def _half(self, rows: Tensor) -> torch.autocast:
         """Half precision for convolutions in training on a GPU; densities stay whole."""
         enabled = self.training and rows.is_cuda

@@ -30,7 +30,6 @@ class Gated(nn.Module):
 
 
 def down(inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> Gated:
-    """A gated convolution."""
     return Gated(nn.Conv2d(inputs, 2 * outputs, kernel, stride, padding))
 
 

@@ -107,7 +107,6 @@ def collect(cells: Cells) -> dict[str, Any]:
 
 
 def show(results: dict[str, Any], measure: str) -> None:
-    """A table of means on the screen."""
     print(f"\n{measure:16}" + "".join(f"{method:>18}" for method in CONFIGURATIONS))
     for table, found in results["tables"].items():
         values = [found["methods"].get(method, {}).get(measure) for method in CONFIGURATIONS]
@@ -123,7 +122,6 @@ def installed(baselines: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Measure what is missing, show what has been measured."""
     given = arguments(
         __doc__,
         tables={"nargs": "+", "choices": list(tables()), "default": list(tables())},

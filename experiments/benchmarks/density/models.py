@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 
@@ -105,18 +106,14 @@ def mixture_log_prob(table: Array, weights: Array, means: Array, covariances: Ar
     for number, mask in enumerate(masks):
         here = groups.reshape(-1) == number
         parts = [
-            np.log(weight) + _normal(table[here][:, mask], mean[mask], covariance[mask][:, mask])
+            np.log(weight)
+            + multivariate_normal.logpdf(
+                table[here][:, mask], mean[mask], covariance[mask][:, mask]
+            )
             for weight, mean, covariance in zip(weights, means, covariances, strict=True)
         ]
         found[here] = logsumexp(parts, axis=0)
     return found
-
-
-def _normal(table: Array, mean: Array, covariance: Array) -> Array:
-    factor = np.linalg.cholesky(covariance)
-    left = np.linalg.solve(factor, (table - mean).T)
-    constant = 0.5 * len(mean) * np.log(2.0 * np.pi) + np.log(factor.diagonal()).sum()
-    return np.asarray(-0.5 * (left**2).sum(0) - constant)
 
 
 class Density(nn.Module):
@@ -127,7 +124,6 @@ class Density(nn.Module):
         self.flow = flow
 
     def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
-        """The mean log-likelihood."""
         found: Tensor = self.flow().log_prob(rows).mean()
         return found
 
@@ -152,7 +148,6 @@ def _flow_log_prob(flow: Any, rows: Tensor) -> Tensor:
 
 
 def _grid(**choices: list[Any]) -> list[Configuration]:
-    """Every combination."""
     return [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
 
 

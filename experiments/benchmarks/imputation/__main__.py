@@ -110,7 +110,6 @@ def measure_all(waiting: list[Cell], folder: Path, jobs: int, threads: int, end:
 
 
 def main() -> None:
-    """Measure what is missing, or collect what was measured."""
     options = arguments(
         __doc__,
         tables={"nargs": "+", "choices": list(SHAPES), "default": list(SHAPES)},
@@ -130,7 +129,7 @@ def main() -> None:
     folder = CELLS.with_name("imputation_quick") if options.quick else CELLS
     folder.mkdir(parents=True, exist_ok=True)
     if options.collect:
-        print(collect(folder, TUNING, HELD_BACK, quick=options.quick))
+        print(collect(folder, TUNING, HELD_BACK, options))
         return
     options.methods = able(options.methods or (QUICK if options.quick else list(METHODS)))
     waiting = [cell for cell in cells(options) if not measured(cell, folder, options.retry)]

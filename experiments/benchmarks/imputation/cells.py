@@ -58,7 +58,6 @@ class Cell:
     method: str
 
     def path(self, folder: Path) -> Path:
-        """Where its result is kept."""
         parts = [self.table, self.mechanism, self.setting, str(self.seed), self.method]
         return folder / f"{'__'.join(parts)}.json"
 
@@ -72,7 +71,6 @@ def load(table: str) -> Array:
 
 
 def hide(values: Array, mechanism: str, seed: int) -> NDArray[np.bool_]:
-    """Which cells are missing."""
     rate = MECHANISMS[mechanism]
     if mechanism.startswith("mcar"):
         return mcar(values.shape, rate, seed)

@@ -63,7 +63,6 @@ Make = Callable[[Task], Any]
 
 
 def timed(action: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """What `action` returns, and how long it took."""
     begun = time.perf_counter()
     with warnings.catch_warnings():
         # Iterative imputers stopped after their rounds say so; the rounds are part of the method.
@@ -115,7 +114,6 @@ def ridge(task: Task) -> Filled:
 
 
 def extra_trees(task: Task) -> IterativeImputer:
-    """Chained extremely randomised trees."""
     trees = ExtraTreesRegressor(50, min_samples_leaf=2, n_jobs=task.threads, random_state=task.seed)
     return IterativeImputer(trees, max_iter=5, random_state=task.seed, keep_empty_features=True)
 
@@ -137,7 +135,6 @@ CLASSICAL = ("knn", "ridge", "extratrees", "missforest", "boosting", "linear", "
 
 
 def average(task: Task, *names: str) -> Average:
-    """The equally weighted mean of baselines."""
     makers = {**IMPUTERS, "ridge": ridge_imputer}
     return Average([makers[name](task) for name in names])
 

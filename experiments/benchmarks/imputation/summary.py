@@ -1,15 +1,18 @@
-"""From the files of all cells to docs/results: each cell, and means, spreads and contests."""
+"""From the files of all cells to docs/results: each cell, and means, spreads and contests.
+
+All cells that were ever measured are in one small file, so that results grow over machines.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-from ...results import FOLDER, write
-from .log import merged, packed
+from ...results import FOLDER, Arguments
 from .methods import LIMITS, is_ours
 
 Group = tuple[str, str, str]
@@ -22,9 +25,9 @@ TIMED = ("fit_seconds", "draw_seconds", "transform_rows_per_second", "peak_mb")
 MARGIN = 0.02
 
 
-def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: bool) -> Path:
+def collect(folder: Path, tuning: list[str], held_back: list[str], given: Arguments) -> Path:
     """Merge the cells of `folder` into one result file."""
-    log = None if quick else FOLDER / "cells" / "imputation.json"
+    log = None if given.quick else FOLDER / "cells" / "imputation.json"
     cells = merged(folder, log)
     groups = grouped([cell for cell in cells if "error" not in cell])
     taken = usual_circumstances(cells)
@@ -42,7 +45,7 @@ def collect(folder: Path, tuning: list[str], held_back: list[str], *, quick: boo
         },
         "draws": draws_side_by_side(groups),
     }
-    path = write("imputation", found, quick=quick)
+    path = given.write("imputation", found)
     path.write_text(on_single_lines(path.read_text()))
     if log is not None:
         log.parent.mkdir(exist_ok=True)
@@ -176,7 +179,6 @@ def usual_circumstances(cells: list[dict[str, Any]]) -> dict[str, Circumstances]
 
 
 def described(cores: int, jobs: int, threads: int, gpu: bool) -> str:
-    """Circumstances in words."""
     where = f"{cores} cores and a GPU" if gpu else f"{cores} cores"
     return f"{where}, {jobs} at a time, {threads} thread{'s' * (threads > 1)} each"
 
@@ -190,9 +192,8 @@ def failures(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: {"cells": len(r), "first": r[0]} for name, r in sorted(found.items())}
 
 
-def rounded(value: float) -> float:
-    """Four significant digits."""
-    return float(f"{value:.4g}")
+def rounded(value: float, digits: int = 4) -> float:
+    return float(f"{value:.{digits}g}")
 
 
 def on_single_lines(text: str) -> str:
@@ -202,3 +203,39 @@ def on_single_lines(text: str) -> str:
         lambda found: found[1] + re.sub(r"\s*\n\s*", " ", found[2]) + found[3],
         text,
     )
+
+
+IDENTITY = ("table", "mechanism", "setting", "seed", "method")
+LEFT_OUT = ("missing_cells", "peak_mb_at_start", "draws")
+"""What is not carried over: known from the cell, or of no use."""
+
+
+def merged(folder: Path, log: Path | None) -> list[dict[str, Any]]:
+    """The cells of the log and those of `folder`, which replace what the log has of them."""
+    known = [] if log is None or not log.exists() else unpacked(log.read_text())
+    new = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    found = {tuple(cell[name] for name in IDENTITY): cell for cell in [*known, *new]}
+    return [found[key] for key in sorted(found)]
+
+
+def packed(cells: list[dict[str, Any]]) -> str:
+    """The names of what was measured, and a line of values for every cell; null where none is."""
+    names = {name for cell in cells for name in cell}
+    fields = [*IDENTITY, *sorted(names - {*IDENTITY, *LEFT_OUT})]
+    rows = [json.dumps([_short(cell.get(name)) for name in fields]) for cell in cells]
+    body = ",\n  ".join(rows)
+    return f'{{\n "fields": {json.dumps(fields)},\n "cells": [\n  {body}\n ]\n}}\n'
+
+
+def unpacked(text: str) -> list[dict[str, Any]]:
+    table = json.loads(text)
+    return [
+        {name: value for name, value in zip(table["fields"], row, strict=True) if value is not None}
+        for row in table["cells"]
+    ]
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    return rounded(value, 5) if isinstance(value, float) else value

@@ -15,51 +15,24 @@ MNIST is read from the folder that VFG_DATA names.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...paper.binary_images import Binary, binary
-from ...paper.image_training import Budget, Trained, count, train
-from ...results import write
-from .models import MAIN, candidates, surrogate
+from ...paper.image_models import Unbounded, papers
+from ...paper.image_training import Budget, count, train
+from ...paper.likelihood import tested
+from ...results import arguments
+from .models import MAIN, candidates
 
 BETA = 0.1
 
 
-def made(models: dict[str, Callable[[], Any]]) -> dict[str, Any]:
-    """The models, each with the same seed."""
-    found = {}
-    for name, make in models.items():
-        torch.manual_seed(0)
-        found[name] = make()
-    return found
-
-
-def tested(model: Any, trained: Trained, images: Binary, draws: int) -> dict[str, float]:
-    """The numbers of one row of the table."""
-    test = images.test
-    few = test[:: max(1, len(test) // 2000)]
-    gap = (model.log_likelihood(few, draws).mean() - model.bound(few, 8).mean()).item()
-    elbo = -model.bound(test, 8).mean().item()
-    return {
-        "steps": trained.steps,
-        "setbacks": trained.setbacks,
-        "valid": -model.bound(images.valid).mean().item(),
-        "parameters": count(model),
-        "train": -model.bound(images.train[: len(test)]).mean().item(),
-        "elbo": elbo,
-        "nll": elbo - gap,
-    }
-
-
-def surrogate_parts(model: Any, images: Binary) -> dict[str, float]:
+@torch.no_grad()
+def surrogate_parts(model: Unbounded, images: Binary) -> dict[str, float]:
     """The parts of the paper's objective on the test rows, β included."""
-    with torch.no_grad():
-        found = model.model.surrogate(images.test, beta=model.beta)
+    found = model.model.surrogate(images.test, beta=model.beta)
     parts = {
         "reconstruction": -found.reconstruction.sum(),
         "distances of nodes": model.beta * found.kl.sum(),
@@ -72,43 +45,40 @@ def surrogate_parts(model: Any, images: Binary) -> dict[str, float]:
 
 
 def main() -> None:
-    """Train, test, write after every model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    given = arguments(
+        __doc__,
+        steps={"type": int, "help": "of training; 4,500, or 1,000 if quick"},
+        draws={"type": int, "default": 500, "help": "per row, for the likelihood"},
+        batch={"type": int, "help": "rows per step; 512, or 128 if quick"},
+        rate={"type": float, "default": 1e-3},
+        models={"nargs": "*", "help": "names of models; the main ones by default"},
     )
-    parser.add_argument("--quick", action="store_true", help="small digits, few steps")
-    parser.add_argument("--steps", type=int, help="of training; 4,500, or 1,000 if quick")
-    parser.add_argument("--draws", type=int, default=500, help="per row, for the likelihood")
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument("--models", nargs="*", help="names of models; the main ones by default")
-    parser.add_argument("--output", type=Path, help="folder for the results")
-    given = parser.parse_args()
     images = binary("digits" if given.quick else "mnist")
     steps = given.steps or (1000 if given.quick else 4500)
-    batch = min(given.batch, 128) if given.quick else given.batch
+    batch = given.batch or (128 if given.quick else 512)
     budget = Budget(0.0, steps, batch, given.rate)
-    models = candidates(images.side, 48 if given.quick else 288)
-    chosen = given.models or (list(models) if given.quick else MAIN)
-    found = made({name: models[name] for name in chosen})
-    plain = surrogate(images.side, BETA)
-    runs = {
-        name: train([model], images.train, images.valid, budget)
-        for name, model in {**found, "surrogate": plain}.items()
-    }
-    taken = sum(run.seconds for run in runs.values())
+    makers = candidates(images.side, 48 if given.quick else 288)
+    plain = papers(images.side, BETA, 32 if given.quick else 64, seed=0)
+    seconds = train([plain], images.train, images.valid, budget).seconds
     described: dict[str, Any] = {
         "seeds": [0],
         "data": images.source,
         "draws": given.draws,
-        "budget": f"{steps:,} steps of {batch} rows, all models in {taken:.0f} s",
+        "budget": "",
         "models": {},
         "surrogate": surrogate_parts(plain, images),
     }
-    for name, model in found.items():
-        described["models"][name] = row = tested(model, runs[name], images, given.draws)
+    for name in given.models or (list(makers) if given.quick else MAIN):
+        torch.manual_seed(0)
+        model = makers[name]()
+        run = train([model], images.train, images.valid, budget)
+        seconds += run.seconds
+        row = {"steps": run.steps, "setbacks": run.setbacks, "parameters": count(model)}
+        row |= tested(model, images, given.draws)
+        described["models"][name] = row
+        described["budget"] = f"{steps:,} steps of {batch} rows, all models in {seconds:.0f} s"
         print(name + ": " + ", ".join(f"{k} {v:.6g}" for k, v in row.items()), flush=True)
-        path = write("likelihood_benchmark", described, quick=given.quick, output=given.output)
+        path = given.write("likelihood_benchmark", described)
     print(path)
 
 

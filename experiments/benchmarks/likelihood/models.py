@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import vfg
 
 from ...baselines.images import Autoencoder, explain
-from ...paper.image_models import Bounded, Unbounded, papers, papers_sampled, sampled_tree
+from ...paper.image_models import Bounded, papers_sampled, sampled_tree
 from ...paper.image_training import count
 
 
@@ -37,11 +37,6 @@ class DenseAutoencoder(Autoencoder):
         state = centre + log_scale.exp() * noise
         divergence = (0.5 * (state.square() - noise.square()) - log_scale).sum(-1)
         return explain(self.decoder(state), rows), divergence
-
-
-def surrogate(side: int, beta: float) -> Unbounded:
-    """The paper's deterministic tree with Laplace states."""
-    return papers(side, beta, 64 if side == 28 else 32, seed=0)
 
 
 def autoencoder(side: int, width: int, dropout: float, size: int) -> DenseAutoencoder:

@@ -15,7 +15,6 @@ into docs/images/. Other libraries are compared with if they can be imported.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import math
@@ -29,7 +28,7 @@ import torch
 
 from ...cells import Cells
 from ...report.growth import draw
-from ...results import FOLDER, TRIALS, machine, versions, write
+from ...results import FOLDER, TRIALS, arguments, machine, versions
 from . import edges, filling, growth, masks, parts, starting, steps, variants
 from .clock import Where, load
 
@@ -49,8 +48,15 @@ OTHERS = ("freia", "zuko", "normflows", "nflows", "scikit-learn")
 
 
 def main() -> None:
-    """Measure what is asked for; write it."""
-    given = _arguments()
+    what = "Parts:\n" + "\n".join(f"  {name:10}{text}" for name, (_, text) in PARTS.items())
+    given = arguments(
+        (__doc__ or "").replace("PARTS. ", f"{what}\n\n"),
+        only={"nargs": "+", "choices": list(PARTS), "help": "some of the parts"},
+        collect={"action": "store_true", "help": "measure nothing, merge the parts"},
+        device={"default": "cuda" if torch.cuda.is_available() else "cpu"},
+        threads={"type": int, "default": torch.get_num_threads()},
+        seconds={"type": float, "default": math.inf, "help": "begin no cells of a part after"},
+    )
     torch.set_num_threads(given.threads)
     warnings.filterwarnings("ignore", module=r"(FrEIA|zuko|normflows|nflows)\b")
     folder = (given.output or TRIALS) / ("speed-quick" if given.quick else "speed")
@@ -58,10 +64,12 @@ def main() -> None:
         for part in given.only or PARTS:
             measure(part, torch.device(given.device), folder, given.quick, given.seconds)
     if given.collect or given.quick or not given.only:
-        older = [] if given.quick else _known(given.output)
+        file = (given.output or FOLDER) / "speed.json"
+        is_known = file.is_file() and not given.quick
+        older = json.loads(file.read_text())["parts"] if is_known else []
         found = parts.merged(older, parts.load(folder), list(PARTS))
-        print(write("speed", {"parts": found}, quick=given.quick, output=given.output))
-        print(*draw(found, quick=given.quick, output=given.output), sep="\n")
+        print(given.write("speed", {"parts": found}))
+        draw(found, given)
 
 
 def measure(part: str, device: torch.device, folder: Path, quick: bool, limit: float) -> None:
@@ -84,29 +92,6 @@ def measure(part: str, device: torch.device, folder: Path, quick: bool, limit: f
     }
     print(json.dumps(described, indent=1))
     print(parts.save(folder, described), flush=True)
-
-
-def _known(output: Path | None) -> list[parts.Part]:
-    file = (output or FOLDER) / "speed.json"
-    return list(json.loads(file.read_text())["parts"]) if file.is_file() else []
-
-
-def _arguments() -> argparse.Namespace:
-    what = "Parts:\n" + "\n".join(f"  {name:10}{text}" for name, (_, text) in PARTS.items())
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").replace("PARTS. ", f"{what}\n\n"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), help="some of the parts")
-    parser.add_argument("--collect", action="store_true", help="measure nothing, merge the parts")
-    parser.add_argument("--quick", action="store_true", help="at small sizes, as a trial")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument(
-        "--seconds", type=float, default=math.inf, help="begin no further cells of a part after"
-    )
-    parser.add_argument("--output", type=Path, help="folder for all files")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -57,7 +57,6 @@ def outcome(command: list[str], patience: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure what the first argument says."""
     import torch
 
     from ...cells import Cells

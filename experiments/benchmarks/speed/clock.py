@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -55,13 +54,11 @@ class Where:
 
 
 def settle(device: torch.device) -> None:
-    """Wait until a device has done what it was asked for."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def seconds(work: Work, device: torch.device) -> float:
-    """How long one call takes."""
     settle(device)
     begun = time.perf_counter()
     work()
@@ -126,36 +123,25 @@ class PeakMemory:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.mebibytes = device, 0.0
-        self._done = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> PeakMemory:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-            self._before = torch.cuda.memory_allocated(self.device) / 2**20
         else:
             # What was freed before goes back to the system, so that it cannot be taken unnoticed.
             ctypes.CDLL(None).malloc_trim(0)
-            self._before = _resident()
-            self._watcher.start()
+            Path("/proc/self/clear_refs").write_text("5")  # the peak is what is resident now
+        self._before = self._peak()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.mebibytes = self._peak() - self._before
+
+    def _peak(self) -> float:
         if self.device.type == "cuda":
-            most = torch.cuda.max_memory_allocated(self.device) / 2**20
-            self.mebibytes = most - self._before
-            return
-        self._done.set()
-        self._watcher.join()
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.002):
-            self.mebibytes = max(self.mebibytes, _resident() - self._before)
-
-
-def _resident() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+            return torch.cuda.max_memory_allocated(self.device) / 2**20
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 2**10
 
 
 def slope(sizes: list[float], values: list[float]) -> float:

@@ -139,7 +139,6 @@ class CompiledStack(nn.Module):
         return self.there(x)  # type: ignore[no-any-return]
 
     def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The way back."""
         return self.back(y)  # type: ignore[no-any-return]
 
 
@@ -177,4 +176,4 @@ def _warm(work: Work, where: Where) -> Work:
 
 
 def _is_recorded(work: Work) -> bool:
-    return isinstance(work, Replayed) and work.replay != work._run
+    return isinstance(work, Replayed) and work.is_recorded

@@ -139,7 +139,7 @@ def _filled(
     result = torch.empty_like(cells)
 
     def fill(cells: Tensor, seen: Tensor) -> Tensor:
-        return model.sections.join(model._leaf_means(model(cells, seen).backward))
+        return model.sections.join(model.leaf_means(model(cells, seen).backward))
 
     torch.compiler.reset()
     fast = torch.compile(fill) if compiled else fill

@@ -15,7 +15,7 @@ from vfg.sklearn import VFGImputer
 from vfg.training.loop import Run
 
 from .clock import LEAST, PeakMemory, Where, Work, seconds, slope
-from .steps import run_of
+from .steps import run_of, step_of
 
 Measure = Callable[[int, torch.device], dict[str, float]]
 ROWS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -169,9 +169,7 @@ def _table(rows: int, columns: int) -> Tensor:
 
 
 def _step(run: Run, device: torch.device) -> dict[str, float]:
-    run.steps._begin(0, 0.0)
-    run.model.train()
-    work = run.steps._kind(0)
+    work = step_of(run, calls=0)
     with PeakMemory(device) as memory:
         work()
     slow = seconds(work, device) > 1.0

@@ -146,12 +146,12 @@ def run_of(
     return Run(task, settings, World())
 
 
-def step_of(run: Run) -> Replayed:
-    """The first kind of step of a run, after three of them."""
-    run.steps._begin(0, run.settings.beta)
+def step_of(run: Run, calls: int = 3) -> Replayed:
+    """The first kind of step of a run, after so many of them."""
+    run.steps.begin(0, run.settings.beta)
     run.model.train()
-    work = run.steps._kind(0)
-    for _ in range(3):
+    work = run.steps.kind(0)
+    for _ in range(calls):
         work()
     return work
 

@@ -74,9 +74,7 @@ def _compiled(key: dict[str, Any], where: Where) -> dict[str, Any]:
             model, table, key["batch"], where.device, beta=beta_of(key.get("model", "")),
             compile=manner == "compiled", precision=key.get("precision", "float32"),
         )  # fmt: skip
-        run.steps._begin(0, 1.0)
-        run.model.train()
-        works[manner] = run.steps._kind(0)
+        works[manner] = step_of(run, calls=0)
         calls = [seconds(works[manner], where.device) for _ in range(RECORDED)]
         first[manner] = calls[0]
     times = medians(works, where.device, 0.6 if where.is_cuda else 2.0)
@@ -140,9 +138,9 @@ def _gradient_difference(name: str, precision: str, where: Where) -> float:
         fused.USED = MANNERS[manner]
         model, table = MODELS[name](2000)
         run = run_of(model, table, 1000, where.device, beta=0.0, precision=precision)
-        run.steps._begin(0, 0.0)
+        run.steps.begin(0, 0.0)
         run.model.train()
-        run.steps._step(False, 0)
+        run.steps.step(False, 0)
         found.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
     largest = max(float(g.abs().max()) for g in found[0])
     pairs = zip(*found, strict=True)

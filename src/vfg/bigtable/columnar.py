@@ -192,6 +192,11 @@ class ColumnarFile(TableFile):
                 batch.validate(full=True)
                 yield conform(batch, schema)
 
+    def _check_stored(self, schema: Any) -> Any:
+        """A stored schema as it is handed out: types that few can compute with are replaced."""
+        fields = [field.with_type(_common_storage(field.type)) for field in schema]
+        return self.check_schema(pa.schema(fields, schema.metadata))
+
     @abstractmethod
     def _read_batches(self) -> Iterator[Any]:
         """Record batches as they are stored."""
@@ -203,7 +208,7 @@ class ParquetFile(ColumnarFile):
     @cached_property
     def schema(self) -> Any:
         with reading_errors(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
-            return self.check_schema(file.schema_arrow)
+            return self._check_stored(file.schema_arrow)
 
     @cached_property
     def rows(self) -> int:
@@ -228,7 +233,7 @@ class ArrowFile(ColumnarFile):
     @cached_property
     def schema(self) -> Any:
         with reading_errors(self.name, "Arrow"), pa.OSFile(self.place) as stored:
-            return self.check_schema(self._open(stored).schema)
+            return self._check_stored(self._open(stored).schema)
 
     @cached_property
     def rows(self) -> int:
@@ -267,7 +272,20 @@ def conform(batch: Any, schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def _common_storage(kind: Any) -> Any:
+    """A type that holds the same cells: float32 for half floats, plain text for views."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _common_storage(kind.storage_type)
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
+
+
 def _cast(column: Any, kind: Any) -> Any:
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
     if column.type == kind:
         return column
     if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(kind):

@@ -252,9 +252,24 @@ class _Part:
         """The columns of the model, by name, filled from a matrix."""
         table = self.cells.fill(matrix)
         return {
-            name: _combine(_cast(table.column(place), self.types[name]))
+            name: _combine(self._restore(name, table.column(place)))
             for place, name in enumerate(self.names)
         }
+
+    def _restore(self, name: str, column: Any) -> Any:
+        """A filled column in the type of its field; ordered categories keep all of their levels."""
+        kind = self.types[name]
+        if not pa.types.is_dictionary(kind) or not kind.ordered:
+            return _cast(column, kind)
+        spec = list(self.model.encoding.schema.values())[self.names.index(name)]
+        known = self.batch.column(name).dictionary.to_pylist()
+        learned = [level for level in getattr(spec, "categories", None) or () if level is not None]
+        # The order of the table, if it has all levels, else that of the model.
+        levels = known if {*learned} <= {*known} else [*dict.fromkeys([*learned, *known])]
+        values = _combine(_cast(column, kind)).dictionary_decode()
+        levels_array = pa.array(levels, kind.value_type)
+        codes = pc.index_in(values, levels_array).cast(kind.index_type)
+        return pa.DictionaryArray.from_arrays(codes, levels_array, ordered=True)
 
     def _with_others(self, filled: dict[str, Any]) -> list[Any]:
         names = self._names()
@@ -274,6 +289,8 @@ def _cast(column: Any, kind: Any) -> Any:
 
 
 def _combine(column: Any) -> Any:
+    if isinstance(column, pa.Array):
+        return column
     merged = column.combine_chunks()
     # Columns in many pieces keep several only if their texts are too long for one.
     return merged.chunk(0) if isinstance(merged, pa.ChunkedArray) else merged

@@ -184,6 +184,10 @@ def one_line(error: Any) -> str:
 
 COPY = 1 << 20
 """How many bytes are copied at once."""
+LEAST_FREE = 1 << 28
+"""Bytes of the temporary disk that are left to others."""
+MOST_PIPED = 1 << 36
+"""Bytes of a piped table that are copied to the temporary disk, unless another number is given."""
 NUL = re.compile(b"\0")
 
 
@@ -205,15 +209,39 @@ def open_bytes(path: Path, compression: str | None) -> Any:
     return pa.input_stream(str(path), compression=compression)
 
 
-def spool(stream: BinaryIO | Any) -> Any:
+def spool(stream: BinaryIO | Any, start: bytes = b"", most: int | None = None) -> Any:
     """A temporary file with everything that a stream has to give.
 
     What comes through a pipe can be read only once, but tables are scanned before they are
     used; a file on disk keeps memory flat. It vanishes when it is closed.
+
+    Args:
+        stream: to copy.
+        start: what was read of it already.
+        most: bytes that are copied; None for any number.
+
+    Raises:
+        ValueError: for a longer stream, or one that the disk has no room for.
     """
     file = tempfile.NamedTemporaryFile(prefix="vfg-")  # noqa: SIM115
     try:
-        shutil.copyfileobj(stream, file, COPY)
+        file.write(start)
+        copied, checked = len(start), 0
+        while block := stream.read(COPY):
+            file.write(block)
+            copied += len(block)
+            if most is not None and copied > most:
+                raise ValueError(
+                    f"the piped table has more than {most / 2**30:g} GiB; write it to a file and "
+                    "name that, or raise the limit (--most-piped)"
+                )
+            if copied - checked > LEAST_FREE // 4:
+                checked = copied
+                if shutil.disk_usage(file.name).free < LEAST_FREE:
+                    raise ValueError(
+                        f"the piped table does not fit into {os.path.dirname(file.name)}; write it "
+                        "to a file and name that, or set TMPDIR to a larger disk"
+                    )
         file.flush()
     except BaseException:
         file.close()

@@ -13,8 +13,17 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from vfg.bigtable.columnar import ArrowFile, ParquetFile, TableFile
-from vfg.bigtable.formats import COPY, Dialect, Kind, kind_from_bytes, kind_from_name, spool
-from vfg.bigtable.text_files import CsvFile, JsonLinesFile
+from vfg.bigtable.formats import (
+    COPY,
+    MOST_PIPED,
+    Dialect,
+    Kind,
+    check_text,
+    kind_from_bytes,
+    kind_from_name,
+    spool,
+)
+from vfg.bigtable.text_files import LONGEST_LINE, CsvFile, JsonLinesFile
 from vfg.bigtable.type_inference import common_type
 from vfg.utils.extras import needs
 
@@ -177,6 +186,7 @@ def open_table(
     format: str | None = None,
     exclude: Sequence[Place] = (),
     dialect: Dialect | None = None,
+    most_piped: int = MOST_PIPED,
 ) -> Source:
     """A table in one file or several, ready to be read in pieces.
 
@@ -194,6 +204,7 @@ def open_table(
             as what an earlier run of the same job wrote.
         dialect: delimiter, decimal mark and marks of missing values of CSV files; None detects the
             first two.
+        most_piped: bytes of standard input or a pipe that are copied to the temporary disk.
 
     Returns:
         The source.
@@ -206,7 +217,7 @@ def open_table(
     if not places:
         raise ValueError("a table needs at least one file, but none was given")
     hidden = [Path(place).resolve() for place in exclude]
-    opener = _Opener(format, hidden, dialect or Dialect())
+    opener = _Opener(format, hidden, dialect or Dialect(), most_piped)
     return Source([file for place in places for file in opener.files(place)])
 
 
@@ -258,6 +269,7 @@ class _Opener:
     format: str | None
     exclude: Sequence[Path]
     dialect: Dialect
+    most_piped: int
 
     def files(self, place: Place) -> Iterator[TableFile]:
         """The files of a place."""
@@ -294,9 +306,14 @@ class _Opener:
         return any(folder == real or folder in real.parents for folder in self.exclude)
 
     def _from_pipe(self, pipe: BinaryIO) -> TableFile:
-        copy = spool(pipe)
-        with open(copy.name, "rb") as stream:
-            kind = kind_from_bytes(stream.read(1024), self.format)
+        # What is no table should be refused before it fills the disk.
+        start = pipe.read(LONGEST_LINE)
+        kind = kind_from_bytes(start[:1024], self.format)
+        if kind.format in ("csv", "tsv", "jsonl") and kind.compression is None:
+            check_text(start, "the piped table")
+            if len(start) >= LONGEST_LINE and b"\n" not in start:
+                raise ValueError(f"the piped table has a line of more than {len(start) >> 20} MiB")
+        copy = spool(pipe, start, self.most_piped)
         file = self._file(Path(copy.name), kind, "the piped table")
         file.keep(copy)
         return file

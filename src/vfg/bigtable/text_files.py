@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -386,6 +387,7 @@ def _reader(
     )
 
 
+LONG_NUMBER = re.compile(rb":\s*-?[0-9]{19,}\s*[,}]")
 MOST_BRACKETS = 500
 """How many brackets a line may open: the parser would crash on those nested too deeply."""
 
@@ -473,10 +475,25 @@ class JsonLinesFile(TableFile):
                 raise ValueError(
                     f"{self.name} has a line with more than {MOST_BRACKETS} brackets; flatten it"
                 )
+            if LONG_NUMBER.search(line):
+                self._check_whole_numbers(line)
             # Every key has a colon; the parser takes very long for very many keys.
             check_number_of_columns(line.count(b":"), self.name)
         if block.strip():
             yield block
+
+    def _check_whole_numbers(self, line: bytes) -> None:
+        """Refuse whole numbers of which the parser would lose digits."""
+        try:
+            cells = json.loads(line)
+        except ValueError:  # which the parser tells better
+            return
+        for key, cell in cells.items() if isinstance(cells, dict) else ():
+            if isinstance(cell, int) and not -(2**63) <= cell < 2**63:
+                raise ValueError(
+                    f"{self.name} has a whole number of {len(str(abs(cell)))} digits under "
+                    f"{key!r}, of which some would be lost; write it as text, in quotation marks"
+                )
 
 
 def _text_parsing(schema: Any) -> Any:

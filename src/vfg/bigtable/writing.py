@@ -57,6 +57,9 @@ def csv_lines(batch: Any, separator: str, decimal: str = ".") -> bytes:
 def json_lines(batch: Any) -> bytes:
     r"""The rows of a record batch as one JSON object per line; missing values are `null`.
 
+    Raises:
+        ValueError: for infinite numbers, which JSON cannot hold.
+
     Example:
         >>> json_lines(pa.record_batch({"a": [1.5, None]}))
         b'{"a":1.5}\n{"a":null}\n'
@@ -67,10 +70,18 @@ def json_lines(batch: Any) -> bytes:
 
 def _object(row: dict[str, Any]) -> str:
     cells = {
-        key: None if isinstance(cell, float) and math.isnan(cell) else cell
+        key: _json_number(key, cell) if isinstance(cell, float) else cell
         for key, cell in row.items()
     }
     return json.dumps(cells, separators=(",", ":"), ensure_ascii=False, default=_as_text)
+
+
+def _json_number(key: str, cell: float) -> float | None:
+    if math.isinf(cell):
+        raise ValueError(
+            f"the column {key!r} holds an infinite number, which JSON cannot; use CSV or Parquet"
+        )
+    return None if math.isnan(cell) else cell
 
 
 def _as_text(cell: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import sys
 import traceback
@@ -20,6 +21,10 @@ FAILED, USAGE_ERROR, DEFECT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 1, 2, 3, 130
 
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, RuntimeError)
 """Errors that input can cause; any other is a defect."""
+
+
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""All control characters but tabs and new lines."""
 
 
 class Commands(TyperGroup):
@@ -143,7 +148,17 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 def print_line(words: str) -> None:
     """Print one line to standard error, under the name of the program."""
-    print(f"vfg: {words}", file=sys.stderr, flush=True)
+    print(f"vfg: {show_controls(words)}", file=sys.stderr, flush=True)
+
+
+def show_controls(text: str) -> str:
+    r"""Text in which control characters, which could steer a terminal, are visible.
+
+    Example:
+        >>> print(show_controls("a\x1b[31mb"))
+        a\x1b[31mb
+    """
+    return CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def _sentence(words: str) -> str:

@@ -12,11 +12,13 @@ import typer
 
 from vfg.cli.errors import print_line, suggest
 from vfg.cli.options import (
+    Arrows,
     Bend,
     Bounds,
     Budget,
     Columns,
     Device,
+    EffortName,
     Exclude,
     GraphFile,
     Kinds,
@@ -40,7 +42,11 @@ if TYPE_CHECKING:
 
 
 def choose_graph(
-    file: Path | None, sections: str | None, width: int | None, columns: Sequence[str]
+    file: Path | None,
+    sections: str | None,
+    width: int | None,
+    columns: Sequence[str],
+    arrows: str | None = None,
 ) -> Graph | None:
     """The graph over some columns; None leaves the choice to the imputer.
 
@@ -51,9 +57,18 @@ def choose_graph(
     if file is not None and sections is not None:
         raise typer.BadParameter("--graph and --sections exclude each other; choose one")
     if file is not None:
-        from vfg.graph.files import read_graph
+        from vfg.graph.files import read_graph, states_arrows
 
-        return read_graph(file, width=width)
+        graph = read_graph(file, width=width, arrows=arrows)
+        inner = [node.name for node in graph.nodes if node.name in columns]
+        inner = [name for name in inner if name not in graph.leaves]
+        if inner and arrows is None and not states_arrows(file):
+            raise ValueError(
+                f"{inner[0]!r} is a column of the table, but no leaf of the graph, since the "
+                f"arrows of {file} are read as child -> parent; if they lead from causes to "
+                "effects, add --arrows cause-effect"
+            )
+        return graph
     return None if sections is None else sections_graph(sections, columns, width)
 
 
@@ -108,9 +123,11 @@ class FitOptions:
     kinds: Kinds = None
     bounds: Bounds = None
     graph: GraphFile = None
+    arrows: Arrows = None
     sections: SectionList = None
     width: Width = None
     bend: Bend = True
+    effort: EffortName = "balanced"
     members: Members = None
     mixtures: Mixtures = None
     neighbours: Neighbours = None
@@ -159,7 +176,7 @@ class FitOptions:
         known = [field.name for field in fields(ImputerSettings)]
         plain = {name: value for name, value in vars(self).items() if name in known}
         parsed = {
-            "graph": choose_graph(self.graph, self.sections, self.width, columns),
+            "graph": choose_graph(self.graph, self.sections, self.width, columns, self.arrows),
             "schema": parse_kinds(self.kinds or (), columns),
             "bounds": parse_bounds(self.bounds or (), columns),
             "device": check_device(self.device),
@@ -246,7 +263,7 @@ def parse_bounds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tupl
 
 def _split_pair(text: str, option: str, form: str, columns: Sequence[str]) -> tuple[str, str]:
     name, equals, value = text.rpartition("=")
-    if not (equals and name and value):
+    if not (equals and value):
         raise typer.BadParameter(f"{option} takes {form}, but got {text!r}")
     if name not in columns:
         raise ValueError(

@@ -174,6 +174,15 @@ DecimalMark = Annotated[
 Quotes = Annotated[
     bool, _files("--quotes/--no-quotes", help="Whether quotation marks enclose cells of CSV files.")
 ]
+MostPiped = Annotated[
+    float,
+    _files(
+        "--most-piped",
+        metavar="GIB",
+        min=0.0,
+        help="Size of standard input that is copied to the temporary disk, at most.",
+    ),
+]
 OutputFormat = Annotated[
     str | None,
     _files("--to", metavar="FORMAT", help="Format of the output; csv on standard output."),
@@ -221,6 +230,15 @@ GraphFile = Annotated[
         "in .txt, .edges, .csv, .tsv.",
     ),
 ]
+Arrows = Annotated[
+    str | None,
+    _graph(
+        "--arrows",
+        metavar="DIRECTION",
+        help="Where the edges of the graph file lead: child-parent (to latent nodes) or "
+        "cause-effect (a Bayesian network over the columns).",
+    ),
+]
 SectionList = Annotated[
     str | None,
     _graph("--sections", metavar="A,B:C,D", help="Groups of columns, each a leaf under one root."),
@@ -241,6 +259,14 @@ Bend = Annotated[
 Budget = Annotated[
     float | None,
     _fitting(metavar="SECONDS", help="Time limit of fitting; by default none."),
+]
+EffortName = Annotated[
+    str,
+    _fitting(
+        "--effort",
+        metavar="fast|balanced|best",
+        help="How many parts are fitted and how long they are trained.",
+    ),
 ]
 Members = Annotated[
     int | None,

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vfg.cli.errors import show_controls
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -22,6 +24,11 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True)
+
+
+def print_text(text: str = "") -> None:
+    """Print text for people; names in it cannot control the terminal."""
+    console().print(show_controls(text), markup=False)
 
 
 def print_json(value: Any) -> None:
@@ -48,7 +55,7 @@ def print_names(names: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         print_json(list(names))
     else:
-        console().print("\n".join(names), markup=False)
+        print_text("\n".join(names))
 
 
 def print_table(
@@ -62,7 +69,7 @@ def print_table(
     for head, is_number in zip(heads, numeric, strict=True):
         table.add_column(head, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_escape(format_value(cell)) for cell in row))
+        table.add_row(*(_escape(show_controls(format_value(cell))) for cell in row))
     console().print(table)
 
 

@@ -19,6 +19,7 @@ from vfg.cli.options import (
     InputFormat,
     MissingTexts,
     ModelOption,
+    MostPiped,
     Output,
     OutputFormat,
     Overwrite,
@@ -50,6 +51,7 @@ class ReadOptions:
     delimiter: Delimiter = None
     decimal: DecimalMark = None
     quotes: Quotes = True
+    most_piped: MostPiped = 64.0
 
     def open(self, files: Sequence[str], exclude: Sequence[str] = ()) -> Source:
         """A table of one file or several, without those that the command writes.
@@ -63,7 +65,13 @@ class ReadOptions:
         marks = [] if self.missing is None else [text.strip() for text in self.missing.split(",")]
         delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
         dialect = Dialect(delimiter, self.decimal, tuple(filter(None, marks)), self.quotes)
-        return open_table(list(files), format=self.from_, exclude=exclude, dialect=dialect)
+        return open_table(
+            list(files),
+            format=self.from_,
+            exclude=exclude,
+            dialect=dialect,
+            most_piped=int(self.most_piped * 2**30),
+        )
 
 
 def report_reading(source: Source, model: TableModel | None = None) -> None:
@@ -180,7 +188,9 @@ def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[s
         >>> parse_columns("a, b", ["a", "b", "c"], "--columns")
         ['a', 'b']
     """
-    chosen = [] if text is None else [part.strip() for part in text.split(",") if part.strip()]
+    chosen = [] if text is None else [part.strip() for part in text.split(",")]
+    if "" not in names:
+        chosen = [part for part in chosen if part]
     for name in chosen:
         if name not in names:
             raise ValueError(

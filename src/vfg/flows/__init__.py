@@ -5,6 +5,7 @@ themselves are modules with `forward(x) -> (y, log_det)` and `inverse(y) -> (x, 
 """
 
 from vfg.flows.base import Flow, of_kind, temporarily_set
+from vfg.flows.checks import check_choice
 from vfg.flows.composition import Composition, Inverse
 from vfg.flows.conditioners import Conditioner, Network, StackedLinear
 from vfg.flows.couplings import (
@@ -14,10 +15,10 @@ from vfg.flows.couplings import (
     SplineCoupling,
     coupling_split,
 )
-from vfg.flows.fast.memory import check_memory
+from vfg.flows.fast.memory import MEMORIES
 from vfg.flows.fast.primitives import (
+    PRECISIONS,
     Rounding,
-    check_precision,
     conditioners_in,
     tensor_cores,
     times,
@@ -40,6 +41,8 @@ from vfg.flows.splines import (
 )
 
 __all__ = [
+    "MEMORIES",
+    "PRECISIONS",
     "ActivationNormalisation",
     "AdditiveCoupling",
     "AffineCoupling",
@@ -65,8 +68,7 @@ __all__ = [
     "StackedLinear",
     "bounded_bins",
     "bounded_derivatives",
-    "check_memory",
-    "check_precision",
+    "check_choice",
     "conditioners_in",
     "coupling_split",
     "inverse_rational_quadratic",

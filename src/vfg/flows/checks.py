@@ -42,7 +42,7 @@ def check_flag(owner: str, name: str, value: bool) -> None:
         raise TypeError(f"{owner} expects True or False for {name}, but got {value!r}")
 
 
-def check_choice(owner: str, name: str, value: str, choices: Iterable[str]) -> None:
+def check_choice(owner: str, name: str, value: object, choices: Iterable[object]) -> None:
     """Raise unless `value` is one of `choices`."""
     options = list(choices)
     if value not in options:

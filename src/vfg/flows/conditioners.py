@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -248,7 +249,10 @@ class Conditioner(Rounding):
         self.dropout = network.dropout
         generator = private_generator(generator)
         widths = [inputs, *[network.hidden] * (network.layers - 1), outputs]
-        stack = [_layer(edges, a, b, network.shared, generator) for a, b in pairwise(widths)]
+        make: Any = StackedLinear
+        if network.shared:
+            make = partial(SharedLinear, embedding=network.shared)
+        stack = [make(edges, a, b, generator=generator) for a, b in pairwise(widths)]
         with torch.no_grad():
             for layer in stack[:-1]:
                 layer.weight.mul_(network.gain)
@@ -292,14 +296,6 @@ class Conditioner(Rounding):
 
     def extra_repr(self) -> str:
         return f"activation={self.activation!r}, dropout={self.dropout}"
-
-
-def _layer(
-    edges: int, inputs: int, outputs: int, shared: int, generator: torch.Generator
-) -> StackedLinear | SharedLinear:
-    if shared:
-        return SharedLinear(edges, inputs, outputs, embedding=shared, generator=generator)
-    return StackedLinear(edges, inputs, outputs, generator=generator)
 
 
 class StackedConvolution(nn.Module):

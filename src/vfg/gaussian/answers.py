@@ -124,6 +124,11 @@ class GaussianAnswer(GraphAnswer):
         found = self._over_tiles(lambda tile: self._tile_moments(tile)[1])
         return self._with_evidence(found, certain=0.0)
 
+    @property
+    def exact_quantiles(self) -> bool:
+        """Whether quantiles of numbers are closed forms: all but those of coupling leaves."""
+        return bool(self._model.leaves.is_elementwise)
+
     @cached_property
     def responsibilities(self) -> Tensor:
         """Probabilities of the components given the evidence, `(rows, components)`."""

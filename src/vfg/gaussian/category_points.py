@@ -95,7 +95,9 @@ class CategoryPoints(nn.Module):
         for index, unit in enumerate(self.units):
             self.register_buffer(f"doubts{index}", torch.zeros(unit.categories))
             self.points.append(nn.Parameter(spread_points(unit.categories), unit.learn))
-            self.log_frequencies.append(nn.Parameter(torch.zeros(unit.categories)))
+            # Not learned: steps on log p move them away from what is true without evidence.
+            fixed = nn.Parameter(torch.zeros(unit.categories), requires_grad=False)
+            self.log_frequencies.append(fixed)
         real = [column for column, (_, categories, _) in enumerate(by_column) if not categories]
         for name, places in (
             ("real", real),

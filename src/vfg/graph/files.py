@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vfg.graph import builders
 from vfg.graph.graph import Graph
 from vfg.utils.files import write_atomically
+from vfg.utils.specs import check_choice
 
 if TYPE_CHECKING:
     import networkx
@@ -20,35 +22,43 @@ LATENT_WIDTH = 8
 LARGEST = 2**26
 """Most bytes of a file, which is read into memory whole."""
 
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-VARIABLE = re.compile(r'\bvariable\s+("[^"]*"|[^\s{]+)\s*\{')
-FAMILY = re.compile(r'\bprobability\s*\(((?:"[^"]*"|[^")])*)\)')
+ARROWS = ("child-parent", "cause-effect")
+"""Where the edges of a file lead: up to latent nodes, or from causes to effects."""
+
+COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+TOKEN = re.compile(r'"[^"]*"|[(){},;|]|[^\s(){},;|"]+')
+"""The words of BIF; found in one pass, however a file is damaged."""
 
 
-def read_graph(path: str | Path, *, width: int | None = None) -> Graph:
+def read_graph(path: str | Path, *, width: int | None = None, arrows: str | None = None) -> Graph:
     r"""Read a graph from a file, in the format that its name ends in.
 
     - `.json`: what `Graph.to_dict` returns.
-    - `.graphml`: edges lead from child to parent; nodes may have the attributes `width`, `columns`
+    - `.graphml`: nodes may have the attributes `width`, `columns`
       (separated by commas) and `aggregation`, edges `kind` and `coordinates`.
     - `.bif`: a Bayesian network, of which only the structure is read; see
       `Graph.from_bayesian_network`.
     - `.txt`, `.edges`, `.csv`, `.tsv`: one edge per line, child and parent, with a blank, a comma,
       a tab or `->` between them; lines that begin with `#` are skipped.
 
-    Leaves without a width have 1, and are the columns of their names.
+    Edges of GraphML and edge lists lead from child to parent, that is from columns to latent nodes,
+    unless `arrows` says that they are those of a Bayesian network, which lead from causes to
+    effects. A first line `cause,effect` of an edge list says so too. Leaves without a width have
+    1, and are the columns of their names.
 
     Args:
         path: the file.
-        width: of latent nodes that the file gives none; None means 8, or, in BIF, twice the size of
-            the largest family.
+        width: of latent nodes that the file gives none; None means 8, or, for Bayesian networks,
+            twice the size of the largest family.
+        arrows: `"child-parent"` or `"cause-effect"`; None reads what the file says, else the first.
 
     Returns:
         The graph.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: for another ending, or contents that are no graph.
+        ValueError: for another ending, contents that are no graph, or arrows that the format does
+            not leave open.
 
     Example:
         >>> import tempfile
@@ -67,11 +77,31 @@ def read_graph(path: str | Path, *, width: int | None = None) -> Graph:
             f"graphs are read from files that end in {', '.join(READERS)}, but this one is called "
             f"{file.name!r}; rename it"
         )
+    if arrows is not None:
+        check_choice("arrows", arrows, ARROWS)
+        if file.suffix.lower() in (".json", ".bif"):
+            raise ValueError(f"the arrows of {file.suffix} files are fixed; leave arrows out")
     text = _read_text(file)
     try:
-        return reader(text, width)
+        return reader(text, width, arrows)
     except ValueError as error:
         raise ValueError(f"{str(path)!r} is not the graph that is needed: {error}") from error
+
+
+def states_arrows(path: str | Path) -> bool:
+    """Whether a graph file says where its edges lead, by its format, attributes or first line.
+
+    Example:
+        >>> states_arrows("network.bif")
+        True
+    """
+    file = Path(path)
+    if file.suffix.lower() in (".json", ".bif"):
+        return True
+    text = _read_text(file)
+    if file.suffix.lower() == ".graphml":
+        return 'attr.name="width"' in text
+    return _header(text) is not None
 
 
 def write_graph(graph: Graph, path: str | Path) -> None:
@@ -130,15 +160,24 @@ def _read_text(file: Path) -> str:
         raise ValueError(f"the graph file {str(file)!r} is not text in UTF-8") from error
 
 
-def _from_json(text: str, width: int | None) -> Graph:
+def _from_json(text: str, width: int | None, arrows: str | None) -> Graph:
     try:
         return Graph.from_dict(json.loads(text))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"it is not JSON ({str(error) or 'nested too deeply'})") from error
 
 
-def _from_edge_list(text: str, width: int | None) -> Graph:
-    return edges_as_graph(list(_edge_lines(text)), width)
+def _from_edge_list(text: str, width: int | None, arrows: str | None) -> Graph:
+    edges = list(_edge_lines(text))
+    if edges and (arrows or _header(text)) == "cause-effect":
+        return Graph.from_bayesian_network(edges, width)
+    return edges_as_graph(edges, width)
+
+
+def _header(text: str) -> str | None:
+    """What the first line of an edge list says of its arrows."""
+    words = "-".join(_split_line(text.partition("\n")[0].strip().lower()))
+    return words if words in ARROWS else None
 
 
 def _edge_lines(text: str) -> Iterator[tuple[str, str]]:
@@ -147,7 +186,7 @@ def _edge_lines(text: str) -> Iterator[tuple[str, str]]:
         if not stripped or stripped.startswith("#"):
             continue
         names = _split_line(stripped)
-        if number == 1 and [name.lower() for name in names] == ["child", "parent"]:
+        if number == 1 and "-".join(names).lower() in ARROWS:
             continue
         if len(names) != 2:
             raise ValueError(
@@ -170,31 +209,39 @@ def _unquote(text: str) -> str:
     return text[1:-1] if quoted else text
 
 
-def _from_bif(text: str, width: int | None) -> Graph:
-    plain = COMMENT.sub(" ", text)
-    variables = [_unquote(name) for name in VARIABLE.findall(plain)]
+def _from_bif(text: str, width: int | None, arrows: str | None) -> Graph:
+    tokens = iter(TOKEN.findall(COMMENT.sub(" ", text)))
+    variables: list[str] = []
+    edges: list[tuple[str, str]] = []
+    for token in tokens:
+        if token == "variable":
+            variables.append(_unquote("".join(takewhile(lambda word: word != "{", tokens))))
+        elif token == "probability" and next(tokens, "") == "(":
+            edges += _family(list(takewhile(lambda word: word != ")", tokens)))
     if not variables:
         raise ValueError("it declares no variable, as in 'variable A { ... }'")
-    edges = [edge for family in FAMILY.findall(plain) for edge in _arrows(family)]
     for name in dict.fromkeys(name for edge in edges for name in edge):
         if name not in variables:
             raise ValueError(f"the variable {name!r} has a probability but no declaration")
     return Graph.from_bayesian_network(edges, width, variables)
 
 
-def _arrows(family: str) -> list[tuple[str, str]]:
+def _family(words: list[str]) -> list[tuple[str, str]]:
     """(parent, child) pairs of `child | parent, parent`."""
-    child, _, parents = family.partition("|")
-    return [(_unquote(p), _unquote(child)) for p in parents.split(",") if p.strip()]
+    bar = words.index("|") if "|" in words else len(words)
+    child = _unquote("".join(words[:bar]))
+    return [(_unquote(parent), child) for parent in words[bar + 1 :] if parent != ","]
 
 
-def _from_graphml(text: str, width: int | None) -> Graph:
+def _from_graphml(text: str, width: int | None, arrows: str | None) -> Graph:
     import networkx
 
     try:
         digraph = networkx.parse_graphml(text)
     except Exception as error:  # the parsers of XML that networkx may use have errors of their own
         raise ValueError(f"it is not GraphML ({error})") from error
+    if arrows == "cause-effect":
+        return Graph.from_bayesian_network(digraph, width)
     if digraph.is_directed():
         _add_defaults(digraph, LATENT_WIDTH if width is None else width)
     return Graph(*builders.from_networkx(digraph))
@@ -230,7 +277,7 @@ def _to_graphml(graph: Graph) -> str:
     return "\n".join(networkx.generate_graphml(digraph)) + "\n"
 
 
-READERS: dict[str, Callable[[str, int | None], Graph]] = {
+READERS: dict[str, Callable[[str, int | None, str | None], Graph]] = {
     ".json": _from_json,
     ".graphml": _from_graphml,
     ".bif": _from_bif,

@@ -18,6 +18,7 @@ from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
     EPOCH,
+    EXTENDED_WEIGHT,
     FEWEST_ROWS,
     MOST_COLUMNS,
     MOST_ROWS,
@@ -28,7 +29,7 @@ from vfg.imputation.plan import (
 from vfg.imputation.relations import find_relations
 from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import Parts, draw_rows, fit_stacking
+from vfg.imputation.stacking import KINDS, Parts, draw_rows, fit_stacking
 from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.tables.cells import Label
@@ -120,6 +121,7 @@ def _fit_to_matrix(
         return Parts(linear=linear, relations=relations)
     plan = make_plan(
         *values.shape,
+        effort=settings.effort,
         known=float(observed.double().mean()),
         members=settings.members if members is None else len(members),
         mixtures=settings.mixtures,
@@ -325,20 +327,33 @@ def fit_members(
     model = stack_models(members)
     left = clock.left(0.75)
     all_held = torch.cat(held, dim=1)
-    history = _train(model, values, observed, all_held, plan, seed, left, progress, device)
-    unstack_models(model, members)
-    for k, (member, own) in enumerate(zip(members, held, strict=True)):
-        if k and clock.is_past(0.9):
-            member.spread.load_state_dict(members[0].spread.state_dict())
-        else:
-            _calibrate(member, values, observed, own, seed + k)
-    # A model that was on a GPU keeps tensors there that are no part of its state.
-    stack = (model if device.type == "cpu" else stack_models(members)).eval()
-    parts = Parts(members, linears, mixtures, neighbours, stack, history=history)
-    parts.combination = fit_stacking(
-        parts, values, observed, held, seed=seed, under_budget=budget is not None
-    )
+    parts = Parts(members, linears, mixtures, neighbours)
+    for steps in (plan.steps, plan.more_steps):
+        plan = replace(plan, steps=steps)
+        history = _train(model, values, observed, all_held, plan, seed, left, progress, device)
+        unstack_models(model, members)
+        for k, (member, own) in enumerate(zip(members, held, strict=True)):
+            if k >= (plan.calibrated or len(members)) or (k and clock.is_past(0.9)):
+                member.spread.load_state_dict(members[0].spread.state_dict())
+            else:
+                _calibrate(member, values, observed, own, seed + k)
+        # A model that was on a GPU keeps tensors there that are no part of its state.
+        stack = (model if device.type == "cpu" else stack_models(members)).eval()
+        parts = replace(parts, stack=stack, history=history)
+        parts.combination = fit_stacking(
+            parts, values, observed, held, seed=seed, under_budget=budget is not None
+        )
+        left = clock.left(0.75)
+        if clock.is_past(0.4) or not _deserve_training(parts, plan):
+            break
     return parts
+
+
+def _deserve_training(parts: Parts, plan: Plan) -> bool:
+    """Whether members that were trained briefly predict so much that more training pays."""
+    assert parts.combination is not None
+    weight = float(parts.combination.weights[KINDS.index("members")])
+    return plan.more_steps > 0 and weight >= EXTENDED_WEIGHT
 
 
 def _fit_row_mixtures(

@@ -157,6 +157,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         bounds: lowest and highest value that filled cells of columns may have, by name; None for
             the lowest or highest that is observed.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
+        effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
+            members are trained. "best" takes three to five times as long as "balanced". Counts and
+            steps that are given take precedence.
         members: how many nonlinear models are averaged; None chooses by the table's shape.
         mixtures: how many exact mixtures of linear models are averaged with them; None chooses by
             the table's shape.
@@ -196,6 +199,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         schema: Mapping[Any, Any] | Schema | None = None,
         bounds: Mapping[Any, tuple[Any, Any]] | None = None,
         bend: bool = True,
+        effort: str = "balanced",
         members: int | None = None,
         mixtures: int | None = None,
         neighbours: int | None = None,
@@ -215,6 +219,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.schema = schema
         self.bounds = bounds
         self.bend = bend
+        self.effort = effort
         self.members = members
         self.mixtures = mixtures
         self.neighbours = neighbours

@@ -188,6 +188,41 @@ FEWEST_ROWS = 20
 
 
 @dataclass(frozen=True)
+class Effort:
+    """The most parts of each kind, and how long members are trained at first.
+
+    Args:
+        members: nonlinear members.
+        steps: of their training.
+        mixtures: exact mixtures.
+        neighbours: row mixtures.
+        extend: whether members that get much weight are trained for all steps of the plan.
+    """
+
+    members: int
+    steps: int
+    mixtures: int
+    neighbours: int
+    extend: bool = False
+
+
+NO_LIMIT = 10**9
+EFFORTS = {
+    "fast": Effort(1, 50, 2, 2),
+    "balanced": Effort(2, 100, 4, 2, extend=True),
+    "best": Effort(NO_LIMIT, NO_LIMIT, NO_LIMIT, NO_LIMIT),
+}
+"""Limits by the name of an effort. On 13 UCI tables under MCAR and MAR, training for 100 steps
+instead of 500 to 600 changed the squared error by 0.45 % on average and took a sixth of the
+time; 4 mixtures and 2 row mixtures, instead of up to 16 and 6, added 0.4 %."""
+WIDE_NEIGHBOURS = 2
+"""How many times more row mixtures tables of `MANY` columns get: they use different columns."""
+EXTENDED_WEIGHT = 0.3
+"""Weight of briefly trained members in the stack from which on they are trained further. Of the 13
+tables it is reached where members matter most; there 100 steps alone cost up to 15 %."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """The size of an ensemble and its training.
 
@@ -201,6 +236,9 @@ class Plan:
         held_out: share of the observed cells that each member holds out for early stopping.
         mixtures: exact mixtures that are averaged with them; None means no plan for any.
         neighbours: mixtures with a component at every row, likewise.
+        more_steps: of training, if the members get much weight.
+        calibrated: how many members calibrate their draws with their own cells; the others copy
+            the first. None calibrates all.
     """
 
     members: int
@@ -212,12 +250,15 @@ class Plan:
     held_out: float = 0.1
     mixtures: MixturePlan | None = None
     neighbours: NeighbourPlan | None = None
+    more_steps: int = 0
+    calibrated: int | None = None
 
 
 def make_plan(
     rows: int,
     columns: int,
     *,
+    effort: str = "balanced",
     known: float = 1.0,
     members: int | None = None,
     mixtures: int | None = None,
@@ -235,7 +276,7 @@ def make_plan(
     are those of `VFGImputer`.
 
     Example:
-        >>> make_plan(500, 8).members, make_plan(1_000_000, 8).members
+        >>> make_plan(500, 8, effort="best").members, make_plan(500, 8).members
         (4, 2)
     """
     plan = _plan_wide(columns) if columns > WIDE else _plan_usual(rows, columns)
@@ -243,16 +284,26 @@ def make_plan(
     width = width or plan.width
     number = 0 if mixtures is None and columns > WIDE else mixtures
     row_mixtures = 0 if neighbours is None and columns > WIDE else neighbours
-    large = rows * columns > LARGE
+    large, limits = rows * columns > LARGE, EFFORTS[effort]
+    exact = plan_mixtures(rows, columns, known=known, width=width, large=large, number=number)
+    if mixtures is None:
+        exact = replace(exact, number=min(exact.number, limits.mixtures))
+    near = plan_row_mixtures(rows, columns, large=large, number=row_mixtures)
+    if neighbours is None:
+        most = limits.neighbours * (WIDE_NEIGHBOURS if columns >= MANY else 1)
+        near = replace(near, number=min(near.number, most))
+    first = min(plan.steps, limits.steps)
     return replace(
         plan,
-        members=members or plan.members,
+        members=members or min(plan.members, limits.members),
         width=width,
         flow=flow,
-        steps=steps or plan.steps,
+        steps=steps or first,
         batch=min(plan.batch, rows),
-        mixtures=plan_mixtures(rows, columns, known=known, width=width, large=large, number=number),
-        neighbours=plan_row_mixtures(rows, columns, large=large, number=row_mixtures),
+        mixtures=exact,
+        neighbours=near,
+        more_steps=plan.steps if limits.extend and steps is None and first < plan.steps else 0,
+        calibrated=None if effort == "best" else 1,
     )
 
 

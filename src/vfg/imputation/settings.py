@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 
 from vfg.flows import Coupling
 from vfg.graph import Graph
+from vfg.imputation.plan import EFFORTS
 from vfg.tables.frames import Table, open_table
 from vfg.tables.schema import Schema, check_labels
 
@@ -145,6 +146,7 @@ class ImputerSettings:
     schema: Mapping[Any, Any] | Schema | None = None
     bounds: Mapping[Any, tuple[Any, Any]] | None = None
     bend: bool = True
+    effort: str = "balanced"
     members: int | None = None
     mixtures: int | None = None
     neighbours: int | None = None
@@ -165,6 +167,9 @@ class ImputerSettings:
         for name, least in LEAST.items():
             if name in given:
                 check_count(name, given[name], least)
+        if self.effort not in EFFORTS:
+            names = ", ".join(map(repr, EFFORTS))
+            raise ValueError(f"effort must be one of {names}, but is {self.effort!r}")
         budget = given.get("budget", 1.0)
         if not (is_number(budget, Real) and budget > 0):
             raise ValueError(f"budget must be a positive number of seconds, but is {budget!r}")

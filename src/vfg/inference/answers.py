@@ -142,6 +142,11 @@ class Answer(ABC):
         """Whether draws of different targets in one row belong together."""
 
     @property
+    def exact_quantiles(self) -> bool:
+        """Whether quantiles of numbers are closed forms rather than read off draws."""
+        return False
+
+    @property
     @abstractmethod
     def converged(self) -> Any:
         """Which rows' missing cells inside partly observed sections have settled, `(rows,)`."""

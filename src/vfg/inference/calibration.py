@@ -41,6 +41,8 @@ COUNT_FEATURES = 2
 """Features of how much is observed, besides one per leaf."""
 NEAR = 0.1
 """The change of log τ up to which decoded variances are taken for proportional to 1/τ."""
+WIDEST_ROOT = 64
+"""The widest roots whose covariance is kept; of wider ones the variances, so files stay small."""
 SOFTNESS_ROWS = 256
 """Rows to whose discrete cells the softness is fitted: one number per column needs no more."""
 ROWS_AT_ONCE = 256
@@ -82,7 +84,9 @@ class Calibration(nn.Module):
             self.register_buffer("knows_roots", torch.tensor(False))
         for place, (nodes, width) in enumerate(roots or ()):
             self.register_buffer(f"root_mean{place}", torch.zeros(nodes, width))
-            self.register_buffer(f"root_factor{place}", torch.eye(width).repeat(nodes, 1, 1))
+            whole = width <= WIDEST_ROOT
+            start = torch.eye(width).repeat(nodes, 1, 1) if whole else torch.ones(nodes, width)
+            self.register_buffer(f"root_factor{place}", start)
 
     def scale(self, base: Tensor, features: Tensor) -> Tensor:
         """Deviations of the noise, `(rows, columns)`, from scales and `mask_features`."""
@@ -348,22 +352,31 @@ def _centred_draws(model: VFG, belief: Belief, spread: Calibration) -> list[Tens
 
 def _fit_roots(spread: Calibration, belief: Belief) -> None:
     """Mean and covariance of the roots over the rows, the uncertainty about each included."""
-    for place, state in enumerate(belief.roots.values()):
-        seen = state.observed.all(-1, keepdim=True).to(state.value)
-        count = seen.sum(1).clamp(min=1.0)
-        mean = (state.value * seen).sum(1) / count
-        left = (state.value - mean[:, None]) * seen
-        covariance = left.mT @ left / count[..., None]
+    known = True
+    for place, (block, state) in enumerate(belief.roots.items()):
+        seen = state.observed.any(-1, keepdim=True).to(state.value)
+        count = seen.sum(1)
+        mean = (belief.backward[block] * seen).sum(1) / count
+        left = (belief.backward[block] - mean[:, None]) * seen
+        kept, extra = spread.get_buffer(f"root_factor{place}"), torch.zeros(()).to(mean)
+        whole = kept.ndim > mean.ndim
         if state.precision is not None:
             factor = root_factor(state) * (-0.5 * spread.log_temperature).exp()
-            wide = factor if factor.ndim > state.value.ndim else factor.diag_embed()
-            covariance = covariance + (wide @ wide.mT * seen[..., None]).sum(1) / count[..., None]
-        ridge = 1e-6 * covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None] + 1e-12
-        identity = torch.eye(mean.shape[-1]).to(mean)
-        factor = torch.linalg.cholesky_ex(covariance + ridge * identity).L
+            if factor.ndim == left.ndim:
+                factor = factor.diag_embed() if whole else factor[..., None]
+            factor = factor * seen[..., None]
+            one = "nrij,nrkj->nik" if whole else "nrij,nrij->ni"
+            extra = torch.einsum(one, factor, factor)
+        if whole:
+            covariance = (left.mT @ left + extra) / count[..., None]
+            ridge = 1e-6 * covariance.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True) + 1e-12
+            covariance = covariance + ridge.expand_as(mean).diag_embed()
+            kept.copy_(torch.linalg.cholesky_ex(covariance).L)
+        else:
+            kept.copy_(((left.square().sum(1) + extra) / count).sqrt())
         spread.get_buffer(f"root_mean{place}").copy_(mean)
-        spread.get_buffer(f"root_factor{place}").copy_(factor)
-        spread.get_buffer("knows_roots").fill_(bool(factor.isfinite().all()))
+        known = known and bool(kept.isfinite().all() & (count > 1).all())
+    spread.get_buffer("knows_roots").fill_(known)
 
 
 def _copy_into(spread: Calibration, noise: Tensor, heat: Tensor, weights: Tensor) -> None:

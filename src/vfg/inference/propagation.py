@@ -161,7 +161,7 @@ def propagate(
         passes, converged = _settle(model, run, passes, missing, rounds)
     return Belief(
         passes.backward,
-        model._leaf_means(passes.backward),
+        model.leaf_means(passes.backward),
         {block: passes.forward[block] for block in priors},
         evidence,
         converged[None],

@@ -399,7 +399,7 @@ def _decode_moved(model: VFG, belief: Belief, node: str, coordinate: int, step: 
     tops = {index: belief.backward[index] for index in belief.roots}
     known = {index: state.observed.any(-1, keepdim=True) for index, state in belief.roots.items()}
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
-    return model.scaling.undo(model.sections.join(model._leaf_means(backward)))
+    return model.scaling.undo(model.sections.join(model.leaf_means(backward)))
 
 
 @torch.no_grad()
@@ -428,7 +428,7 @@ def decode(model: VFG, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
     tops = {index: mean.expand(-1, rows, -1) for index, mean in priors.items()}
     known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
-    table = model.scaling.undo(model.sections.join(model._leaf_means(backward))).to(like)
+    table = model.scaling.undo(model.sections.join(model.leaf_means(backward))).to(like)
     return {leaf: table[:, list(columns)] for leaf, columns in model.sections.positions.items()}
 
 
@@ -491,7 +491,8 @@ def _calibrated_rows(model: VFG, rows: int, generator: torch.Generator) -> Tenso
         mean, factor = (spread.get_buffer(f"root_{part}{place}") for part in ("mean", "factor"))
         shape = (len(mean), rows, mean.shape[-1])
         normals = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
-        tops[index] = mean[:, None] + normals @ factor.mT
+        offset = normals @ factor.mT if factor.ndim == 3 else normals * factor[:, None]
+        tops[index] = mean[:, None] + offset
     known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
     states = model.passing.backward_pass(tops, known, {})[0]
     every = torch.ones_like(spread.log_noise, dtype=torch.bool).expand(rows, -1)
@@ -555,7 +556,7 @@ def transport(model: VFG, value: ArrayLike, source: str, target: str) -> Tensor:
     given = as_value(model, source, value)
     if not bool(given.isfinite().all()):
         raise ValueError(f"transport needs all of {source!r}, but its value has NaN or infinities")
-    kind = given if given.is_floating_point() else torch.zeros((), device=given.device)
+    kind = given if given.is_floating_point() else given.new_zeros((), dtype=torch.float64)
     state = _to_state(model, source, given)
     ancestor = graph.common_ancestor(source, target)
     with evaluating(model):
@@ -599,7 +600,7 @@ def _from_state(model: VFG, node: str, state: Tensor) -> Tensor:
     ]
     block, row = schedule.place[node]
     states[block][row] = state
-    table = model.scaling.undo(model.sections.join(model._leaf_means(states)))
+    table = model.scaling.undo(model.sections.join(model.leaf_means(states)))
     return table[:, list(model.sections.positions[node])]
 
 

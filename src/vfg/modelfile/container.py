@@ -162,12 +162,17 @@ def _truncation(size: int, promised: int) -> UnreadableError:
 
 def _parse_json(text: bytes | str, what: str) -> dict[str, Any]:
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
         raise UnreadableError(f"is damaged: its {what} is not JSON; get a fresh copy") from error
     if not isinstance(parsed, dict):
         raise UnreadableError(f"is damaged: its {what} is not a JSON object; get a fresh copy")
     return parsed
+
+
+def _refuse_constant(word: str) -> None:
+    """NaN and infinities, which no file of ours has, and JSON does not know."""
+    raise ValueError(word)
 
 
 def _fields(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
+LEVELS = (0.5 + 0.5 * np.sin(np.linspace(-0.5, 0.5, 202)[1:-1] * np.pi)).tolist()
+"""Of the quantiles behind a curve, closer to each other in the tails."""
 DRAWS = 1000
 """How many draws the histogram of an answer is made of."""
 
@@ -30,7 +32,9 @@ def answer(
     level: float = 0.9,
     marginal: Any = None,
 ) -> Axes:
-    """Draw the distribution of one target in one row: draws, mean and central interval.
+    """Draw the distribution of one target in one row: density, mean and central interval.
+
+    The density is a curve where quantiles are closed forms, else a histogram of draws.
 
     Args:
         answer: what `infer` returned.
@@ -52,9 +56,11 @@ def answer(
         >>> model = vfg.GaussianVFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
         >>> ax = answer(model.infer({"a": 2.0}, targets=["b"]), "b")
         >>> ax.get_legend_handles_labels()[1]
-        ['draws', '90 % interval', 'mean']
+        ['density', '90 % interval', 'mean']
     """
-    draws = _entry(answer.samples(DRAWS)[target], row, coordinate, target)
+    exact = answer.exact_quantiles and target not in answer.categories
+    values = answer.quantile(LEVELS)[target] if exact else answer.samples(DRAWS)[target]
+    draws = _entry(values, row, coordinate, target)
     if np.isnan(draws).any():
         raise ValueError(f"the spread of {target!r} is unknown; see answer.joint")
     ends = answer.quantile([0.5 - level / 2, 0.5 + level / 2])[target]
@@ -67,8 +73,12 @@ def answer(
     if len(others):
         heights = np.histogram(others, edges, density=True)[0]
         ax.stairs(heights, edges, fill=True, color=REFERENCE, alpha=BAND, label="without evidence")
-    heights = np.histogram(draws, edges, density=True)[0]
-    ax.stairs(heights, edges, color=FILLED, linewidth=LINE, label="draws")
+    if exact:  # between two quantiles lies a known share
+        middles, heights = (draws[1:] + draws[:-1]) / 2, np.diff(LEVELS) / np.diff(draws)
+        ax.plot(middles, heights, color=FILLED, linewidth=LINE, label="density")
+    else:
+        heights = np.histogram(draws, edges, density=True)[0]
+        ax.stairs(heights, edges, color=FILLED, linewidth=LINE, label="draws")
     words = f"{100 * level:g} % interval"
     ax.axvspan(low, high, color=FILLED, alpha=BAND / 2, linewidth=0, label=words)
     ax.axvline(mean, color=FILLED, linewidth=LINE, linestyle="--", label="mean")

@@ -22,6 +22,7 @@ from vfg.plots.style import (
     blank,
     inches,
     new_figure,
+    plain,
 )
 
 if TYPE_CHECKING:
@@ -381,7 +382,7 @@ def _write(
     elif not graph.parents(name):
         offset, across, up = (0.0, 9.0), "center", "bottom"
     ax.annotate(
-        text, place, xytext=offset, textcoords="offset points", fontsize=SMALL, color=INK,
+        plain(text), place, xytext=offset, textcoords="offset points", fontsize=SMALL, color=INK,
         ha=across, va=up, rotation="vertical" if upright else "horizontal", zorder=4,
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
     )  # fmt: skip

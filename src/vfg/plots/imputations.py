@@ -24,6 +24,7 @@ from vfg.plots.style import (
     axes_or_new,
     legend,
     new_figure,
+    plain,
     tidy,
     to_array,
 )
@@ -153,7 +154,7 @@ def _name_columns(ax: Axes, labels: list[str], shares: Array) -> None:
     if len(labels) > COLUMNS_NAMED:
         ax.set_xlabel("column", fontsize=SMALL + 1)
         return
-    texts = [f"{label}  {share:.0%}" for label, share in zip(labels, shares, strict=True)]
+    texts = [f"{plain(label)}  {share:.0%}" for label, share in zip(labels, shares, strict=True)]
     ax.set_xticks(range(len(labels)), labels=texts, rotation=90, color=INK, fontsize=SMALL)
     ax.tick_params(axis="x", length=0)
     for edge in range(1, len(labels)):
@@ -261,7 +262,7 @@ def _histograms(ax: Axes, gaps: Column, found: Column) -> None:
         ax.xaxis_date()
         ax.tick_params(axis="x", rotation=30)
     elif gaps.storage == "duration":
-        ax.set_xlabel(f"{gaps.label}, days")
+        ax.set_xlabel(plain(f"{gaps.label}, days"))
 
 
 def _bars(ax: Axes, gaps: Column, found: Column) -> None:
@@ -283,7 +284,7 @@ def _bars(ax: Axes, gaps: Column, found: Column) -> None:
                 color=colour if word == "observed" else "white", edgecolor=colour,
                 alpha=0.6 if word == "observed" else 1.0, linewidth=LINE,
             )  # fmt: skip
-    ax.set_xticks(range(len(names)), labels=names)
+    ax.set_xticks(range(len(names)), labels=[plain(name) for name in names])
 
 
 def hidden_cells(
@@ -331,11 +332,11 @@ def hidden_cells(
     ax = tidy(axes_or_new(ax, 3.9, 3.6), x=f"hidden truth, {unit}", y="filled")
     ax.scatter(x, y, s=9, color=FILLED, alpha=0.7, linewidths=0, zorder=3, label="filled")
     if len(ends) == 2:
-        faint = min(0.5, max(0.08, 40.0 / len(x)))
+        faint = min(0.6, max(0.2, 60.0 / len(x)))
         ax.vlines(
             x, ends[0], ends[1], color=FILLED, alpha=faint, linewidth=HAIRLINE, label="interval"
         )
-    span = [float(x.min()), float(x.max())]
+    span = [float(np.nanmin(x)), float(np.nanmax(x))]
     ax.plot(span, span, color=REFERENCE, linewidth=LINE, linestyle="--", label="truth")
     legend(ax)
     return ax

@@ -21,6 +21,7 @@ from vfg.plots.style import (
     blank,
     legend,
     new_figure,
+    plain,
     tidy,
     to_array,
 )
@@ -77,7 +78,7 @@ def embedding(
         _by_category(ax, plane, shades, name)
     else:
         drawn = ax.scatter(plane[:, 0], plane[:, 1], s=10, c=shades, cmap=SHADES, linewidths=0)
-        bar = ax.figure.colorbar(drawn, ax=ax, label=name)
+        bar = ax.figure.colorbar(drawn, ax=ax, label=plain(name))
         bar.ax.tick_params(labelsize=SMALL)
         bar.outline.set_visible(False)
     return ax
@@ -120,10 +121,10 @@ def _by_category(ax: Axes, plane: Array, values: Array, name: str) -> None:
     for place, kind in enumerate(dict.fromkeys(str(value) for value in np.unique(values))):
         chosen = texts == kind
         ax.scatter(
-            plane[chosen, 0], plane[chosen, 1], s=14, alpha=0.8, linewidths=0, label=kind,
+            plane[chosen, 0], plane[chosen, 1], s=14, alpha=0.8, linewidths=0, label=plain(kind),
             color=CATEGORIES[place % len(CATEGORIES)], marker=MARKERS[place % len(MARKERS)],
         )  # fmt: skip
-    ax.legend(frameon=False, fontsize=SMALL, title=name or None, title_fontsize=SMALL,
+    ax.legend(frameon=False, fontsize=SMALL, title=plain(name) or None, title_fontsize=SMALL,
               loc="upper left", bbox_to_anchor=(1.0, 1.0), handletextpad=0.2)  # fmt: skip
 
 
@@ -220,7 +221,7 @@ def _grid(pictures: Array, shape: tuple[int, int], names: Sequence[str] | None) 
     for ax, picture in zip(figure.axes, flat, strict=True):
         blank(ax).imshow(picture, cmap=shades, vmin=low, vmax=high, interpolation="nearest")
     for place, name in enumerate(names or ()):
-        figure.axes[place * columns].set_ylabel(name, fontsize=SMALL)
+        figure.axes[place * columns].set_ylabel(plain(name), fontsize=SMALL)
     return figure
 
 
@@ -268,8 +269,8 @@ def traversal_curves(
     styles = ("-", "--", "-.", ":")
     for place, (name, curve) in enumerate(zip(names, curves.T, strict=True)):
         ax.plot(
-            steps, curve, color=CATEGORIES[place % len(CATEGORIES)], linewidth=LINE, label=name,
-            linestyle=styles[place // len(CATEGORIES) % len(styles)],
+            steps, curve, color=CATEGORIES[place % len(CATEGORIES)], linewidth=LINE,
+            label=plain(name), linestyle=styles[place % len(styles)],
         )  # fmt: skip
     legend(ax)
     return ax

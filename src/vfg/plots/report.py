@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vfg.imputation.answers import axis_numbers
+from vfg.inference.variables import Model, central_levels
+from vfg.inputs import Name
 from vfg.utils.extras import needs
 from vfg.utils.files import write_atomically
 
@@ -21,14 +24,24 @@ if TYPE_CHECKING:
     from vfg.graph import Graph
     from vfg.imputation.evaluation import ColumnScore, Evaluation
 
+LEVEL = 0.9
+"""Of the intervals whose length is the confidence in a number."""
+MOST_DOUBTFUL = 15
+"""How many of the cells with the least confidence are listed."""
+MOST_CHECKED = 500
+"""Of how many rows the confidence is computed, so that it takes seconds."""
 MOST_COLUMNS = 40
 """How many columns get a picture of their distribution."""
 
 STYLE = """
-:root { color-scheme: light; --ink: #333; --quiet: #666; --line: #ddd; --ours: #D55E00;
-  --mean: #8C8C8C; }
+:root { color-scheme: light dark; --paper: #fff; --ink: #333; --quiet: #666; --line: #ddd;
+  --ours: #D55E00; --mean: #8C8C8C; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #16181d; --ink: #e8eaee; --quiet: #a7aeb9; --line: #3a4049; }
+  img { filter: invert(0.91) hue-rotate(180deg); }
+}
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); margin: 2rem auto; padding: 0 1rem;
-  max-width: 62rem; background: #fff; }
+  max-width: 62rem; background: var(--paper); }
 h1 { font-size: 1.6rem; margin-bottom: 0.2rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 p { max-width: 46rem; } .quiet, caption { color: var(--quiet); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
@@ -55,6 +68,7 @@ class Report:
         graph: of the model; None leaves it out.
         rows: of the whole table.
         settings: names and values of everything that was chosen, the seed among them.
+        model: that filled it; None leaves out the list of doubtful cells.
         hiding: which model filled the held-out cells, and what it was fitted to, in a sentence.
     """
 
@@ -66,6 +80,7 @@ class Report:
     rows: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     hiding: str = ""
+    model: Model | None = None
 
 
 def write_report(report: Report, path: str | Path) -> None:
@@ -97,6 +112,7 @@ def page(report: Report) -> str:
         _head(report, gaps),
         _missing(report, names, gaps),
         _recovered(report),
+        _doubtful(report, names, gaps),
         _distributions(report, gaps),
         _graph(report),
         _settings(report),
@@ -133,9 +149,8 @@ def _head(report: Report, gaps: Any) -> str:
 def _missing(report: Report, names: Sequence[str], gaps: Any) -> str:
     from vfg.plots import missingness
 
-    picture = _picture(
-        missingness(report.table).get_figure(root=True), "Which cells were missing", vector=False
-    )
+    drawing = missingness(report.table).get_figure(root=True)
+    picture = _picture(drawing, "Which cells were missing")
     rows = [
         (escape(name), f"{int(count):,}", f"{share:.1%}")
         for name, count, share in zip(names, gaps.sum(0), gaps.mean(0), strict=True)
@@ -186,6 +201,64 @@ def _score_row(score: ColumnScore, top: float) -> tuple[str, ...]:
     return (escape(str(score.column)), *numbers, f'<div class="bars">{bars}</div>', *shares)
 
 
+def confidence(model: Model, table: Any, missing: Any) -> Any:
+    """How sure a model is of missing cells, `(rows, columns)`, between 0 and 1; NaN elsewhere.
+
+    Of categories it is the probability of the likeliest one, of numbers and dates how much shorter
+    the 90 % interval is than without evidence, as a share.
+
+    Args:
+        model: the model.
+        table: its columns, in its order.
+        missing: which cells are missing.
+    """
+    names: list[Name] = list(model.variables)
+    answer, before = model.infer(table, targets=names), model.infer([{}], targets=names)
+    levels = list(central_levels(LEVEL))
+    ends, wide = answer.quantile(levels), before.quantile(levels)
+    expected, found = answer.expectations(), np.full(missing.shape, np.nan)
+    for k, (name, variable) in enumerate(model.variables.items()):
+        if variable.kind == "choice":
+            sure = np.asarray(expected[name]).max(axis=1, initial=0.0)
+        else:
+            # Of a leaf of one column there is an axis of length 1 besides.
+            lengths = [
+                np.ptp(axis_numbers(np.asarray(one[name])).reshape(2, -1), axis=0)
+                for one in (ends, wide)
+            ]
+            sure = 1.0 - lengths[0] / (lengths[1] or 1.0)
+        found[missing[:, k], k] = np.clip(sure, 0.0, 1.0)[missing[:, k]]
+    return found
+
+
+def _doubtful(report: Report, names: Sequence[str], gaps: Any) -> str:
+    if report.model is None or not gaps.any():
+        return ""
+    from vfg.tables.frames import open_table
+
+    rows = np.flatnonzero(gaps.any(1))
+    if len(rows) > MOST_CHECKED:
+        rows = np.sort(np.random.default_rng(0).choice(rows, MOST_CHECKED, replace=False))
+    whole, filled = report.table, open_table(report.filled).columns()
+    by_position = isinstance(whole, np.ndarray) or not hasattr(whole, "take")
+    part = whole[rows] if by_position else whole.take(rows)
+    sure = confidence(report.model, part, gaps[rows])
+    order = np.argsort(np.where(np.isnan(sure), 2.0, sure), axis=None, kind="stable")
+    count = min(MOST_DOUBTFUL, int(gaps[rows].sum()))
+    chosen = [divmod(int(k), len(names)) for k in order[:count]]
+    cells = []
+    for k, c in chosen:
+        value = escape(str(filled[c].values[rows[k]]))
+        cells.append((f"{rows[k] + 1:,}", escape(names[c]), value, f"{sure[k, c]:.0%}"))
+    head = "row" if len(gaps) == report.rows else "row of the pictures' rows"
+    return (
+        "<h2>Most doubtful cells</h2><p>Filled cells of which the model knows least: of categories "
+        "the probability of the one that was filled in, of numbers how much shorter their 90 % "
+        "interval is than without the rest of the row.</p>"
+        + _table((head, "column", "filled with", "confidence"), cells)
+    )
+
+
 def _distributions(report: Report, gaps: Any) -> str:
     from vfg.plots import distributions
     from vfg.tables.frames import open_table
@@ -227,7 +300,7 @@ def _settings(report: Report) -> str:
     return f"<h2>Settings</h2><table>{rows}</table>"
 
 
-def _picture(figure: Figure | None, words: str, *, vector: bool = True) -> str:
+def _picture(figure: Figure | None, words: str) -> str:
     """A figure inside the page; it is closed afterwards."""
     with needs("plot"):
         import matplotlib
@@ -237,14 +310,10 @@ def _picture(figure: Figure | None, words: str, *, vector: bool = True) -> str:
     stream = io.BytesIO()
     # Without a date and with fixed names, equal reports are equal bytes.
     with matplotlib.rc_context({"svg.hashsalt": "vfg"}):
-        if vector:
-            figure.savefig(stream, format="svg", metadata={"Date": None})
-        else:
-            figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
+        figure.savefig(stream, format="svg", metadata={"Date": None})
     plt.close(figure)
-    kind = "svg+xml" if vector else "png"
     data = base64.b64encode(stream.getvalue()).decode()
-    return f'<img alt="{escape(words)}" src="data:image/{kind};base64,{data}">'
+    return f'<img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
 
 
 def _number(value: float) -> str:

@@ -18,6 +18,7 @@ from vfg.plots.style import (
     SMALL,
     axes_or_new,
     legend,
+    plain,
     tidy,
 )
 from vfg.training import History
@@ -131,7 +132,7 @@ def consistency(distances: Mapping[str, Tensor], ax: Axes | None = None) -> Axes
     ax.hlines(places, low, high, color=REFERENCE, linewidth=2.5 * HAIRLINE, label="5 to 95 %")
     means = [float(np.nanmean(value)) for value in values]
     ax.plot(means, places, "o", color=OBSERVED, markersize=5, label="mean over rows")
-    ax.set_yticks(places, labels=list(distances))
+    ax.set_yticks(places, labels=[plain(node) for node in distances])
     ax.set_ylim(len(values) - 0.5, -0.5)
     ax.set_xlim(left=0.0)
     legend(ax)

@@ -71,11 +71,21 @@ def tidy(ax: Axes, *, x: str = "", y: str = "", title: str = "") -> Axes:
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     ax.tick_params(labelsize=SMALL)
-    ax.set_xlabel(x, fontsize=SMALL + 1)
-    ax.set_ylabel(y, fontsize=SMALL + 1)
+    ax.set_xlabel(plain(x), fontsize=SMALL + 1)
+    ax.set_ylabel(plain(y), fontsize=SMALL + 1)
     if title:
-        ax.set_title(title, fontsize=SMALL + 2)
+        ax.set_title(plain(title), fontsize=SMALL + 2)
     return ax
+
+
+def plain(text: Any) -> str:
+    r"""A text that matplotlib draws as it is: a dollar sign begins no formula.
+
+    Example:
+        >>> plain("US$")
+        'US\\$'
+    """
+    return str(text).replace("$", r"\$")
 
 
 def blank(ax: Axes) -> Axes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from dash import dcc, html
+from dash import Dash, Input, Output, State, dcc, html
 from dash.exceptions import PreventUpdate
 
 from vfg.inference.variables import Array, Variable, days_of, format_number, moments_of
@@ -18,6 +18,7 @@ from vfg.studio.markup import png, stretch
 from vfg.training.history import History
 
 Figure: TypeAlias = dict[str, Any]
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 PLOT = {"displaylogo": False, "displayModeBar": False, "responsive": True}
 ACCENT = "#4f6bdc"
@@ -31,6 +32,23 @@ BANDS = 160
 """How many bands of rows the map of missing cells has."""
 MOST_COLUMNS = 60
 """How many columns of a table are shown."""
+
+
+def connect(
+    app: Dash, outputs: str, inputs: str, states: str = "", *, first: bool = True, **options: Any
+) -> Callable[[Handler], Handler]:
+    """Call a function when inputs change, and first of all unless told otherwise.
+
+    Places are words such as `"tab.data table.data"`.
+    """
+    kinds = ((Output, outputs), (Input, inputs), (State, states))
+    places = [kind(*word.split(".")) for kind, words in kinds for word in words.split()]
+
+    def register(handler: Handler) -> Handler:
+        app.callback(*places, prevent_initial_call=not first, **options)(handler)
+        return handler
+
+    return register
 
 
 def box(*children: Any, **options: Any) -> Any:
@@ -103,7 +121,7 @@ def format_cell(cell: Any) -> str:
     return format_number(float(cell), 3)
 
 
-def show_errors(callback: Callable[..., Any]) -> Callable[..., Any]:
+def show_errors(callback: Callable[..., Any]) -> Callable[..., Figure]:
     """A callback of one figure that shows an error where the figure would be."""
 
     @wraps(callback)

@@ -82,8 +82,10 @@ def picture_shape(graph: Graph) -> tuple[int, int] | None:
     return (total // width, width) if width and total % width == 0 else None
 
 
-def png(pixels: Array) -> str:
+def png(pixels: Array, known: Array | None = None) -> str:
     """Grey values between 0 and 1, `(height, width)`, as the address of a PNG picture.
+
+    Pixels that are not known are transparent.
 
     Example:
         >>> png(np.zeros((1, 1)))[:30]
@@ -91,8 +93,11 @@ def png(pixels: Array) -> str:
     """
     grey = np.rint(np.clip(np.nan_to_num(pixels), 0.0, 1.0) * 255.0).astype(np.uint8)
     height, width = grey.shape
+    if known is not None:
+        opaque = np.where(known, 255, 0).astype(np.uint8)
+        grey = np.stack([grey, opaque], axis=2).reshape(height, 2 * width)
     rows = np.concatenate([np.zeros((height, 1), np.uint8), grey], axis=1).tobytes()
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 8, 0 if known is None else 4, 0, 0, 0)
     parts = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     whole = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
     return "data:image/png;base64," + base64.b64encode(whole).decode()

@@ -148,10 +148,17 @@ def _objects(series: nw.Series[Any]) -> Array:
 def _read_texts(label: Label, series: nw.Series[Any], marker: Any, storage: Storage) -> Column:
     cells = _objects(series.cast(nw.String()))
     column = read_cells(label, cells, marker)
-    declared = None
+    declared, ordered = None, False
     if isinstance(series.dtype, nw.Enum):
         declared = tuple(name for name in series.dtype.categories if name != marker)
-    return Column(label, storage, cells, column.missing, declared)
+    elif series.implementation.is_pyarrow():
+        native = series.to_native()
+        ordered = bool(getattr(native.type, "ordered", False))
+        if ordered:
+            chunks = native.unify_dictionaries().chunks
+            levels = chunks[0].dictionary.to_pylist() if chunks else []
+            declared = tuple(str(name) for name in levels if name != marker)
+    return Column(label, storage, cells, column.missing, declared, ordered)
 
 
 def as_series(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:

@@ -25,12 +25,6 @@ MARGIN = 2.0
 """How many times the cost has to be saved: an estimate that is wrong must not cost much."""
 
 
-def check_compile(compile: bool | str) -> None:
-    """Refuse what is neither a decision nor `"auto"`."""
-    if compile not in (True, False, "auto"):
-        raise ValueError(f'compile is True, False or "auto", but got {compile!r}')
-
-
 def expected_gain(model: nn.Module, device: str, precision: str = "float32") -> float:
     """By how much compiled steps of a model are expected to be faster.
 
@@ -206,6 +200,11 @@ class Replayed:
         """When it was recorded, on the clock of `time.monotonic`; infinite while it will be."""
         if recorder is not None:
             self.recorded_at = math.inf
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether calls replay a recording."""
+        return self.replay is not None and self.replay != self._run
 
     def __call__(self) -> None:
         """Do the work once."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -124,31 +125,26 @@ def fit(
             {"observed": observed, "device": device, "progress": progress, **options},
             {"labels": labels, "checkpoint": checkpoint, "augment": augment},
         )
-    rows_to_score = None
-    if not isinstance(options.get("validation", 0.0), int | float):
-        rows_to_score = options.pop("validation")
+    to_score = None
+    if not isinstance(options.get("validation", 0.0), Real):
+        to_score = options.pop("validation")
     settings = with_options(settings, options, FitSettings, "a VFG")
     _check_models(models, settings, labels)
     first = models[0]
-    cells, seen = as_cells(first, collect_rows(table), observed)
-    if not len(cells):
-        raise ValueError("there is nothing to learn from a table without rows")
-    given = as_labels(first, labels, len(cells))
-    where = choose_device(device)
+    cells, seen, given = _read_rows(first, table, labels, observed)
+    scored = None if to_score is None else _read_rows(first, *_split_labels(to_score))
     folder = None
     if checkpoint is not None:
-        described = {"settings": asdict(settings), "model": [one.to_dict() for one in models]}
-        states = {f"{k}.{n}": v for k, m in enumerate(models) for n, v in m.state_dict().items()}
-        tensors = {"cells": cells, "seen": seen, **states}
-        if given is not None:
-            tensors["labels"] = given
-        folder = Checkpoint(checkpoint, fingerprint(described, tensors))
+        parts = [*Table(cells, seen, given), *(scored or ())]
+        folder = Checkpoint(checkpoint, _identify(models, settings, parts, augment))
+    where = choose_device(device)
     for one in models:
         fit_scaling(one, cells, seen, settings.scale)
         one.to(where)
     _check_scaling(models)
-    data = Table(*scale_cells(first, cells, seen), None if given is None else given.to(where))
-    scored = None if rows_to_score is None else _scale_rows(first, rows_to_score)
+    data = _scale(first, Table(cells, seen, given))
+    if scored is not None:
+        scored = _scale(first, scored)
     with join_world(where) as world, _forked_generators(where):
         task = TableTask(models, data, settings, validation=scored, augment=augment)
         history = _train(task, settings, world, folder, progress is not False)
@@ -267,15 +263,39 @@ def _check_scaling(models: list[VFG]) -> None:
             )
 
 
-def _scale_rows(model: VFG, table: ArrayLike) -> Table:
-    """Rows to choose states by, a table or a pair of a table and labels, in the model's units."""
-    table, labels = table if isinstance(table, tuple) and len(table) == 2 else (table, None)
-    cells, seen = as_cells(model, collect_rows(table), None)
+def _identify(
+    models: list[VFG], settings: FitSettings, parts: list[Tensor | None], augment: Augment | None
+) -> str:
+    """The fingerprint of a run."""
+    described = {
+        "settings": asdict(settings),
+        "models": [one.to_dict() for one in models],
+        "augment": getattr(augment, "__qualname__", None),
+    }
+    tensors = {f"rows {k}": part for k, part in enumerate(parts) if part is not None}
+    for k, one in enumerate(models):
+        tensors |= {f"{k}.{name}": value for name, value in one.state_dict().items()}
+    return fingerprint(described, tensors)
+
+
+def _split_labels(validation: Any) -> tuple[Any, Any]:
+    """A validation table and its labels, if it has some."""
+    is_pair = isinstance(validation, tuple) and len(validation) == 2
+    return validation if is_pair else (validation, None)
+
+
+def _read_rows(model: VFG, table: Any, labels: Any, observed: Any = None) -> Table:
+    """Checked cells in their own units, those that may be seen, and labels."""
+    cells, seen = as_cells(model, collect_rows(table), observed)
     if not len(cells):
-        raise ValueError("validation is a share or a table, but the table has no rows")
-    given = as_labels(model, labels, len(cells))
-    cells, seen = scale_cells(model, cells, seen)
-    return Table(cells, seen, None if given is None else given.to(cells.device))
+        raise ValueError("there is nothing to learn from a table without rows")
+    return Table(cells, seen, as_labels(model, labels, len(cells)))
+
+
+def _scale(model: VFG, rows: Table) -> Table:
+    """The same in the model's units and on its device."""
+    cells, seen = scale_cells(model, rows.cells, rows.seen)
+    return Table(cells, seen, None if rows.labels is None else rows.labels.to(cells.device))
 
 
 def _fit_other(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vfg.flows import check_memory, check_precision
-from vfg.training.acceleration import check_compile
+from vfg.flows import MEMORIES, PRECISIONS, check_choice
 from vfg.training.optimiser import SCHEDULES
 
 
@@ -143,9 +142,13 @@ class FitSettings:
         _at_least("beta", self.beta, 0.0)
         _at_least("free_bits", self.free_bits, 0.0)
         _at_least("patience", 1 if self.patience is None else self.patience, 1)
-        check_compile(self.compile)
-        check_precision(self.precision)
-        check_memory(self.memory)
+        for name, choices in {
+            "compile": (True, False, "auto"),
+            "precision": PRECISIONS,
+            "memory": MEMORIES,
+            "schedule": SCHEDULES,
+        }.items():
+            check_choice("FitSettings", name, getattr(self, name), choices)
         if not 0.0 <= self.validation < 1.0:
             raise ValueError(
                 f"validation is the share of cells held out, from 0 to below 1, but got "
@@ -153,9 +156,6 @@ class FitSettings:
             )
         if not 0.0 <= self.average < 1.0:
             raise ValueError(f"average is a share from 0 to below 1, but got {self.average}")
-        if self.schedule not in SCHEDULES:
-            known = " or ".join(map(repr, SCHEDULES))
-            raise ValueError(f"schedule is {known}, but got {self.schedule!r}")
         if isinstance(self.clip, str) and self.clip != "running":
             raise ValueError(f"clip is a positive norm or 'running', but got {self.clip!r}")
         for name in ("rate", "clip", "budget"):

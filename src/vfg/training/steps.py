@@ -82,14 +82,14 @@ class Steps:
         Returns:
             The terms of the loss, averaged over the steps, and whether all were finite.
         """
-        self._begin(seed, beta)
+        self.begin(seed, beta)
         self.model.train()
         first = number * self.number
         begun = time.monotonic()
         for step, rows in enumerate(self._order().split(self.batch)[: self.number], start=first):
             self.rows.copy_(rows)
             self.optimiser.rate = rate(step)
-            self._kind(step)()
+            self.kind(step)()
             self.average.update(step)
         self.model.eval()
         terms = (self.total / (self.number * self.task.copies)).tolist()  # waits for the device
@@ -111,7 +111,8 @@ class Steps:
             self.loss = compile_loss(self.loss)
             self.kinds.clear()
 
-    def _begin(self, seed: int, beta: float) -> None:
+    def begin(self, seed: int, beta: float) -> None:
+        """Seed an epoch and set its weight of the KL terms; sums start at zero."""
         torch.manual_seed(seed * 1009 + self.world.rank)  # dropout, inside a forked generator
         self.generator.manual_seed(seed)
         self.beta.fill_(beta)
@@ -134,7 +135,7 @@ class Steps:
     def _permutation(self, rows: int) -> Tensor:
         return torch.randperm(rows, generator=self.generator, device=self.rows.device)
 
-    def _kind(self, step: int) -> Replayed:
+    def kind(self, step: int) -> Replayed:
         """What a step does, which depends on its number in few ways.
 
         With layer-wise training every layer has masked and other steps in its own turn.
@@ -143,11 +144,12 @@ class Steps:
         turn, layer = divmod(step, len(self.task.layers) or 1)
         masked = masking is not None and masking.is_masked(turn)
         if (masked, layer) not in self.kinds:
-            work = partial(self._step, masked, layer)
+            work = partial(self.step, masked, layer)
             self.kinds[masked, layer] = Replayed(work, self.recorder)
         return self.kinds[masked, layer]
 
-    def _step(self, masked: bool, layer: int) -> None:
+    def step(self, masked: bool, layer: int) -> None:
+        """One step of the optimiser on the next batch."""
         with (
             temporarily_set(self.networks, "precision", self.settings.precision),
             temporarily_set(self.flows, "memory", self.settings.memory),

@@ -109,12 +109,26 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 def standard_output() -> Iterator[BinaryIO]:
     """Standard output for bytes; whatever is written arrives, or an OSError says that it did not.
 
+    What others print to standard output meanwhile, such as the log of an engine, goes to standard
+    error, so that it is no part of a table.
+
     Raises:
         OSError: if standard output is closed, or does not take everything.
     """
     if sys.stdout is None:
         raise OSError("standard output is closed; name a file")
     stream = sys.stdout.buffer
+    if _is_file(stream):
+        sys.stdout.flush()
+        own = os.dup(stream.fileno())
+        os.dup2(2, stream.fileno())
+        try:
+            with open(own, "wb", closefd=False) as file:
+                yield file
+        finally:
+            os.dup2(own, stream.fileno())
+            os.close(own)
+        return
     if not isinstance(stream, io.RawIOBase):
         yield stream
         stream.flush()
@@ -127,6 +141,14 @@ def standard_output() -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError, ValueError):
             buffered.detach()
+
+
+def _is_file(stream: BinaryIO) -> bool:
+    """Whether a stream is the first output of the process, and not a buffer in its place."""
+    try:
+        return stream.fileno() == 1
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def sync_folder(folder: Path) -> None:

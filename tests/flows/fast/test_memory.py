@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vfg.flows import Coupling, Flow, Linear, LinearStart, Spline, of_kind, temporarily_set
-from vfg.flows.fast.memory import MEMORIES, check_memory
+from vfg.flows.fast.memory import MEMORIES
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 MANY = 400
@@ -159,8 +159,3 @@ def test_ways_of_keeping_end_with_their_block():
         fails()
     assert found == ["invert"]
     assert flow.memory == "store"
-
-
-def test_other_words_are_refused():
-    with pytest.raises(ValueError, match=r"memory is one of .* but got 'none'"):
-        check_memory("none")

@@ -6,7 +6,6 @@ import torch
 from vfg.flows import Coupling
 from vfg.flows.conditioners import Conditioner, Network
 from vfg.flows.fast.primitives import (
-    check_precision,
     conditioners_in,
     count_parts,
     is_tf32,
@@ -126,8 +125,11 @@ def test_the_setting_of_tf32_comes_back_whichever_name_is_in_use(setting):
 
 
 def test_other_words_are_refused():
-    with pytest.raises(ValueError, match=r"precision is one of .* but got 'half'"):
-        check_precision("half")
+    with (
+        pytest.raises(ValueError, match=r"precision to be one of .* but got 'half'"),
+        conditioners_in(flow_of("affine"), "half"),
+    ):
+        pass
 
 
 def test_products_of_rounded_factors_keep_the_dtype_of_the_rounding():

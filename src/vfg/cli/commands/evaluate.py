@@ -20,7 +20,7 @@ from vfg.cli.options import (
     check_share,
     with_groups,
 )
-from vfg.cli.output import console, print_json, print_table
+from vfg.cli.output import print_json, print_table, print_text
 from vfg.cli.tables import ReadOptions, report_reading
 
 if TYPE_CHECKING:
@@ -215,16 +215,15 @@ def print_scores(evaluation: Evaluation) -> None:
         ("all", total, evaluation.rmse, evaluation.baseline, evaluation.coverage, float("nan"))
     )
     print_table(heads, rows)
-    console().print(
+    print_text(
         "\nerror: root mean square, in standard deviations of the column; of the mean: the same "
         f"of mean imputation; covered: inside the {100 * evaluation.level:g} % interval; right: "
-        "share of categories imputed correctly",
-        markup=False,
+        "share of categories imputed correctly"
     )
 
 
 def print_methods(entries: list[MethodScore]) -> None:
     """One line per method, for people."""
-    console().print()
+    print_text()
     rows = [(e.method, e.evaluation.rmse, e.evaluation.mae, e.seconds) for e in entries]
     print_table(("method", "error", "absolute", "seconds"), rows)

@@ -22,7 +22,7 @@ from vfg.cli.options import (
     Threads,
     with_groups,
 )
-from vfg.cli.output import console, print_json
+from vfg.cli.output import print_json, print_text
 from vfg.cli.tables import ReadOptions, check_outputs, report_reading
 from vfg.utils.files import is_stream
 
@@ -82,9 +82,8 @@ def fit(
     if as_json:
         print_json(summary)
     elif not options.quiet:
-        console().print(
-            f"{output}: {describe_parts(model)}, fitted to {source.rows:,} rows in {seconds:.1f} s",
-            markup=False,
+        print_text(
+            f"{output}: {describe_parts(model)}, fitted to {source.rows:,} rows in {seconds:.1f} s"
         )
 
 

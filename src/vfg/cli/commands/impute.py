@@ -32,7 +32,7 @@ from vfg.cli.options import (
     check_share,
     with_groups,
 )
-from vfg.cli.output import console, print_json
+from vfg.cli.output import print_json, print_text
 from vfg.cli.progress import is_watched, progress_bar
 from vfg.cli.tables import ReadOptions, check_outputs, output_format, report_reading
 from vfg.utils.extras import needs
@@ -179,6 +179,7 @@ def write_imputation_report(subject: ReportSubject, path: Path) -> None:
         graph=None if model.linear is None else model.graph,
         rows=source.rows,
         settings=subject.settings,
+        model=model,
         hiding=hiding,
     )
     write_report(report, path)
@@ -329,7 +330,7 @@ def impute(
     if as_json and output != "-":
         print_json(summary)
     elif not options.quiet and output != "-":
-        console().print(f"{output}: {summarise(counts)}", markup=False)
+        print_text(f"{output}: {summarise(counts)}")
 
 
 def summarise(counts: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 from vfg.cli.errors import suggest
 from vfg.cli.model_files import choose_model, complete_names, complete_pairs
 from vfg.cli.options import AsJson, Debug, Level, ModelFile, ModelOption, Seed, Threads
-from vfg.cli.output import bar, console, format_value, histogram, print_json
+from vfg.cli.output import bar, format_value, histogram, print_json, print_text
 
 if TYPE_CHECKING:
     from vfg import Model
@@ -205,12 +205,10 @@ def query(
         return
     if known:
         listed = ", ".join(f"{name} = {value}" for name, value in known.items())
-        console().print(f"given {listed}\n", markup=False)
+        print_text(f"given {listed}\n")
     pictures = len(marginals) <= MOST_PICTURES
     for marginal in marginals:
-        console().print(
-            "\n".join(format_marginal(marginal, level, pictures=pictures)), markup=False
-        )
+        print_text("\n".join(format_marginal(marginal, level, pictures=pictures)))
 
 
 def describe(marginal: Marginal) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vfg.cli.errors import print_line
 from vfg.cli.model_files import draw_history, read_history
-from vfg.cli.options import AsJson, Debug, Overwrite
-from vfg.cli.output import console, print_json, print_table
+from vfg.cli.options import Arrows, AsJson, Debug, Overwrite
+from vfg.cli.output import print_json, print_table, print_text
 from vfg.cli.tables import check_outputs
 
 if TYPE_CHECKING:
@@ -30,16 +31,22 @@ def show(
             "--graph-to", metavar="FILE", help="Write the graph as well: .json or .graphml."
         ),
     ] = None,
+    arrows: Arrows = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Describe a model: kind, columns, sizes, graph and training history."""
     import vfg
-    from vfg.graph.files import READERS, read_graph, write_graph
+    from vfg.graph.files import READERS, read_graph, states_arrows, write_graph
 
     if file.suffix.lower() in READERS:
-        graph = read_graph(file)
+        graph = read_graph(file, arrows=arrows)
+        if arrows is None and not states_arrows(file):
+            print_line(
+                f"the arrows of {file} are read as child -> parent; if they lead from causes to "
+                "effects, add --arrows cause-effect"
+            )
         description: dict[str, Any] = {"kind": "Graph", "graph": graph.to_dict()}
     else:
         model: Model = vfg.load(file)
@@ -52,11 +59,11 @@ def show(
         print_json(description)
         return
     _print_model(description)
-    console().print(repr(graph), markup=False)
+    print_text(repr(graph))
     if description.get("history") is not None:
-        console().print()
+        print_text()
         for line in draw_history(description["history"]):
-            console().print(line, markup=False)
+            print_text(line)
 
 
 def describe_model(model: Model) -> dict[str, Any]:
@@ -106,11 +113,11 @@ def _print_model(description: dict[str, Any]) -> None:
         if key not in ("kind", "columns", "graph", "history")
     ]
     if description["kind"] != "Graph":
-        console().print(f"{description['kind']}: {', '.join(facts)}\n", markup=False)
+        print_text(f"{description['kind']}: {', '.join(facts)}\n")
     if "columns" in description:
         rows = [(column["name"], _kind(column)) for column in description["columns"]]
         print_table(("column", "kind"), rows)
-        console().print()
+        print_text()
 
 
 def _fact(value: Any) -> str:

@@ -67,15 +67,7 @@ def fits(inputs: Tensor, layers: Layers, activation: str) -> bool:
 def suits(
     inputs: Tensor, ends: tuple[int, int], hidden: list[int], activation: str, precision: str
 ) -> bool:
-    """The same by sizes.
-
-    Args:
-        inputs: the conditioner's input.
-        ends: numbers of inputs, the constant 1 included, and of outputs.
-        hidden: widths of its hidden layers.
-        activation: after them.
-        precision: of the products.
-    """
+    """The same by sizes; `ends` are the numbers of inputs, the constant 1 included, and outputs."""
     return (
         USED
         and TRITON
@@ -102,16 +94,10 @@ def forward(inputs: Tensor, layers: Layers) -> Tensor:
 
 
 def backward(inputs: Tensor, gradient: Tensor, layers: Layers) -> tuple[Tensor, ...]:
-    """Derivatives by the inputs and by the weights, the second layer's with its bias as last row.
+    """Derivatives from one by the numbers, `(edges, outputs, rows)`.
 
-    Args:
-        inputs: `(edges, inputs, rows)`.
-        gradient: by the numbers, `(edges, outputs, rows)`.
-        layers: of the conditioner.
-
-    Returns:
-        Those by the inputs, the first weights, the last weights, and, with a second hidden layer,
-        its weights and its bias.
+    Those by the inputs, the first weights, the last weights, and, with a second hidden layer, its
+    weights and its bias.
     """
     from vfg.flows.fast.kernels import conditioner_backward
 
@@ -162,10 +148,5 @@ def _sizes(inputs: Tensor, layers: Layers) -> dict[str, Any]:
 
 
 def _round_up(size: int) -> int:
-    """The next power of two, at least 16, which products of tiles need.
-
-    Example:
-        >>> _round_up(5), _round_up(17), _round_up(64)
-        (16, 32, 64)
-    """
+    """The next power of two, at least 16, which products of tiles need."""
     return max(16, 1 << (size - 1).bit_length())

@@ -25,12 +25,6 @@ whatever the depth, from which the rest is computed up to rounding."""
 Gradients = tuple[Tensor | None, ...]
 
 
-def check_memory(memory: str) -> None:
-    """Refuse an unknown word."""
-    if memory not in MEMORIES:
-        raise ValueError(f"memory is one of {', '.join(MEMORIES)}, but got {memory!r}")
-
-
 def apply_in_order(flows: Sequence[Flow], x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
     """Apply flows in the given order; return the result and the log-determinant."""
     x, log_det = _step(flows[0], x, inverse=inverse)
@@ -151,15 +145,9 @@ def differentiate(
     *,
     again: bool = True,
 ) -> Gradients:
-    """The derivative by `x` and the parameters, layer by layer.
+    """The derivative by `x` and the parameters, layer by layer, from those by the two outputs.
 
-    Args:
-        flows: in the order in which they are applied.
-        x: their input.
-        parameters: of the flows.
-        gradients: by the output and by its log-determinant.
-        inverse: whether the flows are inverted.
-        again: whether the derivative can be differentiated again.
+    With `again` it can be differentiated again.
     """
     outputs = apply_in_order(flows, x, inverse=inverse)
     pairs = [

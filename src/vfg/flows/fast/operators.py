@@ -24,16 +24,9 @@ _OPERANDS = (
 def apply_conditioner(
     x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], rate: float, precision: str
 ) -> Tensor:
-    """A conditioner with one or two hidden layers, by a kernel.
+    """The numbers of a conditioner with one or two hidden layers, by a kernel.
 
-    Args:
-        x: `(edges, rows, inputs)`.
-        layers: weights `(edges, inputs, outputs)` and biases `(edges, 1, outputs)`.
-        rate: of dropout.
-        precision: of the products.
-
-    Returns:
-        Its numbers, `(edges, rows, outputs)`.
+    The layers are weights `(edges, inputs, outputs)` and biases `(edges, 1, outputs)`.
     """
     (first, first_bias), *between, (last, last_bias) = layers
     factor = dropout_factor(rate)
@@ -84,15 +77,10 @@ def _round_layers(
     rate: float,
     precision: str,
 ) -> fused.Layers:
-    return fused.Layers(
-        round_to(first, precision),
-        None if inner is None else round_to(inner, precision),
-        None if shift is None else round_to(shift, precision),
-        round_to(last, precision),
-        bias,
-        rate,
-        noise,
-    )
+    first, last = round_to(first, precision), round_to(last, precision)
+    if inner is not None and shift is not None:
+        inner, shift = round_to(inner, precision), round_to(shift, precision)
+    return fused.Layers(first, inner, shift, last, bias, rate, noise)
 
 
 @conditioner.register_fake

@@ -23,18 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows.base import of_kind, temporarily_set
+from vfg.flows.checks import check_choice
 
 LEVELS = 256
 """Values of a byte; dropout rates are rounded to multiples of 1/256."""
 
 
 def random_bytes(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """A byte for every entry, from torch's global random stream.
-
-    Example:
-        >>> random_bytes((2, 3), torch.device("cpu")).dtype
-        torch.uint8
-    """
+    """A byte for every entry, from torch's global random stream."""
     size = math.prod(shape)
     words = torch.empty(-(-size // 8), dtype=torch.int64, device=device).random_(-(2**63), None)
     return words.view(torch.uint8)[:size].view(shape)
@@ -109,15 +105,9 @@ def conditioners_in(model: nn.Module, precision: str) -> Iterator[None]:
         >>> y.dtype
         torch.float32
     """
-    check_precision(precision)
+    check_choice("conditioners_in", "precision", precision, PRECISIONS)
     with temporarily_set(of_kind(model, Rounding), "precision", precision):
         yield
-
-
-def check_precision(precision: str) -> None:
-    """Refuse an unknown precision."""
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision is one of {', '.join(PRECISIONS)}, but got {precision!r}")
 
 
 def round_to(x: Tensor, precision: str) -> Tensor:
@@ -204,13 +194,7 @@ ROWS = 512
 def times(
     x: Tensor, matrices: Tensor, precision: str = "float32", parts: int | None = None
 ) -> Tensor:
-    """`x (stack, rows, a)` times `matrices (stack, a, b)`.
-
-    Args:
-        x: the rows.
-        matrices: one for each stack.
-        precision: of the product.
-        parts: how many equal parts the rows are cut into; None chooses what suits the device.
+    """`x (stack, rows, a)` times `matrices (stack, a, b)`, the rows cut into equal `parts`.
 
     Example:
         >>> times(torch.ones(1, 4, 3), torch.ones(1, 3, 1), parts=2).flatten()

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from vfg.flows.conditioners import ACTIVATIONS
 from vfg.flows.fast import fused
 from vfg.flows.fast.primitives import drop, multiply_over_rows
 
@@ -247,7 +247,7 @@ def _hidden(kept: Tensor, block: Block, noise: Noise, room: Workspace) -> list[H
 
 def _activate(x: Tensor, activation: str, noise: Noise, number: int, room: Workspace) -> Hidden:
     """Activation and dropout; ReLU is applied in place."""
-    value = x.relu_() if activation == "relu" else FORWARD[activation](x)
+    value = x.relu_() if activation == "relu" else ACTIVATIONS[activation](x)
     return Hidden(_drop(value, noise, number, room), x)
 
 
@@ -323,11 +323,6 @@ def _activation_backward(
     return BACKWARD[block.activation](_drop(gradient, noise, number, room), hidden.before)
 
 
-FORWARD: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": functional.silu,
-    "gelu": functional.gelu,
-    "tanh": torch.tanh,
-}
 BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "silu": torch.ops.aten.silu_backward,
     "gelu": torch.ops.aten.gelu_backward,

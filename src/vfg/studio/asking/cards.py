@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vfg.inference.variables import Array, Marginal, Variable, percent
+from vfg.inference.variables import Array, Marginal, Variable, format_number, percent
 from vfg.studio.markup import Markup, concat, element, png, stretch
 
 if TYPE_CHECKING:
-    from vfg.studio.asking.model import Answered
+    from vfg.studio.asking.model import Answered, OpenModel
 
 
 WIDTH, HEIGHT = 240, 60
@@ -357,7 +358,8 @@ def answers(
     editors = {} if selected is None else {selected: editor(answered, selected, revision, rows)}
     cards = [card(answered[name], before[name], editors.get(name)) for name in names]
     columns = len(answered.variables)
-    note = f"{len(names)} of {columns} columns; search for others" if len(names) < columns else None
+    is_part = 0 < len(names) < columns
+    note = f"{len(names)} of {columns} columns; search for others" if is_part else None
     return concat(
         picture(answered),
         element("div", *cards, class_="cards"),
@@ -370,6 +372,8 @@ def choose_names(answered: Answered, selected: str | None, search: str) -> list[
     """Which variables get a card: those searched for; else as many as fit, the selected leaf's."""
     variables = answered.model.variables
     names = list(variables)
+    if answered.model.picture is not None and not search:
+        return [] if selected is None else [selected]
     if search:
         return [name for name in names if search.lower() in name.lower()][:MOST_CARDS]
     if len(names) <= MOST_CARDS:
@@ -397,35 +401,34 @@ def latent_section(answered: Answered, baseline: Answered) -> Markup | None:
 
 
 def picture(answered: Answered) -> Markup | None:
-    """The image that is expected, and what was given of it."""
+    """The image that is expected, and what was given of it, to paint on."""
     shape = answered.model.picture
     if shape is None:
         return None
     expected, known = pixels_of(answered)
-    shown = known * (0.25 + 0.75 * stretch(expected))
-    pictures = [("given", shown), ("expected", stretch(expected))]
+    shown = stretch(expected).reshape(shape)
+    paper = element("canvas", width=shape[1], height=shape[0], data_paint="yes", role="img",
+                    aria_label="given pixels; draw to set them")  # fmt: skip
+    image = element("img", src=png(shown, known.reshape(shape)), alt="the given pixels")
+    inks = [
+        element("label", element("input", type="radio", name="ink", value=ink, checked=not k), ink)
+        for k, ink in enumerate(("white", "black", "unknown"))
+    ]
+    whole = element("img", src=png(shown), alt="the expected image")
     return element(
         "div",
-        *[
-            element(
-                "figure",
-                element("img", src=png(values.reshape(shape)), alt=f"the {what} image"),
-                element("figcaption", what),
-            )
-            for what, values in pictures
-        ],
-        class_="pictures",
-    )
+        element("figure", element("div", image, paper, class_="paper"),
+                element("figcaption", "given; draw on it with ", *inks, class_="inks")),
+        element("figure", whole, element("figcaption", "expected")),
+        class_="pictures large",
+    )  # fmt: skip
 
 
 def pixels_of(answered: Answered) -> tuple[Array, Array]:
     """The expected value of every pixel, and which are given."""
-    expected, known = [], []
-    for one in answered.variables.values():
-        is_choice = one.variable.kind == "choice"
-        expected.append(one.probabilities[-1] if is_choice else one.mean)
-        known.append(one.given)
-    return np.array(expected, dtype=float), np.array(known, dtype=float)
+    shown = answered.variables.values()
+    expected = [x.probabilities[-1] if x.variable.kind == "choice" else x.mean for x in shown]
+    return np.array(expected, dtype=float), np.array([one.given for one in shown])
 
 
 def evidence_list(answered: Answered, target: str | None = None) -> Markup:
@@ -436,7 +439,34 @@ def evidence_list(answered: Answered, target: str | None = None) -> Markup:
     ranked = answered.ranked(target)
     strongest = max((moved for _, moved, _ in ranked), default=0.0) or 1.0
     items = [_evidence_item(answered, *row, row[1] / strongest, target) for row in ranked]
-    return element("ul", *items, class_="evidence", aria_label="Evidence, the strongest first")
+    likely = answered.model.log_prob(answered.evidence)
+    words = "" if likely is None else f"log p of the evidence: {format_number(likely, 2)}"
+    return concat(
+        element("ul", *items, class_="evidence", aria_label="Evidence, the strongest first"),
+        element("p", words, class_="note", title="log-density; of categories log-probability"),
+    )
+
+
+def introduction(model: OpenModel) -> Markup:
+    """What the page does, in two sentences, and a question that is answered already."""
+    words = (
+        "Set what you know on any card, and every other card shows what follows from it. "
+        "Grey is what is expected without evidence."
+    )
+    if model.picture is not None:
+        words = "Draw the pixels that you know; the picture beside shows what follows from them."
+    if model.example is None:
+        return element("p", words, class_="introduction")
+    name, target = next(iter(model.example.evidence)), model.example.ranked()[0][2]
+    answer, before = model.example[target], model.marginal[target].text
+    comma = "" if answer.variable.kind == "choice" else ","
+    said = f"{answer.text}{comma} {spread_text(answer)} (without evidence {before})"
+    evidence = json.dumps({key: str(value) for key, value in model.example.evidence.items()})
+    return element(
+        "p", words, " For example, if ", element("strong", name),
+        f" is {model.example[name].text}, then ", element("strong", target), f" is {said}. ",
+        element("button", "Try it", type="button", data_evidence=evidence), class_="introduction",
+    )  # fmt: skip
 
 
 def _evidence_item(

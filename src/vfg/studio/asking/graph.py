@@ -154,14 +154,16 @@ def graph_svg(
     boxes = {name: _Box(answered, view, name, distributions) for name in names}
     sizes = {name: (box.width, box.height) for name, box in boxes.items()}
     places = place_nodes(view, sizes, width)
-    lines = [_edge_line(edge, places, sizes, view.is_network) for edge in view.graph.edges]
+    arrow = f"arrow-{width:g}"
+    pointing = f"url(#{arrow})" if view.is_network else None
+    lines = [_edge_line(edge, places, sizes, pointing) for edge in view.graph.edges]
     left = min(x - sizes[name][0] / 2 for name, (x, _) in places.items()) - PAD
     right = max(x + sizes[name][0] / 2 for name, (x, _) in places.items()) + PAD
     top = min(y - sizes[name][1] / 2 for name, (_, y) in places.items()) - PAD
     wide, tall = round(right - left), round(PAD - top)
     head = element("path", d="M0 0L8 4L0 8Z", class_="arrow")
     marker = element(
-        "marker", head, id="arrow", markerWidth=8, markerHeight=8, refX=8, refY=4, orient="auto"
+        "marker", head, id=arrow, markerWidth=8, markerHeight=8, refX=8, refY=4, orient="auto"
     )
     return element(
         "svg",
@@ -180,13 +182,12 @@ def _edge_line(
     edge: Edge,
     places: Mapping[str, tuple[float, float]],
     sizes: Mapping[str, tuple[float, float]],
-    is_network: bool,
+    arrow: str | None,
 ) -> Markup:
     """From the bottom of the node above to the top of the node below."""
     (x1, y1), (x2, y2) = places[edge.parent], places[edge.child]
     ends = {"x1": x1, "y1": y1 + sizes[edge.parent][1] / 2}
     ends |= {"x2": x2, "y2": y2 - sizes[edge.child][1] / 2}
-    arrow = "url(#arrow)" if is_network else None
     return element("line", **ends, class_=f"edge {edge.kind}", marker_end=arrow)
 
 

@@ -29,6 +29,8 @@ MOST_PIECES = 24
 """Beyond this much evidence, influence is computed by leaf: each piece costs a row of inference."""
 DRAWS = 192
 """About how many draws are behind a density."""
+EXAMPLES = 4
+"""How many variables are tried as an example of a question; each costs one answer."""
 MANY_COLUMNS = 64
 """Beyond this, densities of models of graphs are normal ones, since drawing others takes long."""
 
@@ -72,6 +74,35 @@ class OpenModel:
     def marginal(self) -> Answered:
         """The answer without evidence."""
         return self.ask({})
+
+    @cached_property
+    def example(self) -> Answered | None:
+        """A question about one variable whose answer moves much; None if there is none."""
+        if self.picture is not None:
+            return None
+        usable = [one for one in self.variables.values() if not one.idle][:EXAMPLES]
+        asked = [self.ask({one.name: self._unusual(one)}) for one in usable]
+        moves = [
+            max((m for by in x.influence.values() for m in by.values()), default=0.0) for x in asked
+        ]
+        return asked[int(np.argmax(moves))] if max(moves, default=0.0) > 0.0 else None
+
+    def _unusual(self, variable: Variable) -> Value:
+        """A value that moves other answers: the upper end of an interval, or a second category."""
+        one = self.marginal[variable.name]
+        if variable.kind == "choice":
+            return variable.categories[int(np.argsort(-one.probabilities)[:2][-1])]
+        return variable.value_of(round(one.high, variable.decimals))
+
+    def log_prob(self, evidence: Evidence) -> float | None:
+        """log p of evidence, or None where the model does not define it."""
+        row: Any = [dict(evidence)]
+        if not isinstance(self.model, TableModel):
+            row = np.array([[float(evidence.get(name, np.nan)) for name in self.variables]])
+        try:
+            return float(np.asarray(self.model.log_prob(row)).reshape(-1)[0])
+        except ValueError:
+            return None
 
     def variable(self, name: str) -> Variable:
         """The variable of that name.
@@ -122,7 +153,8 @@ class OpenModel:
 
     def _pieces(self, evidence: Evidence) -> dict[str, list[str]]:
         """Pieces of evidence with an influence each: single variables, or whole leaves."""
-        whole = len(evidence) > MOST_PIECES or _needs_whole_sections(self.model)
+        is_large = len(evidence) > MOST_PIECES or self.picture is not None
+        whole = is_large or _needs_whole_sections(self.model)
         found: dict[str, list[str]] = {}
         for name in evidence:
             found.setdefault(self.variables[name].leaf if whole else name, []).append(name)

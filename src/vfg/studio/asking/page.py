@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, ctx, dcc, html, no_update
 
 from vfg.studio.asking.state import State as Standing
 from vfg.studio.asking.state import render, update
-from vfg.studio.components import box
+from vfg.studio.components import box, connect
 from vfg.studio.session import Session
 
 LEGEND = {
@@ -48,7 +48,11 @@ def build_ask() -> list[Any]:
         html.Span([html.I(className="key marginal"), html.Span(id="baseline")], className="note"),
         html.Label([html.Span("Find a column", className="unseen"), search], className="search"),
     ]
-    main = [html.Div(head, className="box-head wide"), html.Div(id="answers", className="answers")]
+    main = [
+        html.Div(head, className="box-head wide"),
+        html.Div(id="introduction"),
+        html.Div(id="answers", className="answers"),
+    ]
     return [html.Div(side, className="side"), html.Div(main, className="content")]
 
 
@@ -86,6 +90,7 @@ def register(app: Dash, session: Session) -> None:
     """Wire the pages to the session."""
     model = session.model
 
+    @connect(app, "state.data view.data", "action.data table.data", "state.data")
     def answer(action: Any, table: Any, state: Any) -> Any:
         standing = Standing() if state is None else Standing.from_dict(state)
         before, rows = standing, table["rows"] if table else 0
@@ -102,24 +107,10 @@ def register(app: Dash, session: Session) -> None:
                 shown = render(model, standing, rows, distances)
         return standing.to_dict(), shown
 
-    app.callback(
-        Output("state", "data"),
-        Output("view", "data"),
-        Input("action", "data"),
-        Input("table", "data"),
-        State("state", "data"),
-    )(answer)
-
+    @connect(app, "download-answer.data", "export.n_clicks", "state.data", first=False)
     def export(clicks: int | None, state: Any) -> Any:
         if not clicks:
             return no_update
         with session.lock:
             answered = model.ask(Standing.from_dict(state).question.given)
         return dcc.send_string(answered.to_html(), "answer.html", type="text/html")
-
-    app.callback(
-        Output("download-answer", "data"),
-        Input("export", "n_clicks"),
-        State("state", "data"),
-        prevent_initial_call=True,
-    )(export)

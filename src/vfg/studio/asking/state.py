@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vfg.inference.variables import Value
-from vfg.studio.asking.cards import answers, code, evidence_list
+from vfg.studio.asking.cards import answers, code, evidence_list, introduction
 from vfg.studio.asking.graph import graph_svg, node_details, view_of
 from vfg.studio.asking.model import OpenModel
 
@@ -47,26 +47,22 @@ class Question:
 
     def give(self, name: str, value: Value) -> Question:
         """Set the value of a variable."""
-        changed = tuple((self.given | {name: value}).items())
-        past = self.past if self.last == name else self._remembered
-        return Question(changed, past, name)
+        changed = self.replace(self.given | {name: value})
+        return replace(changed, past=self.past if self.last == name else changed.past, last=name)
 
     def take(self, name: str) -> Question:
-        """Take evidence back; nothing happens if there was none."""
-        left = tuple((key, value) for key, value in self.evidence if key != name)
-        return self if left == self.evidence else Question(left, self._remembered)
+        """Take evidence back."""
+        return self.replace({key: value for key, value in self.evidence if key != name})
 
-    def clear(self) -> Question:
-        """Take all evidence back."""
-        return Question((), self._remembered) if self.evidence else self
+    def replace(self, given: Mapping[str, Value]) -> Question:
+        """Other evidence, in one step; nothing happens if it is the same."""
+        pairs = tuple(given.items())
+        past = (*self.past, self.evidence)[-MOST_UNDO:]
+        return self if pairs == self.evidence else Question(pairs, past)
 
     def undo(self) -> Question:
         """The question before the last change."""
         return Question(self.past[-1], self.past[:-1]) if self.past else replace(self, last=None)
-
-    @property
-    def _remembered(self) -> tuple[Pairs, ...]:
-        return (*self.past, self.evidence)[-MOST_UNDO:]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -142,7 +138,9 @@ def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None)
             question = question.take(name)
         return _advance(state, question=question)
     if kind in ("clear", "undo"):
-        return _advance(state, question=question.clear() if kind == "clear" else question.undo())
+        return _advance(
+            state, question=question.replace({}) if kind == "clear" else question.undo()
+        )
     if kind == "select":
         name = "" if not action["name"] else model.variable(action["name"]).name
         # What is typed into the editor stays, if it is of the same variable.
@@ -151,6 +149,8 @@ def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None)
         return _show_node(model, state, action["name"])
     if kind == "find":
         return replace(state, search=str(action["text"]))
+    if kind == "paint":
+        return _paint(model, state, action)
     if kind == "row":
         return _from_row(model, state, action, row_of)
     if kind == "load":
@@ -199,12 +199,25 @@ def _from_row(model: OpenModel, state: State, action: Action, row_of: RowOf | No
     return _advance(state, question=replace(question, last=None))
 
 
+def _paint(model: OpenModel, state: State, action: Action) -> State:
+    """Pixels by position, in one step: white, black or unknown."""
+    given, names = state.question.given, list(model.variables)
+    for place in action["pixels"]:
+        variable = model.variables[names[int(place)]]
+        given.pop(variable.name, None)
+        if action["ink"] != "unknown" and not variable.idle:
+            ends = (
+                variable.categories if variable.kind == "choice" else (variable.low, variable.high)
+            )
+            given[variable.name] = ends[-1] if action["ink"] == "white" else ends[0]
+    return _advance(state, question=state.question.replace(given))
+
+
 def _load(model: OpenModel, state: State, action: Action) -> State:
     """The evidence of an address or of a saved case."""
     values = action["evidence"].items()
-    pairs = tuple((name, model.variable(name).parse(value)) for name, value in values)
-    question = Question(pairs, (*state.question.past, state.question.evidence)[-MOST_UNDO:])
-    return _advance(state, question=question, selected=None)
+    given = {name: model.variable(name).parse(value) for name, value in values}
+    return _advance(state, question=state.question.replace(given), selected=None)
 
 
 def render(
@@ -218,6 +231,7 @@ def render(
     leaf = "" if selected is None else model.variables[selected].leaf
     return {
         "answers": answers(answered, baseline, state.search, selected, state.revision, rows),
+        "introduction": "" if given or state.search else introduction(model),
         "evidence": evidence_list(answered, target),
         "code": code(answered.python(target), answered.command(target)),
         "graph": graph_svg(answered, SMALL, leaf, state.expanded, distributions=False),

@@ -29,9 +29,12 @@
     const made = document.createElement("template");
     made.innerHTML = html;
     const place = byId("answers");
+    const ink = place.querySelector(".inks input:checked");
+    const chosen = ink && made.content.querySelector(`.inks input[value="${ink.value}"]`);
+    if (chosen) chosen.setAttribute("checked", "");
     const old = Array.from(place.querySelectorAll(".card[data-select]"));
     const fresh = Array.from(made.content.querySelectorAll(".card[data-select]"));
-    const same = old.length === fresh.length && old.every((one, k) => one.dataset.select === fresh[k].dataset.select);
+    const same = old.length && old.length === fresh.length && old.every((one, k) => one.dataset.select === fresh[k].dataset.select);
     if (!same) { place.replaceChildren(made.content); return; }
     old.forEach((one, k) => { if (one.outerHTML !== fresh[k].outerHTML) replaceCard(one, fresh[k]); });
     [".pictures", ".latent-nodes"].forEach((part) => {
@@ -68,6 +71,7 @@
     const first = view === null;
     view = shown;
     showAnswers(view.answers);
+    put("introduction", view.introduction);
     put("evidence", view.evidence);
     put("code", view.code);
     put("ask-graph", view.graph);
@@ -79,11 +83,12 @@
     byId("status").textContent = view.error ? "" : view.status;
     byId("undo").disabled = !view.can_undo;
     byId("clear").disabled = !Object.keys(view.values).length;
+    byId("compare").disabled = !view.compared && !Object.keys(view.values).length;
     byId("compare").textContent = view.compared ? "Stop comparing" : "Compare";
     refocus(focus);
     window.vfgShown = performance.now();
     busy = false;
-    if (first) openAddress();
+    if (first) setTimeout(openAddress, 0);  // not while Dash still hands out this answer
     else writeAddress();
     showCases();
     if (waiting) { const next = waiting; waiting = null; send(next); }
@@ -93,7 +98,7 @@
   function refocus(focus) {
     const opened = sent && sent.kind === "select" && document.querySelector(".card.selected .editor");
     if (opened && !opened.contains(document.activeElement)) {
-      const control = opened.querySelector("[data-type], [aria-pressed=true], button, input, select");
+      const control = opened.querySelector("[data-type]") || opened.querySelector("[aria-pressed=true], button, input, select");
       if (control) { control.focus({ preventScroll: true }); return; }
     }
     if (!focus || document.activeElement !== document.body) return;
@@ -215,6 +220,31 @@
     link.download = "graph.svg";
     link.click();
   }
+  // Pixels: what is drawn in one stroke is one step.
+  document.addEventListener("pointerdown", (event) => {
+    const paper = event.target.closest("[data-paint]");
+    if (!paper) return;
+    event.preventDefault();
+    const ink = document.querySelector(".inks input:checked").value;
+    const brush = paper.getContext("2d");
+    const pixels = new Set();
+    const draw = (now) => {
+      const edge = paper.getBoundingClientRect();
+      const x = Math.floor((now.clientX - edge.left) / edge.width * paper.width);
+      const y = Math.floor((now.clientY - edge.top) / edge.height * paper.height);
+      if (x < 0 || y < 0 || x >= paper.width || y >= paper.height) return;
+      pixels.add(y * paper.width + x);
+      brush.fillStyle = ink === "unknown" ? "#8fa6ff" : ink;
+      brush.fillRect(x, y, 1, 1);
+    };
+    draw(event);
+    document.addEventListener("pointermove", draw);
+    document.addEventListener("pointerup", () => {
+      document.removeEventListener("pointermove", draw);
+      send({ kind: "paint", ink, pixels: Array.from(pixels) });
+    }, { once: true });
+  });
+
   function showNode(name) {
     if (!name) return nothing();
     send({ kind: "node", name });

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from dash import Dash, Input, Output, State, ctx, dcc, html
+from dash import Dash, ctx, dcc, html
 from dash.exceptions import PreventUpdate
 
 from vfg.studio import components as parts
 from vfg.studio.asking.model import OpenModel
-from vfg.studio.components import box, choice, number, plot, row, show_errors
+from vfg.studio.components import box, choice, connect, number, plot, row, show_errors
 from vfg.studio.exploring.analysis import (
     Calibration,
     calibration,
@@ -109,12 +109,13 @@ def _register_plane(app: Dash, session: Session) -> None:
             remembered[key] = embedding(model, session.table(described), method)
         return remembered[key]
 
+    @connect(app, "colour.options", "table.data")
     def colours(described: Any) -> Any:
         names = session.table(described).whole.column_names if described else model.variables
         return ["nothing", *dict.fromkeys([*model.variables, *names])]
 
-    app.callback(Output("colour", "options"), Input("table", "data"))(colours)
-
+    @connect(app, "embedding-plot.figure", "tab.data table.data method.value colour.value")
+    @show_errors
     def embed(tab: str, described: Any, method: str, colour: str) -> Any:
         _wait_for(tab)
         if not described:
@@ -125,14 +126,13 @@ def _register_plane(app: Dash, session: Session) -> None:
         cells = colour_cells(table, name, rows) if name else [None] * len(rows)
         return parts.scatter(places, rows, name, cells, "component" if method == "PCA" else method)
 
-    app.callback(
-        Output("embedding-plot", "figure"),
-        Input("tab", "data"),
-        Input("table", "data"),
-        Input("method", "value"),
-        Input("colour", "value"),
-    )(show_errors(embed))
-
+    @connect(
+        app,
+        "chosen-rows.children",
+        "embedding-plot.selectedData embedding-plot.clickData",
+        "table.data method.value",
+        first=False,
+    )
     def list_rows(lasso: Any, click: Any, described: Any, method: str) -> Any:
         if not described:
             raise PreventUpdate
@@ -147,17 +147,13 @@ def _register_plane(app: Dash, session: Session) -> None:
         part = session.table(described).whole.take(rows[:ROWS_LISTED]).to_pandas()
         return parts.data_table(part, [k + 1 for k in rows[:ROWS_LISTED]])
 
-    app.callback(
-        Output("chosen-rows", "children"),
-        Input("embedding-plot", "selectedData"),
-        Input("embedding-plot", "clickData"),
-        State("table", "data"),
-        State("method", "value"),
-        prevent_initial_call=True,
-    )(list_rows)
-
 
 def _register_calibration(app: Dash, session: Session) -> None:
+    @connect(
+        app,
+        "calibration-plot.figure calibration-table.children calibrate.disabled",
+        "calibrate.n_clicks table.data",
+    )
     def calibrate(clicks: int | None, described: Any) -> Any:
         if ctx.triggered_id != "calibrate":
             words = "Not computed yet." if described else NO_TABLE
@@ -167,14 +163,6 @@ def _register_calibration(app: Dash, session: Session) -> None:
         except ValueError as error:
             return parts.empty(str(error)), None, False
         return parts.calibration_curve(found), calibration_table(found), False
-
-    app.callback(
-        Output("calibration-plot", "figure"),
-        Output("calibration-table", "children"),
-        Output("calibrate", "disabled"),
-        Input("calibrate", "n_clicks"),
-        Input("table", "data"),
-    )(calibrate)
 
 
 def calibration_table(found: Calibration) -> Any:
@@ -189,6 +177,12 @@ def calibration_table(found: Calibration) -> Any:
 def _register_model(app: Dash, session: Session) -> None:
     model = session.model
 
+    @connect(
+        app,
+        "traversal-plot.figure traversal-pictures.children",
+        "tab.data node.value coordinate.value start-row.value",
+        "table.data",
+    )
     def traverse(tab: str, node: str, coordinate: int | None, start: int | None, table: Any) -> Any:
         _wait_for(tab)
         try:
@@ -198,16 +192,7 @@ def _register_model(app: Dash, session: Session) -> None:
         except ValueError as error:
             return parts.empty(str(error)), None
 
-    app.callback(
-        Output("traversal-plot", "figure"),
-        Output("traversal-pictures", "children"),
-        Input("tab", "data"),
-        Input("node", "value"),
-        Input("coordinate", "value"),
-        Input("start-row", "value"),
-        State("table", "data"),
-    )(traverse)
-
+    @connect(app, "samples.children", "tab.data sample-seed.value sample-count.value")
     def sample(tab: str, seed: int | None, count: int | None) -> Any:
         _wait_for(tab)
         if count is None or not 1 <= count <= MOST_SAMPLES or seed is None or seed < 0:
@@ -216,22 +201,13 @@ def _register_model(app: Dash, session: Session) -> None:
         frame, pixels = samples(model, int(count), int(seed))
         return parts.data_table(frame) if pixels is None else parts.pictures(pixels)
 
-    app.callback(
-        Output("samples", "children"),
-        Input("tab", "data"),
-        Input("sample-seed", "value"),
-        Input("sample-count", "value"),
-    )(sample)
-
+    @connect(app, "history-plot.figure", "history.contents")
+    @show_errors
     def show_history(contents: str | None) -> Any:
         history = session.history if not contents else read_history(content_bytes(contents))
         if history is None or not len(history):
             return parts.empty("Pick a file that history.save(path) wrote.")
         return parts.history_lines(history)
-
-    app.callback(Output("history-plot", "figure"), Input("history", "contents"))(
-        show_errors(show_history)
-    )
 
 
 def _traversal(

@@ -9,19 +9,19 @@ from typing import Any
 
 import flask
 import numpy as np
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Output, ctx, dcc, html, no_update
 
+from vfg.plots.report import confidence
 from vfg.studio import components as parts
 from vfg.studio.asking.cards import spread_text
 from vfg.studio.asking.model import OpenModel
-from vfg.studio.components import box, choice, number, plot, row
+from vfg.studio.components import box, choice, connect, number, plot, row
 from vfg.studio.filling.tables import (
     ENDINGS,
     MOST_BYTES,
     Cell,
     cell,
     comparison,
-    confidence,
     download,
 )
 from vfg.studio.session import Opened, Session
@@ -92,6 +92,7 @@ def register(app: Dash, session: Session) -> None:
 
 
 def _register_opening(app: Dash, session: Session) -> None:
+    @connect(app, "table.data notice.children", "upload.contents", "upload.filename", first=False)
     def upload(contents: str | None, name: str | None) -> Any:
         if not contents:
             return no_update, no_update
@@ -99,27 +100,19 @@ def _register_opening(app: Dash, session: Session) -> None:
         described = session.read(name or "table", content_bytes(contents), client)
         return described, described["note"]
 
-    app.callback(
-        Output("table", "data"),
-        Output("notice", "children"),
-        Input("upload", "contents"),
-        State("upload", "filename"),
-        prevent_initial_call=True,
-    )(upload)
-
+    @connect(app, "table-summary.children missing-plot.figure fill.disabled", "table.data")
     def show_table(described: Any) -> Any:
         if not described:
             return NO_TABLE, parts.empty(NO_TABLE), True
         table = session.table(described)
         return f"{table.name}: {table.summary}", parts.missingness(table), False
 
-    app.callback(
-        Output("table-summary", "children"),
-        Output("missing-plot", "figure"),
-        Output("fill", "disabled"),
-        Input("table", "data"),
-    )(show_table)
-
+    @connect(
+        app,
+        "filled.data fill-summary.children download.disabled",
+        "fill.n_clicks table.data",
+        running=[(Output("fill", "disabled"), True, False)],
+    )
     def fill(clicks: int | None, described: Any) -> Any:
         if ctx.triggered_id != "fill":
             return None, "", True
@@ -128,31 +121,22 @@ def _register_opening(app: Dash, session: Session) -> None:
         words = f"{int(opened.table.missing.sum()) - left} missing values filled in "
         return {"token": described["token"]}, f"{words}{time.monotonic() - begun:.1f} s", False
 
-    app.callback(
-        Output("filled", "data"),
-        Output("fill-summary", "children"),
-        Output("download", "disabled"),
-        Input("fill", "n_clicks"),
-        Input("table", "data"),
-        running=[(Output("fill", "disabled"), True, False)],
-    )(fill)
-
+    @connect(app, "download-table.data", "download.n_clicks", "table.data", first=False)
     def send_file(clicks: int | None, described: Any) -> Any:
         name, data = download(session.model, session.table(described))
         return dcc.send_bytes(data, name)
-
-    app.callback(
-        Output("download-table", "data"),
-        Input("download", "n_clicks"),
-        State("table", "data"),
-        prevent_initial_call=True,
-    )(send_file)
 
 
 def _register_filled(app: Dash, session: Session) -> None:
     def is_filled(done: Any, described: Any) -> bool:
         return bool(done and described and done["token"] == described["token"])
 
+    @connect(
+        app,
+        "filled-table.children",
+        "filled.data rows-before.n_clicks rows-after.n_clicks",
+        "table.data",
+    )
     def show_rows(done: Any, before: int | None, after: int | None, described: Any) -> Any:
         if not is_filled(done, described):
             return html.P("Not filled yet." if described else NO_TABLE, className="note")
@@ -160,14 +144,7 @@ def _register_filled(app: Dash, session: Session) -> None:
         with session.lock:
             return filled_table(session.opened(described), page)
 
-    app.callback(
-        Output("filled-table", "children"),
-        Input("filled", "data"),
-        Input("rows-before", "n_clicks"),
-        Input("rows-after", "n_clicks"),
-        State("table", "data"),
-    )(show_rows)
-
+    @connect(app, "compare-plot.figure", "filled.data compare-column.value table.data")
     def compare(done: Any, column: str, described: Any) -> Any:
         if not described:
             return parts.empty(NO_TABLE)
@@ -175,13 +152,6 @@ def _register_filled(app: Dash, session: Session) -> None:
         filled = is_filled(done, described)
         cells = comparison(opened.table, opened.filled if filled else opened.table, column)
         return parts.distributions(variable, cells if filled else {"observed": cells["observed"]})
-
-    app.callback(
-        Output("compare-plot", "figure"),
-        Input("filled", "data"),
-        Input("compare-column", "value"),
-        Input("table", "data"),
-    )(compare)
 
 
 def filled_table(opened: Opened, page: int = 0) -> Any:
@@ -191,7 +161,7 @@ def filled_table(opened: Opened, page: int = 0) -> Any:
     rows = gaps[page * ROWS_SHOWN : (page + 1) * ROWS_SHOWN]
     if not len(rows):
         return html.P("No further rows have missing values.", className="note")
-    sure = confidence(opened.model, table, rows)
+    sure = confidence(opened.model.model, table.frame.take(rows), table.missing[rows])
     columns = table.columns[: parts.MOST_COLUMNS]
     cells = {name: opened.filled.column(name) for name in columns}
     shown = [
@@ -221,20 +191,18 @@ def _filled_cell(column: Any, k: int, name: str, sure: float) -> Any:
 
 
 def _register_cell(app: Dash, session: Session) -> None:
+    @connect(
+        app, "cell-row.value cell-column.value", "missing-plot.clickData", "table.data", first=False
+    )
     def point(click: Any, described: Any) -> Any:
         if not click or not described:
             return no_update, no_update
         chosen, columns = click["points"][0], session.table(described).columns
         return int(chosen["y"]), columns[parts.plain(columns).index(chosen["x"])]
 
-    app.callback(
-        Output("cell-row", "value"),
-        Output("cell-column", "value"),
-        Input("missing-plot", "clickData"),
-        State("table", "data"),
-        prevent_initial_call=True,
-    )(point)
-
+    @connect(
+        app, "cell-text.children cell-plot.figure", "cell-row.value cell-column.value table.data"
+    )
     def look(place: int | None, column: str, described: Any) -> Any:
         if not described:
             return NO_TABLE, parts.empty("")
@@ -244,14 +212,6 @@ def _register_cell(app: Dash, session: Session) -> None:
         except ValueError as error:
             return html.P(str(error), className="problem"), parts.empty("")
         return cell_text(found, place or 0), cell_figure(found)
-
-    app.callback(
-        Output("cell-text", "children"),
-        Output("cell-plot", "figure"),
-        Input("cell-row", "value"),
-        Input("cell-column", "value"),
-        Input("table", "data"),
-    )(look)
 
 
 def content_bytes(contents: str) -> bytes:

@@ -12,11 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from vfg.imputation.answers import axis_numbers
 from vfg.imputation.table_model import TableModel
-from vfg.inference.variables import Array, Marginal, Value, Variable, central_levels, days_of
-from vfg.inputs import Name
-from vfg.studio.asking.cards import LEVEL
+from vfg.inference.variables import Array, Marginal, Value, Variable, days_of
 from vfg.studio.asking.model import OpenModel
 from vfg.tables.cells import Column
 from vfg.tables.frames import Table as Cells
@@ -343,29 +340,6 @@ def comparison(table: Table, done: Table, column: str) -> dict[str, Array]:
     missing, cells = table.column(column).missing, done.column(column)
     parts = {"observed": ~missing, "filled": missing}
     return {name: cells.values[~cells.missing & part] for name, part in parts.items()}
-
-
-def confidence(model: OpenModel, table: Table, rows: Array) -> Array:
-    """How sure the model is of the missing cells of some rows, `(rows, columns)`; NaN elsewhere.
-
-    Of categories it is the probability of the likeliest one, of numbers and dates how much shorter
-    the interval is than without evidence, as a share.
-    """
-    part = table.frame.take(rows)
-    names: list[Name] = list(table.columns)
-    answer = model.model.infer(part, targets=names)
-    ends, expected = answer.quantile(list(central_levels(LEVEL))), answer.expectations()
-    found = np.full((len(rows), len(table.columns)), np.nan)
-    for k, (name, variable) in enumerate(table.variables.items()):
-        missing = table.missing[rows, k]
-        if variable.kind == "choice":
-            values = np.asarray(expected[name]).max(axis=1)
-        else:
-            low, high = axis_numbers(np.asarray(ends[name])).reshape(2, len(rows))
-            before = model.marginal[name]
-            values = 1.0 - (high - low) / ((before.high - before.low) or 1.0)
-        found[missing, k] = np.clip(values, 0.0, 1.0)[missing]
-    return found
 
 
 def download(model: OpenModel, table: Table) -> tuple[str, bytes]:
