@@ -629,14 +629,14 @@ class TableModel(Ensemble):
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
             ends = normal.quantiles(values, observed, levels, self.unordered)
-            return self.with_relations(ends, values, observed)
+            return self.quantiles_with_relations(ends, levels, values, observed)
         quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
             drawn = self.draws(*part, DRAWS, seed, ids[rows], categories=False).numpy()
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
             quantiles[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
-        return quantiles
+        return self.quantiles_with_relations(quantiles, levels, values, observed)
 
     @cached_property
     def limits(self) -> Tensor:
