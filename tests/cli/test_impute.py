@@ -203,8 +203,7 @@ def test_reported_scores_are_of_cells_that_were_not_learned(monkeypatch, bend, b
     cause = generator.normal(size=(60, 1))
     values = cause + 0.3 * generator.normal(size=(60, 3))
     table = pa.table({name: values[:, k] for k, name in enumerate("abc")})
-    sizes = {"members": 1, "mixtures": 0, "steps": 1} if bend else {}
-    options = FitOptions(bend=bend, **sizes)
+    options = FitOptions(members=1, mixtures=0, steps=1) if bend else FitOptions(bend=False)
     fitted, fit = [], vfg.TableModel.fit
 
     def watched(model, table):
