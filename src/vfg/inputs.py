@@ -211,7 +211,7 @@ def _by_name(frame: Table, names: Sequence[str], partial: bool) -> Iterator[tupl
 
 
 def _dtype_of(frame: Table, place: int) -> type[np.floating[Any]]:
-    name = frame.dtype_name(place)
+    name = frame.dtype_name(place).lower()
     if name in ("float16", "halffloat", "halffloat[pyarrow]"):
         raise TypeError(
             f"column {frame.labels[place]!r} is float16, which is too coarse to tell observed "

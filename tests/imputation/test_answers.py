@@ -517,3 +517,16 @@ def test_an_array_of_numbers_is_filled_with_texts_where_a_column_had_them():
     assert filled.dtype == object
     assert filled[0, 3] in ("Bern", "Oslo", "Rome")
     assert isinstance(filled[0, 5], datetime.datetime)
+
+
+def test_new_rows_have_the_dtypes_of_the_fitted_frame():
+    frame = mixed(rows=80).assign(zoned=lambda x: x["since"].dt.tz_localize("Europe/Berlin"))
+    frame["city"] = frame["city"].astype("category")
+    frame["height"] = frame["height"].astype("float32")
+    model = linear().fit(frame).model_
+    assert model.sample(3).dtypes.to_dict() == frame.dtypes.to_dict()
+    assert loads(dumps(model)).sample(3).equals(model.sample(3))
+    other = pl.from_pandas(frame.drop(columns="zoned").reset_index(drop=True))
+    other = other.with_columns(pl.col("age").cast(pl.Int16))
+    rows = linear().fit(other).model_.sample(3)
+    assert rows.schema == other.schema

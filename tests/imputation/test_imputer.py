@@ -388,6 +388,7 @@ def test_exact_relations_come_out_exact(make):
     np.testing.assert_allclose(imputer.transform(gappy), whole, atol=1e-6)
     low, high = imputer.predict_interval(gappy)
     np.testing.assert_allclose(low, high, atol=1e-6)
+    assert ((low <= whole) & (whole <= high)).all()
     again = loads(dumps(imputer.model_))
     np.testing.assert_array_equal(again.fill(gappy), imputer.transform(gappy))
     answer = again.infer({"0": 2.0})

@@ -531,7 +531,9 @@ class TableAnswer(Answer):
     def _encoded_quantiles(self, levels: Sequence[float]) -> Tensor:
         if self._few is not None and self.rows == 1:
             drawn = self._few.draws(DRAWS, self._seed, int(self._row_ids[0]))
-            return torch.from_numpy(quantiles_of_draws(drawn.numpy(), list(levels)))
+            ends = torch.from_numpy(quantiles_of_draws(drawn.numpy(), list(levels)))
+            table = self._given.values, self._given.observed
+            return self._model.quantiles_with_relations(ends, levels, *table)
         given = self._given
         return self._model.quantiles(
             given.values, given.observed, levels, seed=self._seed, ids=self._row_ids

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.relations import fill_determined
+from vfg.imputation.relations import EXACT, fill_determined
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.imputation.stacking import (
     KINDS,
@@ -151,8 +151,25 @@ class Ensemble(CachedModule):
         """
         if self.relations is None:
             return table
-        exact, determined = fill_determined(self.relations, values, observed)
+        exact, determined = fill_determined(self.relations.to(values.device), values, observed)
         return torch.where(determined, exact, table)
+
+    def quantiles_with_relations(
+        self, ends: Tensor, levels: Sequence[float], values: Tensor, observed: Tensor
+    ) -> Tensor:
+        """Quantiles that are apart by rounding errors where entries follow from the evidence.
+
+        Args:
+            ends: the quantiles, `(levels, rows, columns)`.
+            levels: between 0 and 1.
+            values: the matrix of the evidence.
+            observed: which of its entries are known.
+        """
+        if self.relations is None:
+            return ends
+        exact, determined = fill_determined(self.relations.to(values.device), values, observed)
+        sides = torch.tensor(levels, dtype=torch.float64).sub(0.5).sign()[:, None, None]
+        return torch.where(determined, exact + EXACT * sides, ends)
 
     def joint_draws(
         self, values: Tensor, observed: Tensor, ids: Tensor, number: int, seed: int

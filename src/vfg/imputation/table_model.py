@@ -239,7 +239,8 @@ class TableModel(Ensemble):
             seed: of the draws.
 
         Returns:
-            A frame of pandas if the columns have names, else an array.
+            A frame of the library and dtypes that were fitted; of pandas if only the columns have
+            names, and an array if they have none.
 
         Raises:
             ImportError: for columns with names, without pandas.
@@ -464,7 +465,17 @@ class TableModel(Ensemble):
             return np.stack(cells, axis=1)
         with needs("table"):
             import pandas
-        return pandas.DataFrame(rows)
+        fitted = self.encoding.frame
+        if fitted is None:
+            return pandas.DataFrame(rows)
+        dtypes = dict(zip(rows, fitted["dtypes"], strict=True))
+        if fitted["library"] != "pandas":
+            from vfg.tables.narwhals_frames import frame_of
+
+            return frame_of(fitted["library"], rows, dtypes)
+        from vfg.tables.pandas_frames import with_dtypes
+
+        return with_dtypes(pandas.DataFrame(rows), dtypes, self.encoding.schema)
 
     # Matrices in, matrices out: entries of idle columns are 0.
 
@@ -618,14 +629,14 @@ class TableModel(Ensemble):
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
             ends = normal.quantiles(values, observed, levels, self.unordered)
-            return self.with_relations(ends, values, observed)
+            return self.quantiles_with_relations(ends, levels, values, observed)
         quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
             drawn = self.draws(*part, DRAWS, seed, ids[rows], categories=False).numpy()
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
             quantiles[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
-        return quantiles
+        return self.quantiles_with_relations(quantiles, levels, values, observed)
 
     @cached_property
     def limits(self) -> Tensor:

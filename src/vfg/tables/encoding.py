@@ -85,6 +85,7 @@ class Encoding:
         schema: the kind of every column.
         parts: the encoding of every column.
         missing_values: what marks missing cells besides NaN, None, NaT and NA.
+        frame: the library and the names of the dtypes of the fitted frame; None for arrays.
 
     Attributes:
         schema: the kind of every column.
@@ -111,9 +112,13 @@ class Encoding:
     """
 
     def __init__(
-        self, schema: Schema, parts: Sequence[ColumnEncoding], missing_values: Any = np.nan
+        self,
+        schema: Schema,
+        parts: Sequence[ColumnEncoding],
+        missing_values: Any = np.nan,
+        frame: Mapping[str, Any] | None = None,
     ) -> None:
-        self.schema = schema
+        self.schema, self.frame = schema, frame
         self.parts = dict(zip(schema, parts, strict=True))
         self.missing_values = missing_values
         ends = np.cumsum([0, *(part.width for part in parts)]).tolist()
@@ -155,7 +160,9 @@ class Encoding:
         columns = _relabel(opened.columns(), schema)
         schema = schema.resolve(columns)
         parts = [_fit_column(schema[column.label], column) for column in columns]
-        return cls(schema, _with_joint_codes(parts, columns), missing_values)
+        dtypes = [opened.dtype_name(position) for position in range(len(columns))]
+        frame = None if opened.library is None else {"library": opened.library, "dtypes": dtypes}
+        return cls(schema, _with_joint_codes(parts, columns), missing_values, frame)
 
     def encode(self, table: Any) -> tuple[Array, Mask]:
         """The matrix of a table, and which of its entries are evidence.
@@ -292,6 +299,7 @@ class Encoding:
             "schema": self.schema.to_dict(),
             "missing_values": marker,
             "parts": [part.to_dict() for part in self.parts.values()],
+            **({} if self.frame is None else {"frame": dict(self.frame)}),
         }
 
     def state(self) -> dict[str, Array]:
@@ -317,7 +325,8 @@ class Encoding:
             parts.append(RESTORE[part["name"]](part, arrays))
         marker = description["missing_values"]
         schema = Schema.from_dict(description["schema"])
-        return cls(schema, parts, np.nan if marker is None else marker)
+        marker = np.nan if marker is None else marker
+        return cls(schema, parts, marker, description.get("frame"))
 
     def _open(self, table: Any) -> Table:
         opened = open_table(table, self.missing_values)

@@ -74,7 +74,12 @@ class Table(ABC):
 
     @abstractmethod
     def dtype_name(self, position: int) -> str:
-        """The dtype of one column in its own library, in small letters."""
+        """The name of the dtype of one column in its own library."""
+
+    @property
+    def library(self) -> str | None:
+        """The library of the frame, such as `"polars"`; None for arrays."""
+        return None
 
     @abstractmethod
     def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
@@ -193,6 +198,10 @@ class TableView(Table):
         if self.hidden is None:
             return column
         return replace(column, missing=column.missing | self.hidden[:, position])
+
+    @property
+    def library(self) -> str | None:
+        return self.table.library
 
     def dtype_name(self, position: int) -> str:
         return self.table.dtype_name(self.positions[position])

@@ -36,8 +36,12 @@ class NarwhalsTable(Table):
     def _read(self, position: int) -> Column:
         return read_series(self.labels[position], self._series(position), self.marker)
 
+    @property
+    def library(self) -> str:
+        return str(self.frame.implementation.value)
+
     def dtype_name(self, position: int) -> str:
-        return str(self._series(position).dtype).lower()
+        return str(self._series(position).dtype)
 
     def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         changed = []
@@ -200,6 +204,17 @@ def _moment_series(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
     if zone is None:
         return naive.cast(dtype)
     return naive.dt.replace_time_zone("UTC").dt.convert_time_zone(zone).cast(dtype)
+
+
+def frame_of(library: Any, cells: Mapping[Any, Array], dtypes: Mapping[Any, str]) -> Any:
+    """A frame of decoded cells in a library, with dtypes by name where they need no parameters."""
+    columns = {}
+    for label, values in cells.items():
+        plain = values if values.dtype.kind in "Mm" else as_objects(values).tolist()
+        series = nw.new_series(str(label), plain, backend=library)
+        kind = getattr(nw, dtypes[label], None)
+        columns[str(label)] = series if kind is None else series.cast(kind())
+    return nw.from_dict(columns, backend=library).to_native()
 
 
 def in_zone(wall: Array, zone: str) -> Array:

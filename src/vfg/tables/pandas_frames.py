@@ -37,8 +37,10 @@ class PandasTable(Table):
     def _read(self, position: int) -> Column:
         return read_series(self.labels[position], self.frame.iloc[:, position], self.marker)
 
+    library = "pandas"
+
     def dtype_name(self, position: int) -> str:
-        return str(self.frame.dtypes.iloc[position]).lower()
+        return str(self.frame.dtypes.iloc[position])
 
     def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
         result = self.frame.copy()
@@ -151,6 +153,28 @@ def _as_dtype(values: Array, like: Any) -> Any:
         # Arrow rounds to the digits of its decimals in a cast alone.
         return pd.Series(values).astype(dtype).array
     return pd.array(values if kind in "iufb" else as_objects(values), dtype=dtype)
+
+
+def with_dtypes(frame: Any, dtypes: Mapping[Any, str], schema: Mapping[Any, Any]) -> Any:
+    """A frame of decoded cells with the dtypes of another, by the columns of both.
+
+    Args:
+        frame: the frame.
+        dtypes: names of dtypes, by column.
+        schema: kinds of columns, for the categories of categorical dtypes.
+    """
+    for label, name in dtypes.items():
+        dtype = pd.api.types.pandas_dtype(name)
+        if isinstance(dtype, pd.CategoricalDtype):
+            spec = schema[label]
+            dtype = pd.CategoricalDtype(getattr(spec, "categories", None), spec.name == "ordinal")
+        cells = frame[label]
+        if getattr(dtype, "kind", "") == "O" and isinstance(dtype, np.dtype):
+            frame[label] = cells.astype(object)
+        elif not isinstance(dtype, pd.SparseDtype) and cells.notna().all():
+            new = _as_dtype(cells.to_numpy(), pd.Series([], dtype=dtype))
+            frame[label] = pd.Series(new, index=cells.index)
+    return frame
 
 
 def _zone(dtype: Any) -> Any:

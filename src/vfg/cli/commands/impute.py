@@ -99,11 +99,11 @@ def fill_table(
         )
     if found.left:
         parts = model.encoding.parts.items()
-        unfilled = [str(label) for label, part in parts if not part.fillable]
-        print_line(
-            f"{found.left:,} missing values are left, since these columns have no observed cell, "
-            f"or hold identifiers or free text: {', '.join(unfilled)}"
-        )
+        empty = [str(label) for label, part in parts if part.empty]
+        names = [str(label) for label, part in parts if not (part.fillable or part.empty)]
+        reasons = {"have no observed cell": empty, "hold identifiers or free text": names}
+        since = "; ".join(f"{why}: {', '.join(own)}" for why, own in reasons.items() if own)
+        print_line(f"{found.left:,} missing values are left, since these columns {since}")
     counts = {"rows": found.rows, "resumed": found.found}
     return {**counts, "filled": found.filled, "left": found.left}
 
