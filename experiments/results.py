@@ -16,7 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +82,7 @@ class Arguments(argparse.Namespace):
 
 
 def arguments(description: str | None, **options: dict[str, Any]) -> Arguments:
-    """The options of an experiment, read from the command line.
-
-    Args:
-        description: the docstring of the module.
-        options: further options by name, with the arguments of `add_argument`.
-    """
+    """The options of an experiment; further ones by name with the arguments of `add_argument`."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -154,13 +149,8 @@ def machine() -> dict[str, Any]:
 
 def versions(*packages: str) -> dict[str, str]:
     """The installed versions of other packages; those that are not installed are left out."""
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    known = {found.name.lower(): found.version for found in distributions()}
+    return {package: known[package] for package in packages if package in known}
 
 
 def on_all_cores(function: Callable[..., Any], cases: list[tuple[Any, ...]]) -> list[Any]:

@@ -113,12 +113,8 @@ def installed() -> list[str]:
 class Looped(nn.Module):
     """A flow per edge of one library, evaluated one after the other.
 
-    Args:
-        library: its name.
-        edges: how many flows.
-        width: of each.
-        compiled: compile one flow, which serves every edge with the edge's own parameters; a loop
-            over compiled flows would be compiled once per edge, which takes minutes.
+    If compiled, one flow serves every edge with the edge's own parameters: a loop over compiled
+    flows would be compiled once per edge, which takes minutes.
     """
 
     def __init__(self, library: str, edges: int, width: int, *, compiled: bool = False) -> None:

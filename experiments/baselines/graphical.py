@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from vfg.tables.cells import Array, Mask
+
 Fill = Callable[[Array], Array]
 """Rows with missing values to filled rows."""
 POINTS = 160

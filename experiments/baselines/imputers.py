@@ -13,7 +13,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
@@ -21,7 +20,8 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-Array = NDArray[np.float64]
+from vfg.tables.cells import Array
+
 Fill = Callable[[Array, Array], Array]
 """Training rows and test rows with gaps to the test rows without."""
 NEIGHBOURS = (2, 3, 5, 10, 20, 40)

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from vfg.tables.cells import Array, Mask
 
 
 class _Imputer:
@@ -131,7 +129,8 @@ class SoftImpute(_Imputer):
         self.centre, self.scale = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
         self.scale[self.scale == 0] = 1.0
         values = (table - self.centre) / self.scale
-        hidden = np.random.default_rng(self.seed).random(table.shape) < 0.1
+        # A stream of its own: masks drawn by the same seed would hide what is missing already.
+        hidden = np.random.default_rng([self.seed, 2]).random(table.shape) < 0.1
         shown = np.where(hidden, np.nan, values)
         largest = np.linalg.norm(np.nan_to_num(values), 2)
         path = largest * np.geomspace(0.9, 0.002, self.penalties)

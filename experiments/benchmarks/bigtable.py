@@ -5,15 +5,11 @@
     --minutes 8    as many rows as 8 minutes allow
     --quick        20,000 rows
 
-The table has 16 columns of correlated numbers, a fifth of its cells are missing, and its rows are
-made while they are read. They pass through `vfg.bigtable.impute` to a folder of Parquet files,
-once with the linear model and once, for fewer rows, with an ensemble of the size that large tables
-get; how long that was trained makes no difference to its speed. After every shard a line with the
-rows, the time and the memory is appended to a file beside the shards, so that a run that was
-interrupted, by hand or by `--minutes`, goes on and keeps what was measured. Memory is what all
-processes of the job hold together, pages that they share counted once for each. A machine that is
-busy with other things, which its load tells, gives fewer rows per second, but hardly fewer per
-second of computing.
+The rows, 16 columns of correlated numbers with a fifth of the cells missing, are made while they
+are read. `vfg.bigtable.impute` writes them to a folder of Parquet files, with the linear model and,
+fewer of them, with an ensemble of the size that large tables get. After every shard the rows, the
+time and the memory are appended to a file, so that a run that was interrupted goes on. Memory is
+what all processes of the job hold together, shared pages counted once for each.
 """
 
 from __future__ import annotations
@@ -47,11 +43,7 @@ SHARD_ROWS = {"linear": 65_536, "bent": 8_192}
 
 
 class Generated(Source):
-    """A table whose rows are made while it is read.
-
-    Args:
-        rows: how many.
-    """
+    """A table whose rows are made while it is read."""
 
     def __init__(self, rows: int) -> None:
         super().__init__([])
@@ -103,14 +95,7 @@ class OutOfTimeError(Exception):
 
 @dataclass
 class Job:
-    """A table that is being filled, with what was measured so far.
-
-    Args:
-        folder: of the shards, the model and the measurements.
-        rows: of the table.
-        shard_rows: of a shard.
-        processes: how many work at once.
-    """
+    """A table that is being filled, with what was measured so far."""
 
     folder: Path
     rows: int

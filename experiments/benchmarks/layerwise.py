@@ -86,11 +86,6 @@ def main() -> None:
     found = {mode: runs[k * count : (k + 1) * count] for k, mode in enumerate(MODES)}
     described = {"epochs": epochs, "steps": epochs * 20, "seeds": seeds, "runs": found}
     print(given.write("layerwise", described))
-    for name in runs[0]:
-        print(name)
-        for mode, each in found.items():
-            values = torch.tensor([run[name] for run in each])
-            print(f"    {mode:38} {values.mean():9.4f} ± {values.std():.4f}")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ LIFTED = 8
 RATE, BATCH = 3e-3, 256
 BLOCKS = (1, 2, 4, 8)
 HIDDEN = (4, 16, 64)
+SIZES = [(blocks, HIDDEN[-1]) for blocks in BLOCKS] + [(4, hidden) for hidden in HIDDEN[:-1]]
+"""Depths at the largest width, then widths at depth 4."""
 KINDS = ("invertible blocks", "generic", "generic, lifted")
 
 
@@ -132,11 +134,6 @@ def approximate(m: int, kind: str, blocks: int, hidden: int, seed: int, steps: i
         return float((error / (wanted - wanted.mean(0)).square().sum(-1).mean()).sqrt())
 
 
-def sizes() -> list[tuple[int, int]]:
-    """Depths at the largest width, then widths at depth 4."""
-    return [(blocks, HIDDEN[-1]) for blocks in BLOCKS] + [(4, hidden) for hidden in HIDDEN[:-1]]
-
-
 def run(steps: int, seeds: int, chosen: list[tuple[int, int]]) -> list[dict[str, object]]:
     """Every kind, dimension, size and seed."""
     cases = list(itertools.product((2, 3), KINDS, chosen))
@@ -186,15 +183,10 @@ def draw(found: list[dict[str, object]], given: Arguments) -> None:
 def main() -> None:
     given = arguments(__doc__)
     seeds, steps = given.chosen(full=3, quick=1), 100 if given.quick else 4000
-    found = run(steps, len(seeds), [(4, 16)] if given.quick else sizes())
+    found = run(steps, len(seeds), [(4, 16)] if given.quick else SIZES)
     print(given.write("universality", {"steps": steps, "seeds": seeds, "cases": found}))
     if not given.quick:
         draw(found, given)
-    for case in found:
-        errors = torch.tensor(case["errors"])
-        size = f"blocks {case['blocks']}  hidden {case['hidden']:3}"
-        spread = f"({errors.min():.4f} to {errors.max():.4f})"
-        print(f"R^{case['dimension']}  {case['kind']:18}  {size}  {errors.mean():.4f} {spread}")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,8 @@
 """A known Bayesian network (7.1.3): bnlearn's Gaussian network of seven variables, F missing.
 
-4500 rows train, 500 test; the true graph is given. The paper reports the mean and the variance of
-the squared errors of F. Both are printed on both scales, raw and with F divided by its standard
-deviation, next to the least that any method can reach: the noise of F has variance 1, so squared
-errors have mean 1 and variance 2 on the raw scale.
-
-`VFG` is the paper's: `Graph.from_bayesian_network`, one mean node per family, 4 coupling layers per
-edge. `GaussianVFG` is the exact model on the same graph. The baselines are pgmpy's linear-Gaussian
-Bayesian network, SPFlow's sum-product network and least squares. Then what the paper does not do:
-every variable missing in turn, and 30 % of all cells missing at random, with one mask per seed.
+The true graph is given to the paper's model (one mean node per family), to the exact `GaussianVFG`
+and to pgmpy; SPFlow and least squares do without. Errors are raw and standardised, next to the
+noise of F. Then what the paper does not do: every variable missing in turn, and 30 % at random.
 
     python -m experiments.paper.gaussian            minutes on one core; bnlearn's rows if
                                                     gaussian_test.npz is in VFG_DATA, else simulated

@@ -33,12 +33,7 @@ class Budget:
     rate: float = 1e-3
 
     def options(self, rows: int, share: float = 1.0) -> dict[str, Any]:
-        """Settings of `vfg.fit`.
-
-        Args:
-            rows: how many there are to train on.
-            share: of the seconds.
-        """
+        """Settings of `vfg.fit` for so many rows and a share of the seconds."""
         if self.steps is None:
             each = max(BETWEEN_CHECKS, rows // self.batch)
             length = {"epochs": MOST_EPOCHS, "steps": each, "budget": share * self.seconds}
@@ -71,12 +66,6 @@ def train(members: Sequence[Any], rows: Tensor, valid: Tensor, budget: Budget) -
 
     The seconds of a budget are for all of them together. Pixels are probabilities and are drawn
     black or white in every step; the state with the best objective on `valid` is kept.
-
-    Args:
-        members: `Bounded` or `Unbounded` VFGs, or modules with `objective` and `bound`.
-        rows: to train on.
-        valid: to choose states by.
-        budget: how long, and how.
     """
     begun = time.monotonic()
     with warnings.catch_warnings(record=True) as caught:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -22,29 +21,13 @@ APART = 17.0
 ROWS_AT_ONCE = 5000
 
 
-class Labelled(nn.Module, ABC):
-    """What training and testing ask of a model."""
-
-    @property
-    @abstractmethod
-    def means(self) -> Tensor:
-        """Of the prior, by label: `(labels, width)`."""
-
-    @abstractmethod
-    def fit(self, rows: Rows, valid: Rows, seed: int, options: dict[str, Any]) -> None:
-        """Train on some rows, with settings of `vfg.fit`; others choose the state."""
-
-    @abstractmethod
-    def _embed(self, rows: Tensor) -> Tensor: ...
+class Labelled(nn.Module):
+    """A model with the prior's `means` by label, `fit` to labelled rows, and `_embed`."""
 
     @torch.no_grad()
     def embed(self, rows: Tensor) -> Tensor:
         """The embedding of images, whose labels are not known."""
         return torch.cat([self._embed(part) for part in rows.split(ROWS_AT_ONCE)])
-
-    @property
-    def size(self) -> int:
-        return sum(parameter.numel() for parameter in self.parameters())
 
     @torch.no_grad()
     def scatter(self, seed: int) -> None:
@@ -106,14 +89,7 @@ class Passed(Tree):
 
 
 class Plain(Labelled):
-    """Couplings on all pixels at once, after noise has filled the steps between shades of grey.
-
-    Args:
-        width: number of pixels.
-        levels: number of shades.
-        hidden: width of the conditioners.
-        seed: of the start.
-    """
+    """Couplings on all pixels at once, after noise has filled the steps between shades of grey."""
 
     def __init__(self, width: int, levels: int, hidden: int, seed: int) -> None:
         super().__init__()

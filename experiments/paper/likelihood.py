@@ -1,15 +1,10 @@
 """Bounds and likelihoods of binary images (7.2): VFG trees against autoencoders with flows.
 
-The paper's tree: four blocks of 14 x 14 pixels, two nodes, a root, all of width 196, four coupling
-layers per edge. Its states are deterministic, so its objective is a surrogate; the parts are shown
-apart. With sampled states the same graph has a bound that holds. The baselines are a VAE and
-three VAEs whose posterior is bent by 16 flows (planar, inverse autoregressive, orthogonal Sylvester
-with a bottleneck of 32), with 64 latent variables and the gated convolutions of that protocol.
-
-Every model has the same rows and optimiser, and the seconds on the GPU that `SECONDS` says, for all
-of its seeds together; the state with the best bound on the validation rows is tested. -ELBO is the
-mean of 8 draws over all test rows. NLL is -ELBO less the gap to the importance-weighted likelihood
-on 2,000 test rows spread over the file (on all of them if there are fewer than 4,000).
+The paper's deterministic tree has a surrogate, whose parts are shown apart. With sampled states the
+same graph has a bound that holds, as have a VAE and three VAEs whose posterior is bent by 16 flows,
+with 64 latent variables and gated convolutions. All have the same rows, optimiser and `SECONDS`,
+which are for all seeds of a model together. NLL is -ELBO less the gap to the
+importance-weighted likelihood on 2,000 test rows (on all if there are fewer than 4,000).
 
     python -m experiments.paper.likelihood             9 minutes on one H200
     python -m experiments.paper.likelihood --resume    goes on after the last finished model
@@ -34,9 +29,9 @@ import torch
 from ..baselines.images import POSTERIORS, FlowAutoencoder
 from ..cells import Cells
 from ..results import TRIALS, Arguments, arguments, positive
-from .binary_images import Binary, binary
 from .image_models import Unbounded, ours, papers, papers_sampled
 from .image_training import DEVICE, Budget, count, train
+from .images import Images, binary
 
 Make = Callable[[int], Any]
 """A seed to a model."""
@@ -86,7 +81,7 @@ def is_shared() -> bool:
 
 
 def trained(
-    make: Make, images: Binary, seeds: int, budget: Budget
+    make: Make, images: Images, seeds: int, budget: Budget
 ) -> tuple[list[Any], dict[str, Any]]:
     """Models with seeds 0, 1, ..., and how their training went."""
     is_alone = not is_shared()
@@ -104,7 +99,7 @@ def trained(
     return members, about
 
 
-def tested(model: Any, images: Binary, draws: int) -> dict[str, float]:
+def tested(model: Any, images: Images, draws: int) -> dict[str, float]:
     """-ELBO and NLL of the test rows, and -ELBO of as many training rows."""
     test = images.test
     few = test[:: max(1, len(test) // 2000)]
@@ -137,7 +132,7 @@ class Job:
     def key(self) -> dict[str, str]:
         return {"data": self.data, "model": self.name}
 
-    def measure(self, given: Arguments, images: Binary) -> dict[str, Any]:
+    def measure(self, given: Arguments, images: Images) -> dict[str, Any]:
         # The steps of VFGs are many small kernels: more rows at a time cost them next to nothing.
         is_tree = self.name.startswith(OURS) and self.data == "mnist"
         batch = 64 if given.quick else 512 if is_tree else 256

@@ -40,7 +40,7 @@ def neighbourhoods(models: dict[str, Any], images: Any, each: int) -> Any:
     from sklearn.manifold import TSNE
 
     few = images.some(each)
-    labels = images.test_labels[few].cpu().numpy()
+    labels = images.labels["test"][few].cpu().numpy()
     figure, axes = subplots(1, len(models), figsize=(5 * len(models), 5))
     for axis, (name, model) in zip(axes, models.items(), strict=True):
         rows = model.embed(images.test[few]).cpu().numpy()

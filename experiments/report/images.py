@@ -169,9 +169,7 @@ def _likelihood_line(name: str, part: Found) -> str:
     return fill(
         "opening.likelihood",
         title=TITLES[name],
-        vfg=_printed(name, "VFG (the paper's claim)"),
-        vae=_printed(name, "VAE"),
-        sylvester=_printed(name, "orthogonal Sylvester"),
+        printed=PUBLISHED[name],
         again="; ".join(again) or NONE,
         honest="; ".join(
             f"{model} {mean(models[model]['elbo']):.2f} / {mean(models[model]['nll']):.2f}"
@@ -181,11 +179,6 @@ def _likelihood_line(name: str, part: Found) -> str:
         other=other,
         note=" Omniglot here is not the file of the literature." if name == "omniglot" else "",
     ).strip()
-
-
-def _printed(name: str, model: str) -> str:
-    elbo, nll = PUBLISHED[name][model]
-    return f"{elbo:.2f} / {nll:.2f}"
 
 
 def likelihood_benchmark(found: Found) -> str:

@@ -163,13 +163,7 @@ def goals(found: Found) -> str:
         return ""
     overall = geometric_mean(contest["ratio"] for contest in ours.values())
     seen = [contest["ratio"] for group, contest in ours.items() if "mnar" not in group]
-    lost: dict[str, list[str]] = {}
-    for group, contest in ours.items():
-        if contest["outcome"] == "loss":
-            table, mechanism, setting = group.split(" ")
-            where = f"{named(mechanism, setting)} ({contest['ratio']:.2f})"
-            lost.setdefault(table, []).append(where)
-    names = "; ".join(f"{table}: {', '.join(where)}" for table, where in lost.items())
+    names = lost_contests(found, "contests")
     is_mixed = seen and len(seen) < len(ours)
     apart = ", those in which cells do not hide themselves to "
     return fill(
@@ -179,8 +173,18 @@ def goals(found: Found) -> str:
         overall=overall,
         seen=f"{apart}{geometric_mean(seen):.3f}" if is_mixed else "",
         met="met" if overall <= GOAL else "missed",
-        lost=fill("imputation.lost", names=names).strip() if lost else "None is lost.",
+        lost=fill("imputation.lost", names=names).strip() if names else "None is lost.",
     ).strip()
+
+
+def lost_contests(found: Found, key: str) -> str:
+    """The tables, masks and settings that are lost, with their ratios."""
+    lost: dict[str, list[str]] = {}
+    for group, held in found.get(key, {}).items():
+        if held.get("vfg", {}).get("outcome") == "loss":
+            table, *where = group.split(" ")
+            lost.setdefault(table, []).append(f"{named(*where)} ({held['vfg']['ratio']:.2f})")
+    return "; ".join(f"{table}: {', '.join(where)}" for table, where in lost.items())
 
 
 def pairs_table(found: Found) -> str:

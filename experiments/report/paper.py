@@ -47,17 +47,13 @@ def synthetic_line(found: Found) -> str:
         error=errors[baseline],
         theirs=", ".join(f"{name} {error:.1f}" for name, error in theirs.items()),
         confirmed=_confirmed(errors[paper] < min(theirs.values())),
-        beats=_beats(errors[baseline] < errors[paper]),
-        ours_beats=_beats(errors[best] < errors[baseline]),
+        beats="beats" if errors[baseline] < errors[paper] else "does not beat",
+        ours_beats="beats" if errors[best] < errors[baseline] else "does not beat",
     )
 
 
 def _confirmed(is_so: bool) -> str:
     return "Confirmed" if is_so else "Not confirmed"
-
-
-def _beats(is_so: bool) -> str:
-    return "beats" if is_so else "does not beat"
 
 
 def synthetic_best(errors: dict[str, list[float]]) -> tuple[str, ...]:

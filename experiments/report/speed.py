@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .growth import picture_name
@@ -147,18 +148,6 @@ def _precision(found: list[Found], device: str) -> str:
     return fill("speed.precision", name=device, seeds=seeds, table=table(columns, found))
 
 
-def _fused(found: list[Found], device: str) -> str:
-    columns = {
-        "model": "{model}",
-        "batch": "{batch:,}",
-        "precision": "{precision}",
-        "layer by layer": _ms("layer by layer"),
-        "one kernel": _ms("one kernel"),
-        "difference": lambda case: case.get("error") or f"{case['difference']:.1g}",
-    }
-    return fill("speed.fused", name=device, table=table(columns, found))
-
-
 def _compile(found: list[Found], device: str) -> str:
     is_model = bool(found) and "model" in found[0]
     subject = {"model": "{model}", "batch": "{batch:,}", "conditioners": "{precision}"}
@@ -173,18 +162,6 @@ def _compile(found: list[Found], device: str) -> str:
     }
     what = "of whole models" if is_model else "of a star over 16 leaves, batch 256"
     return fill("speed.compile", name=device, what=what, table=table(columns, found))
-
-
-def _masks(found: list[Found], device: str) -> str:
-    columns = {
-        "columns": "{columns}",
-        "width": "{innovations}",
-        "components": "{components}",
-        "distinct": "{share:.2f}",
-        "grouped, ms": _ms("grouped"),
-        "row by row, ms": _ms("row by row"),
-    }
-    return fill("speed.masks", name=device, rows=found[0]["rows"], table=table(columns, found))
 
 
 def _kernels(found: list[Found], device: str) -> str:
@@ -204,15 +181,41 @@ def _starting(found: Found, device: str) -> str:
     )
 
 
+PLAIN: dict[str, dict[str, Any]] = {
+    "fused": {
+        "model": "{model}",
+        "batch": "{batch:,}",
+        "precision": "{precision}",
+        "layer by layer": _ms("layer by layer"),
+        "one kernel": _ms("one kernel"),
+        "difference": lambda case: case.get("error") or f"{case['difference']:.1g}",
+    },
+    "masks": {
+        "columns": "{columns}",
+        "width": "{innovations}",
+        "components": "{components}",
+        "distinct": "{share:.2f}",
+        "grouped, ms": _ms("grouped"),
+        "row by row, ms": _ms("row by row"),
+    },
+}
+"""Tables with a line per case and nothing else."""
+
+
+def _plain(part: str, found: list[Found], device: str) -> str:
+    first = found[0] if found else {}
+    return fill(f"speed.{part}", **{**first, "name": device}, table=table(PLAIN[part], found))
+
+
 PARTS: dict[str, Callable[[Any, str], str]] = {
     "edges": _edges,
     "steps": _steps,
     "filling": _filling,
     "growth": _growth,
     "precision": _precision,
-    "fused": _fused,
+    "fused": partial(_plain, "fused"),
     "compile": _compile,
-    "masks": _masks,
+    "masks": partial(_plain, "masks"),
     "kernels": _kernels,
     "starting": _starting,
 }

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from . import images, paper, tables
-from .imputation import geometric_mean, named
+from .imputation import geometric_mean, lost_contests
 from .render import NONE, Found, fill, rows
 
 HEADER = (
@@ -39,19 +39,9 @@ def standard_error(values: list[float]) -> float:
 
 def remarks(found: dict[str, Found]) -> str:
     """The contests that are lost, by name."""
-    told = []
-    for key, loss in LOSSES.items():
-        names: dict[str, list[str]] = {}
-        for group, contest in found.get("imputation", {}).get(key, {}).items():
-            if contest.get("vfg", {}).get("outcome") == "loss":
-                name, *where = group.split()
-                names.setdefault(name, []).append(
-                    f"{named(*where)} ({contest['vfg']['ratio']:.2f})"
-                )
-        if names:
-            listed = "; ".join(f"{name}: {', '.join(where)}" for name, where in names.items())
-            told.append(fill("results.lost", loss=loss, names=listed).strip())
-    return "\n\n".join(told)
+    lost = {loss: lost_contests(found.get("imputation", {}), key) for key, loss in LOSSES.items()}
+    told = [fill("results.lost", loss=loss, names=names) for loss, names in lost.items() if names]
+    return "\n".join(told)
 
 
 def imputation(found: Found) -> Iterator[Line]:

@@ -157,7 +157,7 @@ def name_columns(table: ArrayLike, columns: Sequence[Name]) -> dict[Name, Tensor
 
 
 def _frame_values(model: Tabular, frame: Table, partial: bool) -> Array:
-    """The numbers of a frame, NaN where missing; float32 if every column is, else float64."""
+    """The numbers of a frame, NaN where missing."""
     names = frame_names(model, frame.labels)
     count = model.sections.columns
     if names is None and len(frame.labels) != count:
@@ -166,6 +166,14 @@ def _frame_values(model: Tabular, frame: Table, partial: bool) -> Array:
             f"{len(frame.labels)}; select them, or name the columns of the leaves in the graph"
         )
     places = dict(enumerate(range(count)) if names is None else _by_name(frame, names, partial))
+    return frame_numbers(frame, places, count)
+
+
+def frame_numbers(frame: Table, places: Mapping[int, int], count: int) -> Array:
+    """A table of `count` columns that lie at some places of a frame; NaN where there is none.
+
+    In float32 if every column is, else in float64.
+    """
     dtypes = [_dtype_of(frame, place) for place in places.values()]
     is_single = all(dtype == np.float32 for dtype in dtypes)
     values = np.full((frame.rows, count), np.nan, dtype=np.float32 if is_single else np.float64)
@@ -331,6 +339,15 @@ def as_evidence(
     return states, 1 if rows is None else rows, some.new_zeros(()) if like is None else like
 
 
+def check_labelled(model: VFG) -> None:
+    """Refuse a model whose prior has no labels."""
+    if not isinstance(model.prior_spec, PerLabel):
+        raise ValueError(
+            f"labels need a prior with one mean per label, but the prior is "
+            f"{model.prior_spec.name!r}; build the model with prior=vfg.PerLabel(labels)"
+        )
+
+
 def as_labels(model: VFG, labels: int | ArrayLike | None, rows: int) -> Tensor | None:
     """Labels as integers on the model's device, −1 for rows without one.
 
@@ -339,17 +356,14 @@ def as_labels(model: VFG, labels: int | ArrayLike | None, rows: int) -> Tensor |
     """
     if labels is None:
         return None
-    if not isinstance(model.prior_spec, PerLabel):
-        raise ValueError(
-            f"labels need a prior with one mean per label, but the prior is "
-            f"{model.prior_spec.name!r}; build the model with prior=vfg.PerLabel(labels)"
-        )
+    check_labelled(model)
     result = torch.as_tensor(labels).to(next(model.parameters()).device)
     if result.is_floating_point() or result.dtype == torch.bool:
         raise TypeError(f"labels must be integers, but they are {result.dtype}")
     result = result.long().expand(rows) if result.ndim == 0 else result.long()
     if tuple(result.shape) != (rows,):
         raise ValueError(f"there must be one label per row ({rows}), but got {tuple(result.shape)}")
+    assert isinstance(model.prior_spec, PerLabel)
     count = model.prior_spec.labels
     if rows and (int(result.min()) < -1 or int(result.max()) >= count):
         raise ValueError(

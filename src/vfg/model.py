@@ -101,8 +101,9 @@ class VFG(nn.Module):
             `sampled`, so that there is a bound on the likelihood; or `vfg.Sampled(...)`.
         latent: the distribution of a latent state given its parents, which is behind the distances
             of deterministic states: `laplace` or `normal`.
-        likelihood: of the leaves: `gaussian`, `bernoulli`, a spec such as `vfg.Categorical(5)`, or
-            a mapping from leaves to those, with `"*"` for all others.
+        likelihood: of the leaves: `gaussian` (unit noise, or with sampled states learned noise),
+            `bernoulli`, a spec such as `vfg.Categorical(5)`, or a mapping from leaves to those,
+            with `"*"` for all others.
         prior: of the roots: `normal`, `laplace`, `vfg.PerLabel(labels)`, `vfg.Mixture(components)`
             or, with sampled states, `vfg.FlowPrior(...)`.
         seed: of the initial parameters.
@@ -139,7 +140,9 @@ class VFG(nn.Module):
         self.aggregation, self.latent, self.seed = aggregation, latent, seed
         self.states_spec = states_spec(states)
         self.flow_specs = flow_specs(graph, Coupling() if flow is None else flow)
-        self.likelihood_specs = likelihoods_by_leaf(graph.leaves, likelihood)
+        # A bound on log p needs the noise of the data; distances of the surrogate have none.
+        learn_noise = isinstance(self.states_spec, Sampled)
+        self.likelihood_specs = likelihoods_by_leaf(graph.leaves, likelihood, learn_noise)
         self.prior_spec = prior_spec(prior)
         treated = treatments(graph, self.likelihood_specs, aggregation)
         schedule = compile_schedule(graph, self.flow_specs, treated)
@@ -353,13 +356,12 @@ class VFG(nn.Module):
             "likelihood": {leaf: spec.to_dict() for leaf, spec in self.likelihood_specs.items()},
             "prior": self.prior_spec.to_dict(),
             "seed": self.seed,
-            "calibration": 1 if self.spread.roots is None else 2,
         }
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> VFG:
         """A new model with the configuration that `to_dict` returned, at its initial parameters."""
-        model = cls(
+        return cls(
             Graph.from_dict(description["graph"]),
             flow={k: spec_from_dict(FlowSpec, v) for k, v in description["flow"].items()},
             aggregation=description["aggregation"],
@@ -371,9 +373,6 @@ class VFG(nn.Module):
             prior=spec_from_dict(PriorSpec, description["prior"]),
             seed=description["seed"],
         )
-        if description.get("calibration", 1) == 1:
-            model.spread = Calibration(model.sections.columns, len(model.graph.leaves))
-        return model
 
     def extra_repr(self) -> str:
         return f"aggregation={self.aggregation!r}, states={self.states!r}, latent={self.latent!r}"

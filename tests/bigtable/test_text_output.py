@@ -139,6 +139,14 @@ def test_an_empty_line_of_a_single_column_is_a_missing_cell(tmp_path, rows):
     assert source.rows == len(rows)
 
 
+@pytest.mark.parametrize("start", ["\n", "\r\n\r\n", "\r", "\n\n\n", "\ufeff", "\ufeff\n"])
+def test_empty_lines_before_the_only_name_are_nothing(tmp_path, start):
+    (tmp_path / "t.csv").write_bytes(f"{start}a\n1\n\n3\n".encode())
+    source = open_table(tmp_path / "t.csv")
+    assert source.read().to_pydict() == {"a": [1, None, 3]}
+    assert source.rows == 3
+
+
 def test_empty_lines_of_several_columns_are_nothing(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,2\n\n3,4\n\n")
     assert open_table(tmp_path / "t.csv").rows == 2

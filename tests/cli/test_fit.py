@@ -233,3 +233,48 @@ def test_names_cannot_control_the_terminal(here, commands):
     assert "\x1b" not in said
     assert "\\x1b[31mred" in said
     assert "\x1b" not in commands.fail("show", "\x1b[31mred.txt")
+
+
+def test_a_fit_that_was_cut_off_goes_on_from_its_checkpoint(store, here, commands, monkeypatch):
+    from vfg.training.loop import Run
+
+    words = ["fit", store.gaps, "--exclude", "id", "--members", "1", "--mixtures", "0"]
+    words += ["--neighbours", "0", "--steps", "75"]
+    commands.succeed(*words, "-o", "whole.vfg")
+    plain, epochs = Run._save, []
+
+    def dying(self):
+        plain(self)
+        epochs.append(len(self.history))
+        if len(epochs) == 2:
+            raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_save", dying)
+        assert "killed" in commands.fail(*words, "-o", "m.vfg", "--checkpoint", "run")
+    again = [*words, "-o", "m.vfg", "--checkpoint", "run"]
+    assert "add --resume" in commands.fail(*again, code=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_save", lambda self: epochs.append(len(self.history)))
+        commands.succeed(*again, "--resume")
+    assert epochs[:3] == [1, 2, 3]
+    whole, resumed = vfg.load(here / "whole.vfg"), vfg.load(here / "m.vfg")
+    for name, value in whole.state_dict().items():
+        assert value.equal(resumed.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--resume"], "needs --checkpoint"),
+        (["--resume", "--checkpoint", "no"], "keeps no training"),
+    ],
+)
+def test_there_must_be_something_to_resume(store, here, commands, options, words):
+    assert words in commands.fail("fit", store.gaps, "-o", "m.vfg", *options, code=2)
+
+
+def test_a_column_without_a_name_can_be_named():
+    assert parse_kinds(["=integer"], ["", "a"]) == {"": "integer"}
+    assert choose_columns(None, "", ["", "a"]) == ["a"]
+    assert choose_columns(None, "", ["a", "b"]) == ["a", "b"]

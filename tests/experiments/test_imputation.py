@@ -199,6 +199,12 @@ def test_soft_impute_is_a_fixed_point_and_fills_other_rows_by_ridge_regression()
     np.testing.assert_allclose(alone, filled[:5])
 
 
+def test_soft_impute_holds_out_observed_cells_whatever_seed_made_the_mask():
+    table = load("iris")
+    masked = np.where(hide(table, "mcar30", 0), np.nan, table)
+    assert np.isfinite(SoftImpute(seed=0).fit_transform(masked)).all()
+
+
 def test_an_average_weighs_imputers_equally():
     table = np.array([[1.0, np.nan], [3.0, 4.0], [np.nan, 8.0]])
     mean, median = SimpleImputer(), SimpleImputer(strategy="constant", fill_value=0.0)

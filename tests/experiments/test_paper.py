@@ -1,9 +1,11 @@
 """Examples and experiments from end to end at their smallest size, and the parts they share."""
 
+import doctest
 import json
 import math
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +187,15 @@ def test_the_results_pages_need_no_result_file_in_particular(tmp_path, monkeypat
     (tmp_path / "synthetic.json").write_text(file.read_text())
     assert "| synthetic, MSE |" in report.pages()["results-paper"]
     assert "| the paper's synthetic columns, squared error |" in report.pages()["results"]
+
+
+@pytest.mark.parametrize(
+    "name", ["cells", "results", "report.render", "report.growth", "benchmarks.speed.clock"]
+)
+def test_examples_in_docstrings_hold(name):
+    found = doctest.testmod(import_module(f"experiments.{name}"))
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def test_the_arithmetic_of_the_opening_holds():

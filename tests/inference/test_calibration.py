@@ -39,7 +39,8 @@ def test_a_fresh_spread_is_that_of_the_likelihood():
 
 def test_a_spread_is_kept_with_the_model_but_not_trained():
     spread = Calibration(columns=3, leaves=2)
-    assert list(spread.state_dict()) == ["log_temperature", "log_noise", "by_observed"]
+    names = ["log_temperature", "log_noise", "by_observed", "log_softness", "knows_roots"]
+    assert list(spread.state_dict()) == names
     assert not list(spread.parameters())
 
 

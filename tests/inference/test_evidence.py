@@ -130,7 +130,7 @@ NAMED = [
     (lambda m: m.encode(pl.DataFrame({"p": [1.0]})), r"lacks 'q', 'u', 'v', 'w'"),
     (lambda m: m.fill(frame().drop(columns=["u"])), r"lacks the column 'u'"),
     (lambda m: m.fill({"p": 1.0}), r"use infer for values by name"),
-    (lambda m: m.fill(frame(u=["x"])), r"column 'u' must hold numbers, but holds text"),
+    (lambda m: m.fill(frame(u=["x"])), r"column 'u' must hold numbers, but has 'x'"),
     (lambda m: m.log_prob(frame()), r"deterministic states has no likelihood; use surrogate"),
     (lambda m: infer(m, [{"p": 1.0}, {"zz": 1.0}]), r"names 'zz', which is not a leaf"),
     (lambda m: infer(m, frame()).interval(1.0), r"between 0 and 1, but is 1"),

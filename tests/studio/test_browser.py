@@ -375,6 +375,17 @@ def test_filled_cells_are_coloured_and_looked_at(table_page):
     page.wait_for_selector("#missing-plot .heatmaplayer")
     page.click("#fill")
     page.wait_for_selector("#filled-table button.cell")
+    first = "#filled-table tbody th >> nth=0"
+    start = page.inner_text(first)
+    page.click("#rows-before")
+    page.click("#rows-after")
+    page.wait_for_function(
+        f"document.querySelector('#filled-table tbody th').textContent !== '{start}'"
+    )
+    page.click("#rows-before")
+    page.wait_for_function(
+        f"document.querySelector('#filled-table tbody th').textContent === '{start}'"
+    )
     chosen = page.locator("#filled-table button.cell").first
     column, row = chosen.get_attribute("data-cell-column"), chosen.get_attribute("data-cell-row")
     chosen.click()

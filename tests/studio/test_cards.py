@@ -174,7 +174,18 @@ def test_hundreds_of_leaves_are_grouped_until_opened():
     closed = view_of(graph)
     assert [node.name for node in closed.graph.nodes] == ["x0 … x299", "root"]
     assert len(closed.groups["x0 … x299"]) == 300
-    assert len(view_of(graph, ["x0 … x299"]).graph.nodes) == 301
+    assert len(view_of(graph, ("x0 … x299",)).graph.nodes) == 301
+
+
+def test_large_trees_are_grouped_by_branches():
+    graph = vfg.Graph.tree({f"x{k}": 1 for k in range(300)}, arity=4, width=2)
+    closed = view_of(graph)
+    assert len(closed.groups) <= 40
+    assert [leaf for members in closed.groups.values() for leaf in members] == list(graph.leaves)
+    name, members = next(iter(closed.groups.items()))
+    opened = view_of(graph, (name,))
+    assert set(members) <= {node.name for node in opened.graph.nodes}
+    assert set(opened.groups) == set(closed.groups) - {name}
 
 
 def test_the_network_of_the_user_is_drawn(network_opened):

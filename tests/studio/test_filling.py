@@ -270,9 +270,7 @@ def test_texts_that_take_much_memory_are_refused(monkeypatch, places):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_the_download_is_what_the_command_line_writes(
-    tmp_path, mixed_imputer, mixed_opened, ending
-):
+def test_the_download_is_what_vfg_impute_writes(tmp_path, mixed_imputer, mixed_opened, ending):
     from vfg.bigtable import impute
 
     frame = mixed().assign(id=[f"{k:07d}" for k in range(60)], note="NA", count=range(60))

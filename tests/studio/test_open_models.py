@@ -170,3 +170,19 @@ def test_examples_are_values_that_people_type():
     example = open_model(linear().fit(frame)).example
     (value,) = example.evidence.values()
     assert value == round(value, 2)
+
+
+def test_without_evidence_the_page_shows_the_frequencies_of_the_table():
+    generator = np.random.default_rng(0)
+    shares = np.array([0.2, 0.18, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05, 0.03, 0.02, 0.01])
+    place = generator.choice(len(shares), size=500, p=shares)
+    frame = pd.DataFrame(
+        {
+            "region": [f"district {k}" for k in place],
+            "size": 0.5 * place + generator.normal(size=500),
+        }
+    )
+    seen = frame["region"].value_counts(normalize=True)
+    answer = open_model(linear().fit(frame)).ask({})
+    for name, share in answer["region"].shares.items():
+        assert share == pytest.approx(seen[name], abs=0.01)

@@ -62,6 +62,16 @@ def test_any_module_is_trained_by_the_loop_of_fit(untouched_generators):
     assert history[-1].kl == 0.0
 
 
+def test_convolutions_are_tuned_in_training_alone():
+    class Asking(Line):
+        def objective(self, x, beta):
+            assert torch.backends.cudnn.benchmark
+            return super().objective(x, beta)
+
+    maximise(Asking(), draw(50, 3), device="cpu", epochs=1)
+    assert not torch.backends.cudnn.benchmark
+
+
 def test_all_tensors_of_a_module_are_cut_alike():
     class Pairs(Line):
         def objective(self, x, y, beta):

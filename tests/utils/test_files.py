@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -74,6 +75,9 @@ def test_names_of_open_files_are_streams(tmp_path):
         assert is_stream(f"/dev/fd/{file.fileno()}")
     assert not is_stream(tmp_path / "a")
     assert not is_stream(tmp_path)
+    if os.path.isdir("/dev/shm"):
+        with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+            assert not is_stream(file.name)
 
 
 KILLED = """
@@ -144,6 +148,24 @@ def test_standard_output_that_takes_a_part_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Unbuffered(Reluctant(1000)))
     with pytest.raises(OSError, match="No space left"), standard_output() as stream:
         stream.write(b"abc" * 10_000)
+
+
+CHATTY = """
+import os
+from vfg.utils.files import standard_output
+print("before")
+with standard_output() as table:
+    os.write(1, b"a log line of an engine\\n")
+    print("another")
+    table.write(b"a,b\\n")
+print("after")
+"""
+
+
+def test_what_others_print_is_no_part_of_the_table():
+    found = subprocess.run([sys.executable, "-c", CHATTY], capture_output=True, text=True)
+    assert found.stdout.split() == ["before", "a,b", "after"]
+    assert found.stderr.splitlines() == ["a log line of an engine", "another"]
 
 
 def test_closed_standard_output_is_an_error(monkeypatch):

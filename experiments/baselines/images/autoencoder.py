@@ -57,13 +57,7 @@ def explain(logits: Tensor, rows: Tensor) -> Tensor:
 class FlowAutoencoder(Autoencoder):
     """p(x | z) p(z) with a standard Normal z, and q(z | x) a Normal bent by flows.
 
-    Args:
-        posterior: a name in `POSTERIORS`.
-        side: of the images, a multiple of 4.
-        width: number of latent variables.
-        flows: number of flows.
-        channels: of the first convolution; later ones have twice as many.
-        features: of the encoder's last layer.
+    The side is a multiple of 4; later convolutions have twice as many channels as the first.
     """
 
     def __init__(

@@ -5,16 +5,10 @@
     --quick      the first configurations on one small table
     --collect    docs/results/density.json from what has been measured
 
-The tables are those of uci_tabular.npz in the folder that VFG_DATA names, and of those the
-continuous columns: more than 20 distinct values, none of them in over 10 % of the rows, no
-correlation above 0.98 with a column before; tables with at least 3 of these. Equal rows are kept
-once, and rounding is undone by uniform noise (see tables.py). 60 % of the rows train,
-20 % choose, 20 % test; everything is z-scored by the training rows. Every method has 8
-configurations, and may stop early by the validation rows, which also choose the configuration.
-
-A cell is one configuration on one split. Cells are lines of the files under outputs/density, to
-which a run adds one of its own; so runs can be cut off, and those of several machines merge by
-copying files there. Baselines that are not installed are left out and named.
+The tables are the continuous columns of uci_tabular.npz in the folder that VFG_DATA names (see
+tables.py). Every method has 8 configurations; the validation rows choose one. A cell is one
+configuration on one split, a line of a file under outputs/density; files of several machines may
+lie there. Baselines that are not installed are left out and named.
 """
 
 from __future__ import annotations
@@ -106,13 +100,6 @@ def collect(cells: Cells) -> dict[str, Any]:
     return {"seeds": list(SEEDS), "budget": BUDGET, "core_seconds": taken, "tables": found}
 
 
-def show(results: dict[str, Any], measure: str) -> None:
-    print(f"\n{measure:16}" + "".join(f"{method:>18}" for method in CONFIGURATIONS))
-    for table, found in results["tables"].items():
-        values = [found["methods"].get(method, {}).get(measure) for method in CONFIGURATIONS]
-        print(f"{table:16}" + "".join(f"{np.mean(v):18.3f}" if v else f"{'-':>18}" for v in values))
-
-
 def installed(baselines: list[str]) -> list[str]:
     """The methods that can run; baselines that are not installed are named."""
     found = {name: importlib.util.find_spec(REQUIRED[name]) is not None for name in baselines}
@@ -147,11 +134,8 @@ def main() -> None:
             for key in keys(table, method, seed)
         ]
         run([key for key in waiting if cells.get(key) is None], cells, given.jobs)
-    results = collect(cells)
-    for name in ("test", "missing"):
-        show(results, name)
     if given.collect:
-        print(given.write("density", results))
+        print(given.write("density", collect(cells)))
 
 
 if __name__ == "__main__":

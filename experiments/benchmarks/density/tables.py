@@ -6,13 +6,10 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vfg.data import uci, uci_names
 from vfg.data.archives import archive
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from vfg.tables.cells import Array, Mask
 
 DISTINCT = 20
 """A continuous column has more distinct values than this."""

@@ -5,13 +5,11 @@
     --quick      the smallest cells only
     --collect    docs/results/imputation.json from all cells, these and those of docs/results/cells
 
-Tables are z-scored by the means and standard deviations of their complete columns, as is common;
-columns of a single value are dropped; errors are those of the z-scored missing cells. Each cell
-(table, mechanism, setting, seed, method) runs in a process of its own and leaves one small file
-under outputs/imputation, so a run that is cut off goes on where it stopped. `in_sample` fills the
-table that was fitted; `unseen` fits 70 % of the rows and fills the others. The tables come from the
-folder that VFG_DATA names; methods with requirements of their own run by the interpreter that
-VFG_BASELINES_PYTHON names (see experiments/baselines/external_worker.py).
+Errors are those of z-scored cells. Each cell (table, mechanism, setting, seed, method) runs in a
+process of its own and leaves one file under outputs/imputation, so a run that is cut off goes on
+where it stopped. `in_sample` fills the table that was fitted; `unseen` fits 70 % of the rows and
+fills the others. Tables come from the folder that VFG_DATA names; methods of other libraries run by
+the interpreter that VFG_BASELINES_PYTHON names (see experiments/baselines/external_worker.py).
 """
 
 from __future__ import annotations

@@ -17,11 +17,10 @@ import torch
 from numpy.typing import NDArray
 
 from vfg.data import california, mar, mcar, mnar_self, uci
+from vfg.tables.cells import Array, Mask
 
 from .methods import Filled, Task, is_ours, method_named
 from .metrics import coverage, crps, energy, point_errors
-
-Array = NDArray[np.float64]
 
 MECHANISMS = {"mcar50": 0.5, "mcar30": 0.3, "mar30": 0.3, "mnar30": 0.3}
 SETTINGS = ("in_sample", "unseen")
@@ -70,7 +69,7 @@ def load(table: str) -> Array:
     return scaled
 
 
-def hide(values: Array, mechanism: str, seed: int) -> NDArray[np.bool_]:
+def hide(values: Array, mechanism: str, seed: int) -> Mask:
     rate = MECHANISMS[mechanism]
     if mechanism.startswith("mcar"):
         return mcar(values.shape, rate, seed)
@@ -108,7 +107,7 @@ def measure(cell: Cell, threads: int) -> dict[str, Any]:
     }
 
 
-def scores(found: Filled, truth: Array, missing: NDArray[np.bool_]) -> dict[str, Any]:
+def scores(found: Filled, truth: Array, missing: Mask) -> dict[str, Any]:
     """All metrics that the method's answer allows."""
     kept: dict[str, Any] = dict(point_errors(found.point, truth, missing))
     if found.draws is not None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -18,12 +17,11 @@ from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.linear_model import BayesianRidge
 
 from vfg.sklearn import VFGImputer
+from vfg.tables.cells import Array
 
 from ...baselines.external import EXTERNAL, run_external
 from ...baselines.tabular import Average, BoostedColumns, MissForest, SoftImpute
 from .metrics import intervals
-
-Array = NDArray[np.float64]
 
 DRAWS = 20
 LEVEL = 0.9

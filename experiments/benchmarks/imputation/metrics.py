@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from vfg.tables.cells import Array, Mask
 
 
 def point_errors(point: Array, truth: Array, missing: Mask) -> dict[str, float]:

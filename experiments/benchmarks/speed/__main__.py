@@ -67,7 +67,8 @@ def main() -> None:
         file = (given.output or FOLDER) / "speed.json"
         is_known = file.is_file() and not given.quick
         older = json.loads(file.read_text())["parts"] if is_known else []
-        found = parts.merged(older, parts.load(folder), list(PARTS))
+        newer = [json.loads(path.read_text()) for path in sorted(folder.rglob("*.json"))]
+        found = parts.merged(older, newer, list(PARTS))
         print(given.write("speed", {"parts": found}))
         draw(found, given)
 
@@ -90,8 +91,10 @@ def measure(part: str, device: torch.device, folder: Path, quick: bool, limit: f
         "versions": versions(*OTHERS),
         "found": found,
     }
-    print(json.dumps(described, indent=1))
-    print(parts.save(folder, described), flush=True)
+    text = json.dumps(described, indent=1)
+    path = parts.file_of(folder, part, name, "json")
+    path.write_text(text + "\n")
+    print(text, path, sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,26 +19,12 @@ PATIENCE = 240.0
 
 
 def attempt(key: dict[str, Any], threads: int, patience: float = PATIENCE) -> dict[str, Any]:
-    """What a process of its own finds for one library, kind of work and size.
-
-    Args:
-        key: library, kind, edges, width, batch.
-        threads: of torch.
-        patience: seconds after which the process is ended.
-
-    Returns:
-        Times, or an `"error"` that says how the process ended.
-    """
+    """Times of one library, kind of work and size, or an `"error"`: how the process ended."""
     return outcome([sys.executable, "-m", __spec__.name, json.dumps(key), str(threads)], patience)
 
 
 def outcome(command: list[str], patience: float) -> dict[str, Any]:
-    """The last line that a command prints, as JSON; an error if there is none.
-
-    Example:
-        >>> outcome([sys.executable, "-c", "import os; os.abort()"], 60.0)
-        {'error': 'ended by SIGABRT'}
-    """
+    """The last line that a command prints, as JSON; an error if there is none."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, stdout=pipe, stderr=pipe, text=True, start_new_session=True

@@ -67,10 +67,15 @@ def measured_here(key: dict[str, Any], where: Where) -> dict[str, Any]:
 
 def _case(case: Case, names: list[str], where: Where) -> dict[str, Any]:
     """What is known about a case."""
-    found: dict[str, Any] = {**_sizes(case), "repeats": {}, "errors": {}}
+    sizes = zip(("edges", "width", "batch"), case, strict=True)
+    found: dict[str, Any] = {**dict(sizes), "repeats": {}, "errors": {}}
     for kind in KINDS:
         cells = {name: where.cells.get(_key(case, name, kind)) or {} for name in names}
-        fine = {_label(n, cell): cell for n, cell in cells.items() if "seconds" in cell}
+        fine = {
+            f"{name}, recorded" if cell["recorded"] else name: cell
+            for name, cell in cells.items()
+            if "seconds" in cell
+        }
         found[kind] = {name: cell["seconds"] for name, cell in fine.items()}
         found["repeats"][kind] = {name: cell["repeats"] for name, cell in fine.items()}
         failed = {name: cell["error"] for name, cell in cells.items() if "error" in cell}
@@ -79,15 +84,8 @@ def _case(case: Case, names: list[str], where: Where) -> dict[str, Any]:
 
 
 def _key(case: Case, library: str, kind: str) -> dict[str, Any]:
-    return {"library": library, "kind": kind, **_sizes(case)}
-
-
-def _sizes(case: Case) -> dict[str, int]:
-    return dict(zip(("edges", "width", "batch"), case, strict=True))
-
-
-def _label(name: str, cell: dict[str, Any]) -> str:
-    return f"{name}, recorded" if cell["recorded"] else name
+    sizes = zip(("edges", "width", "batch"), case, strict=True)
+    return {"library": library, "kind": kind, **dict(sizes)}
 
 
 def _cells(
@@ -121,25 +119,15 @@ def _flow(name: str, edges: int, width: int) -> nn.Module:
     if library == "vfg":
         coupling = Coupling(blocks=BLOCKS, hidden=HIDDEN, layers=3)
         stack = Composition(coupling.layers_of(edges, width, torch.Generator().manual_seed(0)))
-        return CompiledStack(stack) if manner else stack
+        return _compiled(stack) if manner else stack
     return Looped(library, edges, width, compiled=bool(manner))
 
 
-class CompiledStack(nn.Module):
+def _compiled(stack: Composition) -> nn.Module:
     """Our stack, each way compiled as one program."""
-
-    def __init__(self, stack: Composition) -> None:
-        super().__init__()
-        self.stack = stack
-        self.there = torch.compile(stack, fullgraph=True)
-        self.back = torch.compile(stack.inverse, fullgraph=True)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """`(edges, batch, width)` to the results and log-determinants, stacked."""
-        return self.there(x)  # type: ignore[no-any-return]
-
-    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        return self.back(y)  # type: ignore[no-any-return]
+    compiled = torch.compile(stack, fullgraph=True)
+    compiled.inverse = torch.compile(stack.inverse, fullgraph=True)
+    return compiled
 
 
 def _training(flow: nn.Module, x: Tensor) -> Work:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 import vfg
@@ -16,13 +15,13 @@ from vfg.flows.base import of_kind
 from vfg.flows.conditioners import StackedLinear
 from vfg.flows.fast.primitives import PRECISIONS, conditioners_in
 from vfg.sklearn import VFGImputer
+from vfg.tables.cells import Array
 from vfg.training.acceleration import Recorder, Replayed
 
 from ..imputation.methods import IMPUTERS, Task, timed
 from .clock import Where, medians, seconds
 from .steps import letter
 
-Array = NDArray[np.float64]
 MISSING = 0.3
 
 

@@ -6,7 +6,6 @@ side by side, and none has to be measured again because another one was.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -34,37 +33,13 @@ def _processor() -> str:
 
 
 def file_of(folder: Path, part: str, name: str, ending: str) -> Path:
-    """Where a part of a device is kept.
-
-    Example:
-        >>> file_of(Path("speed"), "edges", "NVIDIA H200", "json").name
-        'edges.nvidia-h200.json'
-    """
+    """Where a part of a device is kept."""
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{part}.{slug(name)}.{ending}"
 
 
-def save(folder: Path, part: Part) -> Path:
-    """Write one part."""
-    path = file_of(folder, part["part"], part["name"], "json")
-    path.write_text(json.dumps(part, indent=1) + "\n")
-    return path
-
-
-def load(folder: Path) -> list[Part]:
-    """All parts in a folder and the folders in it, in the order of their paths."""
-    return [json.loads(path.read_text()) for path in sorted(folder.rglob("*.json"))]
-
-
 def merged(older: Iterable[Part], newer: Iterable[Part], order: list[str]) -> list[Part]:
-    """One of each part and device, the last one measured, in the order of the parts.
-
-    Example:
-        >>> old = {"part": "b", "name": "x", "measured": "2026-01-01", "found": 1}
-        >>> new = [{**old, "measured": "2026-01-02", "found": 2}, {**old, "part": "a"}]
-        >>> [part["found"] for part in merged([old], new, ["a", "b"])]
-        [1, 2]
-    """
+    """One of each part and device, the last one measured, in the order of the parts."""
     kept: dict[tuple[str, str], Part] = {}
     for part in (*older, *newer):
         key = part["part"], part["name"]

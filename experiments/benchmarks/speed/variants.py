@@ -35,6 +35,7 @@ FLOWS = {
     "convolutions": vfg.Coupling(blocks=4, hidden=64, layers=2, image=(4, 4)),
 }
 BATCH = 256
+STARS = [{"flow": name, "batch": BATCH} for name in FLOWS]
 RECORDED = 3
 """After so many calls a GPU has recorded a step."""
 
@@ -44,13 +45,9 @@ def compiled(where: Where) -> list[dict[str, Any]]:
 
     There is no quick version: compiling even a small step takes a minute.
     """
-    keys = [] if where.quick else _models() if where.is_cuda else _stars()
+    keys = [] if where.quick else _models() if where.is_cuda else STARS
     cells = [(key, where.cell(key, lambda key=key: _compiled(key, where))) for key in keys]
     return [{**key, **cell} for key, cell in cells if cell is not None]
-
-
-def _stars() -> list[dict[str, Any]]:
-    return [{"flow": name, "batch": BATCH} for name in FLOWS]
 
 
 def _models() -> list[dict[str, Any]]:

@@ -48,6 +48,8 @@ class FileInfo:
         rows: the number of rows; None before the whole file was read.
         samples: the first observed cell of columns, as it is written.
         doubts: what the first block makes one doubt, as sentences; see `reading_doubts`.
+        is_warned: whether a warning of cells that hold rows was given.
+        blank_lines: empty lines before the names.
     """
 
     dialect: Dialect | None = None
@@ -56,6 +58,8 @@ class FileInfo:
     rows: int | None = None
     samples: dict[str, str] = setting(default_factory=dict)
     doubts: list[str] = setting(default_factory=list)
+    is_warned: bool = False
+    blank_lines: int = 0
 
 
 class CsvFile(TableFile):
@@ -108,6 +112,8 @@ class CsvFile(TableFile):
                 # The reader parses one block for the names; the next one may end within a line.
                 start = stream.read_buffer(2 * LONGEST_LINE)
             line = self._first_line(start)
+            blank = re.match(rb"(?:\xef\xbb\xbf)?([\r\n]*)", memoryview(start))
+            self._info.blank_lines = len(re.findall(rb"\r\n|\r|\n", blank[1])) if blank else 0
             separator = self._wanted.delimiter or (
                 "\t" if self.kind.format == "tsv" else find_delimiter(line)
             )
@@ -153,11 +159,8 @@ class CsvFile(TableFile):
 
     @property
     def needs_inference(self) -> bool:
-        return self._info.rows is None or any(
-            name not in known
-            for known in [{**self._info.types, **self.text_columns, **self.text_categories}]
-            for name in self.names
-        )
+        known = {**self._info.types, **self.text_columns, **self.text_categories}
+        return self._info.rows is None or any(name not in known for name in self.names)
 
     def batches(self, schema: Any) -> Iterator[Any]:
         types = {field.name: field.type for field in schema}
@@ -202,7 +205,11 @@ class CsvFile(TableFile):
             rows += batch.num_rows
             for column in batch.columns:
                 check_text(column.buffers()[2], self.name)
-            cells = {name: mark_missing(batch.column(name), dialect.missing) for name in types}
+            cells = {
+                name: mark_missing(batch.column(name), dialect.missing)
+                for name, kind in types.items()
+                if kind != pa.string() or name not in samples
+            }
             typed = {
                 name: cast_text(cells[name], kind, decimal=dialect.decimal or ".")
                 for name, kind in types.items()
@@ -210,9 +217,9 @@ class CsvFile(TableFile):
             }
             types.update({name: column.type for name, column in typed.items()})
             self._check_newlines(batch)
-            for name in types:
-                if name not in samples and cells[name].null_count < len(cells[name]):
-                    samples[name] = cells[name].drop_null()[0].as_py()
+            for name, column in cells.items():
+                if name not in samples and column.null_count < len(column):
+                    samples[name] = column.drop_null()[0].as_py()
             if rows == batch.num_rows:
                 doubts = {**cells, **typed}
             yield batch, typed
@@ -224,12 +231,15 @@ class CsvFile(TableFile):
     def _check_newlines(self, batch: Any) -> None:
         """Warn of cells that hold whole rows, as they do after an unclosed quotation mark."""
         separators, delimiter = len(self.names) - 1, self.dialect.delimiter or ","
-        for name in batch.schema.names if separators else ():
+        if self._info.is_warned or not separators:
+            return
+        for name in batch.schema.names:
             cells = batch.column(name)
             broken = cells.filter(pc.match_substring(cells, "\n"))
             for cell in broken.to_pylist():
                 lines = cell.split("\n")[1:-1]
                 if any(line.count(delimiter) == separators for line in lines):
+                    self._info.is_warned = True
                     warnings.warn(
                         f"{self.name} has a cell of {cell.count(chr(10)) + 1} lines in the column "
                         f"{name!r} that holds whole rows, so a quotation mark may not be closed: "
@@ -245,7 +255,9 @@ class CsvFile(TableFile):
         dialect = self.dialect
         with self._reading():
             stream = open_bytes(self.path, self.kind.compression)
-            with _reader(stream, dialect, types, len(self._info.names) == 1) as reader:
+            # An empty line of a single column is a missing value, any other is nothing.
+            blank = self._info.blank_lines if len(self._info.names) == 1 else None
+            with _reader(stream, dialect, types, blank) as reader:
                 yield from reader
 
     @contextmanager
@@ -365,18 +377,20 @@ def _sentinel(cells: Any) -> int | None:
 
 
 def _reader(
-    stream: Any, dialect: Dialect, types: dict[str, Any], is_one_column: bool = False
+    stream: Any, dialect: Dialect, types: dict[str, Any], blank_lines: int | None = None
 ) -> Any:
-    """A reader of a stream of separated text, with the types of columns by name."""
+    """A reader of a stream of separated text, with the types of columns by name.
+
+    Empty lines are skipped; if a number of blank lines is given, only those before the names.
+    """
     return pcsv.open_csv(
         stream,
-        pcsv.ReadOptions(block_size=LONGEST_LINE),
+        pcsv.ReadOptions(block_size=LONGEST_LINE, skip_rows=blank_lines or 0),
         pcsv.ParseOptions(
             delimiter=dialect.delimiter,
             newlines_in_values=dialect.quotes,
             quote_char='"' if dialect.quotes else False,
-            # An empty line of a single column is a missing value, any other is nothing.
-            ignore_empty_lines=not is_one_column,
+            ignore_empty_lines=blank_lines is None,
         ),
         pcsv.ConvertOptions(
             column_types=types,

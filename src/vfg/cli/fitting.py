@@ -175,8 +175,10 @@ class FitOptions:
             watch_training()
         known = [field.name for field in fields(ImputerSettings)]
         plain = {name: value for name, value in vars(self).items() if name in known}
+        graph = choose_graph(self.graph, self.sections, self.width, columns, self.arrows)
         parsed = {
-            "graph": choose_graph(self.graph, self.sections, self.width, columns, self.arrows),
+            "graph": graph,
+            "width": self.width if graph is None else None,  # else the graph has it
             "schema": parse_kinds(self.kinds or (), columns),
             "bounds": parse_bounds(self.bounds or (), columns),
             "device": check_device(self.device),
@@ -282,13 +284,18 @@ def _parse_end(text: str) -> float | str | None:
 
 
 def fit_model(
-    source: Source, columns: list[str], options: FitOptions, every_row: bool = False
+    source: Source,
+    columns: list[str],
+    options: FitOptions,
+    every_row: bool = False,
+    checkpoint: Path | None = None,
 ) -> TableModel:
     """Fit a model to some columns of a table, in this process."""
     from vfg.bigtable.fit import fit
     from vfg.sklearn import VFGImputer
 
-    imputer = VFGImputer.from_settings(options.settings(columns))
+    settings = replace(options.settings(columns), checkpoint=checkpoint)
+    imputer = VFGImputer.from_settings(settings)
     model: TableModel = fit(source, imputer, columns=columns, every_row=every_row).model_
     return model
 
@@ -300,6 +307,7 @@ def fit_by_engine(
     engine: str,
     processes: int,
     every_row: bool,
+    checkpoint: Path | None = None,
 ) -> TableModel | None:
     """Fit a model by the processes of an engine or of torchrun.
 
@@ -323,6 +331,8 @@ def fit_by_engine(
     if size > 1 and source.is_piped:
         raise typer.BadParameter("a table from a pipe can be read by one process only; name a file")
     if engine == "ray":
+        if checkpoint is not None:
+            raise typer.BadParameter("--checkpoint is for this process or torchrun, not for Ray")
         return _fit_by_ray(source, columns, options, processes, every_row)
     if processes > 1:
         raise typer.BadParameter(
@@ -330,7 +340,7 @@ def fit_by_engine(
             f"{processes} -m vfg fit ..."
         )
     with process_group() as world:
-        model = fit_model(source, columns, options, every_row)
+        model = fit_model(source, columns, options, every_row, checkpoint)
     return model if world.is_first else None
 
 

@@ -253,8 +253,8 @@ class Categorical(LikelihoodSpec):
             )
 
 
-def likelihood_spec(given: str | LikelihoodSpec) -> LikelihoodSpec:
-    """A likelihood by name or as it is.
+def likelihood_spec(given: str | LikelihoodSpec, learn_noise: bool = False) -> LikelihoodSpec:
+    """A likelihood by name, Gaussian with fixed or learned noise, or as it is.
 
     Raises:
         ValueError: for an unknown name, or one that needs arguments.
@@ -265,7 +265,8 @@ def likelihood_spec(given: str | LikelihoodSpec) -> LikelihoodSpec:
     """
     if isinstance(given, LikelihoodSpec):
         return given
-    by_name: dict[str, LikelihoodSpec] = {"gaussian": Gaussian(), "bernoulli": Bernoulli()}
+    gaussian = Gaussian(learn=learn_noise)
+    by_name: dict[str, LikelihoodSpec] = {"gaussian": gaussian, "bernoulli": Bernoulli()}
     if given not in by_name:
         raise ValueError(
             f"there is no likelihood {given!r}; use 'gaussian', 'bernoulli' or "
@@ -275,7 +276,9 @@ def likelihood_spec(given: str | LikelihoodSpec) -> LikelihoodSpec:
 
 
 def likelihoods_by_leaf(
-    leaves: Sequence[str], given: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec]
+    leaves: Sequence[str],
+    given: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec],
+    learn_noise: bool = False,
 ) -> dict[str, LikelihoodSpec]:
     """The likelihood of every leaf from one for all, or from a mapping with `"*"` for the rest.
 
@@ -288,7 +291,7 @@ def likelihoods_by_leaf(
     """
     by_leaf = dict(given) if isinstance(given, Mapping) else {"*": given}
     chosen = for_each(list(leaves), by_leaf, "leaf")
-    return {leaf: likelihood_spec(spec) for leaf, spec in chosen.items()}
+    return {leaf: likelihood_spec(spec, learn_noise) for leaf, spec in chosen.items()}
 
 
 def _code_points(categories: int, width: int) -> Tensor:

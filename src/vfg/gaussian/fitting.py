@@ -233,18 +233,15 @@ class _BestValues:
 
     def improves(self, values: Values) -> bool:
         """Score some values; False after `PATIENCE` scores without improvement."""
-        if self.score is None:
-            return True
-        reached = self.score(values)
-        self.waited = 0 if reached > self.best else self.waited + 1
-        if reached > self.best:
-            self.best, self.values = reached, values
+        reached = 0.0 if self.score is None else self.score(values)
+        if self.score is None or reached > self.best:
+            self.best, self.values, self.waited = reached, values, 0
+        else:
+            self.waited += 1
         return self.waited < PATIENCE
 
     def among(self, values: Values) -> Values:
         """The best of those seen and the last ones."""
-        if self.score is None:
-            return values
         self.improves(values)
         return self.values
 

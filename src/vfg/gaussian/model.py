@@ -247,18 +247,7 @@ class GaussianVFG(nn.Module):
         row_ids: ArrayLike | None = None,
         padded: bool = True,
     ) -> GaussianAnswer:
-        """Any targets given any evidence; the same forms as `VFG.infer` takes.
-
-        Args:
-            given: an array or tensor with NaN for missing values; a frame with some of the
-                columns; values by the names of leaves, columns and latent nodes; or a list of such
-                mappings, one per row.
-            targets: leaves, columns or latent nodes by name; None means all leaves.
-            observed: which cells may be used.
-            seed: of the draws.
-            row_ids: distinct integers from 0 on that draws depend on; None means the position.
-            padded: False computes the rows as they are, without padding to a fixed size. This is
-                faster for a few rows; numbers are the same up to rounding.
+        """Any targets given any evidence; arguments are those of `VFG.infer`.
 
         Returns:
             Means, deviations, covariances, quantiles, probabilities and joint draws.

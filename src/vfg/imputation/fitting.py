@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -38,7 +39,7 @@ from vfg.tables.frames import Table, quote
 from vfg.tables.schema import Schema
 from vfg.training.data import Table as TrainingTable
 from vfg.training.data import choose_device, join_world
-from vfg.training.history import History, Progress
+from vfg.training.history import Checkpoint, History, Progress, fingerprint
 from vfg.training.loop import Run
 from vfg.training.model_stack import repeat_columns, stack_models, unstack_models
 from vfg.training.settings import FitSettings, Masking
@@ -142,6 +143,7 @@ def _fit_to_matrix(
         device=choose_device(settings.device),
         unordered=unordered,
         members=members,
+        checkpoint=settings.checkpoint,
     )
     parts.linear, parts.relations = linear, relations
     return parts
@@ -282,6 +284,7 @@ def fit_members(
     device: torch.device,
     unordered: Tensor | None = None,
     members: list[VFG] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Parts:
     """Fit members, mixtures and row mixtures, and their stacking.
 
@@ -299,6 +302,7 @@ def fit_members(
         device: where to train; the members are moved back to the CPU.
         unordered: columns of the matrix that have no order; None means none.
         members: members to train further, instead of new ones.
+        checkpoint: folder that keeps the training of members; None keeps none.
 
     Returns:
         The parts with their stacking and the history of training, without `linear`.
@@ -328,9 +332,12 @@ def fit_members(
     left = clock.left(0.75)
     all_held = torch.cat(held, dim=1)
     parts = Parts(members, linears, mixtures, neighbours)
-    for steps in (plan.steps, plan.more_steps):
+    for turn, steps in enumerate((plan.steps, plan.more_steps)):
         plan = replace(plan, steps=steps)
-        history = _train(model, values, observed, all_held, plan, seed, left, progress, device)
+        folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
+        history = _train(
+            model, values, observed, all_held, plan, seed, left, progress, device, folder
+        )
         unstack_models(model, members)
         for k, (member, own) in enumerate(zip(members, held, strict=True)):
             if k >= (plan.calibrated or len(members)) or (k and clock.is_past(0.9)):
@@ -457,6 +464,7 @@ def _train(
     budget: float | None,
     progress: bool,
     device: torch.device,
+    checkpoint: str | None,
 ) -> History:
     scaling = model.scaling
     cells = (
@@ -474,9 +482,15 @@ def _train(
         compile=False, seed=seed,
     )  # fmt: skip
     data = TrainingTable(torch.where(seen, cells, 0.0), seen, None)
+    folder = None
+    if checkpoint is not None:
+        # The time that is left differs from run to run.
+        described = {"settings": asdict(replace(settings, budget=None)), "model": model.to_dict()}
+        tensors = {"cells": data.cells, "seen": seen, "held": held, **model.state_dict()}
+        folder = Checkpoint(checkpoint, fingerprint(described, tensors))
     devices = [device] if device.type == "cuda" else []
     with join_world(device) as world, torch.random.fork_rng(devices=devices):
-        run = Run(TableTask([model], data, settings, held.to(device)), settings, world)
+        run = Run(TableTask([model], data, settings, held.to(device)), settings, world, folder)
         history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
     if history.stopped == "interrupted":
         # Other parts are not fitted yet, so there is no usable model to return.

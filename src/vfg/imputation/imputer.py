@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from copy import deepcopy
@@ -176,6 +177,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             hold numbers; without it they are dropped.
         warm_start: whether another `fit` goes on from the last one, with the same columns.
         device: where to train and to answer; None takes the GPU if there is one.
+        checkpoint: folder that keeps the training of nonlinear members, so that fitting the same
+            table with the same settings again goes on after a crash; None keeps none.
         random_state: seed, or generator that gives one.
         verbose: whether to show a progress bar.
 
@@ -212,6 +215,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         keep_empty_features: bool = False,
         warm_start: bool = False,
         device: str | torch.device | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -232,6 +236,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.keep_empty_features = keep_empty_features
         self.warm_start = warm_start
         self.device = device
+        self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -156,6 +157,7 @@ class ImputerSettings:
     budget: float | None = None
     missing_values: Any = np.nan
     device: str | torch.device | None = None
+    checkpoint: str | os.PathLike[str] | None = None
     progress: bool = False
     seed: int = 0
 

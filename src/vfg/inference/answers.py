@@ -795,7 +795,7 @@ def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
             f"{', '.join(f'{level:g}' for level in levels.tolist())}; take more with samples(n)"
         )
     ordered = draws.sort(dim=0).values
-    end = TAIL / len(draws)
+    end = min(TAIL / len(draws), 0.25)
     inside = levels.clamp(end, 1.0 - end)
 
     def at(level: Tensor) -> Tensor:

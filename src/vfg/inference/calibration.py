@@ -25,7 +25,7 @@ from vfg.distributions.likelihoods import (
 )
 from vfg.inference.draws import (
     average_chances,
-    internal_normals,
+    centred_states,
     internal_states,
     is_joint,
     root_factor,
@@ -57,8 +57,7 @@ class Calibration(nn.Module):
     Args:
         columns: number of table columns.
         leaves: number of leaves.
-        roots: number and width of the nodes of every root block; None, as in files of version 0.1
-            and before, knows neither the distribution of the roots nor discrete leaves.
+        roots: number and width of the nodes of every root block.
 
     Example:
         >>> spread = Calibration(columns=2, leaves=1)
@@ -69,20 +68,20 @@ class Calibration(nn.Module):
     log_temperature: Tensor
     log_noise: Tensor
     by_observed: Tensor
+    log_softness: Tensor
+    """By which the logits of discrete leaves are divided."""
+    knows_roots: Tensor
+    """Whether the moments of the roots were measured."""
 
-    def __init__(
-        self, columns: int, leaves: int, roots: Sequence[tuple[int, int]] | None = None
-    ) -> None:
+    def __init__(self, columns: int, leaves: int, roots: Sequence[tuple[int, int]] = ()) -> None:
         super().__init__()
-        self.roots = None if roots is None else tuple(roots)
         self.register_buffer("log_temperature", torch.zeros(()))
         self.register_buffer("log_noise", torch.zeros(columns))
         self.register_buffer("by_observed", torch.zeros(columns, leaves + COUNT_FEATURES))
 
-        if roots is not None:
-            self.register_buffer("log_softness", torch.zeros(columns))
-            self.register_buffer("knows_roots", torch.tensor(False))
-        for place, (nodes, width) in enumerate(roots or ()):
+        self.register_buffer("log_softness", torch.zeros(columns))
+        self.register_buffer("knows_roots", torch.tensor(False))
+        for place, (nodes, width) in enumerate(roots):
             self.register_buffer(f"root_mean{place}", torch.zeros(nodes, width))
             whole = width <= WIDEST_ROOT
             start = torch.eye(width).repeat(nodes, 1, 1) if whole else torch.ones(nodes, width)
@@ -99,10 +98,7 @@ def noise_scale(model: VFG, observed: Tensor) -> Tensor:
     For discrete columns their softness.
     """
     scale = model.spread.scale(likelihood_scales(model), mask_features(model, observed))
-    softness = torch.ones_like(scale)
-    if model.spread.roots is not None:
-        softness = softness * model.spread.get_buffer("log_softness").exp()
-    return torch.where(continuous_columns(model), scale, softness)
+    return torch.where(continuous_columns(model), scale, model.spread.log_softness.exp())
 
 
 def likelihood_scales(model: VFG) -> Tensor:
@@ -136,11 +132,12 @@ def fit_calibration(
     masks: int | None = None,
     most_rows: int | None = None,
 ) -> Calibration:
-    """Fit the calibration to held-out cells by the Gaussian log score, with random masks on top.
+    """Fit the calibration to held-out cells by log score, with random masks on top.
 
     Every row is scored under several masks; each keeps every leaf with a rate of its own. The
-    scores count continuous cells that training did not see, or, if there are none, those that
-    the masks hid.
+    scores count cells that training did not see, or, if there are none, those that the masks hid:
+    continuous ones for the noise, discrete ones for their softness. The moments of the roots are
+    those of the same rows.
 
     Args:
         model: the model, whose `spread` is set.
@@ -312,7 +309,12 @@ def _fit_softness(model: VFG, spread: Calibration, trials: list[Trial], cells: T
     leaves = {block: model.likelihood_at(block) for block in model.sections.blocks}
     kinds = (BernoulliLikelihood, CategoricalLikelihood)
     discrete = {block: leaf for block, leaf in leaves.items() if isinstance(leaf, kinds)}
-    draws = [_centred_draws(model, trial.beliefs[0].select(chosen), spread) for trial in trials]
+    if not discrete:
+        return
+    with torch.no_grad():
+        temperature = spread.log_temperature.exp()
+        beliefs = [trial.beliefs[0].select(chosen) for trial in trials]
+        draws = [centred_states(model, belief, temperature)[0] for belief in beliefs]
     scored = [model.sections.split(trial.scored[chosen]) for trial in trials]
     data = model.sections.split(cells[chosen])
     log_softness = torch.zeros_like(spread.log_noise).requires_grad_()
@@ -326,9 +328,8 @@ def _fit_softness(model: VFG, spread: Calibration, trials: list[Trial], cells: T
                 total = total - (_log_chance(expected, data[block]) * counted[block]).sum()
         return total
 
-    if discrete:
-        _minimise(score, [log_softness])
-        spread.get_buffer("log_softness").copy_(log_softness.detach())
+    _minimise(score, [log_softness])
+    spread.log_softness.copy_(log_softness.detach())
 
 
 def _log_chance(expected: Tensor, data: Tensor) -> Tensor:
@@ -337,17 +338,6 @@ def _log_chance(expected: Tensor, data: Tensor) -> Tensor:
     if expected.shape[-1] != data.shape[-1]:
         return expected.gather(-1, data.long()).log()
     return data * expected.log() + (1.0 - data) * (1.0 - expected).clamp(min=1e-6).log()
-
-
-@torch.no_grad()
-def _centred_draws(model: VFG, belief: Belief, spread: Calibration) -> list[Tensor]:
-    """Internal draws of all states about their centres, by block `(draws, nodes, rows, width)`."""
-    centres = belief.backward
-    if not is_joint(model):
-        return [centre[None] for centre in centres]
-    temperature = spread.log_temperature.exp().to(centres[0])
-    drawn = internal_states(model, belief, temperature, internal_normals(model))
-    return [x + (centre - x.mean(0)) for x, centre in zip(drawn, centres, strict=True)]
 
 
 def _fit_roots(spread: Calibration, belief: Belief) -> None:
@@ -376,7 +366,7 @@ def _fit_roots(spread: Calibration, belief: Belief) -> None:
             kept.copy_(((left.square().sum(1) + extra) / count).sqrt())
         spread.get_buffer(f"root_mean{place}").copy_(mean)
         known = known and bool(kept.isfinite().all() & (count > 1).all())
-    spread.get_buffer("knows_roots").fill_(known)
+    spread.knows_roots.fill_(known)
 
 
 def _copy_into(spread: Calibration, noise: Tensor, heat: Tensor, weights: Tensor) -> None:
@@ -387,12 +377,11 @@ def _copy_into(spread: Calibration, noise: Tensor, heat: Tensor, weights: Tensor
 
 def _variance(model: VFG, belief: Belief, log_temperature: Tensor) -> Tensor:
     """The variance of the decoded leaves in the model's units, `(rows, columns)`."""
-    normals = internal_normals(model)
     temperature = log_temperature.exp().to(belief.backward[0])
     rows = torch.arange(belief.converged.shape[1], device=belief.converged.device)
     variances = []
     for part in rows.split(ROWS_AT_ONCE):
-        states = internal_states(model, belief.select(part), temperature, normals)
+        states = internal_states(model, belief.select(part), temperature)
         parts = {}
         for block, mean in belief.means.items():
             if isinstance(model.likelihood_at(block), GaussianLikelihood):

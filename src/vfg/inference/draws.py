@@ -115,24 +115,37 @@ def decode(
     return [states.unflatten(1, (count, rows)).movedim(1, 0) for states in backward]
 
 
-def internal_states(
-    model: VFG, belief: Belief, temperature: Tensor, normals: dict[int, Tensor]
-) -> list[Tensor]:
+def internal_states(model: VFG, belief: Belief, temperature: Tensor) -> list[Tensor]:
     """The internal draws decoded, by block `(64, nodes, rows, width)`."""
-    groups = [
-        decode(
-            model, belief, {b: z[first : first + GROUP] for b, z in normals.items()}, temperature
-        )
+    normals = internal_normals(model)
+    parts = [
+        {block: part[first : first + GROUP] for block, part in normals.items()}
         for first in range(0, INTERNAL, GROUP)
     ]
-    return [torch.cat(parts) for parts in zip(*groups, strict=True)]
+    groups = [decode(model, belief, part, temperature) for part in parts]
+    return [torch.cat(same) for same in zip(*groups, strict=True)]
+
+
+def centred_states(
+    model: VFG, belief: Belief, temperature: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Internal draws about the backward states, and by how much they were shifted, by block.
+
+    If roots carry no precision, one draw at the backward states.
+    """
+    centres = belief.backward
+    if not is_joint(model):
+        return [x[None] for x in centres], [torch.zeros_like(x) for x in centres]
+    drawn = internal_states(model, belief, temperature)
+    shifts = [centre - x.mean(0) for x, centre in zip(drawn, centres, strict=True)]
+    return [x + shift for x, shift in zip(drawn, shifts, strict=True)], shifts
 
 
 class Moments(NamedTuple):
     """Over the internal draws of a tile, by block."""
 
-    means: list[Tensor]
-    """`(nodes, rows, width)`."""
+    shifts: list[Tensor]
+    """From the mean of decoded draws to the backward state, `(nodes, rows, width)`."""
     variances: list[Tensor]
     chances: dict[int, Tensor]
     """Probabilities of discrete leaves: of 1, or of every category."""
@@ -167,17 +180,10 @@ class Tile:
         return self.remembered[first]
 
     def _moments(self) -> Moments:
-        centres = self.belief.backward
-        if not self.joint:
-            zeros = [torch.zeros_like(states) for states in centres]
-            return Moments(centres, zeros, self._chances([states[None] for states in centres]))
-        normals = internal_normals(self.model)
-        drawn = internal_states(self.model, self.belief, self.temperature, normals)
-        means = [states.mean(0) for states in drawn]
-        pairs = list(zip(drawn, means, strict=True))
-        shifted = [x + (centre - mean) for (x, mean), centre in zip(pairs, centres, strict=True)]
-        variances = [(states - mean).square().mean(0) for states, mean in pairs]
-        return Moments(means, variances, self._chances(shifted))
+        states, shifts = centred_states(self.model, self.belief, self.temperature)
+        pairs = zip(states, self.belief.backward, strict=True)
+        variances = [(x - centre).square().mean(0) for x, centre in pairs]
+        return Moments(shifts, variances, self._chances(states))
 
     def _chances(self, states: list[Tensor]) -> dict[int, Tensor]:
         """Probabilities of discrete leaves averaged over draws `(draws, nodes, rows, width)`."""
@@ -202,11 +208,8 @@ class Tile:
         """Backward states for draws by their numbers, by block `(draws, nodes, rows, width)`."""
         if not self.joint:
             return self._repeat_states(len(draws))
-        normals = self.root_normals(draws)
-        drawn = decode(self.model, self.belief, normals, self.temperature)
-        centres, means = self.belief.backward, self.moments.means
-        shifts = [centre - mean for centre, mean in zip(centres, means, strict=True)]
-        return [x + shift for x, shift in zip(drawn, shifts, strict=True)]
+        drawn = decode(self.model, self.belief, self.root_normals(draws), self.temperature)
+        return [x + shift for x, shift in zip(drawn, self.moments.shifts, strict=True)]
 
     def levels(self, draws: Tensor) -> Tensor:
         """Uniform numbers behind the leaves' draws, `(draws, rows, columns)`."""
@@ -230,10 +233,13 @@ class Tile:
                 noise[block],
             )
             for block in noise
+            if block not in moments.chances
         }
         for block, chances in moments.chances.items():
-            if isinstance(self.model.likelihood_at(block), BernoulliLikelihood):
-                parts[block] = (chances * (1.0 - chances)).sqrt()
+            # Codes have no order, so they have no deviation.
+            is_code = isinstance(self.model.likelihood_at(block), CategoricalLikelihood)
+            unknown = torch.full_like(chances[..., :1], torch.nan)
+            parts[block] = unknown if is_code else (chances * (1.0 - chances)).sqrt()
         return self.model.sections.join(parts).double() * self.model.scaling.scale
 
     def state_deviations(self, block: int) -> Tensor:
@@ -356,14 +362,3 @@ def deviation(likelihood: object, state: Tensor, variance: Tensor, noise: Tensor
 @deviation.register
 def _(likelihood: GaussianLikelihood, state: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     return (variance + noise.square()).sqrt()
-
-
-@deviation.register
-def _(likelihood: BernoulliLikelihood, state: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-    expected = likelihood.mean(state)
-    return (expected * (1.0 - expected)).sqrt()
-
-
-@deviation.register
-def _(likelihood: CategoricalLikelihood, state: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-    return torch.full_like(noise, torch.nan)

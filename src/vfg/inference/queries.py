@@ -35,7 +35,9 @@ from vfg.inputs import (
     as_table,
     as_tensor,
     as_value,
+    check_labelled,
     frame_names,
+    frame_numbers,
 )
 from vfg.passing.messages import States
 from vfg.sampling import draw_states, generated_noise
@@ -180,15 +182,12 @@ def label_probabilities(
         tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
     given = as_given(model, table, observed)
-    priors = {block: model.prior_at(block) for block in model._blocks_of(model.priors)}
+    check_labelled(model)
     belief = compute_belief(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
     scores = []
-    for block, prior in priors.items():
-        if not isinstance(prior, LabelPrior):
-            raise ValueError(
-                f"labels need a prior with one mean per label, but the prior is "
-                f"{model.prior_spec.name!r}; build the model with prior=vfg.PerLabel(labels)"
-            )
+    for block in model._blocks_of(model.priors):
+        prior = model.prior_at(block)
+        assert isinstance(prior, LabelPrior)
         scores.append(_label_scores(belief, block, prior).sum(0))
     return torch.stack(scores).sum(0).softmax(-1).to(given.table)
 
@@ -225,19 +224,13 @@ def fill(model: Tabular, table: ArrayLike, *, row_ids: ArrayLike | None = None) 
     opened = open_table(table)
     names = frame_names(model, opened.labels) if is_frame(table) else None
     places = range(len(opened.labels)) if names is None else _places(opened.labels, names)
-    columns = [opened.column(place) for place in places]
-    cells = np.full((opened.rows, len(columns)), np.nan)
-    for place, column in enumerate(columns):
-        if column.storage not in ("float", "integer", "boolean", "empty"):
-            raise TypeError(
-                f"column {column.label!r} must hold numbers, but holds {column.storage} cells"
-            )
-        cells[~column.missing, place] = column.observed
+    cells = frame_numbers(opened, dict(enumerate(places)), len(places))
     expected = _expected_cells(model, torch.from_numpy(cells), row_ids).numpy()
+    missing = np.isnan(cells)
     fills = {
-        place: (column.missing, expected[column.missing, k])
-        for k, (place, column) in enumerate(zip(places, columns, strict=True))
-        if column.missing.any()
+        place: (missing[:, k], expected[missing[:, k], k])
+        for k, place in enumerate(places)
+        if missing[:, k].any()
     }
     return opened.replace_cells(fills)
 
@@ -481,7 +474,7 @@ def _warn_untrained(model: VFG) -> None:
 def _knows_roots(model: VFG) -> bool:
     """Whether training has measured where the roots are, and their prior has one mode."""
     single = all(isinstance(prior, SinglePrior) for prior in model.priors.values())
-    return model.spread.roots is not None and single and bool(model.spread.knows_roots)
+    return single and bool(model.spread.knows_roots)
 
 
 def _calibrated_rows(model: VFG, rows: int, generator: torch.Generator) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
@@ -28,6 +29,9 @@ from vfg.utils.files import write_atomically
 
 LARGEST_TABLES = 2**28
 """Most numbers of a model besides its state, such as tables of coordinates; 1 GiB in float32."""
+
+ADDED = re.compile(r"(^|\.)spread\.(log_softness|knows_roots|root_(mean|factor)\d+)$")
+"""Tensors of the calibration that earlier files lack; models then have them at their start."""
 
 
 def build_model(fields: Mapping[str, Any]) -> Storable:
@@ -109,7 +113,7 @@ class _MetaMode(TorchFunctionMode):
 
 def _check_state(state: Mapping[str, Tensor], entries: Mapping[str, Entry]) -> None:
     for name in state:
-        if name not in entries:
+        if name not in entries and not ADDED.search(name):
             raise UnreadableError(f"lacks the tensor {name!r}, which its model has")
     for name, entry in entries.items():
         if name not in state:
@@ -245,5 +249,5 @@ def _read(stream: BinaryIO, size: int, device: Device | None) -> Any:
     with torch.device("cpu"):
         model = build_model(fields).to(getattr(torch, fields["dtype"]))
     # Assigned, not copied: each tensor keeps the dtype that it was saved with.
-    model.load_state_dict(tensors, strict=True, assign=True)
+    model.load_state_dict({**model.state_dict(), **tensors}, strict=True, assign=True)
     return model.eval().to(where)

@@ -119,7 +119,7 @@ def page(session: Session) -> Any:
 
 def _stores(session: Session) -> list[Any]:
     kept: dict[str, Any] = {"table": session.first, "tab": "ask"}
-    kept |= dict.fromkeys(("action", "state", "view", "shown", "sent", "filled"))
+    kept |= dict.fromkeys(("action", "state", "view", "shown", "sent", "filled", "filled-page"))
     return [
         *(dcc.Store(id=name, data=data) for name, data in kept.items()),
         *(dcc.Download(id=name) for name in ("download-table", "download-answer")),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -153,11 +154,26 @@ class Steps:
         with (
             temporarily_set(self.networks, "precision", self.settings.precision),
             temporarily_set(self.flows, "memory", self.settings.memory),
-            tensor_cores(
-                self.settings.precision if self.task.is_module else "float32", self.rows.device
-            ),
+            self._fast_module(),
         ):
             self._update(masked, layer)
+
+    @contextmanager
+    def _fast_module(self) -> Iterator[None]:
+        """Within this context products of a module that is no VFG are rounded as the settings say.
+
+        Convolutions try out which algorithm is fastest: sizes never change in training.
+        """
+        if not self.task.is_module:
+            yield
+            return
+        cudnn, before = torch.backends.cudnn, torch.backends.cudnn.benchmark
+        cudnn.benchmark = True
+        try:
+            with tensor_cores(self.settings.precision, self.rows.device):
+                yield
+        finally:
+            cudnn.benchmark = before
 
     def _update(self, masked: bool, layer: int) -> None:
         batch = self.task.batch(self.rows, masked, self.generator)

@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 UNFINISHED = ".vfg-"
 """How the names of files begin that are still being written."""
-STREAMS = ("/dev", "/proc")
-"""Folders of names for devices and open files, such as `/dev/stdout`."""
+STREAMS = ("/dev/fd/", "/dev/std", "/proc/")
+"""How names of open files begin, such as `/dev/stdout`; files in `/dev/shm` are plain ones."""
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes, *, private: bool = False) -> None:
@@ -100,9 +100,7 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
         return False
     if stat.S_ISDIR(mode):
         return False
-    return not stat.S_ISREG(mode) or os.path.abspath(path).startswith(
-        tuple(f"{folder}/" for folder in STREAMS)
-    )
+    return not stat.S_ISREG(mode) or os.path.abspath(path).startswith(STREAMS)
 
 
 @contextmanager
@@ -126,6 +124,8 @@ def standard_output() -> Iterator[BinaryIO]:
             with open(own, "wb", closefd=False) as file:
                 yield file
         finally:
+            with suppress(OSError):
+                sys.stdout.flush()  # what was printed meanwhile
             os.dup2(own, stream.fileno())
             os.close(own)
         return

@@ -41,6 +41,15 @@ def fit(
     engine: EngineName = "local",
     processes: Processes = 1,
     every_row: EveryRow = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Keep the training in this folder, to go on with after a crash."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the training that --checkpoint keeps.")
+    ] = False,
     overwrite: Overwrite = False,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -59,9 +68,10 @@ def fit(
     inputs = [file.path for file in source.files]
     outputs = {"--output": output, "the history": history_file(output)}
     check_outputs(outputs, inputs, overwrite)
+    check_checkpoint(checkpoint, resume)
     chosen = options.select(source)
     begun = time.monotonic()
-    model = fit_by_engine(source, chosen, options, engine, processes, every_row)
+    model = fit_by_engine(source, chosen, options, engine, processes, every_row, checkpoint)
     if model is None:  # another process of torchrun writes it
         return
     seconds = time.monotonic() - begun
@@ -85,6 +95,25 @@ def fit(
         print_text(
             f"{output}: {describe_parts(model)}, fitted to {source.rows:,} rows in {seconds:.1f} s"
         )
+
+
+def check_checkpoint(folder: Path | None, resume: bool) -> None:
+    """Refuse to go on with nothing, and to go on without being asked.
+
+    Raises:
+        typer.BadParameter: for either.
+    """
+    if folder is None:
+        if resume:
+            raise typer.BadParameter("--resume needs --checkpoint FOLDER, which keeps the training")
+        return
+    is_used = folder.is_dir() and any(folder.iterdir())
+    if is_used and not resume:
+        raise typer.BadParameter(
+            f"{folder} keeps a training already; add --resume to go on with it, or name another"
+        )
+    if resume and not is_used:
+        raise typer.BadParameter(f"{folder} keeps no training to go on with; leave out --resume")
 
 
 def describe_parts(model: TableModel) -> str:

@@ -6,8 +6,9 @@ The layout is that of `vfg.plots.graph`; crowded layers stand in several rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -29,8 +30,10 @@ STATES = 4
 """How many categories are listed in a box."""
 LETTER, LINE, PAD = 7.2, 15, 14
 """Width of a letter and height of a line at a font size of 12 pixels; room around boxes."""
-LAYER = 52
-"""Pixels between layers."""
+LAYER, CLOSE_LAYER = 52, 26
+"""Pixels between layers, and between those of a deep graph, which should not become too small."""
+DEEP = 6
+"""From how many layers on a graph is deep."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,20 @@ class View:
     """
 
     graph: Graph
-    groups: Mapping[str, list[str]] = field(default_factory=dict)
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_network: bool = False
     alone: tuple[str, ...] = ()
 
+    @cached_property
+    def places(self) -> dict[str, tuple[float, float]]:
+        """Positions as in `vfg.plots.graph`; variables without edges stand at the right."""
+        found = positions(self.graph)
+        right = max(x for x, _ in found.values()) + 1.0
+        return found | {name: (right + k, 0.0) for k, name in enumerate(self.alone)}
 
-def view_of(graph: Graph, expanded: Iterable[str] = ()) -> View:
+
+@lru_cache(maxsize=64)
+def view_of(graph: Graph, expanded: tuple[str, ...] = ()) -> View:
     """What is drawn of a graph, with some groups shown leaf by leaf.
 
     Example:
@@ -63,22 +74,50 @@ def view_of(graph: Graph, expanded: Iterable[str] = ()) -> View:
         edges = [Edge(effect, cause) for cause, effect in arrows]
         alone = tuple(leaf for leaf in graph.leaves if leaf not in names)
         return View(Graph([Node(name, 1) for name in names], edges), {}, True, alone)
+    hidden = {
+        f"{leaves[0]} … {leaves[-1]}": (leaves, inner) for leaves, inner in leaf_groups(graph)
+    }
+    groups = {name: parts for name, parts in hidden.items() if name not in expanded}
+    shown = {node: name for name, parts in groups.items() for part in parts for node in part}
+    nodes = dict.fromkeys(shown.get(node.name, node.name) for node in graph.nodes)
+    drawn = {
+        (shown.get(edge.child, edge.child), shown.get(edge.parent, edge.parent)): edge.kind
+        for edge in graph.edges
+    }  # one edge for all members of a group
+    edges = [Edge(*ends, kind=kind) for ends, kind in drawn.items() if ends[0] != ends[1]]
+    leaves = {name: parts[0] for name, parts in groups.items()}
+    return View(Graph([Node(name, 1) for name in nodes], edges), leaves)
+
+
+def leaf_groups(graph: Graph) -> list[tuple[list[str], list[str]]]:
+    """Leaves that are drawn as one node if there are many, and the latent nodes between them.
+
+    They are leaves with the same parents, or all leaves below a node of a tree.
+    """
+    if len(graph.leaves) <= MANY_LEAVES:
+        return []
     siblings: dict[tuple[str, ...], list[str]] = {}
     for leaf in graph.leaves:
         siblings.setdefault(graph.parents(leaf), []).append(leaf)
-    opened, many = set(expanded), len(graph.leaves) > MANY_LEAVES
-    groups = {
-        f"{members[0]} … {members[-1]}": members
-        for members in siblings.values()
-        if many and len(members) >= GROUP and f"{members[0]} … {members[-1]}" not in opened
-    }
-    shown = {leaf: name for name, members in groups.items() for leaf in members}
-    nodes = dict.fromkeys(shown.get(node.name, node.name) for node in graph.nodes)
-    drawn = {
-        (shown.get(edge.child, edge.child), edge.parent): edge.kind for edge in graph.edges
-    }  # an edge for all members of a group
-    edges = [Edge(*ends, kind=kind) for ends, kind in drawn.items()]
-    return View(Graph([Node(name, 1) for name in nodes], edges), groups)
+    found: list[tuple[list[str], list[str]]] = [
+        (members, []) for members in siblings.values() if len(members) >= GROUP
+    ]
+    if found or not graph.is_tree:
+        return found
+    for layer in graph.layers[1:-1]:
+        if len(layer) <= MANY_LEAVES:
+            return [_below(graph, name) for name in layer]
+    return []
+
+
+def _below(graph: Graph, name: str) -> tuple[list[str], list[str]]:
+    """The leaves below a node of a tree, and the latent nodes from there up to the node."""
+    children = graph.children(name)
+    if not children:
+        return [name], []
+    parts = [_below(graph, child) for child in children]
+    leaves = [leaf for part, _ in parts for leaf in part]
+    return leaves, [name, *(node for _, inner in parts for node in inner)]
 
 
 def network_arrows(graph: Graph) -> list[tuple[str, str]]:
@@ -105,15 +144,10 @@ def place_nodes(
 
     A layer that is wider than the drawing stands in rows, its neighbours below each other.
     """
-    places = positions(view.graph)
+    places = view.places
     layers: dict[float, list[str]] = {}
     for name in sorted(places, key=lambda name: places[name]):
         layers.setdefault(places[name][1], []).append(name)
-    layers[0.0] = layers.get(0.0, [])
-    right = max(x for x, _ in places.values())
-    for k, name in enumerate(view.alone):
-        places[name] = (right + 1.0 + k, 0.0)
-        layers[0.0].append(name)
     needed = {y: _pixels_per_unit(names, places, sizes) for y, names in layers.items()}
     across = [x for x, _ in places.values()]
     span = max(across) - min(across)
@@ -126,7 +160,7 @@ def place_nodes(
         for k, name in enumerate(layers[y]):
             up = bottom - (rows - 0.5 - k % rows) * step
             found[name] = (round(places[name][0] * scale, 1), round(up, 1))
-        bottom -= rows * step + LAYER
+        bottom -= rows * step + (LAYER if len(layers) < DEEP else CLOSE_LAYER)
     return found
 
 
@@ -144,7 +178,7 @@ def graph_svg(
     answered: Answered,
     width: float,
     selected: str = "",
-    expanded: Iterable[str] = (),
+    expanded: tuple[str, ...] = (),
     distributions: bool = True,
 ) -> Markup:
     """The graph with the distributions of its leaves."""

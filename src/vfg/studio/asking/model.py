@@ -25,6 +25,8 @@ from vfg.utils.files import write_atomically
 
 Evidence: TypeAlias = Mapping[str, Value]
 """Values by the names of variables; the order is that in which they were given."""
+MOST_ANSWERS = 16
+"""How many answers are kept: choosing a card or searching asks the same question again."""
 MOST_PIECES = 24
 """Beyond this much evidence, influence is computed by leaf: each piece costs a row of inference."""
 DRAWS = 192
@@ -54,6 +56,7 @@ class OpenModel:
         self.model, self.file = model, file
         self.graph: Graph = model.graph
         self.variables: Mapping[str, Variable] = model.variables
+        self._answers: dict[tuple[tuple[str, Value], ...], Answered] = {}
         self.latents = tuple(node for layer in reversed(self.graph.layers[1:]) for node in layer)
 
     @property
@@ -128,6 +131,14 @@ class OpenModel:
             ValueError: for evidence that names no variable, or a value that it cannot have.
         """
         given = {name: self.variable(name).parse(value) for name, value in evidence.items()}
+        key = tuple(given.items())
+        if key not in self._answers:
+            if len(self._answers) >= MOST_ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            self._answers[key] = self._ask(given)
+        return self._answers[key]
+
+    def _ask(self, given: Evidence) -> Answered:
         pieces = self._pieces(given)
         rows = [given, *({k: v for k, v in given.items() if k not in p} for p in pieces.values())]
         answer = self.model.infer(rows, targets=self._targets, padded=False)

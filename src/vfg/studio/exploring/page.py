@@ -34,20 +34,9 @@ ROWS_LISTED = 50
 def build(model: OpenModel) -> list[Any]:
     """What lies in the latent space, and how good the model is."""
     latent = list(model.latents)
-    methods = dcc.RadioItems(["PCA", "t-SNE"], "PCA", id="method", inline=True, className="radio")
     pick = html.Button("Pick a history (JSON)", type="button")
     return [
-        box(
-            html.H2("Rows in latent space"),
-            row(
-                html.Div([html.Span("Method"), methods], className="labelled"),
-                choice("colour", "Coloured by", ["nothing", *model.variables], "nothing"),
-            ),
-            plot("embedding-plot", 360),
-            html.P("Draw around rows to list them; choose a row for those nearest to it.",
-                   className="note"),
-            html.Div(id="chosen-rows", className="scroll", tabIndex="0"),
-        ),
+        _plane_box(model),
         box(
             html.H2("Latent traversal"),
             row(
@@ -83,6 +72,21 @@ def build(model: OpenModel) -> list[Any]:
             plot("history-plot", 280),
         ),
     ]  # fmt: skip
+
+
+def _plane_box(model: OpenModel) -> Any:
+    methods = dcc.RadioItems(["PCA", "t-SNE"], "PCA", id="method", inline=True, className="radio")
+    words = "Draw around rows to list them; choose a row for those nearest to it."
+    return box(
+        html.H2("Rows in latent space"),
+        row(
+            html.Div([html.Span("Method"), methods], className="labelled"),
+            choice("colour", "Coloured by", ["nothing", *model.variables], "nothing"),
+        ),
+        plot("embedding-plot", 360),
+        html.P(words, className="note"),
+        html.Div(id="chosen-rows", className="scroll", tabIndex="0"),
+    )
 
 
 def register(app: Dash, session: Session) -> None:

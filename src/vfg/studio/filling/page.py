@@ -34,21 +34,6 @@ ROWS_SHOWN = 20
 def build(model: OpenModel) -> list[Any]:
     """Opening, filling and inspecting a table."""
     columns = list(model.variables)
-    drop = [
-        html.Strong("Drop a table here"),
-        html.Span(f"{', '.join(ENDINGS)}, up to {MOST_BYTES // 2**20} MiB"),
-        html.Button("Pick a file", id="pick", type="button"),
-    ]
-    opening = box(
-        html.H2("Table"),
-        dcc.Upload(html.Div(drop, className="drop"), id="upload", className="upload"),
-        html.P(id="table-summary", className="note", role="status"),
-        row(
-            html.Button("Fill missing values", id="fill", className="primary", disabled=True),
-            html.Button("Download", id="download", disabled=True),
-        ),
-        html.P(id="fill-summary", className="note", role="status"),
-    )
     looking = box(
         html.H2("One cell"),
         row(
@@ -57,20 +42,6 @@ def build(model: OpenModel) -> list[Any]:
         ),
         html.Div(id="cell-text", className="cell-text", role="status"),
         plot("cell-plot", 200),
-    )
-    filled = box(
-        row(
-            html.H2("Filled table"),
-            html.Button("Previous", id="rows-before", className="quiet"),
-            html.Button("Next", id="rows-after", className="quiet"),
-            kind="box-head",
-        ),
-        html.P(
-            "Rows with missing values. Filled cells are coloured, the darker the more certain; "
-            "choose one to see its distribution.",
-            className="note",
-        ),
-        html.Div(id="filled-table", className="scroll", tabIndex="0"),
     )
     compared = box(
         row(
@@ -81,7 +52,41 @@ def build(model: OpenModel) -> list[Any]:
         plot("compare-plot", 280),
     )
     missing = box(html.H2("Missing values"), plot("missing-plot", 300))
-    return [row(opening, looking, kind="side"), row(missing, filled, compared, kind="content")]
+    content = row(missing, _filled_box(), compared, kind="content")
+    return [row(_opening_box(), looking, kind="side"), content]
+
+
+def _opening_box() -> Any:
+    drop = [
+        html.Strong("Drop a table here"),
+        html.Span(f"{', '.join(ENDINGS)}, up to {MOST_BYTES // 2**20} MiB"),
+        html.Button("Pick a file", id="pick", type="button"),
+    ]
+    return box(
+        html.H2("Table"),
+        dcc.Upload(html.Div(drop, className="drop"), id="upload", className="upload"),
+        html.P(id="table-summary", className="note", role="status"),
+        row(
+            html.Button("Fill missing values", id="fill", className="primary", disabled=True),
+            html.Button("Download", id="download", disabled=True),
+        ),
+        html.P(id="fill-summary", className="note", role="status"),
+    )
+
+
+def _filled_box() -> Any:
+    words = (
+        "Rows with missing values. Filled cells are coloured, the darker the more certain; "
+        "choose one to see its distribution."
+    )
+    head = row(
+        html.H2("Filled table"),
+        html.Button("Previous", id="rows-before", className="quiet"),
+        html.Button("Next", id="rows-after", className="quiet"),
+        kind="box-head",
+    )
+    table = html.Div(id="filled-table", className="scroll", tabIndex="0")
+    return box(head, html.P(words, className="note"), table)
 
 
 def register(app: Dash, session: Session) -> None:
@@ -133,16 +138,20 @@ def _register_filled(app: Dash, session: Session) -> None:
 
     @connect(
         app,
-        "filled-table.children",
+        "filled-table.children filled-page.data",
         "filled.data rows-before.n_clicks rows-after.n_clicks",
-        "table.data",
+        "filled-page.data table.data",
     )
-    def show_rows(done: Any, before: int | None, after: int | None, described: Any) -> Any:
+    def show_rows(done: Any, before: Any, after: Any, page: int | None, described: Any) -> Any:
         if not is_filled(done, described):
-            return html.P("Not filled yet." if described else NO_TABLE, className="note")
-        page = max((after or 0) - (before or 0), 0)
+            return html.P("Not filled yet." if described else NO_TABLE, className="note"), 0
+        steps = {"rows-before": -1, "rows-after": 1}
+        wanted = (page or 0) + steps[ctx.triggered_id] if ctx.triggered_id in steps else 0
+        opened = session.opened(described)
+        last = (int(opened.table.missing.any(axis=1).sum()) - 1) // ROWS_SHOWN
+        chosen = min(max(wanted, 0), max(last, 0))
         with session.lock:
-            return filled_table(session.opened(described), page)
+            return filled_table(opened, chosen), chosen
 
     @connect(app, "compare-plot.figure", "filled.data compare-column.value table.data")
     def compare(done: Any, column: str, described: Any) -> Any:
@@ -160,7 +169,7 @@ def filled_table(opened: Opened, page: int = 0) -> Any:
     gaps = np.flatnonzero(table.missing.any(axis=1))
     rows = gaps[page * ROWS_SHOWN : (page + 1) * ROWS_SHOWN]
     if not len(rows):
-        return html.P("No further rows have missing values.", className="note")
+        return html.P("No row has missing values.", className="note")
     sure = confidence(opened.model.model, table.frame.take(rows), table.missing[rows])
     columns = table.columns[: parts.MOST_COLUMNS]
     cells = {name: opened.filled.column(name) for name in columns}
