@@ -96,13 +96,13 @@ def test_chunks_of_rows_change_no_bit(which, table, request, monkeypatch):
     before = (
         model.means(values, observed),
         model.draws(values, observed, 3, seed=1),
-        model.quantiles(values, observed, [0.1, 0.9], draws=10, seed=1),
+        model.quantiles(values, observed, [0.1, 0.9], seed=1),
     )
     monkeypatch.setattr("vfg.imputation.table_model.ROWS_AT_ONCE", 7)
     monkeypatch.setattr("vfg.imputation.table_model.ROWS_OF_DRAWS", 5)
     assert torch.equal(model.means(values, observed), before[0])
     assert torch.equal(model.draws(values, observed, 3, seed=1), before[1])
-    quantiles = model.quantiles(values, observed, [0.1, 0.9], draws=10, seed=1)
+    quantiles = model.quantiles(values, observed, [0.1, 0.9], seed=1)
     assert torch.equal(quantiles, before[2])
 
 
@@ -206,15 +206,15 @@ def test_no_part_says_more_than_the_columns_reach(curved, table):
 
 def test_quantiles_are_those_of_the_draws(curved, table):
     values, observed = curved.encode(table[:10])
-    drawn = curved.draws(values, observed, 19, seed=2).sort(0).values
-    found = curved.quantiles(values, observed, [0.05, 0.5, 0.95], draws=19, seed=2)
-    # Nineteen draws cut the line into twenty parts of equal probability.
-    np.testing.assert_allclose(found, drawn[[0, 9, 18]], rtol=1e-9)
+    drawn = curved.draws(values, observed, 60, seed=2).sort(0).values
+    found = curved.quantiles(values, observed, [3 / 61, 31 / 61, 58 / 61], seed=2)
+    # Sixty draws cut the line into sixty-one parts of equal probability.
+    np.testing.assert_allclose(found, drawn[[2, 30, 57]], rtol=1e-9)
 
 
 def test_code_points_have_means_in_place_of_quantiles(every_kind):
     values, observed = every_kind.encode(mixed())
-    low, high = every_kind.quantiles(values, observed, [0.1, 0.9], draws=10, seed=0)
+    low, high = every_kind.quantiles(values, observed, [0.1, 0.9], seed=0)
     unordered = every_kind.unordered
     assert sorted(np.array(every_kind.columns)[unordered]) == [2, 3, 4]
     assert torch.equal(low[:, unordered], every_kind.means(values, observed)[:, unordered])
