@@ -84,8 +84,15 @@ def test_scores_are_in_the_units_of_the_table(straight):
     scores = straight.score_samples(table)
     scaled = linear().fit(10.0 * table + 3.0).score_samples(10.0 * table + 3.0)
     np.testing.assert_allclose(scaled, scores - np.log(10.0) * (~np.isnan(table)).sum(1), atol=1e-3)
-    assert straight.score(table) != pytest.approx(straight.score_samples(table).mean())
     assert straight.score_samples(np.full((1, 4), np.nan)).tolist() == [0.0]
+
+
+def test_the_score_is_minus_the_mean_squared_error_of_hidden_cells(straight):
+    complete, fitted = numbers(seed=1)[0], numbers()[1]
+    hidden = hold_out(open_table(complete), 0.1, 0)
+    filled = straight.transform(np.where(hidden, np.nan, complete))
+    errors = ((filled - complete) / np.nanstd(fitted, axis=0))[hidden]
+    assert straight.score(complete) == pytest.approx(-np.square(errors).mean(), rel=1e-6)
 
 
 def test_strange_rows_score_low(straight):

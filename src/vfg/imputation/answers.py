@@ -459,6 +459,16 @@ class TableAnswer(Answer):
 
     def _draws(self, number: int) -> Tensor:
         """Joint draws of the encoded columns, `(number, rows, columns)`."""
+        if self._few is not None and self.rows == 1 and number <= DRAWS_FOR_DEVIATIONS:
+            return self._draws_of_row[:number]
+        return self._new_draws(number)
+
+    @cached_property
+    def _draws_of_row(self) -> Tensor:
+        """Draws of the only row, of which ends, deviations and samples take the first."""
+        return self._new_draws(DRAWS_FOR_DEVIATIONS)
+
+    def _new_draws(self, number: int) -> Tensor:
         model, table = self._model, (self._given.values, self._given.observed)
         if self._few is not None and self.rows == 1:
             drawn = self._few.draws(number, self._seed, int(self._row_ids[0]))
@@ -489,10 +499,8 @@ class TableAnswer(Answer):
             means = torch.cat([answer.mean[leaf] for leaf in linear.graph.leaves], dim=1)
             spread = clipped_deviations(means.cpu(), spread.cpu(), limits)
             return self._where_free(spread, 0.0)
-        parts = [
-            self.select(range(first, min(first + ROWS_AT_ONCE, self.rows)))
-            for first in range(0, self.rows, ROWS_AT_ONCE)
-        ]
+        starts = range(0, self.rows, ROWS_AT_ONCE) if self.rows > 1 else []
+        parts = [self.select(range(k, min(k + ROWS_AT_ONCE, self.rows))) for k in starts] or [self]
         return torch.cat(
             [part._draws(DRAWS_FOR_DEVIATIONS).clamp(*limits).std(0) for part in parts]
         )
@@ -530,8 +538,7 @@ class TableAnswer(Answer):
 
     def _encoded_quantiles(self, levels: Sequence[float]) -> Tensor:
         if self._few is not None and self.rows == 1:
-            drawn = self._few.draws(DRAWS, self._seed, int(self._row_ids[0]))
-            ends = torch.from_numpy(quantiles_of_draws(drawn.numpy(), list(levels)))
+            ends = torch.from_numpy(quantiles_of_draws(self._draws(DRAWS).numpy(), list(levels)))
             table = self._given.values, self._given.observed
             return self._model.quantiles_with_relations(ends, levels, *table)
         given = self._given
