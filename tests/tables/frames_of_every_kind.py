@@ -101,6 +101,8 @@ def frames():
         for dtype in dtypes:
             frame = pl.DataFrame({"x": polars_series(cells, dtype), "y": NUMBERS})
             yield f"polars {dtype} {kind}", kind, frame
+            # Arrow says of a column whether it has an order, and polars says so of an Enum.
+            kind = "ordinal" if isinstance(dtype, pl.Enum) else kind
             yield f"arrow {dtype} {kind}", kind, frame.to_arrow()
 
 

@@ -312,7 +312,7 @@ def _captured(loss):
 
 def test_an_interrupt_returns_the_best_model_so_far(monkeypatch):
     model, calls = small(), []
-    step = Steps._step
+    step = Steps.step
 
     def interrupted(self, *arguments):
         calls.append(1)
@@ -320,7 +320,7 @@ def test_an_interrupt_returns_the_best_model_so_far(monkeypatch):
             raise KeyboardInterrupt
         return step(self, *arguments)
 
-    monkeypatch.setattr(Steps, "_step", interrupted)
+    monkeypatch.setattr(Steps, "step", interrupted)
     history = vfg.fit(model, circle(), progress=False, epochs=100, batch=64)
     assert history.stopped == "interrupted"
     assert len(history) == 2

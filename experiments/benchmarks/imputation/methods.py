@@ -137,12 +137,15 @@ def average(task: Task, *names: str) -> Average:
     return Average([makers[name](task) for name in names])
 
 
-def ours(budget: str | None) -> Method:
-    """This library's imputer with its defaults, or with so many seconds to fit."""
+EFFORTS = ("fast", "balanced", "best")
+
+
+def ours(variant: str) -> Method:
+    """This library's imputer with an effort, or by default with so many seconds to fit."""
+    chosen = {"effort": variant} if variant in EFFORTS else {"budget": float(variant)}
 
     def method(task: Task) -> Filled:
-        seconds_to_fit = None if budget is None else float(budget)
-        imputer = VFGImputer(random_state=task.seed, budget=seconds_to_fit)
+        imputer = VFGImputer(random_state=task.seed, **chosen)
         found = fill(imputer, task)
         draws, seconds = timed(imputer.sample, task.target, DRAWS)
         low, high = map(np.asarray, imputer.predict_interval(task.target, LEVEL))
@@ -168,7 +171,7 @@ def outside(name: str) -> Method:
 
 
 METHODS: dict[str, Method] = {
-    "vfg": ours(None),
+    "vfg": ours("best"),
     "ridge": ridge,
     **{name: lambda task, make=make: fill(make(task), task) for name, make in IMPUTERS.items()},
     **{name: outside(name) for name in EXTERNAL},
@@ -190,12 +193,12 @@ its cost is about rows x columns."""
 
 
 def is_ours(name: str) -> bool:
-    """Whether a method is this library's, with whatever budget."""
+    """Whether a method is this library's, with whatever effort or budget."""
     return name == "vfg" or name.startswith("vfg-")
 
 
 def method_named(name: str) -> Method:
-    """A method of `METHODS`, or `vfg-SECONDS` for this library's imputer with that budget."""
+    """A method of `METHODS`, or `vfg-EFFORT` or `vfg-SECONDS` for this library's imputer."""
     return ours(name.removeprefix("vfg-")) if name.startswith("vfg-") else METHODS[name]
 
 

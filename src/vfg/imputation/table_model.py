@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
@@ -713,7 +714,8 @@ def as_frame(table: Any, columns: Sequence[Label] | None = None) -> Any:
         table: values by name, each a single one or one per row; or a list of such rows.
         columns: those that the frame has, missing where the table lacks them; None for its own.
     """
-    if not (isinstance(table, Mapping) or is_records(table)):
+    # Sparse matrices of keys are dictionaries too.
+    if sparse.issparse(table) or not (isinstance(table, Mapping) or is_records(table)):
         return table
     with needs("table"):
         import pandas
