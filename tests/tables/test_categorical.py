@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 from scipy.stats import norm
@@ -60,7 +60,15 @@ def test_the_mean_of_corners_gives_the_probabilities_back(counts, data):
     codes = CategoricalEncoding.fit(tuple(range(len(counts))), counts)
     raw = data.draw(st.lists(st.floats(0.01, 1.0), min_size=len(counts), max_size=len(counts)))
     truth = np.array(raw) / np.sum(raw)
+    assume((truth > 1.0 / (counts.sum() + 1)).all())  # less than one more cell would say is raised
     np.testing.assert_allclose(codes.probabilities(truth[None] @ codes.points)[0], truth, atol=1e-9)
+
+
+def test_no_category_that_occurred_is_less_likely_than_one_more_cell_would_say():
+    codes = CategoricalEncoding.fit(("a", "b"), np.array([1, 1]))
+    # The mean of corners says 8/9 and 1/9; of two cells one is b, and its floor is half of a third.
+    shares = codes.probabilities(np.array([8.0, 1.0])[None] / 9.0 @ codes.points)[0]
+    np.testing.assert_allclose(shares, np.array([8 / 9, 1 / 6]) / (8 / 9 + 1 / 6))
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
