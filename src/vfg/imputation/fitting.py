@@ -315,14 +315,7 @@ def fit_members(
     held = held_out[: plan.members]
     linears = None
     if members is None:
-        linears, members = [], []
-        for k, own in enumerate(held):
-            shown, start = observed & ~own, seed * 1009 + k
-            linears.append(fit_linear(graph, values, shown, start, inner_noise=False))
-            members.append(VFG.from_gaussian(linears[-1], flow=plan.flow, seed=start).float())
-            _weigh_columns(members[-1], linears[-1], values, shown, own, start)
-            if clock.is_past(0.15):
-                break
+        linears, members = _start_members(graph, values, observed, held, plan, seed, clock)
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
     neighbours = _fit_row_mixtures(values, observed, no_order, plan, seed, clock)
     mixtures = _fit_mixtures(graph, values, observed, held_out, no_order, plan, seed, clock)
@@ -339,11 +332,7 @@ def fit_members(
             model, values, observed, all_held, plan, seed, left, progress, device, folder
         )
         unstack_models(model, members)
-        for k, (member, own) in enumerate(zip(members, held, strict=True)):
-            if k >= (plan.calibrated or len(members)) or (k and clock.is_past(0.9)):
-                member.spread.load_state_dict(members[0].spread.state_dict())
-            else:
-                _calibrate(member, values, observed, own, seed + k)
+        _calibrate_members(members, values, observed, held, plan, seed, clock)
         # A model that was on a GPU keeps tensors there that are no part of its state.
         stack = (model if device.type == "cpu" else stack_models(members)).eval()
         parts = replace(parts, stack=stack, history=history)
@@ -354,6 +343,45 @@ def fit_members(
         if clock.is_past(0.4) or not _deserve_training(parts, plan):
             break
     return parts
+
+
+def _start_members(
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    held: list[Tensor],
+    plan: Plan,
+    seed: int,
+    clock: Stopwatch,
+) -> tuple[list[GaussianVFG], list[VFG]]:
+    """Linear models without the held-out cells of each member, and members that start as these."""
+    linears: list[GaussianVFG] = []
+    members: list[VFG] = []
+    for k, own in enumerate(held):
+        shown, start = observed & ~own, seed * 1009 + k
+        linears.append(fit_linear(graph, values, shown, start, inner_noise=False))
+        members.append(VFG.from_gaussian(linears[-1], flow=plan.flow, seed=start).float())
+        _weigh_columns(members[-1], linears[-1], values, shown, own, start)
+        if clock.is_past(0.15):
+            break
+    return linears, members
+
+
+def _calibrate_members(
+    members: list[VFG],
+    values: Tensor,
+    observed: Tensor,
+    held: list[Tensor],
+    plan: Plan,
+    seed: int,
+    clock: Stopwatch,
+) -> None:
+    """Calibrate the draws of as many members as planned; the others copy the first."""
+    for k, (member, own) in enumerate(zip(members, held, strict=True)):
+        if k >= (plan.calibrated or len(members)) or (k and clock.is_past(0.9)):
+            member.spread.load_state_dict(members[0].spread.state_dict())
+        else:
+            _calibrate(member, values, observed, own, seed + k)
 
 
 def _deserve_training(parts: Parts, plan: Plan) -> bool:
