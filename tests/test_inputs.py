@@ -81,6 +81,8 @@ def test_an_unnamed_array_of_a_network_warns_once_of_its_order():
     with pytest.warns(UserWarning, match="A, C, B, D"):
         model.fit(np.stack([a, c, b, d], axis=1))
     model.fit(np.stack([a, c, b, d], axis=1))  # once is enough
+    with pytest.warns(UserWarning, match="A, C, B, D"):  # but another model is another user
+        GaussianVFG(graph).log_prob(np.stack([a, c, b, d], axis=1))
     answer = model.infer({"A": 1.0, "B": 0.0}, ["D"]).mean["D"].item()
     assert answer == pytest.approx(13.0, abs=0.2)
     named = GaussianVFG(vfg.Graph.from_bayesian_network(NETWORK))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -35,6 +36,9 @@ CELLS_AT_ONCE = 2**18
 
 EXACT = 2**53
 """Up to here float64 holds every whole number."""
+
+WARNED_OF_ORDER: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Models whose users know the order in which unnamed columns are taken."""
 
 
 class Scheduled(Protocol):
@@ -128,10 +132,10 @@ def read_table(model: Tabular, table: ArrayLike, *, partial: bool = False) -> Te
 
 
 def _warn_of_order(model: Tabular) -> None:
-    """Say once per graph which order of columns an unnamed array is taken to have."""
+    """Say once per model which order of columns an unnamed array is taken to have."""
     graph = model.graph
-    if graph.order_is_inferred:
-        object.__setattr__(graph, "order_is_inferred", False)
+    if graph.order_is_inferred and model not in WARNED_OF_ORDER:
+        WARNED_OF_ORDER.add(model)
         warnings.warn(
             f"the columns of an array without names are taken in the order in which the edges of "
             f"the network name them: {', '.join(map(str, graph.columns or ()))}; give a frame, "
