@@ -159,7 +159,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             the lowest or highest that is observed.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
-            members are trained. "best" takes three to five times as long as "balanced". Counts and
+            members are trained. "best" takes two to three times as long as "balanced". Counts and
             steps that are given take precedence.
         members: how many nonlinear models are averaged; None chooses by the table's shape.
         mixtures: how many exact mixtures of linear models are averaged with them; None chooses by
