@@ -162,19 +162,10 @@ class StackedLinear(nn.Module):
 
 
 class SharedLinear(nn.Module):
-    r"""One matrix for all edges, and a shift that depends on the edge.
+    """One matrix for all edges, and a shift that depends on the edge.
 
     $y_k = x_k W + e_k V + b_k$ with an embedding $e_k$ per edge, so the number of parameters hardly
-    grows with the number of edges. `weight` is `(1, inputs, outputs)`, `embedding`
-    `(edges, 1, size)`, `mixing` $V$ is `(1, size, outputs)`, and the shifts `bias` are
-    `(edges, 1, outputs)`.
-
-    Args:
-        edges: number of maps in the stack.
-        inputs: width of the input, 0 allowed.
-        outputs: width of the output.
-        embedding: width of the embedding; with 0 only the shifts differ.
-        generator: source of the random start; None means a fresh one with seed 0.
+    grows with the number of edges. With `embedding` 0 only the shifts $b_k$ differ.
 
     Example:
         >>> SharedLinear(300, 2, 5, embedding=4)(torch.zeros(300, 7, 2)).shape
@@ -301,18 +292,10 @@ class Conditioner(Rounding):
 class StackedConvolution(nn.Module):
     r"""One convolution per edge from some places of an image to others, zero outside.
 
-    $y_k(p) = b_k(p) + \sum_{p'} K_k(p' - p)\, x_k(p')$, where p' runs over the places that are
-    given within the kernel's reach. Channels vary fastest. The kernels are spread over all pairs
-    of places first, and the rest is one batched product: for blocks of a few hundred pixels that
-    is faster than grouped convolutions.
-
-    Args:
-        edges: number of convolutions in the stack.
-        image: rows and columns.
-        places: which places are given, as positions in the image read row by row.
-        targets: the places of the output.
-        channels: numbers per place of the input and of the output.
-        generator: source of the random start; None means a fresh one with seed 0.
+    $y_k(p) = b_k(p) + \sum_{p'} K_k(p' - p)\, x_k(p')$, where p' runs over the given `places` in
+    the kernel's reach. Places are positions in the image read row by row; channels vary fastest.
+    The kernels are spread over all pairs of places first, and the rest is one batched product: for
+    blocks of a few hundred pixels that is faster than grouped convolutions.
 
     Example:
         >>> layer = StackedConvolution(3, (2, 2), [0, 1, 2], [3], (1, 4))
@@ -360,20 +343,10 @@ class StackedConvolution(nn.Module):
 
 
 class LocalConditioner(nn.Module):
-    """Two convolutions from the kept places of an image to numbers about the moved ones.
+    """Two convolutions from the kept places of an image to `numbers` numbers per moved place.
 
     The last one starts at zero, as that of every conditioner. The bias of the first differs from
     place to place, so the network can treat places differently and learn which are kept.
-
-    Args:
-        edges: number of networks in the stack.
-        image: rows and columns.
-        kept: the places that are read.
-        moved: the places that are predicted.
-        numbers: how many numbers are predicted for each.
-        channels: width of the layer between, per place.
-        activation: between the convolutions.
-        generator: source of the random start; None means a fresh one with seed 0.
 
     Example:
         >>> local = LocalConditioner(

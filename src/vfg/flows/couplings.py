@@ -247,15 +247,7 @@ def coupling_split(block: int, width: int) -> tuple[list[int], list[int]]:
 
 
 def chequered_split(block: int, width: int, image: tuple[int, int]) -> tuple[list[int], list[int]]:
-    """The places of an image that a coupling keeps and those that it moves: a chequerboard.
-
-    Args:
-        block: index of the layer among the layers of its flow.
-        width: dimension of the space.
-        image: rows and columns.
-
-    Raises:
-        ValueError: if the image has not as many places as the space has dimensions.
+    """The places of an image that layer `block` keeps and those that it moves: a chequerboard.
 
     Example:
         >>> chequered_split(0, 6, (2, 3)), chequered_split(1, 6, (2, 3))

@@ -71,11 +71,8 @@ class LinearStartFlow(Composition):
 def triangular_frame(loadings: Tensor) -> tuple[Tensor, Tensor]:
     r"""$W = L Q^\top$ with a positive diagonal of L, kept above 1e-8.
 
-    Args:
-        loadings: W, `(edges, columns, width)`, no more columns than width.
-
-    Returns:
-        L `(edges, columns, columns)` and the directions Q `(edges, width, columns)`.
+    W is `(edges, columns, width)` with no more columns than width, L `(edges, columns, columns)`,
+    and the directions Q are `(edges, width, columns)`.
 
     Example:
         >>> triangle, directions = triangular_frame(torch.tensor([[[3.0, 4.0]]]))
@@ -95,12 +92,7 @@ def reflections_to(directions: Tensor) -> Tensor:
 
     Two per direction: the first takes the axis to the direction or its negative, whichever is
     further away, so that it is never a difference of equal vectors; the second flips the sign.
-
-    Args:
-        directions: orthonormal columns, `(edges, width, columns)`.
-
-    Returns:
-        `(edges, 2 * columns, width)`, as `Householder` keeps them.
+    From orthonormal columns `(edges, width, columns)` to `(edges, 2 * columns, width)`.
     """
     rest = directions.clone()
     vectors = []

@@ -50,11 +50,7 @@ def _as_rows(item: ArrayLike) -> Tensor:
 
 
 def fit_scaling(model: Tabular, cells: Tensor, seen: Tensor, scale: bool) -> None:
-    """Fit range, location and scale of the columns, unless the model has them already.
-
-    Raises:
-        ValueError: if a column has no observed cell.
-    """
+    """Fit range, location and scale of the columns, unless the model has them already."""
     counts = seen.sum(0)
     if bool((counts == 0).any()):
         column = int((counts == 0).nonzero()[0])
@@ -170,9 +166,6 @@ def join_world(device: torch.device) -> Iterator[World]:
 
 def check_device(device: str | int | torch.device) -> torch.device:
     """A device that can be used here.
-
-    Raises:
-        ValueError: for a device that torch does not know or that this machine does not have.
 
     Example:
         >>> check_device("cpu")

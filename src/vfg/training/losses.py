@@ -60,9 +60,7 @@ def _sum_terms(terms: Terms, cells: Tensor) -> Tensor:
 class BoundLoss(nn.Module):
     """The bound's terms averaged over a batch, as one module, so that it can be wrapped.
 
-    Args:
-        model: the model.
-        free_bits: nats per latent node below which its KL term does not count.
+    Below `free_bits` nats the KL term of a latent node does not count.
     """
 
     def __init__(self, model: VFG, free_bits: float) -> None:
@@ -88,11 +86,7 @@ class BoundLoss(nn.Module):
 
 
 class ObjectiveLoss(nn.Module):
-    """The objective of any module in the place of the first term; zeros for the others.
-
-    Args:
-        model: has a method `objective(*rows, beta)`.
-    """
+    """The value of `model.objective(*rows, beta)` as the first term; zeros for the others."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -108,12 +102,7 @@ class RowsLoss:
     """The mean negative objective per cell of rows that are not trained on.
 
     It is that of the surrogate with the given β, and of the bound with sampled states, whose draws
-    are the same every time.
-
-    Args:
-        model: the model.
-        data: cells in the model's units, those that may be seen, and labels.
-        beta: weight of the KL and prior terms of the surrogate.
+    are the same every time. `data` are cells in the model's units, observedness and labels.
     """
 
     def __init__(self, model: VFG, data: Table, beta: float) -> None:
@@ -137,14 +126,9 @@ class RowsLoss:
 
 
 class HeldOutLoss:
-    """Mean negative log-likelihood of the held-out cells, from messages of the others.
+    """Mean negative log-likelihood of the cells `held` out, from messages of the others.
 
-    Args:
-        model: the model.
-        data: cells, those that may be seen, and labels.
-        held: which cells are held out.
-        recorder: what a GPU records it with; None records nothing.
-        seed: of the choice of rows, if more have held-out cells than are scored.
+    `seed` chooses the rows, if more have held-out cells than are scored.
     """
 
     def __init__(

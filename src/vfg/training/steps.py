@@ -27,18 +27,11 @@ from vfg.training.tasks import Task
 
 
 class Steps:
-    """Everything that happens to a model within an epoch.
+    """Everything that happens to the model of a task, in place, within an epoch.
 
     What changes from step to step (rows, rate, β, masks) lies in tensors and generators that stay
     where they are, and nothing is read back before the epoch is over. So a GPU records each kind of
     step once, from the gathering of its rows to the update, and replays it.
-
-    Args:
-        task: what is maximised; its model is trained in place.
-        settings: of the run.
-        world: the processes that share every step.
-        optimiser: of the model's parameters.
-        average: of the model's parameters.
     """
 
     def __init__(
@@ -72,16 +65,10 @@ class Steps:
     def epoch(
         self, number: int, seed: int, beta: float, rate: Callable[[int], float]
     ) -> tuple[list[float], bool]:
-        """Take the steps of an epoch.
+        """Take the steps of an epoch; all that is drawn follows from `seed`, so a run can resume.
 
-        Args:
-            number: of the epoch.
-            seed: of everything drawn in it, so that a run can resume.
-            beta: weight of the KL and prior terms.
-            rate: the learning rate of a step by its number in the run.
-
-        Returns:
-            The terms of the loss, averaged over the steps, and whether all were finite.
+        `rate` gives the learning rate of a step by its number in the run. Returns the terms of the
+        loss, averaged over the steps, and whether all were finite.
         """
         self.begin(seed, beta)
         self.model.train()

@@ -14,22 +14,13 @@ _FIRST, _SECOND, _GOLDEN = (
 def uniform(
     seed: int, row_ids: Tensor, draws: Tensor, nodes: Tensor | int, coordinates: Tensor
 ) -> Tensor:
-    r"""Uniform numbers in (0, 1), each a hash of five integers.
+    r"""Float64 numbers in (0, 1) `(draws, rows, coordinates)`, each a hash of five integers.
 
     $$u = (\lfloor \mathrm{hash}(\text{seed}, \text{row}, \text{draw}, \text{node},
       \text{coordinate}) / 2^{12} \rfloor + \tfrac12) / 2^{52}$$
 
-    A number does not depend on which others are drawn with it, nor on the device.
-
-    Args:
-        seed: any integer; those that differ by a multiple of 2⁶⁴ are the same seed.
-        row_ids: integers `(rows,)`.
-        draws: integers `(draws,)`.
-        nodes: one integer, or one per coordinate.
-        coordinates: integers `(coordinates,)`.
-
-    Returns:
-        Float64 numbers `(draws, rows, coordinates)` on the device of `row_ids`.
+    A number does not depend on which others are drawn with it, nor on the device. Seeds that differ
+    by a multiple of 2⁶⁴ are the same; `nodes` is one integer, or one per coordinate.
 
     Example:
         >>> two = uniform(0, torch.arange(3), torch.arange(2), 0, torch.arange(4))

@@ -48,14 +48,7 @@ def apply_flows(
 ) -> tuple[Tensor, Tensor]:
     """Apply one flow after the other, consecutive affine couplings as one function.
 
-    Args:
-        flows: in the order in which data pass them forwards.
-        x: `(edges, batch, width)`.
-        inverse: whether to go backwards.
-        memory: what to store for the derivative; see `memory`.
-
-    Returns:
-        The result and the logarithm of the determinant of the direction computed.
+    Returns the result and the logarithm of the determinant of the direction computed.
     """
     ordered = list(reversed(flows)) if inverse else list(flows)
     log_det: Tensor | None = None

@@ -37,13 +37,9 @@ def random_bytes(shape: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def drop(x: Tensor, noise: Tensor, rate: float, room: Tensor | None = None) -> Tensor:
-    """Set the entries with a small byte to 0, in place; the others are not scaled up.
+    """Set the share `rate` of entries, those with a small byte, to 0, in place; none are scaled up.
 
-    Args:
-        x: the tensor, overwritten.
-        noise: a random byte for every entry.
-        rate: the share of entries that are dropped.
-        room: memory shaped like `x` that may be overwritten; None allocates it.
+    `noise` has a random byte per entry; `room` is memory shaped like `x` that may be overwritten.
 
     Example:
         >>> drop(torch.ones(3), torch.tensor([10, 100, 200], dtype=torch.uint8), rate=0.25)
@@ -248,11 +244,7 @@ def is_ordinary(x: Tensor) -> bool:
 def split(x: Tensor, one: Tensor, two: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     """The coordinates `one` and `two`, which together are all, of `x (..., width)`.
 
-    Args:
-        x: the states.
-        one: indices of coordinates.
-        two: indices of the others.
-        places: position of each coordinate after the halves are concatenated.
+    `places` is the position of each coordinate after the halves are concatenated.
 
     Example:
         >>> one, two, places = torch.tensor([2]), torch.tensor([0, 1]), torch.tensor([1, 2, 0])
