@@ -127,11 +127,11 @@ class StackedLinear(nn.Module):
 
     $y_k = x_k W_k + b_k$ for every edge $k$, with `weight` of shape `(edges, inputs, outputs)` and
     `bias` of shape `(edges, 1, outputs)`, both uniform in $\pm 1/\sqrt{\text{inputs}}$ at the
-    start. Without inputs the map is its bias.
+    start.
 
     Args:
         edges: number of maps in the stack.
-        inputs: width of the input, 0 allowed.
+        inputs: width of the input; with 0 the map is its bias.
         outputs: width of the output.
         generator: source of the random start; None means a fresh one with seed 0.
 

@@ -24,13 +24,11 @@ class LinearStartFlow(Composition):
 
     Started from loadings $W$ (columns x width) and offsets $b$ with $W = L Q^\top$, $L$ lower
     triangular and $Q$ orthonormal, it encodes $f([x, 0]) = H [L^{-1}(x - b), 0]$ and decodes
-    $W h + b$, where the first columns of the rotation $H$ are $Q$. The couplings start as the
-    identity.
+    $W h + b$, where the first columns of the rotation $H$ are $Q$.
 
     Args:
         nonlinear: flows on the data's side, identities at the start.
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
+        edges, width: of the stack, as in `Flow`.
         columns: how many leading coordinates are data.
     """
 

@@ -78,7 +78,7 @@ class ModuleTask(Task):
 
 
 class Validation:
-    """The held-out losses of the models of a task; `unstack` gives them the state of their stack."""
+    """The held-out losses of the models of a task; `unstack` gives them their stack's state."""
 
     def __init__(
         self, losses: Sequence[HeldOutLoss | RowsLoss], unstack: Callable[[], None]

@@ -221,9 +221,9 @@ def _run_backward(
     gradient: Tensor,
     logarithm: Tensor | None,
 ) -> Tensor:
-    """The gradient of a tile's input; those of the couplings' tensors are added to `derivatives`.
+    """The gradient of a tile's input, from the last step to the first.
 
-    The steps come from the last to the first.
+    Those of the couplings' tensors are added to `derivatives`.
     """
     flows = call.flows
     state = gradient.mT
