@@ -41,8 +41,7 @@ class Column:
     Args:
         label: its name, or its position.
         storage: what its dtype, or its cells if they are Python objects, can hold.
-        values: the cells, anything where they are missing. Dates are `datetime64` of local
-            time in the column's own time zone.
+        values: the cells, anything where missing; dates are `datetime64` of local time.
         missing: which cells are missing.
         categories: the categories that its dtype declares, or None.
         ordered: whether the order of those categories means something.
@@ -95,16 +94,7 @@ def marked_cells(values: Array, marker: Any) -> Mask:
 
 
 def read_cells(label: Label, cells: Array, marker: Any) -> Column:
-    """A column of Python objects, with the storage that all observed cells share.
-
-    Args:
-        label: its label, for errors.
-        cells: an object array `(rows,)`.
-        marker: the marker of missing cells.
-
-    Raises:
-        TypeError: for cells that are no numbers, texts, booleans or dates.
-    """
+    """A column of an object array `(rows,)`, with the storage that all observed cells share."""
     gone = absent_cells(cells)
     # The missing value of pandas cannot be compared with a marker.
     missing = gone | marked_cells(np.where(gone, np.array(None), cells), marker)

@@ -74,11 +74,7 @@ class NarwhalsTable(Table):
 
 
 def read_series(label: Label, series: nw.Series[Any], marker: Any) -> Column:
-    """A series of narwhals as a column.
-
-    Raises:
-        TypeError: for a dtype that holds no numbers, texts, booleans or dates.
-    """
+    """A series of narwhals as a column."""
     missing = np.asarray(series.is_null().to_numpy(), dtype=bool)
     storage = _storage(series.dtype)
     if storage is None:

@@ -271,8 +271,7 @@ class Schema(Mapping[Label, ColumnSpec]):
             The schema, with the categories of every categorical, ordinal column.
 
         Raises:
-            ValueError: for repeated labels, a given label that the table lacks, or a kind that a
-                column cannot be.
+            ValueError: for repeated or unknown labels, or a kind that a column cannot be.
             TypeError: for cells that are no numbers, strings, booleans or dates.
 
         Example:
@@ -310,8 +309,7 @@ class Schema(Mapping[Label, ColumnSpec]):
     def check(self, labels: Sequence[Label]) -> None:
         """Refuse a table with other columns, or with the same ones in another order.
 
-        Names are compared if both sides have them; labels that merely count the columns are no
-        names.
+        Names are compared if both sides have them; labels that count the columns are no names.
 
         Raises:
             ValueError: what is wrong, and with which columns.
@@ -390,11 +388,7 @@ def _resolve(spec: ColumnSpec, column: Column) -> ColumnSpec:
 
 
 def check_storage(spec: ColumnSpec, column: Column) -> None:
-    """Refuse a column that holds what it did not in fitting; one without cells may hold anything.
-
-    Raises:
-        ValueError: what it was, what it holds, and what to do.
-    """
+    """Refuse a column that holds what it did not in fitting; an empty one may hold anything."""
     if not isinstance(spec, FITTING[column.storage]) and not column.missing.all():
         raise ValueError(
             f"the column {column.label!r} was {spec.name} in fitting, but now holds "
