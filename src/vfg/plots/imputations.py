@@ -47,11 +47,7 @@ def open_any(table: Any) -> Table:
 
 
 def column_index(table: Table, column: Label) -> int:
-    """The place of a column.
-
-    Raises:
-        ValueError: if there is none of that name.
-    """
+    """The place of a column."""
     if column not in table.labels:
         raise ValueError(f"there is no column {column!r}; there are {quote(table.labels)}")
     return table.labels.index(column)
@@ -71,11 +67,7 @@ def as_floats(column: Column) -> Array:
 
 
 def check_mask(hidden: Any, shape: tuple[int, int]) -> Mask:
-    """A boolean mask of that shape.
-
-    Raises:
-        ValueError: for another shape.
-    """
+    """A boolean mask of that shape."""
     mask = to_array(hidden).astype(bool)
     if mask.shape != shape:
         raise ValueError(
@@ -179,12 +171,8 @@ def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None)
         column: its name, or its position in an array.
         ax: where; None makes a new figure.
 
-    Returns:
-        The axes.
-
     Raises:
-        ValueError: if the tables differ in shape, there is no such column, or nothing of it is
-            observed.
+        ValueError: if the shapes differ, or the column is unknown or has no observed cells.
 
     Example:
         >>> ax = distribution([[1.0], [2.0], [None]], [[1.0], [2.0], [1.5]], column=0)
@@ -207,15 +195,12 @@ def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None)
 
 
 def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = None) -> Figure:
-    """Draw `distribution` for several columns side by side.
+    """Draw `distribution` for several columns side by side, one axes per column.
 
     Args:
         table: with missing values.
         filled: the same table without.
         columns: which; None takes those with missing and observed cells.
-
-    Returns:
-        The figure, one axes per column.
 
     Raises:
         ValueError: if no column has missing values.

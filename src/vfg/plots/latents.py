@@ -53,9 +53,6 @@ def embedding(
             different integers become categories.
         name: what the colour means.
 
-    Returns:
-        The axes.
-
     Raises:
         ValueError: for points without two axes, or colours of another number.
 
@@ -143,9 +140,6 @@ def traversal(
         shape: height and width of an image.
         names: what stands beside the rows.
 
-    Returns:
-        The figure, one axes per picture, row by row.
-
     Raises:
         ValueError: if the numbers do not fit together.
 
@@ -172,16 +166,13 @@ def reconstructions(
     *,
     observed: ArrayLike | Tensor | None = None,
 ) -> Figure:
-    """Draw images, what was seen of them, and what the model makes of that.
+    """Draw images, what was seen of them if given, and what the model makes of that.
 
     Args:
         table: images `(rows, pixels)`; take a few rows.
         rebuilt: the same rows as from `VFG.reconstruct`.
         shape: height and width of an image.
         observed: which pixels were seen; adds a row of pictures where the others are coloured.
-
-    Returns:
-        The figure, one axes per picture: data, seen if given, rebuilt.
 
     Raises:
         ValueError: if the numbers do not fit together.
@@ -239,16 +230,13 @@ def traversal_curves(
     *,
     columns: Sequence[str] | None = None,
 ) -> Axes:
-    """Draw what columns of a table do while one latent coordinate moves.
+    """Draw what columns of a table do while one latent coordinate moves, one line each.
 
     Args:
         moved: `(values, columns)`: one row of what `VFG.traverse` returned.
         values: what was added to the coordinate.
         ax: where; None makes a new figure.
         columns: their names.
-
-    Returns:
-        The axes, one line per column.
 
     Raises:
         ValueError: if the numbers do not fit together.

@@ -84,11 +84,7 @@ class Report:
 
 
 def write_report(report: Report, path: str | Path) -> None:
-    """Write the page, whole or not at all.
-
-    Args:
-        report: what it is made of.
-        path: of the file.
+    """Write the page to a file, whole or not at all.
 
     Raises:
         ImportError: without matplotlib, which comes with the extra `plot`.
@@ -98,11 +94,7 @@ def write_report(report: Report, path: str | Path) -> None:
 
 
 def page(report: Report) -> str:
-    """The page as text.
-
-    Args:
-        report: what it is made of.
-    """
+    """The page as text."""
     from vfg.tables.frames import open_table
 
     columns = open_table(report.table).columns()
@@ -205,12 +197,8 @@ def confidence(model: Model, table: Any, missing: Any) -> Any:
     """How sure a model is of missing cells, `(rows, columns)`, between 0 and 1; NaN elsewhere.
 
     Of categories it is the probability of the likeliest one, of numbers and dates how much shorter
-    the 90 % interval is than without evidence, as a share.
-
-    Args:
-        model: the model.
-        table: its columns, in its order.
-        missing: which cells are missing.
+    the 90 % interval is than without evidence, as a share. The table has the model's columns in
+    their order.
     """
     names: list[Name] = list(model.variables)
     answer, before = model.infer(table, targets=names), model.infer([{}], targets=names)
