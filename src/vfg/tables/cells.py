@@ -32,6 +32,15 @@ STORAGE_OF_KIND: dict[str, Storage] = {
     "m": "duration",
 }
 """What a column holds, by the one-letter kind of its dtype."""
+STORAGE_OF_TYPES: dict[Storage, tuple[type, ...]] = {
+    "boolean": (bool, np.bool_),
+    "integer": (Integral, np.bool_),
+    "float": (Real, np.bool_, Decimal),
+    "text": (str, Real, np.bool_),
+    "date": (date, np.datetime64),
+    "duration": (timedelta, np.timedelta64),
+}
+"""What a column of Python objects holds, by the types of its cells; the first that has them all."""
 
 
 @dataclass(frozen=True)
@@ -108,24 +117,13 @@ def read_cells(label: Label, cells: Array, marker: Any) -> Column:
 
 def _shared_storage(label: Label, cells: list[Any]) -> Storage:
     types = sorted(set(map(type, cells)), key=lambda kind: kind.__qualname__)
-
-    def all_are(*wanted: type) -> bool:
-        return all(issubclass(kind, wanted) for kind in types)
-
     if not types:
         return "empty"
-    if all_are(bool, np.bool_):
-        return "boolean"
-    if all_are(Integral, np.bool_):
-        return "integer"
-    if all_are(Real, np.bool_, Decimal):
-        return "float"
-    if all_are(str, Real, np.bool_):
-        return "text"
-    if all_are(date, np.datetime64) and not any(getattr(cell, "tzinfo", None) for cell in cells):
-        return "date"
-    if all_are(timedelta, np.timedelta64):
-        return "duration"
+    for storage, wanted in STORAGE_OF_TYPES.items():
+        if all(issubclass(kind, wanted) for kind in types):
+            if storage == "date" and any(getattr(cell, "tzinfo", None) for cell in cells):
+                break
+            return storage
     names = ", ".join(kind.__name__ for kind in types)
     raise TypeError(
         f"every cell given as argument must be a string, a number, a boolean or a date without "
@@ -134,18 +132,13 @@ def _shared_storage(label: Label, cells: list[Any]) -> Storage:
 
 
 def _convert(storage: Storage, cells: Array) -> Array:
-    if storage == "float":
-        return cells.astype(np.float64)
     if storage == "integer":
         try:
             return cells.astype(np.int64)
         except OverflowError:
             return cells.astype(np.float64)
-    if storage == "boolean":
-        return cells.astype(bool)
-    if storage == "date":
-        return cells.astype("datetime64[us]")
-    return cells.astype("timedelta64[us]") if storage == "duration" else cells
+    dtypes = {"float": "f8", "boolean": "?", "date": "M8[us]", "duration": "m8[us]"}
+    return cells.astype(dtypes.get(storage, cells.dtype), copy=False)
 
 
 def cast(values: Array, dtype: np.dtype[Any]) -> Array:

@@ -296,7 +296,5 @@ def _wide_enough(dtype: np.dtype[Any], written: Any) -> np.dtype[Any]:
 
 
 def _has_infinity(column: Column) -> bool:
-    if column.values.dtype.kind != "f":
-        return False
-    infinite = np.isinf(column.values)
-    return bool(infinite.any() and (infinite & ~column.missing).any())
+    is_float = column.values.dtype.kind == "f"
+    return is_float and bool((np.isinf(column.values) & ~column.missing).any())

@@ -94,16 +94,14 @@ def _storage(dtype: Any) -> Storage | None:
         return "float"
     if dtype.is_integer():
         return "integer"
-    if isinstance(dtype, nw.Date | nw.Datetime):
-        return "date"
-    known: tuple[tuple[Any, Storage], ...] = (
-        (nw.Boolean, "boolean"),
-        (nw.Duration, "duration"),
-        (nw.String, "text"),
-        (nw.Categorical, "category"),
-        (nw.Enum, "category"),
-    )
-    return next((storage for kind, storage in known if isinstance(dtype, kind)), None)
+    known: dict[Storage, Any] = {
+        "date": nw.Date | nw.Datetime,
+        "boolean": nw.Boolean,
+        "duration": nw.Duration,
+        "text": nw.String,
+        "category": nw.Categorical | nw.Enum,
+    }
+    return next((storage for storage, kind in known.items() if isinstance(dtype, kind)), None)
 
 
 def _kind(dtype: Any) -> str:

@@ -230,14 +230,13 @@ def _bounds(
 ) -> tuple[float | None, float | None]:
     if not isinstance(spec, Date):
         return spec.bounds
-    low, high = spec.bounds
     if clock is None or clock.kind == "m":
         return None, None
-
-    def ticks(bound: str | None) -> float | None:
-        return None if bound is None else float(clock.ticks(np.array([bound], "M8"))[0])
-
-    return ticks(low), ticks(high)
+    low, high = (
+        None if bound is None else float(clock.ticks(np.array([bound], "M8"))[0])
+        for bound in spec.bounds
+    )
+    return low, high
 
 
 KNOTS = 128
