@@ -395,24 +395,16 @@ def coverage(
     drawn = np.stack([_select_cells(table, mask, places, plain) for table in tables])
     finest = (len(tables) - 1) / (len(tables) + 1)
     known = np.array([level for level in levels if level <= finest])
-    return _coverage(ax, known, _covered_shares(target, drawn, known), len(target))
-
-
-def _covered_shares(truth: Array, drawn: Array, levels: Array) -> Array:
-    """Share of cells within the central interval of their draws, by level."""
-    low = np.quantile(drawn, 0.5 - levels / 2, axis=0, method="weibull")
-    high = np.quantile(drawn, 0.5 + levels / 2, axis=0, method="weibull")
-    return np.asarray(((low <= truth) & (truth <= high)).mean(axis=1))
-
-
-def _coverage(ax: Axes | None, levels: Array, shares: Array, cells: int) -> Axes:
+    low = np.quantile(drawn, 0.5 - known / 2, axis=0, method="weibull")
+    high = np.quantile(drawn, 0.5 + known / 2, axis=0, method="weibull")
+    shares = ((low <= target) & (target <= high)).mean(axis=1)
     ax = tidy(axes_or_new(ax, 3.9, 3.6), x="level of the interval", y="hidden cells inside")
-    ax.plot(levels, shares, "o-", color=FILLED, linewidth=LINE, markersize=4, label="found")
+    ax.plot(known, shares, "o-", color=FILLED, linewidth=LINE, markersize=4, label="found")
     ideal = np.linspace(0.0, 1.0, 101)
-    reach = 2.0 * np.sqrt(ideal * (1.0 - ideal) / cells)
+    reach = 2.0 * np.sqrt(ideal * (1.0 - ideal) / len(target))
     ax.fill_between(
         ideal, ideal - reach, ideal + reach, color=REFERENCE, alpha=BAND, linewidth=0,
-        label=f"chance, {cells} cells",
+        label=f"chance, {len(target)} cells",
     )  # fmt: skip
     ax.plot(ideal, ideal, color=REFERENCE, linewidth=HAIRLINE, linestyle="--", label="ideal")
     ax.set_xlim(0.0, 1.0)

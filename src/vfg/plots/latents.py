@@ -25,10 +25,10 @@ from vfg.plots.style import (
     tidy,
     to_array,
 )
+from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 Array = NDArray[Any]
@@ -201,11 +201,13 @@ def _grid(pictures: Array, shape: tuple[int, int], names: Sequence[str] | None) 
         raise ValueError(f"images of shape {shape} have {shape[0] * shape[1]} pixels, not {pixels}")
     if names is not None and len(names) != rows:
         raise ValueError(f"there are {rows} rows of pictures, but {len(names)} names")
+    with needs("plot"):
+        import matplotlib
     side = min(0.8, 10.0 / columns)
     figure = new_figure(
         side * columns + 0.4, side * shape[0] / shape[1] * rows + 0.3, rows, columns
     )
-    shades = _greys()
+    shades = matplotlib.colormaps[GREYS].with_extremes(bad=FILLED)  # for pixels that are not seen
     # A few pixels that run away should not take the contrast from all others.
     low, high = np.nanquantile(pictures, [0.01, 0.99])
     flat = pictures.reshape(rows * columns, *shape)
@@ -214,13 +216,6 @@ def _grid(pictures: Array, shape: tuple[int, int], names: Sequence[str] | None) 
     for place, name in enumerate(names or ()):
         figure.axes[place * columns].set_ylabel(plain(name), fontsize=SMALL)
     return figure
-
-
-def _greys() -> Colormap:
-    """Shades of pixels, with a colour for those that were not seen."""
-    import matplotlib
-
-    return matplotlib.colormaps[GREYS].with_extremes(bad=FILLED)
 
 
 def traversal_curves(

@@ -445,8 +445,7 @@ class CategoricalEncoding(CategoryEncoding):
     def _scores(self, scale: float | None, chosen: Array) -> tuple[Array, Array]:
         """Slopes and offsets of scores that rise with the probabilities of chosen categories.
 
-        For the mean of corners they are the probabilities, else their logarithms but for a term
-        that all categories share.
+        For the mean of corners they are the probabilities, else their logarithms up to a constant.
         """
         points = self.points[chosen]
         if scale is None and self.is_simplex:

@@ -135,7 +135,11 @@ class ArrayTable(Table):
             position: self._written(values, self.array[~missing, position])
             for position, (missing, values) in fills.items()
         }
-        dtype = _wide_enough(self.array.dtype, written.values())
+        dtype = self.array.dtype
+        if dtype.kind in "fiubU":
+            # Texts may be longer than an array of texts has room for, and do not fit among numbers.
+            wider = [values.dtype for values in written.values() if values.dtype.kind in "UO"]
+            dtype = np.result_type(dtype, *wider)
         result = np.array(self.array, dtype=dtype)
         for position, values in written.items():
             result[fills[position][0], position] = values
@@ -287,12 +291,6 @@ def _from_sequences(table: Any) -> Array:
     types = set(map(type, objects.ravel().tolist()))
     numbers = bool not in types and all(issubclass(kind, int | float) for kind in types)
     return np.asarray(table) if numbers or types == {bool} else objects
-
-
-def _wide_enough(dtype: np.dtype[Any], written: Any) -> np.dtype[Any]:
-    # Texts may be longer than an array of texts has room for, and do not fit among numbers.
-    wider = [values.dtype for values in written if values.dtype.kind in "UO"]
-    return np.result_type(dtype, *wider) if dtype.kind in "fiubU" else dtype
 
 
 def _has_infinity(column: Column) -> bool:

@@ -58,11 +58,8 @@ class NarwhalsTable(Table):
             new = as_series(spread, series)
             keep = nw.new_series("keep", ~missing, nw.Boolean(), backend=series.implementation)
             changed.append(series.zip_with(keep, new).alias(series.name))
-        return self._native(self.frame.with_columns(*changed))
-
-    def _native(self, frame: nw.DataFrame[Any]) -> Any:
-        """The frame of its own library; narwhals cannot express all categories of Arrow."""
-        native = frame.to_native()
+        native = self.frame.with_columns(*changed).to_native()
+        # narwhals cannot express all categories of Arrow.
         return native.cast(self.frame.to_native().schema) if self._is_arrow else native
 
     @property

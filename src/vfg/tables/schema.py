@@ -280,7 +280,8 @@ class Schema(Mapping[Label, ColumnSpec]):
         """
         opened = open_table(table, missing_values)
         check_labels(opened.labels, given)
-        columns, inferred = opened.columns(), {c.label: _infer_spec(c) for c in opened.columns()}
+        columns = opened.columns()
+        inferred = {c.label: Ordinal() if c.ordered else FITTING[c.storage][0]() for c in columns}
         return cls(inferred | dict(given or {})).resolve(columns)
 
     def resolve(self, columns: Sequence[Column]) -> Schema:
@@ -366,10 +367,6 @@ class Schema(Mapping[Label, ColumnSpec]):
 
     def __repr__(self) -> str:
         return f"Schema({self._specs!r})"
-
-
-def _infer_spec(column: Column) -> ColumnSpec:
-    return Ordinal() if column.ordered else FITTING[column.storage][0]()
 
 
 def _resolve(spec: ColumnSpec, column: Column) -> ColumnSpec:
