@@ -143,11 +143,7 @@ class Training:
 def training_of(
     model: GaussianVFG, cells: Tensor, seen: Tensor, validation: float | ArrayLike, seed: int
 ) -> Training:
-    """Split scaled cells into those for fitting and held-out ones, or add validation rows.
-
-    Raises:
-        ValueError: for an invalid share, or a table that does not fit the model.
-    """
+    """Split scaled cells into those for fitting and held-out ones, or add validation rows."""
     cells, held = cells.double(), torch.zeros_like(seen)
     if not isinstance(validation, int | float):
         return Training(cells, seen, held, scale_cells(model, *as_cells(model, validation, None)))
@@ -197,11 +193,8 @@ def run_em(
     """Run EM until an iteration gains less than the tolerance per row, or until scores fall.
 
     With shrinkage a change of either sign counts as gain. Without a score the last values are
-    taken.
-
-    Returns:
-        The values, the mean log-likelihood per row of the leaves before every M-step and at the
-        end, and whether it converged.
+    taken. Returns the values, the mean log-likelihood per row of the leaves before every M-step and
+    at the end, and whether it converged.
     """
     rows = sum(len(chunk.values) for chunk in chunks)
     expect: Callable[[Values], Expected] = expectation(parameters, chunks)
