@@ -112,24 +112,14 @@ def filled_batch(
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Columns of separated text, whose observed cells are written as they were read.
+    """Columns of separated text, whose observed cells are written as they were read."""
 
-    Args:
-        types: of the columns of the model, as a `pyarrow.Schema`.
-        samples: observed cells by column; filled truth values and times are written alike.
-        dialect: marks of decimals and missing values.
-    """
-
-    types: Any
-    samples: dict[str, str]
+    types: Any  # of the columns of the model, as a `pyarrow.Schema`
+    samples: dict[str, str]  # observed cells by column; filled ones are written alike
     dialect: Dialect
 
     def fill(self, model: TableModel, batch: Any, first_row: int, filling: Filling) -> Any:
-        """Fill a record batch of text; see `filled_batch`.
-
-        Returns:
-            A record batch with the schema of `schema`.
-        """
+        """Fill a record batch of text, as `filled_batch` does; the result has `schema`."""
         columns = [
             self._parse(batch.column(field.name), self.types.field(field.name).type)
             if field.name in self.types.names
@@ -200,15 +190,7 @@ def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None
 
 
 def model_columns(model: TableModel, names: Sequence[str]) -> list[str]:
-    """The columns of a table that are in a model, in the order of the model.
-
-    Args:
-        model: the fitted model; if it was fitted to a table without names, columns go by position.
-        names: the columns of the table.
-
-    Raises:
-        ValueError: if columns are missing.
-    """
+    """The columns of a table that are in a model, in its order; by position if it has no names."""
     return [names[place] for place in model.places(names)]
 
 

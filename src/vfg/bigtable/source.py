@@ -224,11 +224,6 @@ def open_table(
 def resize_batches(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
     """Record batches of a fixed number of rows from those of any; the last one may have fewer.
 
-    Args:
-        batches: of any sizes.
-        schema: of them all.
-        rows: of every batch that comes out.
-
     Example:
         >>> batches = [pa.record_batch({"a": [1, 2, 3]}), pa.record_batch({"a": [4, 5]})]
         >>> [b["a"].to_pylist() for b in resize_batches(iter(batches), batches[0].schema, 2)]

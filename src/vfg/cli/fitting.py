@@ -48,12 +48,7 @@ def choose_graph(
     columns: Sequence[str],
     arrows: str | None = None,
 ) -> Graph | None:
-    """The graph over some columns; None leaves the choice to the imputer.
-
-    Raises:
-        typer.BadParameter: for both a file and sections.
-        ValueError: for a file that is no graph, or sections of other columns.
-    """
+    """The graph over some columns; None leaves the choice to the imputer."""
     if file is not None and sections is not None:
         raise typer.BadParameter("--graph and --sections exclude each other; choose one")
     if file is not None:
@@ -74,14 +69,6 @@ def choose_graph(
 
 def sections_graph(text: str, columns: Sequence[str], width: int | None = None) -> Graph:
     """One root over sections of columns; columns that are not named are sections of their own.
-
-    Args:
-        text: columns with commas between them, sections with colons.
-        columns: all columns.
-        width: of the root; None chooses by the number of columns.
-
-    Raises:
-        ValueError: for a name that is no column, or that comes twice.
 
     Example:
         >>> sections_graph("a,b", ["a", "b", "c"], width=4)
@@ -163,11 +150,7 @@ class FitOptions:
         return {**shown, "seed": self.seed}
 
     def settings(self, columns: Sequence[str]) -> ImputerSettings:
-        """The settings of a fit to some columns.
-
-        Raises:
-            ValueError: for settings that do not fit the columns.
-        """
+        """The settings of a fit to some columns."""
         from vfg.imputation.settings import ImputerSettings
 
         watched = is_watched(self.quiet)
@@ -188,12 +171,7 @@ class FitOptions:
 
 
 def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
-    """A model of a table from a file, on the device where it is to answer.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not a model of a table, or the device is not there.
-    """
+    """A model of a table from a file, on the device where it is to answer."""
     import vfg
     from vfg.imputation.table_model import answering_device
 
@@ -207,11 +185,7 @@ def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
 
 
 def check_device(name: str | None) -> str | None:
-    """The name of a device that is there.
-
-    Raises:
-        ValueError: if it is none, or not there.
-    """
+    """The name of a device that is there."""
     if name is None:
         return None
     import torch
@@ -229,10 +203,6 @@ def check_device(name: str | None) -> str | None:
 def parse_kinds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
     """Kinds of columns from `COLUMN=KIND`; None for none.
 
-    Raises:
-        typer.BadParameter: for anything else.
-        ValueError: for an unknown column.
-
     Example:
         >>> parse_kinds(["age=integer"], ["age", "name"])
         {'age': 'integer'}
@@ -244,10 +214,6 @@ def parse_bounds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tupl
     """Ranges of columns from `COLUMN=LOW:HIGH`; None for none.
 
     Ends are numbers, or dates in ISO form; an end that is left out is the one that was observed.
-
-    Raises:
-        typer.BadParameter: for anything else.
-        ValueError: for an unknown column.
 
     Example:
         >>> parse_bounds(["age=0:"], ["age"])
@@ -309,15 +275,7 @@ def fit_by_engine(
     every_row: bool,
     checkpoint: Path | None = None,
 ) -> TableModel | None:
-    """Fit a model by the processes of an engine or of torchrun.
-
-    Returns:
-        The model; None in all but the first process of torchrun's.
-
-    Raises:
-        typer.BadParameter: for settings with which processes could not agree.
-        RuntimeError: if processes of the engine died again and again.
-    """
+    """Fit a model by an engine, or by torchrun: None in all but the first of its processes."""
     from vfg.bigtable.engines import ENGINES, process_group
     from vfg.utils.specs import check_choice
 

@@ -19,12 +19,6 @@ import typer
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Expand parameters of a command that are dataclasses into the options in them.
 
-    Args:
-        command: a function; each of its dataclasses has fields annotated as options are.
-
-    Returns:
-        The function, with a signature of single options.
-
     Example:
         >>> @dataclasses.dataclass
         ... class Size:

@@ -54,12 +54,7 @@ class ReadOptions:
     most_piped: MostPiped = 64.0
 
     def open(self, files: Sequence[str], exclude: Sequence[str] = ()) -> Source:
-        """A table of one file or several, without those that the command writes.
-
-        Raises:
-            FileNotFoundError: if there is none.
-            ValueError: if it cannot be read, or has no columns.
-        """
+        """A table of one file or several, without those that the command writes."""
         from vfg.bigtable import Dialect, open_table
 
         marks = [] if self.missing is None else [text.strip() for text in self.missing.split(",")]
@@ -75,12 +70,7 @@ class ReadOptions:
 
 
 def report_reading(source: Source, model: TableModel | None = None) -> None:
-    """Say on standard error how a table was read, where it may be meant otherwise.
-
-    Args:
-        source: the table, after its types were inferred.
-        model: that was fitted to it; the kinds of its columns are listed.
-    """
+    """Say how a table was read, where it may be meant otherwise, and the kinds of a fit to it."""
     dialect = source.dialect
     if dialect.delimiter not in (None, ",", "\t") or dialect.decimal == ",":
         decimal = "comma" if dialect.decimal == "," else "point"
@@ -102,16 +92,7 @@ def _list(names: Sequence[str]) -> str:
 def check_outputs(
     outputs: Mapping[str, str | Path | None], inputs: Iterable[str | Path], overwrite: bool = False
 ) -> None:
-    """Refuse outputs that are inputs of the same command, or that are the same file.
-
-    Args:
-        outputs: files to write, by the options that name them.
-        inputs: files that are read; the same file may have several names.
-        overwrite: whether inputs may be replaced.
-
-    Raises:
-        ValueError: for such an output.
-    """
+    """Refuse outputs, by option, that are inputs under any name, or twice the same file."""
     read, written = list(inputs), dict[str, str | Path]()
     for option, output in outputs.items():
         if output is None or str(output) == "-" or is_stream(output):
@@ -153,14 +134,7 @@ def columns_of(model: Model) -> list[str] | None:
 
 
 def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    """The columns of a table that are in a model, in the order of the model.
-
-    Args:
-        names: of the table's columns.
-        columns: of the model; None takes all.
-
-    Raises:
-        ValueError: if the table lacks one.
+    """The columns of a table that are in a model, in the order of the model; None takes all.
 
     Example:
         >>> select_model_columns(["a", "b"], ["b", "aa"])
@@ -180,9 +154,6 @@ def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) ->
 
 def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
     """Columns that were typed with commas between them; none for nothing.
-
-    Raises:
-        ValueError: for a name that the table lacks.
 
     Example:
         >>> parse_columns("a, b", ["a", "b", "c"], "--columns")
@@ -206,9 +177,6 @@ def choose_columns(
 
     An index that pandas stored with the table is excluded unless it is named.
 
-    Raises:
-        ValueError: for unknown names, or if none is left.
-
     Example:
         >>> choose_columns(None, "id", ["id", "a", "b"])
         ['a', 'b']
@@ -224,14 +192,7 @@ def choose_columns(
 def map_rows(
     source: Source, columns: Sequence[str], work: Callable[[Any], Mapping[str, Any]], *, show: bool
 ) -> Iterator[Any]:
-    """What some work finds for the rows of a table, batch after batch.
-
-    Args:
-        source: the table.
-        columns: that are handed to the work.
-        work: arrays by name from a `pyarrow.Table`.
-        show: whether to show progress.
-    """
+    """What some work finds for the rows of a table, batch after batch."""
     import pyarrow as pa
 
     with progress_bar(source.rows if show else None, "rows") as advance:
@@ -242,11 +203,7 @@ def map_rows(
 
 
 def write_batches(batches: Iterator[Any], output: str, format: str | None) -> int:
-    """Write record batches with the schema of the first; return the number of rows.
-
-    Raises:
-        ValueError: if there are none.
-    """
+    """Write record batches with the schema of the first; return the number of rows."""
     from vfg.bigtable import write_table
 
     first = next(batches, None)

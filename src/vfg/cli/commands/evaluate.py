@@ -47,9 +47,6 @@ class MethodScore:
 def parse_baselines(text: str | None) -> list[str]:
     """Names with commas between them, or `all`; none for nothing.
 
-    Raises:
-        typer.BadParameter: for an unknown name.
-
     Example:
         >>> parse_baselines("knn,mean"), parse_baselines("all"), parse_baselines(None)
         (['knn', 'mean'], ['mean', 'knn', 'iterative'], [])
@@ -111,19 +108,7 @@ def score_methods(
     level: float,
     baselines: list[str],
 ) -> list[MethodScore]:
-    """The errors of a model and of baselines on held-out cells of a table.
-
-    Args:
-        source: the table.
-        model: fitted to other rows; None fits one to the cells that are not held out.
-        options: of the fit.
-        share: of the observed cells that are held out.
-        level: of the intervals.
-        baselines: their names.
-
-    Raises:
-        ValueError: if no cell can be held out.
-    """
+    """The errors of a model, else of one fitted to all other cells, and of baselines."""
     import vfg
     from vfg.bigtable.fill_batch import model_columns
     from vfg.imputation.evaluation import evaluate, hold_out

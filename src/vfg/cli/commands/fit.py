@@ -98,11 +98,7 @@ def fit(
 
 
 def check_checkpoint(folder: Path | None, resume: bool) -> None:
-    """Refuse to go on with nothing, and to go on without being asked.
-
-    Raises:
-        typer.BadParameter: for either.
-    """
+    """Refuse to go on with nothing, and to go on without being asked."""
     if folder is None:
         if resume:
             raise typer.BadParameter("--resume needs --checkpoint FOLDER, which keeps the training")
@@ -132,12 +128,7 @@ def describe_parts(model: TableModel) -> str:
 
 
 def check_target(path: Path) -> None:
-    """Refuse a file that cannot be written, before the model is fitted.
-
-    Raises:
-        FileNotFoundError: if its folder does not exist.
-        OSError: if it is a folder, or cannot be written.
-    """
+    """Refuse a file that cannot be written, before the model is fitted."""
     if is_stream(path):
         return
     check_folder((path.resolve() if path.is_symlink() else path).parent)

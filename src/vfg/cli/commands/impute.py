@@ -56,11 +56,7 @@ class Target:
 
 
 def check_output(output: str) -> None:
-    """Refuse a target that cannot be written: a file, a folder of shards, or standard output.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
+    """Refuse a target that cannot be written: a file, a folder of shards, or standard output."""
     from vfg.bigtable.fill_job import is_one_file
 
     if output == "-":
@@ -127,22 +123,13 @@ OTHER_ROWS = (
 
 @dataclass(frozen=True)
 class ReportSubject:
-    """What is reported on.
-
-    Args:
-        source: the table with missing values.
-        model: that filled it.
-        file: of the model; None if it was fitted to this table.
-        options: of the fit.
-        seconds: that the fit took.
-        filling: what was imputed.
-    """
+    """What is reported on."""
 
     source: Source
     model: TableModel
-    file: Path | None
+    file: Path | None  # of the model; None if it was fitted to this table
     options: FitOptions
-    seconds: float
+    seconds: float  # that the fit took
     filling: Filling
 
     @property
@@ -188,9 +175,7 @@ def write_imputation_report(subject: ReportSubject, path: Path) -> None:
 def evaluate_held_out(subject: ReportSubject, table: Any) -> tuple[Evaluation | None, str]:
     """Errors on held-out cells, and a sentence that says which model they are of.
 
-    A model from a file is evaluated itself, as its training data are unknown. If the model was
-    fitted to this table, a second model is fitted without the held-out cells, in half the time, or
-    a few seconds.
+    A model from a file is evaluated itself; else a second one is fitted, in half the time.
     """
     import vfg
     from vfg.imputation.evaluation import evaluate, hold_out

@@ -79,13 +79,6 @@ def draw_rows(
 
     The same rows come out however they are divided into calls. The exception is a `vfg.VFG` without
     evidence, which draws its rows one after the other: there the calls count.
-
-    Args:
-        model: of any kind.
-        rows: how many.
-        evidence: what is given of every row, as `Model.infer` takes it.
-        seed: of the draws.
-        first: the number of the first row.
     """
     import numpy as np
 
