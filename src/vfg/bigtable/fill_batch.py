@@ -33,13 +33,11 @@ class Filling:
     """What to write in place of missing values, and which columns to add.
 
     Args:
-        draws: how many times every row is written, each with other joint draws of its missing
-            values, and with a column `draw` that counts from 1; None writes the row once with
-            expected values.
-        level: of central intervals whose ends are added as columns `<name>_low` and `<name>_high`
-            for every column of numbers or dates in the model; None for no intervals.
-        flag: whether to add a column `<name>_filled` of truth values for every column that the
-            model knows.
+        draws: number of copies of every row, each with other joint draws of its missing values, and
+            a column `draw` that counts from 1; None writes the row once with expected values.
+        level: of central intervals, whose ends are added as columns `<name>_low` and `<name>_high`
+            for numbers and dates; None for no intervals.
+        flag: whether to add columns `<name>_filled` of truth values.
         seed: of the draws.
 
     Raises:
@@ -219,10 +217,8 @@ class _Part:
         """All columns, every row as often as there are draws, one after the other."""
         number = filling.draws or 1
         draws = self.cells.draws(number, filling.seed)
-        tables = [
-            pa.record_batch(self._with_others(self._filled(one)), self._names()) for one in draws
-        ]
-        rows = self.batch.num_rows
+        names, rows = self.batch.schema.names, self.batch.num_rows
+        tables = [pa.record_batch(self._with_others(self._filled(one)), names) for one in draws]
         order = np.arange(number * rows).reshape(number, rows).T.ravel()
         columns = pa.Table.from_batches(tables).combine_chunks().take(order).columns
         found = [column.combine_chunks() for column in columns]
@@ -254,16 +250,13 @@ class _Part:
         return pa.DictionaryArray.from_arrays(codes, levels_array, ordered=True)
 
     def _with_others(self, filled: dict[str, Any]) -> list[Any]:
-        names = self._names()
-        return [filled.get(name, self.batch.column(k)) for k, name in enumerate(names)]
+        columns = zip(self.batch.schema.names, self.batch.columns, strict=True)
+        return [filled.get(name, column) for name, column in columns]
 
     def _flags(self) -> list[Any]:
         missing = self.cells.missing
         parts = enumerate(self.model.encoding.parts.values())
         return [pa.array(missing[:, k] & part.fillable, pa.bool_()) for k, part in parts]
-
-    def _names(self) -> list[str]:
-        return list(self.batch.schema.names)
 
 
 def _cast(column: Any, kind: Any) -> Any:

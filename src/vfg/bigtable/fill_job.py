@@ -43,15 +43,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Imputed:
-    """What a job did.
-
-    Args:
-        rows: of the table.
-        found: how many of them an earlier run had done.
-        filled: how many cells were filled in this run.
-        left: how many are still missing in the rows of this run.
-        seconds: that it took.
-    """
+    """What a job did: rows, those of an earlier run, cells filled and left in this run, seconds."""
 
     rows: int
     found: int

@@ -20,20 +20,10 @@ with needs("table"):
 
 
 FORMATS = ("csv", "tsv", "parquet", "arrow", "jsonl")
-"""The formats by name; `feather`, `ipc`, `ndjson` and `json` are other names of the last two."""
 ALIASES = {"feather": "arrow", "ipc": "arrow", "ndjson": "jsonl", "json": "jsonl", "pq": "parquet"}
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".feather": "arrow",
-    ".arrow": "arrow",
-    ".ipc": "arrow",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-}
+ALIASES["tab"] = "tsv"
+_ENDINGS = "csv tsv tab parquet pq feather arrow ipc jsonl ndjson"
+SUFFIXES = {f".{ending}": ALIASES.get(ending, ending) for ending in _ENDINGS.split()}
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 MAGIC = {
     b"\x1f\x8b": "gzip",

@@ -12,20 +12,8 @@ with needs("table"):
     import pyarrow as pa
     import pyarrow.compute as pc
 
-MISSING_TEXTS = (
-    "",
-    "NA",
-    "N/A",
-    "n/a",
-    "#N/A",
-    "NaN",
-    "nan",
-    "-NaN",
-    "-nan",
-    "null",
-    "NULL",
-    "Null",
-)
+_MARKS = "NA N/A n/a #N/A NaN nan -NaN -nan null NULL Null"
+MISSING_TEXTS = ("", *_MARKS.split())
 """Cells of text files that mean a missing value."""
 IDENTIFIER = r"^[+-]?(0[0-9]|[0-9]{16,}$)"
 """Digits that are names rather than numbers: with leading zeros, or too many to be kept."""

@@ -11,26 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vfg.cli.errors import print_line, suggest
-from vfg.cli.options import (
-    Arrows,
-    Bend,
-    Bounds,
-    Budget,
-    Columns,
-    Device,
-    EffortName,
-    Exclude,
-    GraphFile,
-    Kinds,
-    Members,
-    Mixtures,
-    Neighbours,
-    Quiet,
-    SectionList,
-    Seed,
-    Steps,
-    Width,
-)
+from vfg.cli.options import COMMON, FILES, FITTING, GRAPH, Arrows, Quiet, Seed, option
 from vfg.cli.progress import is_watched, watch_training
 from vfg.cli.tables import choose_columns
 
@@ -101,26 +82,81 @@ def sections_graph(text: str, columns: Sequence[str], width: int | None = None) 
     return Graph.star(leaves, width, root)
 
 
+NAMES, BY_SIZE = "A,B,...", "by default from the size of the table"
+
+
 @dataclass(frozen=True)
 class FitOptions:
     """How a model is fitted; None leaves a choice to the table."""
 
-    columns: Columns = None
-    exclude: Exclude = None
-    kinds: Kinds = None
-    bounds: Bounds = None
-    graph: GraphFile = None
+    columns: str | None = option(
+        None, FILES, "Fit and fill only these columns; the others stay unchanged.", metavar=NAMES
+    )
+    exclude: str | None = option(
+        None,
+        FILES,
+        "Columns to leave out, such as identifiers; they stay unchanged.",
+        metavar=NAMES,
+    )
+    kinds: list[str] | None = option(
+        None,
+        FILES,
+        "Kind of a column if it is not inferred well: continuous, integer, boolean, categorical, "
+        "ordinal or date. May be repeated.",
+        "--kind",
+        metavar="COLUMN=KIND",
+    )
+    bounds: list[str] | None = option(
+        None,
+        FILES,
+        "Range of the imputed values of a column; either end may be left out. May be repeated.",
+        metavar="COLUMN=LOW:HIGH",
+    )
+    graph: Path | None = option(
+        None,
+        GRAPH,
+        "A graph over the columns: .json, .graphml, .bif (structure only), or an edge list in "
+        ".txt, .edges, .csv, .tsv.",
+        metavar="FILE",
+    )
     arrows: Arrows = None
-    sections: SectionList = None
-    width: Width = None
-    bend: Bend = True
-    effort: EffortName = "balanced"
-    members: Members = None
-    mixtures: Mixtures = None
-    neighbours: Neighbours = None
-    steps: Steps = None
-    budget: Budget = None
-    device: Device = None
+    sections: str | None = option(
+        None, GRAPH, "Groups of columns, each a leaf under one root.", metavar="A,B:C,D"
+    )
+    width: int | None = option(
+        None, GRAPH, "Width of the latent nodes; by default from the number of columns.", min=1
+    )
+    bend: bool = option(
+        True,
+        FITTING,
+        "Fit nonlinear members as well, or stop at the exact linear model, which takes seconds.",
+        "--bend/--linear",
+    )
+    effort: str = option(
+        "balanced",
+        FITTING,
+        "How many parts are fitted and how long they are trained.",
+        metavar="fast|balanced|best",
+    )
+    members: int | None = option(None, FITTING, f"Number of nonlinear members; {BY_SIZE}.", min=1)
+    mixtures: int | None = option(None, FITTING, f"Number of exact mixtures; {BY_SIZE}.", min=0)
+    neighbours: int | None = option(
+        None,
+        FITTING,
+        f"Number of mixtures with a component at every row; {BY_SIZE}. They store rows of the "
+        "table in the model; 0 stores none.",
+        min=0,
+    )
+    steps: int | None = option(None, FITTING, f"Number of training steps; {BY_SIZE}.", min=1)
+    budget: float | None = option(
+        None, FITTING, "Time limit of fitting; by default none.", metavar="SECONDS"
+    )
+    device: str | None = option(
+        None,
+        COMMON,
+        "Device to compute on: cpu, cuda, cuda:1, mps; by default a GPU if any.",
+        metavar="NAME",
+    )
     seed: Seed = 0
     quiet: Quiet = False
 

@@ -12,21 +12,15 @@ from typing import TYPE_CHECKING, Any
 from vfg.cli.errors import print_line, suggest
 from vfg.cli.model_files import split_model
 from vfg.cli.options import (
-    AsJson,
-    Debug,
-    DecimalMark,
-    Delimiter,
-    InputFormat,
-    MissingTexts,
+    FILES,
     ModelOption,
-    MostPiped,
     Output,
     OutputFormat,
     Overwrite,
     Quiet,
-    Quotes,
+    RunOptions,
     TableFiles,
-    Threads,
+    option,
 )
 from vfg.cli.output import print_json
 from vfg.cli.progress import is_watched, progress_bar
@@ -46,12 +40,33 @@ ROWS = 16_384
 class ReadOptions:
     """How tables are read."""
 
-    from_: InputFormat = None
-    missing: MissingTexts = None
-    delimiter: Delimiter = None
-    decimal: DecimalMark = None
-    quotes: Quotes = True
-    most_piped: MostPiped = 64.0
+    from_: str | None = option(
+        None,
+        FILES,
+        "Format of the table if its name does not tell: csv, tsv, parquet, feather or jsonl.",
+        "--from",
+        metavar="FORMAT",
+    )
+    missing: str | None = option(
+        None,
+        FILES,
+        "Texts that mean a missing value, besides NA and the like, such as ?,-999.",
+        metavar="A,B,...",
+    )
+    delimiter: str | None = option(
+        None, FILES, "Between the cells of CSV files; by default detected.", metavar="MARK"
+    )
+    decimal: str | None = option(
+        None, FILES, "The decimal mark of CSV files; by default detected.", metavar="MARK"
+    )
+    quotes: bool = option(True, FILES, "Whether quotation marks enclose cells of CSV files.")
+    most_piped: float = option(
+        64.0,
+        FILES,
+        "Size of standard input that is copied to the temporary disk, at most.",
+        metavar="GIB",
+        min=0.0,
+    )
 
     def open(self, files: Sequence[str], exclude: Sequence[str] = ()) -> Source:
         """A table of one file or several, without those that the command writes."""
@@ -94,18 +109,18 @@ def check_outputs(
 ) -> None:
     """Refuse outputs, by option, that are inputs under any name, or twice the same file."""
     read, written = list(inputs), dict[str, str | Path]()
-    for option, output in outputs.items():
+    for name, output in outputs.items():
         if output is None or str(output) == "-" or is_stream(output):
             continue
         if not overwrite and any(_is_same_file(output, file) for file in read):
             raise ValueError(
-                f"{option} {output} would replace a file that this command reads; name another "
+                f"{name} {output} would replace a file that this command reads; name another "
                 "file, or add --overwrite"
             )
         for earlier, other in written.items():
             if _is_same_file(output, other):
-                raise ValueError(f"{earlier} and {option} both name {output}; name two files")
-        written[option] = output
+                raise ValueError(f"{earlier} and {name} both name {output}; name two files")
+        written[name] = output
 
 
 def _is_same_file(one: str | Path, other: str | Path) -> bool:
@@ -116,40 +131,28 @@ def _is_same_file(one: str | Path, other: str | Path) -> bool:
         return os.path.realpath(one) == os.path.realpath(other)
 
 
-def columns_of(model: Model) -> list[str] | None:
-    """The names of a model's columns; None if it takes columns by position.
+def select_model_columns(model: Model, names: Sequence[str]) -> list[str]:
+    """The columns of a table that are in a model, in its order; all if the model has no names.
 
     Example:
         >>> import vfg
-        >>> columns_of(vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2))) is None
-        True
+        >>> select_model_columns(vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2)), ["x", "y"])
+        ['x', 'y']
     """
     import vfg
 
     labels: Iterable[Any] = model.graph.columns or ()
     if isinstance(model, vfg.TableModel):
         labels = model.labels.values()
-    named = any(isinstance(label, str) for label in labels)
-    return list(model.variables) if named else None
-
-
-def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    """The columns of a table that are in a model, in the order of the model; None takes all.
-
-    Example:
-        >>> select_model_columns(["a", "b"], ["b", "aa"])
-        Traceback (most recent call last):
-        ValueError: the table lacks the column 'aa', which the model needs; did you mean 'a'?
-    """
-    if columns is None:
+    if not any(isinstance(label, str) for label in labels):
         return list(names)
-    for column in columns:
+    for column in model.variables:
         if column not in names:
             raise ValueError(
                 f"the table lacks the column {column!r}, which the model needs; "
                 f"{suggest(column, names)}"
             )
-    return list(columns)
+    return list(model.variables)
 
 
 def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
@@ -218,7 +221,7 @@ def output_format(output: str, to: str | None, as_json: bool) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions(ReadOptions):
+class RowOptions(RunOptions, ReadOptions):
     """A table, and where to write what is found for its rows."""
 
     table: TableFiles
@@ -226,10 +229,7 @@ class RowOptions(ReadOptions):
     output: Output = "-"
     to: OutputFormat = None
     overwrite: Overwrite = False
-    threads: Threads = None
     quiet: Quiet = False
-    as_json: AsJson = False
-    debug: Debug = False
 
     def load(self, command: str) -> tuple[RowOptions, Model]:
         """The options with a model, and the model itself."""
@@ -246,7 +246,7 @@ class RowOptions(ReadOptions):
         source = self.open(self.table, [self.output])
         inputs = [self.model, *(file.path for file in source.files)]
         check_outputs({"--output": self.output}, filter(None, inputs), self.overwrite)
-        columns = select_model_columns(source.names, columns_of(model))
+        columns = select_model_columns(model, source.names)
         if isinstance(model, vfg.TableModel):
             filled_schema(model, source.schema)  # refuses columns that hold what they did not
         batches = map_rows(source, columns, work, show=is_watched(self.quiet))

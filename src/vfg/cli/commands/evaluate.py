@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vfg.cli.fitting import FitOptions, load_table_model
-from vfg.cli.options import (
-    AsJson,
-    Debug,
-    Level,
-    TableFiles,
-    Threads,
-    check_share,
-    with_groups,
-)
+from vfg.cli.options import Level, RunOptions, TableFiles, check_share, with_groups
 from vfg.cli.output import print_json, print_table, print_text
 from vfg.cli.tables import ReadOptions, report_reading
 
@@ -141,6 +133,7 @@ def evaluate(
     table: TableFiles,
     options: FitOptions,
     reading: ReadOptions,
+    run: RunOptions,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -167,9 +160,6 @@ def evaluate(
             help="Baselines to compare with: mean, knn, iterative (comma-separated), or all.",
         ),
     ] = None,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
 ) -> None:
     """Hold out observed cells, impute them, and report the errors; also of baselines.
 
@@ -179,7 +169,7 @@ def evaluate(
     source = reading.open(table)
     known = None if model is None else load_table_model(model, options.device)
     entries = score_methods(source, known, options, share, level, names)
-    if as_json:
+    if run.as_json:
         methods = [entry.to_dict() for entry in entries]
         print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})
         return

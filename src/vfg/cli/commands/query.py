@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from vfg.cli.errors import suggest
 from vfg.cli.model_files import choose_model, complete_names, complete_pairs
-from vfg.cli.options import AsJson, Debug, Level, ModelFile, ModelOption, Seed, Threads
+from vfg.cli.options import Level, ModelFile, ModelOption, RunOptions, Seed, with_groups
 from vfg.cli.output import bar, format_value, histogram, print_json, print_text
 
 if TYPE_CHECKING:
@@ -147,7 +147,9 @@ GivenPairs = Annotated[
 ]
 
 
+@with_groups
 def query(
+    run: RunOptions,
     file: ModelFile = None,
     model: ModelOption = None,
     given: GivenPairs = None,
@@ -164,9 +166,6 @@ def query(
     level: Level = 0.9,
     draws: Annotated[int, typer.Option(min=10, help="Number of draws behind a histogram.")] = 1000,
     seed: Seed = 0,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
 ) -> None:
     """Infer variables given others: mean, interval and histogram.
 
@@ -180,7 +179,7 @@ def query(
     targets = choose_targets(loaded, infer or [], evidence)
     answer = loaded.infer(evidence, targets, seed=seed, padded=False)
     marginals = answer.marginals(level=level, draws=draws).values()
-    if as_json:
+    if run.as_json:
         answers = [describe(marginal) for marginal in marginals]
         print_json({"given": known, "level": level, "answers": answers})
         return

@@ -123,7 +123,6 @@ def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]
         import pyarrow as pa
 
         from vfg.bigtable import open_table as open_source
-        from vfg.bigtable.type_inference import mark_missing
     source = open_source(path)
     for file in source.files:
         file.name = repr(name)
@@ -134,7 +133,7 @@ def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]
     known = dict(zip((names[place] for place in places), model.variables.values(), strict=True))
     texts = [name for name, v in known.items() if any(isinstance(c, str) for c in v.categories)]
     others = [column for column in names if column not in known]
-    source = source.with_text_columns([*others, *texts])
+    source = source.with_text_columns(others, texts)
     batches, size = [], 0
     for batch in source.batches(ROWS_AT_ONCE):
         batches.append(batch)
@@ -144,9 +143,6 @@ def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]
     whole = pa.Table.from_batches(batches, schema=source.schema)
     if not whole.num_rows:
         raise ValueError(f"{name!r} has no rows; choose a table with a header and rows")
-    for column in texts if is_text else ():
-        place = names.index(column)
-        whole = whole.set_column(place, column, mark_missing(whole.column(place)))
     return whole, places
 
 
