@@ -54,9 +54,10 @@ class Network:
         hidden: width of the layers between.
         layers: number of fully connected layers, the last one included.
         activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
-        dropout: rate at which hidden units are dropped in training mode. The masks are drawn from
-            torch's global random stream, afresh on every call, so in training mode with dropout
-            the inverse of a coupling undoes its forward map only on average.
+        dropout: rate at which hidden units are dropped in training mode. The masks are drawn
+            afresh on every call, so in training mode with dropout the inverse of a coupling undoes
+            its forward map only on average. `vfg.fit` draws them from a generator of its own,
+            other code from torch's global one.
         gain: factor of the weights of hidden layers, which start uniform in ±1/√inputs; 2.45 keeps
             the size of activations through ReLU.
         shared: with 0 every edge has a network of its own; else one network serves all edges, which
@@ -115,9 +116,11 @@ class _RectifiedDropout(torch.autograd.Function):
         return torch.ops.aten.threshold_backward(gradients[0], kept, 0.0), None, None
 
 
-def rectified_dropout(x: Tensor, rate: float) -> tuple[Tensor, float]:
+def rectified_dropout(
+    x: Tensor, rate: float, generator: torch.Generator | None = None
+) -> tuple[Tensor, float]:
     """ReLU and dropout in place, and the factor by which the next layer has to scale it up."""
-    noise = random_bytes(tuple(x.shape), x.device)
+    noise = random_bytes(tuple(x.shape), x.device, generator)
     result: Tensor = _RectifiedDropout.apply(x, noise, rate)  # type: ignore[no-untyped-call]
     return result, dropout_factor(rate)
 
@@ -282,8 +285,12 @@ class Conditioner(Rounding):
         rate = self.dropout if self.training else 0.0
         is_eager = x.device.type == "cpu" and not torch.compiler.is_compiling()
         if self.activation == "relu" and is_eager and rate > 0.0:
-            return rectified_dropout(x, rate)
-        return functional.dropout(ACTIVATIONS[self.activation](x), rate, rate > 0.0), 1.0
+            return rectified_dropout(x, rate, self.generator)
+        x = ACTIVATIONS[self.activation](x)
+        if not is_eager or rate == 0.0 or self.generator is None:
+            return functional.dropout(x, rate, rate > 0.0), 1.0
+        kept = torch.empty_like(x).bernoulli_(1.0 - rate, generator=self.generator)
+        return x * kept.div_(1.0 - rate), 1.0
 
     def extra_repr(self) -> str:
         return f"activation={self.activation!r}, dropout={self.dropout}"

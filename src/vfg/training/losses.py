@@ -12,7 +12,7 @@ from torch.nn import functional
 from vfg.model import VFG
 from vfg.objectives.bound import lower_bound
 from vfg.objectives.surrogate import Terms
-from vfg.sampling import draw_states, fresh_noise, log_likelihoods
+from vfg.sampling import draw_states, generated_noise, log_likelihoods
 from vfg.sampling.noise import counted_noise
 from vfg.training.acceleration import Recorder, Replayed
 from vfg.training.data import Table
@@ -63,6 +63,9 @@ class BoundLoss(nn.Module):
     Below `free_bits` nats the KL term of a latent node does not count.
     """
 
+    generator: torch.Generator | None = None
+    """Where draws come from; None for torch's global generator."""
+
     def __init__(self, model: VFG, free_bits: float) -> None:
         super().__init__()
         self.model, self.free_bits = model, free_bits
@@ -71,7 +74,8 @@ class BoundLoss(nn.Module):
         self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
     ) -> Tensor:
         """Objective, reconstruction and KL of the seen cells; zeros for the surrogate's others."""
-        bound = lower_bound(self.model, cells, seen, labels, fresh_noise)
+        noise = generated_noise(self.generator)
+        bound = lower_bound(self.model, cells, seen, labels, noise)
         zero = cells.new_zeros(())
         return torch.stack(
             [

@@ -32,6 +32,8 @@ class Task:
     """Whether a run goes back to its best state after an epoch that undid what was learned."""
     is_module = True
     """Whether `model` is any module, whose products follow the precision as a whole."""
+    augment: Augment | None = None
+    """What is done to the cells of every batch."""
 
     def __init__(
         self, model: nn.Module, loss: nn.Module, rows: int, like: Tensor, unit: float

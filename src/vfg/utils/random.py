@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -49,6 +53,36 @@ def normal(
     """
     quantiles: Tensor = torch.special.ndtri(uniform(seed, row_ids, draws, nodes, coordinates))
     return quantiles
+
+
+_GLOBAL_GENERATOR = threading.RLock()
+"""Held while torch's global generator has the state of another one."""
+
+
+@contextmanager
+def as_global_generator(generator: torch.Generator) -> Iterator[None]:
+    """Within this context torch's global generator of the CPU draws the numbers of another one.
+
+    For code that takes no generator: compiled code and modules of users. Threads take turns.
+
+    Example:
+        >>> own = torch.Generator().manual_seed(0)
+        >>> before = torch.get_rng_state()
+        >>> with as_global_generator(own):
+        ...     drawn = torch.rand(2)
+        >>> bool(torch.equal(drawn, torch.rand(2, generator=torch.Generator().manual_seed(0))))
+        True
+        >>> bool(torch.equal(before, torch.get_rng_state()))
+        True
+    """
+    with _GLOBAL_GENERATOR:
+        before = torch.get_rng_state()
+        torch.set_rng_state(generator.get_state())
+        try:
+            yield
+        finally:
+            generator.set_state(torch.get_rng_state())
+            torch.set_rng_state(before)
 
 
 def _absorb(state: Tensor, value: Tensor) -> Tensor:

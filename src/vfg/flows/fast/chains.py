@@ -126,7 +126,9 @@ def _hidden_numbers(flows: list[AffineCoupling], x: Tensor) -> int:
 def _noise(flow: AffineCoupling, x: Tensor) -> Noise:
     rate = _rate(flow)
     widths = [layer.weight.shape[-1] for layer in _layers(flow)[:-1]] if rate else []
-    return Noise(rate, [random_bytes((*x.shape[:2], width), x.device) for width in widths])
+    generator = flow.conditioner.generator
+    layers = [random_bytes((*x.shape[:2], width), x.device, generator) for width in widths]
+    return Noise(rate, layers)
 
 
 def _rate(flow: AffineCoupling) -> float:

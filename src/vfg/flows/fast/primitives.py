@@ -29,10 +29,13 @@ LEVELS = 256
 """Values of a byte; dropout rates are rounded to multiples of 1/256."""
 
 
-def random_bytes(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """A byte for every entry, from torch's global random stream."""
+def random_bytes(
+    shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None = None
+) -> Tensor:
+    """A byte for every entry; without a generator from torch's global one."""
     size = math.prod(shape)
-    words = torch.empty(-(-size // 8), dtype=torch.int64, device=device).random_(-(2**63), None)
+    words = torch.empty(-(-size // 8), dtype=torch.int64, device=device)
+    words.random_(-(2**63), None, generator=generator)
     return words.view(torch.uint8)[:size].view(shape)
 
 
@@ -73,9 +76,11 @@ PRECISIONS = ("float32", "tf32", "bf16")
 
 
 class Rounding(nn.Module):
-    """A network whose products may be rounded to `precision`, which is not saved."""
+    """A network whose products may be rounded to `precision`; neither attribute is saved."""
 
     precision: str = "float32"
+    generator: torch.Generator | None = None
+    """Where dropout draws from; None for torch's global generator, as compiled code needs it."""
 
 
 @contextmanager
