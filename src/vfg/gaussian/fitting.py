@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vfg.flows import Rounding, of_kind, temporarily_set
 from vfg.gaussian.em.e_step import active_steps, expectation
 from vfg.gaussian.em.general import Chunk, Expected, chunks_of
 from vfg.gaussian.em.initialisation import start_values
@@ -156,6 +157,12 @@ def training_of(
 
 def fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> LikelihoodHistory:
     """Fit a model whose table has been scaled; `GaussianVFG.fit` checks everything first."""
+    noise = torch.Generator().manual_seed(plan.seed) if data.cells.device.type == "cpu" else None
+    with temporarily_set(of_kind(model, Rounding), "generator", noise):  # of dropout
+        return _fit_exact(model, data, plan)
+
+
+def _fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> LikelihoodHistory:
     generator = torch.Generator().manual_seed(plan.seed)
     if not model.leaves.is_identity:
         chosen = torch.randperm(len(data.cells), generator=generator)[:LEAF_ROWS]
