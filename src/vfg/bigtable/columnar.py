@@ -26,13 +26,7 @@ MOST_COLUMNS = 100_000
 
 
 class TableFile(ABC):
-    """One file that holds a table.
-
-    Args:
-        path: of the file.
-        kind: what it holds, and how it is compressed.
-        name: what to call it in errors.
-    """
+    """One file that holds a table."""
 
     def __init__(self, path: Path, kind: Kind, name: str) -> None:
         self.path = path
@@ -80,19 +74,11 @@ class TableFile(ABC):
         return False
 
     def scan(self) -> Iterator[Any]:
-        """Record batches of any size, in order, in the types inferred so far.
-
-        A column may have a wider type in a later batch. After the last batch, `schema` and `rows`
-        are known.
-        """
+        """Record batches in the types inferred so far; `schema` and `rows` are known at the end."""
         return self.batches(self.schema)
 
     def watch(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Batches that were read from this file, each before the file could have changed.
-
-        Raises:
-            ValueError: if the file changed since it was opened, or has another number of rows.
-        """
+        """Batches that were read from this file; a ValueError if it changed since it was opened."""
         ends, rows = digest_ends(self.path), 0
         try:
             for batch in batches:
@@ -120,11 +106,7 @@ class TableFile(ABC):
         return self
 
     def check_schema(self, schema: Any) -> Any:
-        """A schema that tables can have, else a ValueError.
-
-        Raises:
-            ValueError: for no columns, too many, or repeated names.
-        """
+        """A schema that tables can have; a ValueError for none, too many or repeated columns."""
         names = schema.names
         if not names:
             raise ValueError(f"{self.name} has no columns")
@@ -261,11 +243,7 @@ class ArrowFile(ColumnarFile):
 
 
 def conform(batch: Any, schema: Any) -> Any:
-    """A record batch with the columns of a schema, in its order and types.
-
-    Raises:
-        ValueError: for a cell that its new type cannot hold.
-    """
+    """A record batch with the columns of a schema, in its order and types."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = [_cast(batch.column(field.name), field.type) for field in schema]

@@ -33,13 +33,11 @@ class Filling:
     """What to write in place of missing values, and which columns to add.
 
     Args:
-        draws: how many times every row is written, each with other joint draws of its missing
-            values, and with a column `draw` that counts from 1; None writes the row once with
-            expected values.
-        level: of central intervals whose ends are added as columns `<name>_low` and `<name>_high`
-            for every column of numbers or dates in the model; None for no intervals.
-        flag: whether to add a column `<name>_filled` of truth values for every column that the
-            model knows.
+        draws: number of copies of every row, each with other joint draws of its missing values, and
+            a column `draw` that counts from 1; None writes the row once with expected values.
+        level: of central intervals, whose ends are added as columns `<name>_low` and `<name>_high`
+            for numbers and dates; None for no intervals.
+        flag: whether to add columns `<name>_filled` of truth values.
         seed: of the draws.
 
     Raises:
@@ -112,24 +110,14 @@ def filled_batch(
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Columns of separated text, whose observed cells are written as they were read.
+    """Columns of separated text, whose observed cells are written as they were read."""
 
-    Args:
-        types: of the columns of the model, as a `pyarrow.Schema`.
-        samples: observed cells by column; filled truth values and times are written alike.
-        dialect: marks of decimals and missing values.
-    """
-
-    types: Any
-    samples: dict[str, str]
+    types: Any  # of the columns of the model, as a `pyarrow.Schema`
+    samples: dict[str, str]  # observed cells by column; filled ones are written alike
     dialect: Dialect
 
     def fill(self, model: TableModel, batch: Any, first_row: int, filling: Filling) -> Any:
-        """Fill a record batch of text; see `filled_batch`.
-
-        Returns:
-            A record batch with the schema of `schema`.
-        """
+        """Fill a record batch of text, as `filled_batch` does; the result has `schema`."""
         columns = [
             self._parse(batch.column(field.name), self.types.field(field.name).type)
             if field.name in self.types.names
@@ -200,15 +188,7 @@ def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None
 
 
 def model_columns(model: TableModel, names: Sequence[str]) -> list[str]:
-    """The columns of a table that are in a model, in the order of the model.
-
-    Args:
-        model: the fitted model; if it was fitted to a table without names, columns go by position.
-        names: the columns of the table.
-
-    Raises:
-        ValueError: if columns are missing.
-    """
+    """The columns of a table that are in a model, in its order; by position if it has no names."""
     return [names[place] for place in model.places(names)]
 
 
@@ -237,10 +217,8 @@ class _Part:
         """All columns, every row as often as there are draws, one after the other."""
         number = filling.draws or 1
         draws = self.cells.draws(number, filling.seed)
-        tables = [
-            pa.record_batch(self._with_others(self._filled(one)), self._names()) for one in draws
-        ]
-        rows = self.batch.num_rows
+        names, rows = self.batch.schema.names, self.batch.num_rows
+        tables = [pa.record_batch(self._with_others(self._filled(one)), names) for one in draws]
         order = np.arange(number * rows).reshape(number, rows).T.ravel()
         columns = pa.Table.from_batches(tables).combine_chunks().take(order).columns
         found = [column.combine_chunks() for column in columns]
@@ -272,16 +250,13 @@ class _Part:
         return pa.DictionaryArray.from_arrays(codes, levels_array, ordered=True)
 
     def _with_others(self, filled: dict[str, Any]) -> list[Any]:
-        names = self._names()
-        return [filled.get(name, self.batch.column(k)) for k, name in enumerate(names)]
+        columns = zip(self.batch.schema.names, self.batch.columns, strict=True)
+        return [filled.get(name, column) for name, column in columns]
 
     def _flags(self) -> list[Any]:
         missing = self.cells.missing
         parts = enumerate(self.model.encoding.parts.values())
         return [pa.array(missing[:, k] & part.fillable, pa.bool_()) for k, part in parts]
-
-    def _names(self) -> list[str]:
-        return list(self.batch.schema.names)
 
 
 def _cast(column: Any, kind: Any) -> Any:

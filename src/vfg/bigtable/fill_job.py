@@ -43,15 +43,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Imputed:
-    """What a job did.
-
-    Args:
-        rows: of the table.
-        found: how many of them an earlier run had done.
-        filled: how many cells were filled in this run.
-        left: how many are still missing in the rows of this run.
-        seconds: that it took.
-    """
+    """What a job did: rows, those of an earlier run, cells filled and left in this run, seconds."""
 
     rows: int
     found: int
@@ -128,9 +120,6 @@ def impute(
 def is_one_file(target: str | os.PathLike[str]) -> bool:
     """Whether a target is one file rather than a folder of shards.
 
-    Raises:
-        ValueError: for a name with a suffix that no table file has, such as `.xlsx`.
-
     Example:
         >>> is_one_file("filled.csv.gz"), is_one_file("-"), is_one_file("filled")
         (True, True, False)
@@ -144,11 +133,7 @@ def is_one_file(target: str | os.PathLike[str]) -> bool:
 
 
 def as_model(model: Model) -> TableModel:
-    """The fitted model from a model, an imputer or a file.
-
-    Raises:
-        TypeError: for what is no model of a table.
-    """
+    """The fitted model from a model, an imputer or a file."""
     loaded: Any = load(model) if isinstance(model, str | os.PathLike) else model
     if isinstance(loaded, VFGImputer):
         loaded = getattr(loaded, "model_", loaded)
@@ -161,14 +146,7 @@ def as_model(model: Model) -> TableModel:
 
 
 def count_missing(batch: Any, names: Sequence[str], texts: Sequence[str] | None = None) -> int:
-    """How many cells of some columns are missing; NaN counts as missing.
-
-    Args:
-        batch: a record batch.
-        names: of the columns.
-        texts: for columns of text, what means missing besides `NA` and the like; None for columns
-            with nulls.
-    """
+    """How many cells of some columns are missing: null, NaN, or one of some texts."""
     columns = [batch.column(name) for name in names]
     if texts is not None:
         columns = [mark_missing(column, texts) for column in columns]

@@ -35,10 +35,8 @@ MOST_CATEGORIES = 10_000
 class Statistics:
     """Missing values, ranges and categories of all columns, from batches of a table.
 
-    A column may have a wider type in a later batch; see `widen`.
-
-    Args:
-        marker: of missing values besides null and NaN, as `missing_values` of `VFGImputer`.
+    A column may have a wider type in a later batch; see `widen`. The marker of missing values is
+    `missing_values` of `VFGImputer`.
 
     Example:
         >>> statistics = Statistics()
@@ -79,11 +77,7 @@ class Statistics:
         return tuple(sorted(found)) if found else None
 
     def bounds(self, kinds: Mapping[Any, ColumnSpec]) -> dict[str, tuple[Any, Any]]:
-        """The ranges of columns that are kept within them, as an imputer takes them.
-
-        Args:
-            kinds: of the columns, by name.
-        """
+        """The ranges of columns that are kept within them, as an imputer takes them."""
         found: dict[str, tuple[Any, Any]] = {}
         ranges = self.ranges
         for name, spec in kinds.items():
@@ -224,14 +218,7 @@ def fit_files(
     columns: Sequence[str] | None,
     every_row: bool,
 ) -> tuple[bytes, dict[str, Any] | None]:
-    """The bytes and history of a model fitted to files, for processes that work together.
-
-    Args:
-        files: their paths and formats.
-        imputer: the settings.
-        columns: names of the columns to fit; None for all columns.
-        every_row: as in `fit`.
-    """
+    """The bytes and history of a model fitted to files, for processes that work together."""
     parts = [open_table(path, format=format) for path, format in files]
     source = Source([file for part in parts for file in part.files])
     model = fit(source, imputer, columns=columns, every_row=every_row).model_
@@ -241,9 +228,6 @@ def fit_files(
 
 def select_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
     """The columns to fit, in the order of the table.
-
-    Raises:
-        ValueError: for columns that the table lacks, or none at all.
 
     Example:
         >>> select_columns(["a", "b", "c"], ["c", "a"])
@@ -262,13 +246,6 @@ def select_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[s
 @dataclass(frozen=True)
 class Survey:
     r"""A pass over some columns of a table that draws a sample and computes statistics.
-
-    Args:
-        names: of the columns.
-        size: how many rows are sampled, at most.
-        seed: of the sample.
-        marker: of missing values besides null and NaN, as `missing_values` of `VFGImputer`.
-        progress: called with the number of rows read.
 
     Example:
         >>> import tempfile
@@ -291,12 +268,6 @@ class Survey:
 
         The same pass infers the types of CSV files. If a column turns out to be text after cells of
         it were read as numbers or dates, the table is read a second time in its final types.
-
-        Args:
-            source: the table.
-
-        Raises:
-            ValueError: for tables that cannot be read.
         """
         batches = source.scan()
         try:
@@ -326,10 +297,6 @@ class Sample:
     Every row draws a number, and those with the least numbers are kept, in their order; rows
     without any observed cell only if there are too few others. Which rows are kept does not depend
     on how the stream is cut. A column may have a wider type in a later batch; see `widen`.
-
-    Args:
-        size: how many rows are kept, at most.
-        seed: of the numbers.
 
     Example:
         >>> sample = Sample(2, seed=0)

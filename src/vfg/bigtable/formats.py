@@ -20,20 +20,10 @@ with needs("table"):
 
 
 FORMATS = ("csv", "tsv", "parquet", "arrow", "jsonl")
-"""The formats by name; `feather`, `ipc`, `ndjson` and `json` are other names of the last two."""
 ALIASES = {"feather": "arrow", "ipc": "arrow", "ndjson": "jsonl", "json": "jsonl", "pq": "parquet"}
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".feather": "arrow",
-    ".arrow": "arrow",
-    ".ipc": "arrow",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-}
+ALIASES["tab"] = "tsv"
+_ENDINGS = "csv tsv tab parquet pq feather arrow ipc jsonl ndjson"
+SUFFIXES = {f".{ending}": ALIASES.get(ending, ending) for ending in _ENDINGS.split()}
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 MAGIC = {
     b"\x1f\x8b": "gzip",
@@ -46,15 +36,10 @@ MAGIC = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What a file holds, and how it is compressed.
+    """What a file holds, and how it is compressed."""
 
-    Args:
-        format: one of `FORMATS`.
-        compression: `"gzip"`, `"zstd"`, `"bz2"`, `"lz4"`, or None.
-    """
-
-    format: str
-    compression: str | None = None
+    format: str  # one of `FORMATS`
+    compression: str | None = None  # one of the values of `COMPRESSIONS`
 
 
 @dataclass(frozen=True)
@@ -95,14 +80,7 @@ class Dialect:
 
 
 def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> Kind:
-    """The kind of a file by the suffixes of its name.
-
-    Args:
-        name: of the file.
-        format: what it holds, if the name does not tell.
-
-    Raises:
-        ValueError: for a name without a known suffix, or an unknown format.
+    """The kind of a file by the suffixes of its name; a format that is given goes first.
 
     Example:
         >>> kind_from_name("table.csv.gz")
@@ -138,10 +116,6 @@ def normalise_format(format: str) -> str:
 def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:
     """The kind of something without a name, by its first bytes; CSV if nothing else fits.
 
-    Args:
-        start: the first bytes.
-        format: what it holds, if known.
-
     Example:
         >>> kind_from_bytes(b"PAR1"), kind_from_bytes(b'{"a": 1}').format
         (Kind(format='parquet', compression=None), 'jsonl')
@@ -158,11 +132,7 @@ def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:
 
 @contextmanager
 def reading_errors(name: str, format: str) -> Iterator[None]:
-    """Around whatever reads a file: what the file does wrong becomes one sentence.
-
-    Raises:
-        ValueError: in place of errors that come from the content of the file.
-    """
+    """Around whatever reads a file: what the file does wrong becomes one sentence."""
     try:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError):
@@ -192,11 +162,7 @@ NUL = re.compile(b"\0")
 
 
 def check_text(data: Any, name: str) -> None:
-    """Refuse bytes that no text has.
-
-    Raises:
-        ValueError: for NUL bytes.
-    """
+    """Refuse bytes that no text has."""
     if data is not None and NUL.search(data):
         raise ValueError(
             f"{name} is no text in UTF-8: it has NUL bytes, as binary files and UTF-16 have; "
@@ -210,18 +176,10 @@ def open_bytes(path: Path, compression: str | None) -> Any:
 
 
 def spool(stream: BinaryIO | Any, start: bytes = b"", most: int | None = None) -> Any:
-    """A temporary file with everything that a stream has to give.
+    """A temporary file with what was read of a stream already, and all that is left of it.
 
     What comes through a pipe can be read only once, but tables are scanned before they are
     used; a file on disk keeps memory flat. It vanishes when it is closed.
-
-    Args:
-        stream: to copy.
-        start: what was read of it already.
-        most: bytes that are copied; None for any number.
-
-    Raises:
-        ValueError: for a longer stream, or one that the disk has no room for.
     """
     file = tempfile.NamedTemporaryFile(prefix="vfg-")  # noqa: SIM115
     try:

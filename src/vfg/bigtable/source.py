@@ -58,8 +58,7 @@ class Source:
         """Names and types of the columns as a `pyarrow.Schema`; text files are scanned.
 
         Raises:
-            ValueError: for files that do not have the same columns, or columns of types that do
-                not go together.
+            ValueError: for files with other columns or types than the first.
         """
         first = self.files[0].schema
         kinds = {field.name: field.type for field in first}
@@ -115,8 +114,7 @@ class Source:
 
         Args:
             names: of the columns; their missing values stay text too, as they were read.
-            categories: of columns that are text with null for missing values, whatever they look
-                like.
+            categories: names of columns that become text with null for missing values.
         """
         return Source([file.with_text_columns(names, categories) for file in self.files])
 
@@ -126,13 +124,10 @@ class Source:
         return sum(file.rows for file in self.files)
 
     def batches(self, rows: int = 65_536) -> Iterator[Any]:
-        """The table in pieces of a fixed size.
+        """The table as `pyarrow.RecordBatch`es of a fixed number of rows.
 
         Args:
             rows: of every piece; the last one may have fewer.
-
-        Returns:
-            An iterator over `pyarrow.RecordBatch`.
 
         Raises:
             ValueError: for files that cannot be read, while iterating.
@@ -142,14 +137,11 @@ class Source:
         return resize_batches(stored, schema, rows)
 
     def scan(self) -> Iterator[Any]:
-        """The table in pieces of any size, in one pass that also infers the types of CSV files.
+        """`pyarrow.RecordBatch`es of any size, in one pass that also infers the types of CSV files.
 
         A column has the type that was inferred so far from the same file. A later piece may have a
         wider type, or another one if it comes from the next file. After the last piece, `schema`
         and `rows` are known without another pass.
-
-        Returns:
-            An iterator over `pyarrow.RecordBatch`, each with the columns in the order of its file.
 
         Raises:
             ValueError: for files that cannot be read or lack a column, while iterating.
@@ -198,16 +190,10 @@ def open_table(
         source: a file, a folder of Parquet files, a pattern such as `part-*.csv`, `"-"` for
             standard input (which is copied to a temporary file), or a sequence of these.
         format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"` (Feather) or `"jsonl"`; None reads it off
-            the suffix, or off the first bytes of standard input. Files may be compressed:
-            `.gz`, `.zst`, `.bz2` or `.lz4`.
-        exclude: files, and folders with all in them, that patterns and folders do not take, such
-            as what an earlier run of the same job wrote.
-        dialect: delimiter, decimal mark and marks of missing values of CSV files; None detects the
-            first two.
+            the suffix, also before `.gz`, `.zst`, `.bz2` or `.lz4`, or off the first bytes.
+        exclude: files and folders that patterns and folders do not take, such as earlier output.
+        dialect: of CSV files; None detects delimiter and decimal mark.
         most_piped: bytes of standard input or a pipe that are copied to the temporary disk.
-
-    Returns:
-        The source.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -223,11 +209,6 @@ def open_table(
 
 def resize_batches(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
     """Record batches of a fixed number of rows from those of any; the last one may have fewer.
-
-    Args:
-        batches: of any sizes.
-        schema: of them all.
-        rows: of every batch that comes out.
 
     Example:
         >>> batches = [pa.record_batch({"a": [1, 2, 3]}), pa.record_batch({"a": [4, 5]})]

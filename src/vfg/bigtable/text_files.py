@@ -38,28 +38,16 @@ SEPARATORS = (",", ";", "\t", "|")
 
 @dataclass
 class FileInfo:
-    """What is known of a CSV file so far.
-
-    Args:
-        dialect: how it is written, and what was detected of it; None before the first block was
-            read.
-        names: of the columns.
-        types: the inferred types of columns, by name.
-        rows: the number of rows; None before the whole file was read.
-        samples: the first observed cell of columns, as it is written.
-        doubts: what the first block makes one doubt, as sentences; see `reading_doubts`.
-        is_warned: whether a warning of cells that hold rows was given.
-        blank_lines: empty lines before the names.
-    """
+    """What is known of a CSV file so far; None for what was not read yet."""
 
     dialect: Dialect | None = None
     names: list[str] = setting(default_factory=list)
     types: dict[str, Any] = setting(default_factory=dict)
     rows: int | None = None
-    samples: dict[str, str] = setting(default_factory=dict)
-    doubts: list[str] = setting(default_factory=list)
-    is_warned: bool = False
-    blank_lines: int = 0
+    samples: dict[str, str] = setting(default_factory=dict)  # first observed cells, as written
+    doubts: list[str] = setting(default_factory=list)  # see `reading_doubts`
+    is_warned: bool = False  # of cells that hold rows
+    blank_lines: int = 0  # before the names
 
 
 class CsvFile(TableFile):
@@ -192,10 +180,7 @@ class CsvFile(TableFile):
             pass
 
     def _typed_batches(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """Batches of text, each with those of its columns that are not text so far, by name.
-
-        The types are kept after the last batch.
-        """
+        """Batches of text, and their columns that are not text so far; keeps types at the end."""
         texts = {**self.text_columns, **self.text_categories}
         types = {name: pa.null() for name in self.names if name not in texts}
         rows, dialect = 0, self.dialect
@@ -324,9 +309,7 @@ SENTINELS = tuple(sign * int("9" * digits) for digits in range(2, 7) for sign in
 def reading_doubts(columns: Mapping[str, Any], types: Mapping[str, Any]) -> list[str]:
     """Sentences about columns whose cells may mark missing values without being read so.
 
-    Args:
-        columns: the cells of the first block, as text where they are text.
-        types: of the whole columns.
+    `columns` has the cells of the first block, `types` the types of the whole columns.
 
     Example:
         >>> columns = {"a": pa.array(["1", "?", "3", "4"])}

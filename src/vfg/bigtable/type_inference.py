@@ -12,20 +12,8 @@ with needs("table"):
     import pyarrow as pa
     import pyarrow.compute as pc
 
-MISSING_TEXTS = (
-    "",
-    "NA",
-    "N/A",
-    "n/a",
-    "#N/A",
-    "NaN",
-    "nan",
-    "-NaN",
-    "-nan",
-    "null",
-    "NULL",
-    "Null",
-)
+_MARKS = "NA N/A n/a #N/A NaN nan -NaN -nan null NULL Null"
+MISSING_TEXTS = ("", *_MARKS.split())
 """Cells of text files that mean a missing value."""
 IDENTIFIER = r"^[+-]?(0[0-9]|[0-9]{16,}$)"
 """Digits that are names rather than numbers: with leading zeros, or too many to be kept."""
@@ -44,11 +32,7 @@ PLAIN = (pa.bool_(), pa.int64(), pa.float64(), *MOMENTS)
 
 
 def mark_missing(cells: Any, more: Sequence[str] = ()) -> Any:
-    """Cells of text, with nulls for missing values.
-
-    Args:
-        cells: an array of strings.
-        more: texts that mean missing besides `MISSING_TEXTS`; numbers in all ways to write them.
+    """Cells of text, with nulls for `MISSING_TEXTS` and more, numbers in all ways to write them.
 
     Example:
         >>> mark_missing(pa.array(["1", "NA", "-999.0", "?"]), ["-999", "?"]).to_pylist()
@@ -73,16 +57,7 @@ def cast_text(
     Whole numbers are int64, other numbers float64, `true` and `false` booleans, ISO dates and times
     are moments. Numbers with leading zeros or more digits than a float keeps are text, since they
     are names. Spaces and tabs around numbers and dates are ignored. The values are those that
-    pyarrow's CSV reader returns for the same cells.
-
-    Args:
-        cells: an array of strings, with nulls for missing values.
-        known: the type of the cells before these.
-        candidates: the types to try.
-        decimal: the decimal mark of numbers.
-
-    Returns:
-        An array of the same length; its type is the one that was found.
+    pyarrow's CSV reader returns for the same cells. `known` is the type of the cells before these.
 
     Example:
         >>> cast_text(pa.array([" 1", None, "2"]), pa.null()).to_pylist()
@@ -110,16 +85,8 @@ def cast_text(
 def widen(cells: Any, kind: Any) -> Any:
     """Cast cells to a wider type, with the same values as if their text were cast to it.
 
-    Whole numbers become floats, dates become timestamps, timestamps get a finer unit. An array of
-    type null can be cast to any type.
-
-    Args:
-        cells: an array.
-        kind: the wider type.
-
-    Raises:
-        pyarrow.ArrowInvalid: for any other pair of types, such as numbers and text, and for
-            timestamps out of range.
+    Whole numbers become floats, dates become timestamps, timestamps get a finer unit, nulls become
+    anything. Any other pair of types, and timestamps out of range, is a `pyarrow.ArrowInvalid`.
 
     Example:
         >>> widen(pa.array([1, None]), pa.float64()).to_pylist()
@@ -144,12 +111,7 @@ def widen_table(table: Any, schema: Any) -> Any:
 def common_schema(one: Any, other: Any) -> Any:
     """The schema that `widen_table` can cast tables of two schemas with the same names to.
 
-    Args:
-        one: the first schema; the result has its order.
-        other: the second schema.
-
-    Raises:
-        pyarrow.ArrowInvalid: if there is none, for example for numbers and text.
+    It has the order of the first. If there is none, that is a `pyarrow.ArrowInvalid`.
 
     Example:
         >>> one, other = pa.schema({"a": pa.int64()}), pa.schema({"a": pa.float64()})

@@ -35,9 +35,6 @@ def header_line(names: Sequence[str], separator: str) -> bytes:
 def csv_lines(batch: Any, separator: str, decimal: str = ".") -> bytes:
     r"""The rows of a record batch as lines of separated text; missing values are empty cells.
 
-    Raises:
-        ValueError: for columns of lists and other things that text cannot hold.
-
     Example:
         >>> csv_lines(pa.record_batch({"a": [1.0, None], "b": ["x", "y"]}), ",")
         b'1.0,x\n,y\n'
@@ -56,9 +53,6 @@ def csv_lines(batch: Any, separator: str, decimal: str = ".") -> bytes:
 
 def json_lines(batch: Any) -> bytes:
     r"""The rows of a record batch as one JSON object per line; missing values are `null`.
-
-    Raises:
-        ValueError: for infinite numbers, which JSON cannot hold.
 
     Example:
         >>> json_lines(pa.record_batch({"a": [1.5, None]}))

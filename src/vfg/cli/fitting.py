@@ -11,26 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vfg.cli.errors import print_line, suggest
-from vfg.cli.options import (
-    Arrows,
-    Bend,
-    Bounds,
-    Budget,
-    Columns,
-    Device,
-    EffortName,
-    Exclude,
-    GraphFile,
-    Kinds,
-    Members,
-    Mixtures,
-    Neighbours,
-    Quiet,
-    SectionList,
-    Seed,
-    Steps,
-    Width,
-)
+from vfg.cli.options import COMMON, FILES, FITTING, GRAPH, Arrows, Quiet, Seed, option
 from vfg.cli.progress import is_watched, watch_training
 from vfg.cli.tables import choose_columns
 
@@ -48,12 +29,7 @@ def choose_graph(
     columns: Sequence[str],
     arrows: str | None = None,
 ) -> Graph | None:
-    """The graph over some columns; None leaves the choice to the imputer.
-
-    Raises:
-        typer.BadParameter: for both a file and sections.
-        ValueError: for a file that is no graph, or sections of other columns.
-    """
+    """The graph over some columns; None leaves the choice to the imputer."""
     if file is not None and sections is not None:
         raise typer.BadParameter("--graph and --sections exclude each other; choose one")
     if file is not None:
@@ -74,14 +50,6 @@ def choose_graph(
 
 def sections_graph(text: str, columns: Sequence[str], width: int | None = None) -> Graph:
     """One root over sections of columns; columns that are not named are sections of their own.
-
-    Args:
-        text: columns with commas between them, sections with colons.
-        columns: all columns.
-        width: of the root; None chooses by the number of columns.
-
-    Raises:
-        ValueError: for a name that is no column, or that comes twice.
 
     Example:
         >>> sections_graph("a,b", ["a", "b", "c"], width=4)
@@ -114,26 +82,81 @@ def sections_graph(text: str, columns: Sequence[str], width: int | None = None) 
     return Graph.star(leaves, width, root)
 
 
+NAMES, BY_SIZE = "A,B,...", "by default from the size of the table"
+
+
 @dataclass(frozen=True)
 class FitOptions:
     """How a model is fitted; None leaves a choice to the table."""
 
-    columns: Columns = None
-    exclude: Exclude = None
-    kinds: Kinds = None
-    bounds: Bounds = None
-    graph: GraphFile = None
+    columns: str | None = option(
+        None, FILES, "Fit and fill only these columns; the others stay unchanged.", metavar=NAMES
+    )
+    exclude: str | None = option(
+        None,
+        FILES,
+        "Columns to leave out, such as identifiers; they stay unchanged.",
+        metavar=NAMES,
+    )
+    kinds: list[str] | None = option(
+        None,
+        FILES,
+        "Kind of a column if it is not inferred well: continuous, integer, boolean, categorical, "
+        "ordinal or date. May be repeated.",
+        "--kind",
+        metavar="COLUMN=KIND",
+    )
+    bounds: list[str] | None = option(
+        None,
+        FILES,
+        "Range of the imputed values of a column; either end may be left out. May be repeated.",
+        metavar="COLUMN=LOW:HIGH",
+    )
+    graph: Path | None = option(
+        None,
+        GRAPH,
+        "A graph over the columns: .json, .graphml, .bif (structure only), or an edge list in "
+        ".txt, .edges, .csv, .tsv.",
+        metavar="FILE",
+    )
     arrows: Arrows = None
-    sections: SectionList = None
-    width: Width = None
-    bend: Bend = True
-    effort: EffortName = "balanced"
-    members: Members = None
-    mixtures: Mixtures = None
-    neighbours: Neighbours = None
-    steps: Steps = None
-    budget: Budget = None
-    device: Device = None
+    sections: str | None = option(
+        None, GRAPH, "Groups of columns, each a leaf under one root.", metavar="A,B:C,D"
+    )
+    width: int | None = option(
+        None, GRAPH, "Width of the latent nodes; by default from the number of columns.", min=1
+    )
+    bend: bool = option(
+        True,
+        FITTING,
+        "Fit nonlinear members as well, or stop at the exact linear model, which takes seconds.",
+        "--bend/--linear",
+    )
+    effort: str = option(
+        "balanced",
+        FITTING,
+        "How many parts are fitted and how long they are trained.",
+        metavar="fast|balanced|best",
+    )
+    members: int | None = option(None, FITTING, f"Number of nonlinear members; {BY_SIZE}.", min=1)
+    mixtures: int | None = option(None, FITTING, f"Number of exact mixtures; {BY_SIZE}.", min=0)
+    neighbours: int | None = option(
+        None,
+        FITTING,
+        f"Number of mixtures with a component at every row; {BY_SIZE}. They store rows of the "
+        "table in the model; 0 stores none.",
+        min=0,
+    )
+    steps: int | None = option(None, FITTING, f"Number of training steps; {BY_SIZE}.", min=1)
+    budget: float | None = option(
+        None, FITTING, "Time limit of fitting; by default none.", metavar="SECONDS"
+    )
+    device: str | None = option(
+        None,
+        COMMON,
+        "Device to compute on: cpu, cuda, cuda:1, mps; by default a GPU if any.",
+        metavar="NAME",
+    )
     seed: Seed = 0
     quiet: Quiet = False
 
@@ -163,11 +186,7 @@ class FitOptions:
         return {**shown, "seed": self.seed}
 
     def settings(self, columns: Sequence[str]) -> ImputerSettings:
-        """The settings of a fit to some columns.
-
-        Raises:
-            ValueError: for settings that do not fit the columns.
-        """
+        """The settings of a fit to some columns."""
         from vfg.imputation.settings import ImputerSettings
 
         watched = is_watched(self.quiet)
@@ -188,12 +207,7 @@ class FitOptions:
 
 
 def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
-    """A model of a table from a file, on the device where it is to answer.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not a model of a table, or the device is not there.
-    """
+    """A model of a table from a file, on the device where it is to answer."""
     import vfg
     from vfg.imputation.table_model import answering_device
 
@@ -207,11 +221,7 @@ def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
 
 
 def check_device(name: str | None) -> str | None:
-    """The name of a device that is there.
-
-    Raises:
-        ValueError: if it is none, or not there.
-    """
+    """The name of a device that is there."""
     if name is None:
         return None
     import torch
@@ -229,10 +239,6 @@ def check_device(name: str | None) -> str | None:
 def parse_kinds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
     """Kinds of columns from `COLUMN=KIND`; None for none.
 
-    Raises:
-        typer.BadParameter: for anything else.
-        ValueError: for an unknown column.
-
     Example:
         >>> parse_kinds(["age=integer"], ["age", "name"])
         {'age': 'integer'}
@@ -244,10 +250,6 @@ def parse_bounds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tupl
     """Ranges of columns from `COLUMN=LOW:HIGH`; None for none.
 
     Ends are numbers, or dates in ISO form; an end that is left out is the one that was observed.
-
-    Raises:
-        typer.BadParameter: for anything else.
-        ValueError: for an unknown column.
 
     Example:
         >>> parse_bounds(["age=0:"], ["age"])
@@ -309,15 +311,7 @@ def fit_by_engine(
     every_row: bool,
     checkpoint: Path | None = None,
 ) -> TableModel | None:
-    """Fit a model by the processes of an engine or of torchrun.
-
-    Returns:
-        The model; None in all but the first process of torchrun's.
-
-    Raises:
-        typer.BadParameter: for settings with which processes could not agree.
-        RuntimeError: if processes of the engine died again and again.
-    """
+    """Fit a model by an engine, or by torchrun: None in all but the first of its processes."""
     from vfg.bigtable.engines import ENGINES, process_group
     from vfg.utils.specs import check_choice
 

@@ -62,11 +62,7 @@ def _model_names(context: typer.Context) -> list[str]:
 
 
 def choose_model(file: Path | None, model: Path | None) -> Path:
-    """The model of a command that takes no table: an argument, or the option.
-
-    Raises:
-        typer.BadParameter: for none, or two.
-    """
+    """The model of a command that takes no table: an argument, or the option."""
     if file is not None and model is not None:
         raise typer.BadParameter(f"the model is named twice, as {file} and after -m; name it once")
     found = file or model
@@ -76,16 +72,7 @@ def choose_model(file: Path | None, model: Path | None) -> Path:
 
 
 def split_model(command: str, tables: Sequence[str], model: Path | None) -> tuple[Path, list[str]]:
-    """The model and the tables of a command; before 0.2 the model came first among the arguments.
-
-    Args:
-        command: its name.
-        tables: the arguments.
-        model: the option.
-
-    Raises:
-        typer.BadParameter: for no model.
-    """
+    """The model and the tables of a command; before 0.2 the model was the first argument."""
     if model is not None:
         return model, list(tables)
     if len(tables) < 2:
@@ -142,11 +129,7 @@ def _is_history_of(path: Path, model: Path) -> bool:
 
 
 def read_history(model: Path) -> dict[str, Any] | None:
-    """The history beside a model; None if there is none.
-
-    Raises:
-        ValueError: for a file that is no history.
-    """
+    """The history beside a model; None if there is none."""
     from vfg.training.history import History
 
     path = history_file(model)

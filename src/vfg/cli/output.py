@@ -94,16 +94,9 @@ def format_value(value: Any) -> str:
 def histogram(
     values: Any, width: int = 48, height: int = 4, ends: tuple[str, str] | None = None
 ) -> list[str]:
-    """A picture of numbers in lines of text, with the ends of the axis below.
+    """A picture of numbers in lines of text, with the ends of the axis, or their names, below.
 
-    Args:
-        values: the numbers; whole ones have a bar each if there is room.
-        width: in characters.
-        height: in lines.
-        ends: what to call the least and the greatest number; None shows them.
-
-    Returns:
-        The lines.
+    Whole numbers have a bar each if there is room.
 
     Example:
         >>> for line in histogram([0, 1, 1, 2, 2, 2, 3, 3, 4], width=5, height=1):

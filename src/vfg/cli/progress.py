@@ -15,14 +15,9 @@ def is_watched(quiet: bool = False) -> bool:
 
 @contextmanager
 def progress_bar(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
-    """A bar with rate and time left; silent if the total is None or standard error is no terminal.
+    """A bar with rate and time left, and the function to call with how much more is done.
 
-    Args:
-        total: how much there is to do.
-        what: is counted, in the plural.
-
-    Yields:
-        A function to call with how much more is done.
+    It is silent if the total is None or standard error is no terminal.
     """
     if total is None or not is_watched():
         yield lambda _: None

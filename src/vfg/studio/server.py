@@ -153,11 +153,7 @@ def _panel(name: str, children: list[Any]) -> Any:
 
 
 def start_server(app: Dash, port: int) -> BaseWSGIServer:
-    """A server on this machine alone, ready to serve.
-
-    Raises:
-        OSError: if the port is taken, in a sentence that says what to do.
-    """
+    """A server on this machine alone, ready to serve."""
     try:
         return make_server(HOST, port, app.server, threaded=True)
     except (OSError, SystemExit) as error:

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vfg.cli.fitting import FitOptions, load_table_model
-from vfg.cli.options import (
-    AsJson,
-    Debug,
-    Level,
-    TableFiles,
-    Threads,
-    check_share,
-    with_groups,
-)
+from vfg.cli.options import Level, RunOptions, TableFiles, check_share, with_groups
 from vfg.cli.output import print_json, print_table, print_text
 from vfg.cli.tables import ReadOptions, report_reading
 
@@ -46,9 +38,6 @@ class MethodScore:
 
 def parse_baselines(text: str | None) -> list[str]:
     """Names with commas between them, or `all`; none for nothing.
-
-    Raises:
-        typer.BadParameter: for an unknown name.
 
     Example:
         >>> parse_baselines("knn,mean"), parse_baselines("all"), parse_baselines(None)
@@ -111,19 +100,7 @@ def score_methods(
     level: float,
     baselines: list[str],
 ) -> list[MethodScore]:
-    """The errors of a model and of baselines on held-out cells of a table.
-
-    Args:
-        source: the table.
-        model: fitted to other rows; None fits one to the cells that are not held out.
-        options: of the fit.
-        share: of the observed cells that are held out.
-        level: of the intervals.
-        baselines: their names.
-
-    Raises:
-        ValueError: if no cell can be held out.
-    """
+    """The errors of a model, else of one fitted to all other cells, and of baselines."""
     import vfg
     from vfg.bigtable.fill_batch import model_columns
     from vfg.imputation.evaluation import evaluate, hold_out
@@ -156,6 +133,7 @@ def evaluate(
     table: TableFiles,
     options: FitOptions,
     reading: ReadOptions,
+    run: RunOptions,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -182,9 +160,6 @@ def evaluate(
             help="Baselines to compare with: mean, knn, iterative (comma-separated), or all.",
         ),
     ] = None,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
 ) -> None:
     """Hold out observed cells, impute them, and report the errors; also of baselines.
 
@@ -194,7 +169,7 @@ def evaluate(
     source = reading.open(table)
     known = None if model is None else load_table_model(model, options.device)
     entries = score_methods(source, known, options, share, level, names)
-    if as_json:
+    if run.as_json:
         methods = [entry.to_dict() for entry in entries]
         print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})
         return

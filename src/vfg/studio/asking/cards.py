@@ -345,13 +345,8 @@ def answers(
 ) -> Markup:
     """Cards of all variables, of latent nodes, and a picture where the columns are pixels.
 
-    Args:
-        answered: what to show.
-        baseline: what to compare it with; None takes the answer without evidence.
-        search: what the names of variables are searched for.
-        selected: the variable whose value is being set.
-        revision: of its controls; those of the same revision are left alone.
-        rows: of the table at hand, from which values can be taken.
+    They are compared with a baseline, None for the answer without evidence. Controls of the
+    selected variable stay as they are within a revision. `rows` is the length of the open table.
     """
     names = choose_names(answered, selected, search)
     before = baseline or answered.marginal

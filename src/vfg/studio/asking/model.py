@@ -38,19 +38,7 @@ MANY_COLUMNS = 64
 
 
 class OpenModel:
-    """A model of any kind, open on a page.
-
-    Args:
-        model: a `vfg.Model`.
-        file: where it lies; a made-up name if it lies nowhere.
-
-    Attributes:
-        model: the model.
-        file: where it lies.
-        graph: its graph.
-        variables: its columns by name.
-        latents: its latent nodes, roots first.
-    """
+    """A model of any kind, open on a page; the file has a made-up name if it lies nowhere."""
 
     def __init__(self, model: Model, file: str = "model.vfg") -> None:
         self.model, self.file = model, file
@@ -108,11 +96,7 @@ class OpenModel:
             return None
 
     def variable(self, name: str) -> Variable:
-        """The variable of that name.
-
-        Raises:
-            ValueError: if there is none.
-        """
+        """The variable of that name."""
         if name not in self.variables:
             raise ValueError(f"there is no {name!r}; there are {quote(list(self.variables))}")
         return self.variables[name]
@@ -126,9 +110,6 @@ class OpenModel:
 
         All questions are answered at once: the first row has all evidence, every other row lacks
         one piece of it.
-
-        Raises:
-            ValueError: for evidence that names no variable, or a value that it cannot have.
         """
         given = {name: self.variable(name).parse(value) for name, value in evidence.items()}
         key = tuple(given.items())
@@ -208,15 +189,7 @@ def _needs_whole_sections(model: Model) -> bool:
 
 
 def open_model(model: Any) -> OpenModel:
-    """A model, or a model file, as something to ask.
-
-    Args:
-        model: a path, a fitted `VFGImputer`, or any `vfg.Model`.
-
-    Raises:
-        ValueError: for a file that cannot be read as a model.
-        TypeError: for anything else.
-    """
+    """A model, or a model file, as something to ask."""
     file = "model.vfg"
     if isinstance(model, str | Path):
         file, model = str(model), _load(Path(model))

@@ -46,11 +46,7 @@ def draw_rows(count: int, most: int, seed: int = 0) -> Array:
 
 
 def embedding(model: OpenModel, table: Table, method: str) -> tuple[Array, Array, Array]:
-    """Rows of a table in two dimensions, from the states of the roots.
-
-    Returns:
-        Which rows, where they are, `(rows, 2)`, and their states.
-    """
+    """Which rows of a table are shown, where they are in two dimensions, and their states."""
     rows = draw_rows(table.rows, MOST_TSNE if method == "t-SNE" else MOST_EMBEDDED)
     states = np.asarray(model.model.embed(table.frame.take(rows)))
     if method == "t-SNE" and len(rows) > 5:
@@ -77,18 +73,11 @@ def neighbours(rows: Array, states: Array, row: int, most: int = 8) -> list[int]
 
 @dataclass(frozen=True)
 class Traversal:
-    """What is expected while one coordinate of a latent node moves.
+    """Expected numbers, of choices the last probability, while one latent coordinate moves."""
 
-    Args:
-        steps: how far it is moved, `(steps,)`.
-        values: expected numbers by variable, `(steps,)` each; for choices the probability of the
-            last category.
-        pixels: the images, `(steps, height, width)`, or None.
-    """
-
-    steps: Array
-    values: Mapping[str, Array]
-    pixels: Array | None = None
+    steps: Array  # how far it is moved
+    values: Mapping[str, Array]  # by variable, `(steps,)` each
+    pixels: Array | None = None  # images, `(steps, height, width)`
 
 
 def traversal(
@@ -170,17 +159,12 @@ def samples(model: OpenModel, count: int, seed: int = 0) -> tuple[Any, Array | N
 class Calibration:
     """Coverage of intervals for held-out cells, and errors of means.
 
-    Args:
-        levels: how often they should, `(levels,)`.
-        coverage: how often they do.
-        cells: how many were held out.
-        columns: by column: hidden cells, error and the error of filling in means, both in
-            deviations, and the coverage at the middle level.
+    Of every column: held-out cells, error and error of means in deviations, coverage.
     """
 
     levels: Array
-    coverage: Array
-    cells: int
+    coverage: Array  # of each level
+    cells: int  # how many were held out
     columns: tuple[tuple[str, int, float, float, float], ...]
 
 
@@ -231,11 +215,7 @@ def consistency(model: OpenModel, table: Table) -> dict[str, float]:
 
 
 def read_history(data: bytes) -> History:
-    """A training history that `History.save` wrote.
-
-    Raises:
-        ValueError: for anything else.
-    """
+    """A training history that `History.save` wrote."""
     try:
         return History.from_dict(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
