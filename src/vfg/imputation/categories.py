@@ -47,6 +47,9 @@ POOLING_PRIOR = 20.0
 KERNEL = 0.5
 """Size of S next to Σ: small enough that a category goes with the other columns of its draw, large
 enough that several categories compete for it."""
+GAIN = 3.0
+"""How much a category that was drawn once too seldom gains in log probability: its share among n
+draws is off by its final gain / (3 n). More ties categories less to the other columns."""
 SCALINGS = 8, 32
 """Steps in which the factors of categories are fitted, for every row and without evidence."""
 POINTS = 256, 4096
@@ -172,7 +175,7 @@ class Section:
             logs = drawn @ (some.whitened / KERNEL) + (some._logs + some.factors)[:, None]
             due = np.zeros_like(some.probabilities)
             for draw, uniform in enumerate(uniforms[:, rows]):
-                shares = special.softmax(logs[:, draw] + due, axis=-1)
+                shares = special.softmax(logs[:, draw] + GAIN * due, axis=-1)
                 due += some.probabilities - shares
                 below = shares.cumsum(-1)
                 chosen[draw, rows] = (below < uniform[:, None] * below[:, -1:]).sum(-1)

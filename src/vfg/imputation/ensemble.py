@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import EXACT, fill_determined
-from vfg.imputation.row_mixture import MeanPair, RowMixture
+from vfg.imputation.row_mixture import RowMeans, RowMixture
 from vfg.imputation.stacking import (
     KINDS,
     Parts,
@@ -266,12 +266,12 @@ class Ensemble(CachedModule):
             total = total + table.clamp(*self.reach)
         return total / len(tables)
 
-    def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> MeanPair:
+    def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> RowMeans:
         """The average means of the row mixtures."""
         plain, corrected, votes = zip(
             *(one.means(values, observed, ids) for one in self.row_mixture_models), strict=True
         )
-        return MeanPair(self.average(plain), self.average(corrected), sum(votes) / len(votes))
+        return RowMeans(self.average(plain), self.average(corrected), sum(votes) / len(votes))
 
     @cached_property
     def linear_means(self) -> MeanFunction:

@@ -50,7 +50,7 @@ device: a tile should fit into the cache of a CPU."""
 OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
 
 
-class MeanPair(NamedTuple):
+class RowMeans(NamedTuple):
     """Means of every entry, `(rows, columns)`, and votes for categories."""
 
     plain: Tensor
@@ -118,7 +118,7 @@ class RowMixture(CachedModule):
 
     def means(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
-    ) -> MeanPair:
+    ) -> RowMeans:
         """Means of every entry of a matrix.
 
         Args:
@@ -138,7 +138,7 @@ class RowMixture(CachedModule):
                 similar = 1.0 / tile.shares.square().sum(1)[tile.places].double()
                 votes[tile.rows] = self._smooth(counts, similar[:, None])
         corrected = expected + self._correction(scores - expected, observed, ids)
-        return MeanPair(plain, self.ranks.inverse(corrected), votes)
+        return RowMeans(plain, self.ranks.inverse(corrected), votes)
 
     def _smooth(self, counts: Tensor, similar: Tensor) -> Tensor:
         """Shares of categories with one more row that has the shares of all rows.

@@ -23,7 +23,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
 from vfg.imputation.categories import CategoryColumn, HeldOutCategories, Section, fit_pooling
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.row_mixture import Labels, MeanPair, RowMixture
+from vfg.imputation.row_mixture import Labels, RowMeans, RowMixture
 from vfg.inputs import Name
 from vfg.model import VFG
 from vfg.tables.cells import Array
@@ -227,7 +227,7 @@ class HeldOutCells:
     `single`, and of the averages of all parts of a kind, `(2, kinds, kinds)`."""
     row_mixture: RowMixture | None
     """A row mixture whose linear model did not see these cells."""
-    votes: Tensor | None
+    votes: Tensor | None = None
     """Its votes for categories, `(rows, all categories)`."""
 
 
@@ -433,7 +433,7 @@ def _held_out_cells(
 
 def _means_without_own_row(
     row_mixture: RowMixture, values: Tensor, shown: Tensor, rows: Tensor, table_rows: int
-) -> MeanPair:
+) -> RowMeans:
     own = row_mixture.components_of(rows, table_rows)
     return row_mixture.means(values, shown, torch.arange(len(values)), own)
 
