@@ -69,6 +69,11 @@ class TableFile(ABC):
         return []
 
     @property
+    def layouts(self) -> dict[str, str]:
+        """The layouts of dates and durations in text; known after the types are."""
+        return {}
+
+    @property
     def needs_inference(self) -> bool:
         """Whether types have yet to be inferred from the cells, so that `scan` saves a pass."""
         return False
@@ -101,8 +106,10 @@ class TableFile(ABC):
             f"{self.name} has changed since it was opened; run it again once the file is complete"
         )
 
-    def with_text_columns(self, names: Sequence[str], categories: Sequence[str] = ()) -> TableFile:
-        """The same file with some columns left as text, if it is one of text."""
+    def with_text_columns(
+        self, names: Sequence[str], categories: Sequence[str] = (), real: Sequence[str] = ()
+    ) -> TableFile:
+        """The same file with some columns read otherwise, if it is one of text."""
         return self
 
     def check_schema(self, schema: Any) -> Any:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from vfg.cli.errors import print_line, suggest
+from vfg.cli.errors import print_line, suggest, usage_errors
 from vfg.cli.options import COMMON, FILES, FITTING, GRAPH, Arrows, Quiet, Seed, option
 from vfg.cli.progress import is_watched, watch_training
 from vfg.cli.tables import choose_columns
+from vfg.utils.specs import check_choice
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
@@ -33,9 +35,11 @@ def choose_graph(
     if file is not None and sections is not None:
         raise typer.BadParameter("--graph and --sections exclude each other; choose one")
     if file is not None:
-        from vfg.graph.files import read_graph, states_arrows
+        from vfg.graph.files import READERS, read_graph, states_arrows
 
-        graph = read_graph(file, width=width, arrows=arrows)
+        is_known = file.suffix.lower() in READERS
+        with nullcontext() if is_known else usage_errors():
+            graph = read_graph(file, width=width, arrows=arrows)
         inner = [node.name for node in graph.nodes if node.name in columns]
         inner = [name for name in inner if name not in graph.leaves]
         if inner and arrows is None and not states_arrows(file):
@@ -64,12 +68,14 @@ def sections_graph(text: str, columns: Sequence[str], width: int | None = None) 
     named = [name for part in parts for name in part]
     for place, name in enumerate(named):
         if name not in columns:
-            raise ValueError(
+            raise typer.BadParameter(
                 f"--sections names {name!r}, which is no column of the fit; "
                 f"{suggest(name, columns)}"
             )
         if name in named[:place]:
-            raise ValueError(f"--sections names {name!r} twice; a column is in one section only")
+            raise typer.BadParameter(
+                f"--sections names {name!r} twice; a column is in one section only"
+            )
     parts += [[name] for name in columns if name not in named]
     leaves = [Node("+".join(part), len(part), columns=tuple(part)) for part in parts]
     if width is None:
@@ -188,6 +194,7 @@ class FitOptions:
     def settings(self, columns: Sequence[str]) -> ImputerSettings:
         """The settings of a fit to some columns."""
         from vfg.imputation.settings import ImputerSettings
+        from vfg.tables.schema import Continuous, Schema
 
         watched = is_watched(self.quiet)
         if watched:
@@ -195,7 +202,7 @@ class FitOptions:
         known = [field.name for field in fields(ImputerSettings)]
         plain = {name: value for name, value in vars(self).items() if name in known}
         graph = choose_graph(self.graph, self.sections, self.width, columns, self.arrows)
-        parsed = {
+        parsed: dict[str, Any] = {
             "graph": graph,
             "width": self.width if graph is None else None,  # else the graph has it
             "schema": parse_kinds(self.kinds or (), columns),
@@ -203,7 +210,12 @@ class FitOptions:
             "device": check_device(self.device),
             "progress": watched,
         }
-        return ImputerSettings(**{**plain, **parsed})
+        with usage_errors():
+            Schema(parsed["schema"] or {})
+            for ends in (parsed["bounds"] or {}).values():
+                if str not in map(type, ends):  # dates are checked with their column
+                    Continuous(ends)
+            return ImputerSettings(**{**plain, **parsed})
 
 
 def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
@@ -230,7 +242,7 @@ def check_device(name: str | None) -> str | None:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         found = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-        raise ValueError(
+        raise typer.BadParameter(
             f"the device {name!r} is not there; choose one of {', '.join(found)}"
         ) from error
     return name
@@ -270,7 +282,7 @@ def _split_pair(text: str, option: str, form: str, columns: Sequence[str]) -> tu
     if not (equals and value):
         raise typer.BadParameter(f"{option} takes {form}, but got {text!r}")
     if name not in columns:
-        raise ValueError(
+        raise typer.BadParameter(
             f"{option} names {name!r}, which is no column of the fit; {suggest(name, columns)}"
         )
     return name, value
@@ -313,9 +325,9 @@ def fit_by_engine(
 ) -> TableModel | None:
     """Fit a model by an engine, or by torchrun: None in all but the first of its processes."""
     from vfg.bigtable.engines import ENGINES, process_group
-    from vfg.utils.specs import check_choice
 
-    check_choice("--engine", engine, ENGINES)
+    with usage_errors():
+        check_choice("--engine", engine, ENGINES)
     size = max(processes, int(os.environ.get("WORLD_SIZE", "1")))
     if size > 1 and options.budget is not None:
         raise typer.BadParameter(
@@ -349,7 +361,9 @@ def _fit_by_ray(
 
     imputer = VFGImputer.from_settings(replace(options.settings(columns), progress=False))
     files = [(os.path.abspath(file.path), file.kind.format) for file in source.files]
-    data, history = Ray(processes).together(fit_files, files, imputer, columns, every_row)
+    data, history = Ray(processes).together(
+        fit_files, files, imputer, columns, every_row, source.dialect
+    )
     model: Any = loads(data)
     model.history = None if history is None else History.from_dict(history)
     return model  # type: ignore[no-any-return]

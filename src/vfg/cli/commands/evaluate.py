@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vfg.cli.errors import print_line
 from vfg.cli.fitting import FitOptions, load_table_model
 from vfg.cli.options import Level, RunOptions, TableFiles, check_share, with_groups
 from vfg.cli.output import print_json, print_table, print_text
@@ -103,13 +104,15 @@ def score_methods(
     """The errors of a model, else of one fitted to all other cells, and of baselines."""
     import vfg
     from vfg.bigtable.fill_batch import model_columns
-    from vfg.imputation.evaluation import evaluate, hold_out
+    from vfg.imputation.evaluation import evaluate, has_fitted_rows, hold_out
     from vfg.tables.frames import hide_cells, open_table
 
     chosen = options.select(source) if model is None else model_columns(model, source.names)
     whole = open_table(source.read().select(chosen))
     if not options.quiet:
         report_reading(source)
+    if model is not None and has_fitted_rows(model, whole):
+        print_line(FITTED_ROWS)
     hidden = hold_out(whole, share, options.seed, keep=LEAST_OBSERVED)
     if not hidden.any():
         raise ValueError("no cell can be held out; use more rows, or a larger --share")
@@ -124,6 +127,10 @@ def score_methods(
     return entries
 
 
+FITTED_ROWS = (
+    "warning: rows of this table are among those that the model was fitted to, so errors on new "
+    "rows are larger; leave out --model to fit one without the held-out cells, or use other rows"
+)
 LEAST_OBSERVED = 2
 """Observed cells that every column keeps at least: a spread needs two."""
 
@@ -165,9 +172,13 @@ def evaluate(
 
     vfg evaluate table.csv --baselines all
     """
+    from vfg.bigtable.fill_job import as_fitted
+
     names = parse_baselines(baselines)
-    source = reading.open(table)
     known = None if model is None else load_table_model(model, options.device)
+    source = reading.open(table, model=known)
+    if known is not None:
+        source = as_fitted(source, known)
     entries = score_methods(source, known, options, share, level, names)
     if run.as_json:
         methods = [entry.to_dict() for entry in entries]
