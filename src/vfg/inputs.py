@@ -79,20 +79,10 @@ class Tabular(Protocol):
 def as_table(
     model: Tabular, table: ArrayLike, observed: ArrayLike | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A table as the passes want it.
+    """A table, whose unobserved cells are NaN or not in `observed`, as the passes want it.
 
-    Args:
-        model: whose leaves the table has.
-        table: the data; NaN is unobserved.
-        observed: which cells may be used.
-
-    Returns:
-        The cells in the model's units, dtype and device, 0 where unobserved; the mask; and a
-        scalar with the dtype and device that results should have.
-
-    Raises:
-        ValueError: for a wrong shape, infinite values or values that a leaf cannot explain.
-        TypeError: for what is not a table of numbers.
+    Returns the cells in the model's units, dtype and device, 0 where unobserved; the mask; and a
+    scalar with the dtype and device that results should have.
     """
     cells, seen = as_cells(model, table, observed)
     return *scale_cells(model, cells, seen), cells.new_zeros(())
@@ -118,10 +108,7 @@ def as_cells(model: Tabular, table: ArrayLike, observed: ArrayLike | None) -> tu
 def read_table(model: Tabular, table: ArrayLike, *, partial: bool = False) -> Tensor:
     """A tensor, array, frame or nested lists as floating-point numbers `(rows, columns)`.
 
-    Args:
-        model: whose columns the table has.
-        table: the data.
-        partial: whether a frame may lack columns, which are then NaN.
+    If `partial`, a frame may lack columns, which are then NaN.
     """
     if is_frame(table):
         return torch.from_numpy(_frame_values(model, open_table(table), partial))
@@ -145,11 +132,7 @@ def _warn_of_order(model: Tabular) -> None:
 
 
 def name_columns(table: ArrayLike, columns: Sequence[Name]) -> dict[Name, Tensor]:
-    """The columns of an array by name.
-
-    Raises:
-        ValueError: if there is another number of names than columns, or one is repeated.
-    """
+    """The columns of an array by name."""
     given = as_tensor(table, "the table")
     if given.ndim != 2 or len(dict.fromkeys(columns)) != given.shape[1]:
         raise ValueError(
@@ -309,11 +292,7 @@ def as_evidence(
 ) -> tuple[dict[int, Tensor], int, Tensor]:
     """Values of latent nodes as blocks with NaN where nothing is given.
 
-    Returns:
-        Evidence by block, the number of rows, and a scalar with the dtype and device of the first.
-
-    Raises:
-        ValueError: for a node that does not exist or is a leaf, or a wrong shape.
+    Returns evidence by block, the number of rows, and a scalar with the first's dtype and device.
     """
     some = next(model.parameters())
     schedule = model.passing.schedule
@@ -353,11 +332,7 @@ def check_labelled(model: VFG) -> None:
 
 
 def as_labels(model: VFG, labels: int | ArrayLike | None, rows: int) -> Tensor | None:
-    """Labels as integers on the model's device, −1 for rows without one.
-
-    Raises:
-        ValueError: if the prior has no labels, a label is out of its range or one is missing.
-    """
+    """Labels as integers on the model's device, −1 for rows without one."""
     if labels is None:
         return None
     check_labelled(model)
@@ -484,9 +459,6 @@ def as_mask(model: Tabular, observed: ArrayLike, table: Tensor) -> Tensor:
     """Which cells of a table may be used: a boolean array, a frame, or leaves or columns by name.
 
     Of a mapping, what is not named may not be used.
-
-    Raises:
-        ValueError: for a wrong shape, what is not boolean, or a name that is no leaf or column.
     """
     if isinstance(observed, Mapping):
         return _mask_by_name(model, observed, table)
@@ -572,11 +544,7 @@ def column_of(model: Tabular, name: Name) -> int | None:
 
 
 def table_columns(model: Tabular, name: Name, what: str) -> tuple[int, ...]:
-    """The positions in the table of a leaf, or of a single column.
-
-    Raises:
-        ValueError: for a name that is neither, with what may have been meant.
-    """
+    """The positions in the table of a leaf, or of a single column."""
     positions, columns = model.sections.positions, model.graph.columns or ()
     if name in positions:
         return positions[str(name)]

@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 
 def flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[str, FlowSpec]:
-    """The flow of every flow edge, by edge name.
-
-    Raises:
-        ValueError: for an edge that does not exist, or one without a flow.
-    """
+    """The flow of every flow edge, by edge name."""
     edges = [edge.name for edge in graph.edges if edge.kind == "flow"]
     by_edge = {"*": given} if isinstance(given, FlowSpec) else dict(given)
     return for_each(edges, by_edge, "flow edge")
@@ -44,11 +40,7 @@ def flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[s
 def treatments(
     graph: Graph, likelihoods: Mapping[str, LikelihoodSpec], aggregation: str
 ) -> dict[str, str]:
-    """The likelihood (its description) of leaves, the aggregation (its name) of other nodes.
-
-    Raises:
-        ValueError: for an aggregation that is not known.
-    """
+    """The likelihood (its description) of leaves, the aggregation (its name) of other nodes."""
     leaves = dict.fromkeys(graph.leaves)
     result = {}
     for node in graph.nodes:
@@ -61,12 +53,7 @@ def treatments(
 
 
 def check_prior(block: Block, prior: Prior, spec: PriorSpec, states: StatesSpec) -> None:
-    """Refuse a prior that does not go with the aggregation or the states.
-
-    Raises:
-        ValueError: if the roots carry a precision and the prior is not Normal, so that it cannot
-            be one more message; or if it needs whole states and states are deterministic.
-    """
+    """Refuse a prior that does not go with the aggregation or the states."""
     if prior.needs_whole_states and not isinstance(states, Sampled):
         raise ValueError(
             f"the prior {spec.name!r} has no density of single coordinates, which deterministic "

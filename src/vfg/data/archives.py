@@ -20,13 +20,7 @@ PATIENCE = 20
 
 
 def archive(file: str) -> dict[str, NDArray[Any]] | None:
-    """The arrays of a file in the folder that `VFG_DATA` names, None if it is not there.
-
-    Args:
-        file: name of an npz file.
-
-    Returns:
-        Its arrays by name.
+    """The arrays of an npz file in the folder that `VFG_DATA` names, None if it is not there.
 
     Example:
         >>> archive("no such file.npz") is None
@@ -42,17 +36,8 @@ def archive(file: str) -> dict[str, NDArray[Any]] | None:
 def download(what: str, url: str, digest: str, *, instead: str) -> bytes:
     """The content of a public file, uncompressed, from the cache or else from the network.
 
-    Args:
-        what: name of the data, for messages.
-        url: where the file is; one that ends with `.gz` is uncompressed.
-        digest: algorithm and checksum of the uncompressed content, as in `"sha256:e3b0..."`.
-        instead: file that `VFG_DATA` could offer instead, for messages.
-
-    Returns:
-        The content, which has this checksum.
-
-    Raises:
-        FileNotFoundError: if it cannot be downloaded, or what comes is something else.
+    `digest` is the checksum of the uncompressed content, as in `"sha256:e3b0..."`. Messages name
+    `what` the data are and the file that `VFG_DATA` could offer `instead`.
     """
     kept = cache() / url.rsplit("/", 1)[-1].removesuffix(".gz")
     if kept.is_file() and is_intact(kept.read_bytes(), digest):

@@ -22,8 +22,7 @@ class Images:
 
     Args:
         train: pixels `(rows, height * width)`, row by row, from 0 (ground) to `peak` (ink).
-        validation: the same of the validation part.
-        test: the same of the test part.
+        validation, test: the same of the other parts.
         labels: class per row of the parts `train`, `validation` and `test`, if there are classes.
         shape: height and width.
         peak: the largest value of a pixel; 1 means that the images are binary.

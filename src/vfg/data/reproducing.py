@@ -24,10 +24,7 @@ PACKAGES = {
 
 
 def names() -> tuple[str, ...]:
-    """Names of the experiments, in the order of the paper.
-
-    Returns:
-        What `reproduce` takes.
+    """Names of the experiments, which `reproduce` takes, in the order of the paper.
 
     Example:
         >>> names()

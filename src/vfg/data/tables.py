@@ -86,9 +86,8 @@ BUNDLED = {
 def uci_names() -> tuple[str, ...]:
     """Names of the tables that `uci` can load here, in alphabetical order.
 
-    Returns:
-        The tables that scikit-learn brings along and, with the environment variable `VFG_DATA` set
-        to a folder that holds `uci_tabular.npz`, the tables in that file.
+    They are those that scikit-learn brings along and, with the environment variable `VFG_DATA` set
+    to a folder that holds `uci_tabular.npz`, the tables in that file.
 
     Example:
         >>> "breast_wdbc" in uci_names()

@@ -64,13 +64,10 @@ class Composition(Flow):
 
 
 class Inverse(Flow):
-    """The inverse of a flow.
+    """The inverse of a flow, which is shared, not copied.
 
     `initialise` leaves the wrapped flow unchanged: its output does not determine the distribution
     of its input.
-
-    Args:
-        flow: the flow to invert; its parameters are shared, not copied.
 
     Example:
         >>> from vfg.flows import Permutation

@@ -18,10 +18,6 @@ class ElementwiseAffine(Flow):
 
     $y = x \, e^{\text{log\_scale}} + \text{shift}$, the identity at the start.
 
-    Args:
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
-
     Example:
         >>> flow = ElementwiseAffine(1, 2)
         >>> _ = torch.nn.init.constant_(flow.shift, 3.0)
@@ -56,10 +52,6 @@ class ActivationNormalisation(ElementwiseAffine):
     Until `initialise` is called it is the identity; afterwards scale and shift are learned like any
     other parameters. A coordinate that is constant over the batch is centred and keeps its scale.
 
-    Args:
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
-
     Example:
         >>> flow = ActivationNormalisation(1, 1)
         >>> flow.initialise(torch.tensor([[[1.0], [3.0], [5.0], [7.0]]])).var(correction=0).round()
@@ -86,8 +78,7 @@ class Permutation(Flow):
     r"""A fixed reordering of the coordinates, $y_i = x_{\text{order}_i}$.
 
     Args:
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
+        edges, width: of the stack, as in `Flow`.
         order: the coordinates in their new order, `(width,)` or one order per edge
             `(edges, width)`; None reverses them.
 
@@ -124,8 +115,7 @@ class LULinear(Flow):
     starts as the identity. `factors` packs all three: $L$ below its diagonal, $d$ on it, $U$ above.
 
     Args:
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
+        edges, width: of the stack, as in `Flow`.
         bias: whether there is a shift.
 
     Example:
@@ -243,15 +233,13 @@ class Householder(Flow):
     $V V^\top$ above.
 
     Args:
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
+        edges, width: of the stack, as in `Flow`.
         reflections: number of reflections; None means the largest even number up to the width, at
             least 2, which is enough for every rotation.
         generator: source of the random start; None means a fresh one with seed 0.
 
     Raises:
-        TypeError: if `reflections` is not an integer.
-        ValueError: if `reflections` is below 1.
+        TypeError, ValueError: if `reflections` is not an integer above 0.
 
     Example:
         >>> matrix = Householder(1, 3, reflections=1).linear_part()

@@ -33,15 +33,12 @@ class FlowSpec(Spec):
     """
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
-        """Build a stack of flows.
+        """Build a stack of flows, which start as the identity (or its negative).
 
         Args:
             edges: number of flows in the stack.
             width: dimension that each flow acts on.
             generator: source of the random start; None means a fresh one with seed 0.
-
-        Returns:
-            The flow, as the identity (or its negative) at the start.
         """
         raise NotImplementedError(f"{type(self).__name__} has to implement build")
 
@@ -57,21 +54,14 @@ class Coupling(FlowSpec):
         blocks: number of coupling layers.
         hidden: width of the conditioners' hidden layers.
         kind: `"affine"`, `"additive"` or `"spline"`.
-        layers: number of the conditioners' layers.
-        activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
-        dropout: dropout of the conditioners in training mode.
+        layers, activation, dropout, gain, shared, channels: of the conditioners; see `Network`.
         bins: number of pieces of the splines, at least 2, for `kind="spline"` and at width 1.
         normalise: whether scale and shift are set from the first batch by `initialise`.
-        gain: factor of the conditioners' hidden weights at the start; see `Network`.
-        shared: width of the embeddings by which one conditioner serves all edges; with 0 every edge
-            has its own.
         image: rows and columns, if the nodes are blocks of an image, read row by row: convolutions
             then add to the output of the fully connected conditioners.
-        channels: width of the convolutions' hidden layer, per pixel.
 
     Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range.
+        TypeError, ValueError: if an argument has the wrong type or is out of its range.
 
     Example:
         >>> flow = Coupling(blocks=4, hidden=64).build(edges=3, width=8)
@@ -135,8 +125,7 @@ class Spline(FlowSpec):
         decreasing: whether the functions fall.
 
     Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range.
+        TypeError, ValueError: if an argument has the wrong type or is out of its range.
 
     Example:
         >>> flow = Spline(bins=4, decreasing=True).build(edges=1, width=1)

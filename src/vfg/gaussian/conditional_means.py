@@ -52,11 +52,7 @@ class Group(NamedTuple):
 
 
 def group_rows(observed: Array, most: int) -> Iterator[Group]:
-    """The rows of a mask with missing cells, by their number.
-
-    Args:
-        observed: `(rows, columns)`.
-        most: rows of a group; groups with many missing cells have fewer.
+    """The rows of a mask with missing cells by their number, at most so many in a group.
 
     Example:
         >>> mask = np.array([[True, False], [True, True], [False, True]])
@@ -204,12 +200,9 @@ class Components:
 
 
 class ExactMeans:
-    """The conditional means of an exact model, for many rows at once.
+    """The conditional means of an exact model that `suits`, for many rows at once.
 
-    Args:
-        model: whose leaves are affine and hold numbers alone; see `suits`.
-        ranks: the normal scores of the columns, if the model is one of scores; then means of the
-            components are mapped back to values.
+    With `ranks` the model is one of normal scores, and means are mapped back to values.
     """
 
     def __init__(self, model: GaussianVFG, ranks: NormalScores | None = None) -> None:
@@ -238,11 +231,7 @@ class ExactMeans:
         return torch.from_numpy(found)
 
     def deviations(self, values: Tensor, observed: Tensor) -> Tensor:
-        """Standard deviations of every entry, `(rows, columns)`; 0 of known ones.
-
-        Raises:
-            ValueError: for a mixture.
-        """
+        """Standard deviations `(rows, columns)`, 0 of known entries; refuses a mixture."""
         if len(self.components.log_weights) > 1:
             raise ValueError("deviations of a mixture do not follow from the masks alone")
         found = np.zeros(values.shape)
@@ -306,8 +295,7 @@ def mean_function(model: GaussianVFG, ranks: NormalScores | None = None) -> Mean
 def _solve(system: Array, right: Array) -> tuple[Array, Array]:
     """Solve symmetric positive systems `(n, n, ...)` with right sides `(n, sides, ...)` in place.
 
-    Returns:
-        The solutions, and the pivots `(n, ...)`, whose product is the determinant.
+    Returns the solutions, and the pivots `(n, ...)`, whose product is the determinant.
     """
     pivots = np.ones((len(right), *right.shape[2:]))
     for step in range(len(right)):

@@ -59,9 +59,6 @@ class Masks(NamedTuple):
 def group_masks(seen: Tensor) -> Masks:
     """Gather rows with equal masks, unless most of them differ.
 
-    Args:
-        seen: a mask `(rows, columns)`.
-
     Example:
         >>> group_masks(torch.tensor([[True, False]] * 3)).distinct
         tensor([[ True, False]])
@@ -80,16 +77,10 @@ def group_masks(seen: Tensor) -> Masks:
 
 
 def condition(factors: Factors, values: Tensor, masks: Masks, side: Side | None = None) -> Belief:
-    r"""The posterior of the innovations given the observed columns.
+    r"""The posterior of the innovations given the observed columns, other values being finite.
 
     On the latent side with $P = I + L^\top \mathrm{diag}(o / s^2) L$, on the leaf side with the
-    covariance of the observed columns; both give the same numbers.
-
-    Args:
-        factors: the model.
-        values: `(rows, columns)`; what is not observed may be any finite number.
-        masks: which columns are observed.
-        side: where to factorise; None takes the smaller matrices.
+    covariance of the observed columns; both give the same numbers. None takes the smaller matrices.
 
     Example:
         >>> one = torch.ones(1, 2, 1)

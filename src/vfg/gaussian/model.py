@@ -148,9 +148,6 @@ class GaussianVFG(nn.Module):
             columns: names of the columns of an array, in its order; None takes the model's order.
             options: fields of `GaussianSettings` that differ from `settings`.
 
-        Returns:
-            The log-likelihoods on the way.
-
         Raises:
             ValueError: for an unusable table or choice.
 
@@ -195,7 +192,7 @@ class GaussianVFG(nn.Module):
     def conditional_log_prob(
         self, table: ArrayLike, given: Name | Sequence[Name] | ArrayLike
     ) -> Tensor:
-        """log p of the observed cells that are not given, given those that are.
+        """log p of the observed cells that are not given, given those that are, in data units.
 
         The real ones come first, then the discrete ones in the order of the table: for a single
         discrete cell this is the log of its probability in `infer`.
@@ -203,9 +200,6 @@ class GaussianVFG(nn.Module):
         Args:
             table: the data; NaN is unobserved.
             given: leaves or columns by name, or a boolean mask of the table's shape.
-
-        Returns:
-            `(rows,)`, in data units.
 
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
@@ -217,14 +211,11 @@ class GaussianVFG(nn.Module):
 
     @torch.no_grad()
     def posterior(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Posterior:
-        """Mean and covariance of every latent node given the observed cells.
+        """Mean and covariance of every latent node, of the whole mixture and of every component.
 
         Args:
             table: the data; NaN is unobserved.
             observed: which cells may be used.
-
-        Returns:
-            Moments by node, of the whole mixture and of every component.
 
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=3))
@@ -249,9 +240,6 @@ class GaussianVFG(nn.Module):
     ) -> GaussianAnswer:
         """Any targets given any evidence; arguments are those of `VFG.infer`.
 
-        Returns:
-            Means, deviations, covariances, quantiles, probabilities and joint draws.
-
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
             >>> model.infer({"a": 2.0}, targets=["b"]).mean["b"].shape
@@ -271,14 +259,11 @@ class GaussianVFG(nn.Module):
         return inference.graph_variables(self)
 
     def sample(self, rows: int, *, seed: int = 0) -> Tensor:
-        """Draw rows from the model.
+        """Draw rows from the model, a table `(rows, columns)`.
 
         Args:
             rows: how many.
             seed: of the draws.
-
-        Returns:
-            A table `(rows, columns)`.
 
         Example:
             >>> GaussianVFG(Graph.star({"a": 1, "b": 1}, width=2)).sample(5).shape

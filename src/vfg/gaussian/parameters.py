@@ -96,12 +96,7 @@ def with_latents(structure: Structure, values: Values, scale: float) -> Factors:
 class Parameters(nn.Module):
     """The values as parameters: noises keep above their floor, absent edges stay absent.
 
-    Args:
-        structure: which coordinate depends on which.
-        components: of the mixture.
-        mixture: `"root"` or `"loadings"`, what the components differ in.
-        noise_floor: what standard deviations never fall below, in units of the scaled table.
-        generator: source of the random start.
+    `mixture` is what the components differ in, `"root"` or `"loadings"`.
     """
 
     learned_edges: Tensor

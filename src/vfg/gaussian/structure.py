@@ -44,10 +44,8 @@ class Passing(NamedTuple):
 class Structure:
     """The latent coordinates of a graph side by side, roots first, parents before children.
 
-    Args:
-        graph: the graph.
-        positions: the coordinates of every leaf: its table columns, wider where they are discrete.
-        inner_noise: whether latent nodes below the roots have noise of their own.
+    `positions` are the coordinates of every leaf: its table columns, wider where discrete.
+    `inner_noise` says whether latent nodes below the roots have noise of their own.
     """
 
     graph: Graph

@@ -55,9 +55,6 @@ def rows_of_a_tile(readout: Factors) -> int:
     Small models are called rarely and large ones stay in the cache of a CPU. A single row costs a
     whole tile, so tiles have a bound.
 
-    Args:
-        readout: of table columns and latent coordinates.
-
     Example:
         >>> readout = Factors(*[torch.zeros(size) for size in (2, (2, 9, 3), (2, 9), (2, 9))])
         >>> rows_of_a_tile(readout)
@@ -180,13 +177,7 @@ def normal_moments(
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance of a column-wise map of Normal values that is smooth between its breaks.
 
-    Gauss-Legendre quadrature on every piece, so that knots cost no accuracy.
-
-    Args:
-        mean: `(..., columns)`.
-        deviation: shaped like `mean`.
-        breaks: the knots of the map of every column, `(columns, breaks)`.
-        change: the map, `(..., columns)` to the same shape.
+    Gauss-Legendre quadrature on every piece, so that knots `(columns, breaks)` cost no accuracy.
 
     Example:
         >>> one = torch.ones(1, 1)

@@ -39,16 +39,10 @@ def section_nodes(sections: Sections) -> list[Node]:
 def group_nodes(
     leaves: Sequence[Node], groups: Sequence[Sequence[int]], width: int | None, root: str = "root"
 ) -> Parts:
-    """Build a tree from groups of nodes, bottom up; the last group is the root's.
+    """The nodes, leaves first, and edges of a tree from groups, bottom up; the last is the root's.
 
-    Args:
-        leaves: The leaves, to which groups refer by position.
-        groups: Members of each inner node; group k has the number `len(leaves) + k`.
-        width: Width of the inner nodes; None takes the widest leaf's.
-        root: Name of the root, with underscores appended if a leaf has it.
-
-    Returns:
-        The nodes, leaves first, and the edges.
+    Groups refer to leaves by position and to group k by `len(leaves) + k`. Inner nodes are as wide
+    as the widest leaf unless `width` is given; `root` gets underscores if a leaf has that name.
 
     Example:
         >>> nodes, edges = group_nodes([Node("a", 1), Node("b", 2)], [(0, 1)], width=None)

@@ -11,14 +11,9 @@ Arrow = tuple[str, str]
 
 
 def layer_numbers(names: Iterable[str], arrows: Sequence[Arrow]) -> dict[str, int]:
-    """Number every name by its longest path from the names that no arrow enters.
+    """Number every name by its longest path from the names that no arrow (tail, head) enters.
 
-    Args:
-        names: All names, in the order that decides ties.
-        arrows: Pairs (tail, head); a head lies above its tail.
-
-    Returns:
-        The layer of each name; names on a cycle or above one are left out.
+    The order of the names decides ties; names on a cycle or above one are left out.
 
     Example:
         >>> layer_numbers(["a", "b", "h"], [("a", "h"), ("b", "a")])
@@ -41,14 +36,7 @@ def layer_numbers(names: Iterable[str], arrows: Sequence[Arrow]) -> dict[str, in
 
 
 def find_cycle(names: Iterable[str], arrows: Sequence[Arrow]) -> tuple[str, ...] | None:
-    """Find a cycle along the arrows.
-
-    Args:
-        names: All names; the cycle starts at the one that comes first here.
-        arrows: Pairs (tail, head).
-
-    Returns:
-        The names along the cycle, the first repeated at the end; None if there is none.
+    """A cycle along the arrows (tail, head), its first name repeated at the end, or None.
 
     Example:
         >>> find_cycle(["a", "b", "c"], [("a", "b"), ("b", "c"), ("c", "b")])
@@ -66,10 +54,6 @@ def find_cycle(names: Iterable[str], arrows: Sequence[Arrow]) -> tuple[str, ...]
 
 def check_graph(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
     """Refuse nodes and edges that do not form a graph of sections and latent nodes.
-
-    Raises:
-        ValueError: If a node or an edge is repeated, unknown or out of range, a node is isolated,
-            the edges form a cycle, or the leaves' columns do not fit together.
 
     Example:
         >>> check_graph([Node("a", 1), Node("h", 1)], [Edge("a", "h")])

@@ -61,13 +61,8 @@ def rank_correlations(values: Matrix) -> Matrix:
 def collapse(merges: Sequence[tuple[int, int]], count: int, arity: int) -> list[list[int]]:
     """Collapse a binary dendrogram to at most `arity` members per group, highest merges first.
 
-    Args:
-        merges: Pairs joined, lowest first; merge k has the number `count + k`.
-        count: Number of leaves, which have the numbers 0, ..., `count - 1`.
-        arity: Largest number of members.
-
-    Returns:
-        Groups, bottom up, in which group k has the number `count + k`.
+    Merges are pairs, lowest first. Leaves have the numbers 0, ..., `count - 1`, merge k and, in the
+    result, group k the number `count + k`.
 
     Example:
         >>> collapse([(0, 1), (2, 3), (4, 5)], count=4, arity=3)

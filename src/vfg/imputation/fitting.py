@@ -38,7 +38,7 @@ from vfg.tables.encoding import Encoding
 from vfg.tables.frames import Table, quote
 from vfg.tables.schema import Schema
 from vfg.training.data import Table as TrainingTable
-from vfg.training.data import choose_device, join_world
+from vfg.training.data import choose_device, forked_generators, join_world
 from vfg.training.history import Checkpoint, History, Progress, fingerprint
 from vfg.training.loop import Run
 from vfg.training.model_stack import repeat_columns, stack_models, unstack_models
@@ -516,8 +516,7 @@ def _train(
         described = {"settings": asdict(replace(settings, budget=None)), "model": model.to_dict()}
         tensors = {"cells": data.cells, "seen": seen, "held": held, **model.state_dict()}
         folder = Checkpoint(checkpoint, fingerprint(described, tensors))
-    devices = [device] if device.type == "cuda" else []
-    with join_world(device) as world, torch.random.fork_rng(devices=devices):
+    with join_world(device) as world, forked_generators(device):
         run = Run(TableTask([model], data, settings, held.to(device)), settings, world, folder)
         history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
     if history.stopped == "interrupted":

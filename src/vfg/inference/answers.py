@@ -176,33 +176,19 @@ class Answer(ABC):
 
     @abstractmethod
     def samples(self, n: int) -> ByName:
-        """Draws by target, the draw along the first axis; the first are the same for every `n`.
-
-        Args:
-            n: how many draws per row.
-
-        Raises:
-            ValueError: if `n` is not positive.
-        """
+        """`n` > 0 draws by target, along the first axis; the first are the same for every `n`."""
 
     @abstractmethod
     def covariance(self, targets: Name | Sequence[Name]) -> Any:
         """The joint covariance matrix of one target or several, `(rows, width, width)`.
 
-        Args:
-            targets: names among the targets; their coordinates follow each other.
-
         Raises:
-            KeyError: for another name.
+            KeyError: for a name that is not among the targets.
         """
 
     @abstractmethod
     def select(self, rows: int | Sequence[int]) -> Self:
-        """The answer about one row or some of the rows only.
-
-        Args:
-            rows: a position, or several.
-        """
+        """The answer about one row or some of the rows only, by position."""
 
     @abstractmethod
     def _quantiles_at(self, levels: Sequence[float]) -> ByName:
@@ -231,9 +217,6 @@ class Answer(ABC):
         Args:
             q: a level or several, strictly between 0 and 1.
 
-        Raises:
-            ValueError: for a level outside of that.
-
         Example:
             >>> import vfg
             >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
@@ -254,9 +237,6 @@ class Answer(ABC):
         Args:
             level: the probability inside, between 0 and 1.
 
-        Raises:
-            ValueError: for another level.
-
         Example:
             >>> import vfg
             >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
@@ -275,12 +255,11 @@ class Answer(ABC):
 
         Args:
             row: which row of the evidence.
-            level: of the central intervals.
+            level: of the central intervals, between 0 and 1.
             draws: about how many draws or quantiles stand for a distribution; 0 for the ends of
                 the interval alone.
 
         Raises:
-            ValueError: for a level that is not between 0 and 1.
             IndexError: for a row that does not exist.
 
         Example:
@@ -336,14 +315,8 @@ class Answer(ABC):
 class GraphAnswer(Answer):
     """What the answers of models of graphs share: evidence, targets, and how values get names.
 
-    Args:
-        model: a model of a graph.
-        given: the evidence.
-        targets: the targets of the query.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        padded: whether rows are computed in padded tiles of a fixed size, so that their bits depend
-            on nothing else in the batch.
+    With `padded`, rows are computed in padded tiles of a fixed size, so that their bits depend on
+    nothing else in the batch.
     """
 
     def __init__(
@@ -652,17 +625,13 @@ def _coordinate(values: Tensor, target: Target, place: int) -> Array:
 
 
 class MessageAnswer(GraphAnswer):
-    r"""What a model with deterministic states infers, in data units.
+    r"""What a model with deterministic states infers from the result of message passing.
 
     What the numbers mean depends on the roots. If all of them aggregate by `gaussian` or
     `precision`, draws are **joint**: $h \sim N(r, P^{-1}/\tau)$ at the roots, decoded, plus the
     noise of the leaves. The mean is decode(r), and the states that a row's draws decode to are
     shifted so that 64 fixed internal draws have that mean. Otherwise the spread is noise alone,
     whose scale depends on which leaves were observed, independent from column to column.
-
-    Args:
-        model: the model; this and more as in `GraphAnswer`.
-        belief: the result of message passing.
 
     Example:
         >>> import vfg
@@ -784,9 +753,6 @@ def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
     Between draws the quantile is interpolated. Where fewer than `TAIL` of n draws lie outside, at
     a level q beyond $t = \mathrm{TAIL} / n$, it is $m + (x_t - m) z_q / z_t$ with the median m, the
     quantile $x_t$ and Normal quantiles z.
-
-    Raises:
-        ValueError: for a level outside of `LEVELS`.
     """
     if bool(((levels < LEVELS[0]) | (levels > LEVELS[1])).any()):
         raise ValueError(
@@ -816,9 +782,6 @@ def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
 def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Target]:
     """Targets by name, each once; None means all leaves.
 
-    Raises:
-        ValueError: for a name that is no leaf, column or latent node, or for no name at all.
-
     Example:
         >>> import vfg
         >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 2}, width=3))
@@ -835,10 +798,6 @@ def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Targ
 
 def as_row_ids(model: nn.Module, row_ids: ArrayLike | None, rows: int) -> Tensor:
     """Distinct integers from 0 on, on the model's device; None means the position.
-
-    Raises:
-        TypeError: for what is not integers.
-        ValueError: for a wrong number of them, negative ones, or one that appears twice.
 
     Example:
         >>> import vfg

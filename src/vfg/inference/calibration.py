@@ -140,7 +140,7 @@ def fit_calibration(
     those of the same rows.
 
     Args:
-        model: the model, whose `spread` is set.
+        model: the model, whose `spread` is set to the calibration that is returned.
         cells: a table in the model's units, without NaN, `(rows, columns)`.
         seen: which cells the messages may see.
         held_out: which other cells have a known value.
@@ -149,9 +149,6 @@ def fit_calibration(
         masks: how many masks per row; None means 4, or 2 if draws have to be decoded.
         most_rows: how many rows are used, at most, those with most held-out cells first; None
             means 2048, or 512 if draws have to be decoded.
-
-    Returns:
-        The fitted calibration, which is also `model.spread`.
 
     Example:
         >>> import vfg

@@ -270,15 +270,12 @@ def log_prob(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None)
 
 
 def classify(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
-    """The most probable label of every row; see `label_probabilities`.
+    """The most probable label of every row, integers `(rows,)`; see `label_probabilities`.
 
     Args:
         model: a model with the prior `vfg.PerLabel`.
         table: evidence in any form that `infer` takes.
         observed: which cells may be used.
-
-    Returns:
-        Integers `(rows,)`.
 
     Example:
         >>> import vfg
@@ -397,16 +394,13 @@ def _decode_moved(model: VFG, belief: Belief, node: str, coordinate: int, step: 
 
 @torch.no_grad()
 def decode(model: VFG, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
-    """Backward messages: what the leaves are expected to be given states above them.
+    """Backward messages: the expected data `(rows, columns)` of leaves given states above them.
 
     Args:
         model: the model.
         states: values of roots, and of other latent nodes to fix, `(rows, width)`. A root that
             is not given, or NaN, is at its prior's mean. Of the result of `encode` the roots
             are used.
-
-    Returns:
-        The expected data of every leaf, `(rows, columns)`.
 
     Example:
         >>> import vfg
@@ -438,9 +432,6 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
         rows: how many.
         label: one label for all rows or one per row, if the prior has labels.
         seed: of the draws.
-
-    Returns:
-        A table `(rows, columns)`.
 
     Example:
         >>> import vfg

@@ -134,14 +134,9 @@ class SampledAnswer(GraphAnswer):
 
     Latent nodes are drawn from q given the observed sections, nodes without observed descendants
     from their parents; the leaves follow by their likelihoods. Means and deviations are those of
-    the 256 first draws, or, if draws are weighed, of that many with self-normalised importance
-    weights; quantiles come from 256 draws. Draws are joint; if draws are weighed, they are chosen
-    among the weighed ones by their weights.
-
-    Args:
-        model: the model; this and more as in `GraphAnswer`.
-        labels: label per row, or None.
-        importance: how many draws are weighed; 0 for none.
+    the 256 first draws, or, if `importance` draws are weighed, of those with self-normalised
+    importance weights; quantiles come from 256 draws. Draws are joint; if draws are weighed, they
+    are chosen among the weighed ones by their weights.
 
     Example:
         >>> import vfg

@@ -196,8 +196,7 @@ def dumps(model: Any) -> bytes:
         model: the model, on any device.
 
     Raises:
-        TypeError: if the class of the model is not registered.
-        ValueError: if the bytes could not be loaded again.
+        TypeError, ValueError: as in `save`.
 
     Example:
         >>> import vfg
@@ -218,9 +217,6 @@ def loads(data: bytes, device: Device | None = None) -> Any:
     Args:
         data: the bytes.
         device: where to put the model; None means the CPU.
-
-    Returns:
-        The model.
 
     Raises:
         ValueError: as in `load`.

@@ -223,10 +223,6 @@ def compute_consistency(passing: MessagePassing, passes: Passes) -> Terms:
     The mean absolute difference per coordinate over both of the paper's rules: a node's forward
     state against what its parents send back, and its children's messages against its backward
     state; 0 where both hold.
-
-    Args:
-        passing: the graph's groups and schedule.
-        passes: the result of its `run`.
     """
     schedule = passing.schedule
     distances: list[list[Tensor]] = [[] for _ in schedule.blocks]

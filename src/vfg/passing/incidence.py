@@ -99,15 +99,11 @@ def _put(states: Tensor, positions: Tensor, batch: int) -> Tensor:
 
 
 class Incidence(nn.Module):
-    """One end of every edge of a group, as rows of a block of nodes.
+    """One end of every edge of a group: the `rows` of their nodes in a block of so many `nodes`.
 
     `spread` copies node states to edges, `collect` sums edge messages at nodes. The common cases
     (one node, one edge per node, equally many neighbouring edges per node) need no index at all;
     the others use a padded index, because scattered additions are not reproducible on a GPU.
-
-    Args:
-        rows: for every edge the row of its node.
-        nodes: number of nodes in the block.
 
     Example:
         >>> ends = Incidence((0, 0, 2), nodes=3)

@@ -73,9 +73,6 @@ def compile_schedule(
     """Gather nodes into blocks and edges into groups, in every process alike.
 
     `flows` are by edge name; `treatments` are likelihoods of leaves, aggregations of other nodes.
-
-    Raises:
-        ValueError: if the widths of a node and its children cannot meet.
     """
     blocks = _blocks(graph, treatments)
     place = {

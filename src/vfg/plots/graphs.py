@@ -35,17 +35,11 @@ SWEEPS = 8
 
 
 def positions(graph: Graph) -> Places:
-    """Coordinates of all nodes, neighbours of a layer at least 1 apart.
+    """Coordinates (x, y) of all nodes, neighbours of a layer at least 1 apart.
 
     Leaves stand at height 0 and roots at the highest layer. A node stands above the middle of its
     children. On trees no edges cross; on other graphs several orders of the leaves are tried, and
     the one with the fewest crossings is kept.
-
-    Args:
-        graph: to lay out.
-
-    Returns:
-        (x, y) by node, in the order of the graph.
 
     Example:
         >>> positions(Graph.star({"a": 1, "b": 1}))

@@ -16,20 +16,20 @@ Noise = Callable[[int, Tensor], Tensor]
 `(nodes, draws, rows, numbers)`."""
 
 
-def fresh_noise(block: int, like: Tensor) -> Tensor:
-    """From torch's global random stream, as training wants it."""
-    return torch.randn_like(like)
-
-
 def no_noise(block: int, like: Tensor) -> Tensor:
     """None at all: every draw is at its centre."""
     return torch.zeros_like(like)
 
 
-def generated_noise(generator: torch.Generator) -> Noise:
-    """From a generator on the device of the model, in the order in which blocks are drawn."""
+def generated_noise(generator: torch.Generator | None) -> Noise:
+    """From a generator on the device of the model, in the order in which blocks are drawn.
+
+    None stands for torch's global generator, the only one that compiled code can draw from.
+    """
 
     def noise(block: int, like: Tensor) -> Tensor:
+        if generator is None:
+            return torch.randn_like(like)
         return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
 
     return noise

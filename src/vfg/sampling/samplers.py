@@ -139,12 +139,10 @@ class Sampler(nn.Module):
     $N((\Lambda + D)^{-1}(\eta + D d), S (\Lambda + D)^{-1} S)$ with a learned positive diagonal D,
     the node's default d and learned scales S, 1 at the start; at roots the prior takes the place
     of D and d. In a ladder what the parents' draws expect takes their place, at all other nodes.
-    An amortised network sees the aggregated state and the children's states side by side; it moves
-    the centre, in which a learned share of the aggregated state stays, and the logarithms of the
-    scales. All scales are bounded, and
-    computed in the precision of the data under autocast.
-
-    `inputs` is how many numbers the children of one node have, side by side, with flags.
+    An amortised network sees the aggregated state and the children's states side by side (`inputs`
+    numbers per node, flags included); it moves the centre, in which a learned share of the
+    aggregated state stays, and the logarithms of the scales. All scales are bounded, and computed
+    in the precision of the data under autocast.
     """
 
     def __init__(

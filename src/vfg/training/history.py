@@ -160,12 +160,7 @@ class Rate(ProgressColumn):
 
 
 class Progress:
-    """The progress bar of training; shows nothing unless visible.
-
-    Args:
-        epochs: how many there will be at the most.
-        visible: whether to show anything.
-    """
+    """The progress bar of training; shows nothing unless visible."""
 
     def __init__(self, epochs: int, *, visible: bool) -> None:
         self.bar = Bar(
@@ -210,15 +205,7 @@ FILE = "training.safetensors"
 
 
 class Checkpoint:
-    """The folder of a run.
-
-    Args:
-        folder: where it is, or will be.
-        fingerprint: what identifies the run; a folder that belongs to another is refused.
-
-    Raises:
-        ValueError: if the folder holds another run or a file that cannot be read.
-    """
+    """The folder of a run; one that belongs to a run with another fingerprint is refused."""
 
     def __init__(self, folder: str | Path, fingerprint: str) -> None:
         self.path = Path(folder) / FILE

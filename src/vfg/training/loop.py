@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from numbers import Real
@@ -24,6 +23,7 @@ from vfg.training.data import (
     choose_device,
     collect_rows,
     fit_scaling,
+    forked_generators,
     join_world,
 )
 from vfg.training.history import Checkpoint, Epoch, History, Progress, fingerprint
@@ -145,7 +145,7 @@ def fit(
     data = _scale(first, Table(cells, seen, given))
     if scored is not None:
         scored = _scale(first, scored)
-    with join_world(where) as world, _forked_generators(where):
+    with join_world(where) as world, forked_generators(where):
         task = TableTask(models, data, settings, validation=scored, augment=augment)
         history = _train(task, settings, world, folder, progress is not False)
         for one in models:
@@ -172,9 +172,10 @@ def maximise(
 
     The module has a method `objective(*rows, beta)` that returns a number to maximise, for the rows
     of a batch and the weight β of the present epoch. It draws from torch's global generators, which
-    are seeded within. On a GPU its steps are recorded as CUDA graphs, so that it must not wait for
-    the device. Settings that are about tables (`masking`, `layerwise`, `free_bits`, `validation`,
-    `scale`) are not used.
+    have a state of this run within a step and their own after it; modules that are trained in
+    several threads take turns. On a GPU steps are recorded as CUDA graphs, so that a module must
+    not wait for the device. Settings that are about tables (`masking`, `layerwise`, `free_bits`,
+    `validation`, `scale`) are not used.
 
     Args:
         model: the module; on return it has the best state found, in evaluation mode.
@@ -213,7 +214,7 @@ def maximise(
         raise ValueError(f"all tensors must have the same number of rows, but they have {sizes}")
     where = choose_device(device)
     task = ModuleTask(model.to(where), [part.to(where) for part in parts], validate)
-    with join_world(where) as world, _forked_generators(where):
+    with join_world(where) as world, forked_generators(where):
         return _train(task, settings, world, None, progress)
 
 
@@ -224,14 +225,6 @@ def _train(
     history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
     task.model.eval()
     return history
-
-
-def _forked_generators(device: torch.device) -> AbstractContextManager[None]:
-    """A context after which torch's global generators are as before."""
-    forked: AbstractContextManager[None] = torch.random.fork_rng(
-        devices=[device] if device.type == "cuda" else []
-    )
-    return forked
 
 
 def _check_models(models: list[VFG], settings: FitSettings, labels: Any) -> None:
@@ -388,7 +381,8 @@ class Run:
             start, memory = self.best, {}  # the start of the epoch may have diverged already
 
     def _evaluate(self, number: int, beta: float, means: list[float]) -> Epoch:
-        losses = self.validation()
+        with self.steps.global_generator():  # a module's own validation may draw
+            losses = self.validation()
         objective, reconstruction, kl, edge, root, constants = means
         return Epoch(
             number,

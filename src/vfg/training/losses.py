@@ -12,7 +12,7 @@ from torch.nn import functional
 from vfg.model import VFG
 from vfg.objectives.bound import lower_bound
 from vfg.objectives.surrogate import Terms
-from vfg.sampling import draw_states, fresh_noise, log_likelihoods
+from vfg.sampling import draw_states, generated_noise, log_likelihoods
 from vfg.sampling.noise import counted_noise
 from vfg.training.acceleration import Recorder, Replayed
 from vfg.training.data import Table
@@ -60,10 +60,11 @@ def _sum_terms(terms: Terms, cells: Tensor) -> Tensor:
 class BoundLoss(nn.Module):
     """The bound's terms averaged over a batch, as one module, so that it can be wrapped.
 
-    Args:
-        model: the model.
-        free_bits: nats per latent node below which its KL term does not count.
+    Below `free_bits` nats the KL term of a latent node does not count.
     """
+
+    generator: torch.Generator | None = None
+    """Where draws come from; None for torch's global generator."""
 
     def __init__(self, model: VFG, free_bits: float) -> None:
         super().__init__()
@@ -73,7 +74,8 @@ class BoundLoss(nn.Module):
         self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
     ) -> Tensor:
         """Objective, reconstruction and KL of the seen cells; zeros for the surrogate's others."""
-        bound = lower_bound(self.model, cells, seen, labels, fresh_noise)
+        noise = generated_noise(self.generator)
+        bound = lower_bound(self.model, cells, seen, labels, noise)
         zero = cells.new_zeros(())
         return torch.stack(
             [
@@ -88,11 +90,7 @@ class BoundLoss(nn.Module):
 
 
 class ObjectiveLoss(nn.Module):
-    """The objective of any module in the place of the first term; zeros for the others.
-
-    Args:
-        model: has a method `objective(*rows, beta)`.
-    """
+    """The value of `model.objective(*rows, beta)` as the first term; zeros for the others."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -108,12 +106,7 @@ class RowsLoss:
     """The mean negative objective per cell of rows that are not trained on.
 
     It is that of the surrogate with the given β, and of the bound with sampled states, whose draws
-    are the same every time.
-
-    Args:
-        model: the model.
-        data: cells in the model's units, those that may be seen, and labels.
-        beta: weight of the KL and prior terms of the surrogate.
+    are the same every time. `data` are cells in the model's units, observedness and labels.
     """
 
     def __init__(self, model: VFG, data: Table, beta: float) -> None:
@@ -137,14 +130,9 @@ class RowsLoss:
 
 
 class HeldOutLoss:
-    """Mean negative log-likelihood of the held-out cells, from messages of the others.
+    """Mean negative log-likelihood of the cells `held` out, from messages of the others.
 
-    Args:
-        model: the model.
-        data: cells, those that may be seen, and labels.
-        held: which cells are held out.
-        recorder: what a GPU records it with; None records nothing.
-        seed: of the choice of rows, if more have held-out cells than are scored.
+    `seed` chooses the rows, if more have held-out cells than are scored.
     """
 
     def __init__(

@@ -13,14 +13,10 @@ from vfg.model import VFG
 
 
 def forest(graph: Graph, copies: int) -> Graph:
-    """A graph of several unconnected copies of a graph.
+    """A graph of several unconnected copies of a graph, with nodes `"<copy>/<node>"`.
 
-    Args:
-        graph: what to copy; its leaves name their columns by position, or not at all.
-        copies: how many.
-
-    Returns:
-        A graph with nodes `"<copy>/<node>"`; the columns of a copy follow those of the one before.
+    The columns of a copy follow those of the one before; the leaves of the graph name theirs by
+    position, or not at all.
 
     Example:
         >>> forest(Graph.star({"a": 1, "b": 1}, width=2), 2).leaves
@@ -41,16 +37,10 @@ def forest(graph: Graph, copies: int) -> Graph:
 
 
 def stack_models(members: Sequence[VFG]) -> VFG:
-    """Stack several models of equal configuration into one that computes all of them.
+    """Stack models that differ in their parameters only into one over a `forest` of their graph.
 
     Every tensor of a model has its edges, nodes or columns along the first axis, so the tensors of
     the members are concatenated there. The calibration (`spread`) is not copied.
-
-    Args:
-        members: models that differ in their parameters only.
-
-    Returns:
-        A model over `forest(graph, len(members))`.
 
     Example:
         >>> members = [VFG(Graph.star({"a": 1, "b": 1}, width=2), seed=seed) for seed in (0, 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -21,24 +21,19 @@ from vfg.training.acceleration import (
     expected_gain,
 )
 from vfg.training.data import World
+from vfg.training.losses import BoundLoss
 from vfg.training.optimiser import AdamW, Average
 from vfg.training.settings import FitSettings
 from vfg.training.tasks import Task
+from vfg.utils.random import as_global_generator
 
 
 class Steps:
-    """Everything that happens to a model within an epoch.
+    """Everything that happens to the model of a task, in place, within an epoch.
 
     What changes from step to step (rows, rate, β, masks) lies in tensors and generators that stay
     where they are, and nothing is read back before the epoch is over. So a GPU records each kind of
     step once, from the gathering of its rows to the update, and replays it.
-
-    Args:
-        task: what is maximised; its model is trained in place.
-        settings: of the run.
-        world: the processes that share every step.
-        optimiser: of the model's parameters.
-        average: of the model's parameters.
     """
 
     def __init__(
@@ -58,7 +53,11 @@ class Steps:
         # Looking for them takes longer than small layers, so it is done once.
         self.constrained = of_kind(self.model, FramedPrecision)
         self.flows, self.networks = of_kind(self.model, Flow), of_kind(self.model, Rounding)
+        self.drawing = [*self.networks, *of_kind(task.loss, BoundLoss)]
         self.generator = torch.Generator(device)
+        # A GPU's recorded steps draw noise from the global generator of the device.
+        self.noise = torch.Generator() if device.type == "cpu" else None
+        self.is_compiled = settings.compile is True
         shape = (self.batch,) if task.copies == 1 else (self.batch, task.copies)
         self.rows = torch.zeros(shape, dtype=torch.long, device=device)
         self.beta = torch.zeros((), dtype=dtype, device=device)
@@ -72,26 +71,23 @@ class Steps:
     def epoch(
         self, number: int, seed: int, beta: float, rate: Callable[[int], float]
     ) -> tuple[list[float], bool]:
-        """Take the steps of an epoch.
+        """Take the steps of an epoch; all that is drawn follows from `seed`, so a run can resume.
 
-        Args:
-            number: of the epoch.
-            seed: of everything drawn in it, so that a run can resume.
-            beta: weight of the KL and prior terms.
-            rate: the learning rate of a step by its number in the run.
-
-        Returns:
-            The terms of the loss, averaged over the steps, and whether all were finite.
+        `rate` gives the learning rate of a step by its number in the run. Returns the terms of the
+        loss, averaged over the steps, and whether all were finite.
         """
         self.begin(seed, beta)
         self.model.train()
         first = number * self.number
         begun = time.monotonic()
-        for step, rows in enumerate(self._order().split(self.batch)[: self.number], start=first):
-            self.rows.copy_(rows)
-            self.optimiser.rate = rate(step)
-            self.kind(step)()
-            self.average.update(step)
+        own = None if self._draws_globally else self.noise
+        with temporarily_set(self.drawing, "generator", own):
+            order = self._order().split(self.batch)[: self.number]
+            for step, rows in enumerate(order, start=first):
+                self.rows.copy_(rows)
+                self.optimiser.rate = rate(step)
+                self.kind(step)()
+                self.average.update(step)
         self.model.eval()
         terms = (self.total / (self.number * self.task.copies)).tolist()  # waits for the device
         if self.may_compile and not self._is_new(begun):
@@ -109,16 +105,30 @@ class Steps:
         kind = self.rows.device.type
         gain, cost = expected_gain(self.model, kind, self.settings.precision), COST[kind]
         if compiling_pays(left, seconds, gain, cost, self.settings.budget):
-            self.loss = compile_loss(self.loss)
+            self.loss, self.is_compiled = compile_loss(self.loss), True
             self.kinds.clear()
 
     def begin(self, seed: int, beta: float) -> None:
         """Seed an epoch and set its weight of the KL terms; sums start at zero."""
-        torch.manual_seed(seed * 1009 + self.world.rank)  # dropout, inside a forked generator
+        if self.noise is None:
+            torch.manual_seed(seed * 1009 + self.world.rank)  # inside a forked generator
+        else:
+            self.noise.manual_seed(seed * 1009 + self.world.rank)
         self.generator.manual_seed(seed)
         self.beta.fill_(beta)
         self.total.zero_()
         self.finite.fill_(True)
+
+    @property
+    def _draws_globally(self) -> bool:
+        """Whether steps run code that draws from torch's global generator and takes no other."""
+        return self.task.is_module or self.task.augment is not None or self.is_compiled
+
+    def global_generator(self) -> AbstractContextManager[None]:
+        """A context in which such code draws the numbers of this run."""
+        if self.noise is None or not self._draws_globally:
+            return nullcontext()
+        return as_global_generator(self.noise)
 
     def _order(self) -> Tensor:
         """The rows of an epoch's batches: whole passes over the table, each in its own order.
@@ -154,6 +164,7 @@ class Steps:
         with (
             temporarily_set(self.networks, "precision", self.settings.precision),
             temporarily_set(self.flows, "memory", self.settings.memory),
+            self.global_generator(),  # before what changes settings of torch: threads take turns
             self._fast_module(),
         ):
             self._update(masked, layer)

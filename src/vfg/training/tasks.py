@@ -19,14 +19,11 @@ Augment = Callable[[Tensor], Tensor]
 
 
 class Task:
-    """What the loop asks of a model and its rows.
+    """What the loop asks of a model, which is trained in place, and its rows.
 
-    Args:
-        model: what is trained, in place.
-        loss: takes what `batch` returns and β, and returns the six terms of an epoch.
-        rows: how many rows there are.
-        like: a tensor on the device and of the dtype of the data.
-        unit: what the objective is divided by, so that norms of gradients mean the same for all.
+    `loss` takes what `batch` returns and β, and returns the six terms of an epoch. `like` has the
+    device and dtype of the data. The objective is divided by `unit`, so that norms of gradients
+    mean the same for all.
     """
 
     copies = 1
@@ -35,6 +32,8 @@ class Task:
     """Whether a run goes back to its best state after an epoch that undid what was learned."""
     is_module = True
     """Whether `model` is any module, whose products follow the precision as a whole."""
+    augment: Augment | None = None
+    """What is done to the cells of every batch."""
 
     def __init__(
         self, model: nn.Module, loss: nn.Module, rows: int, like: Tensor, unit: float
@@ -62,11 +61,8 @@ class Task:
 class ModuleTask(Task):
     """Any module with a method `objective(*rows, beta)`, a number to maximise.
 
-    Args:
-        model: the module.
-        rows: tensors with a row per example.
-        validate: the held-out loss of the module as it is, smaller is better; None if there is
-            none.
+    `rows` are tensors with a row per example; `validate` is the held-out loss of the module as it
+    is, smaller is better.
     """
 
     def __init__(
@@ -84,12 +80,7 @@ class ModuleTask(Task):
 
 
 class Validation:
-    """The held-out losses of all models of a task.
-
-    Args:
-        losses: one for each model.
-        unstack: what gives the models the state of their stack.
-    """
+    """The held-out losses of the models of a task; `unstack` gives them their stack's state."""
 
     def __init__(
         self, losses: Sequence[HeldOutLoss | RowsLoss], unstack: Callable[[], None]
@@ -104,15 +95,11 @@ class Validation:
 
 
 class TableTask(Task):
-    """A VFG, or several stacked into one, and a table in the model's units.
+    """A VFG, or several of equal configuration stacked into one, and a table in the model's units.
 
-    Args:
-        models: one VFG, or several of equal configuration.
-        data: cells, those that may be seen, and labels.
-        settings: of the run.
-        held: which cells are held out; None draws sections by `settings.validation`.
-        validation: rows by whose objective states are chosen, in place of held-out cells.
-        augment: what is done to the cells of every batch.
+    `data` are cells, observedness and labels. `held` says which cells are held out; None draws
+    sections by `settings.validation`. Objectives of the rows of `validation` choose states in place
+    of held-out cells. `augment` is applied to the cells of every batch.
     """
 
     is_module = False

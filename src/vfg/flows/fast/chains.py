@@ -48,14 +48,7 @@ def apply_flows(
 ) -> tuple[Tensor, Tensor]:
     """Apply one flow after the other, consecutive affine couplings as one function.
 
-    Args:
-        flows: in the order in which data pass them forwards.
-        x: `(edges, batch, width)`.
-        inverse: whether to go backwards.
-        memory: what to store for the derivative; see `memory`.
-
-    Returns:
-        The result and the logarithm of the determinant of the direction computed.
+    Returns the result and the logarithm of the determinant of the direction computed.
     """
     ordered = list(reversed(flows)) if inverse else list(flows)
     log_det: Tensor | None = None
@@ -133,7 +126,9 @@ def _hidden_numbers(flows: list[AffineCoupling], x: Tensor) -> int:
 def _noise(flow: AffineCoupling, x: Tensor) -> Noise:
     rate = _rate(flow)
     widths = [layer.weight.shape[-1] for layer in _layers(flow)[:-1]] if rate else []
-    return Noise(rate, [random_bytes((*x.shape[:2], width), x.device) for width in widths])
+    generator = flow.conditioner.generator
+    layers = [random_bytes((*x.shape[:2], width), x.device, generator) for width in widths]
+    return Noise(rate, layers)
 
 
 def _rate(flow: AffineCoupling) -> float:
@@ -228,9 +223,9 @@ def _run_backward(
     gradient: Tensor,
     logarithm: Tensor | None,
 ) -> Tensor:
-    """The gradient of a tile's input; those of the couplings' tensors are added to `derivatives`.
+    """The gradient of a tile's input, from the last step to the first.
 
-    The steps come from the last to the first.
+    Those of the couplings' tensors are added to `derivatives`.
     """
     flows = call.flows
     state = gradient.mT

@@ -90,10 +90,8 @@ def root_moments(
 ) -> tuple[Expected, Tensor]:
     """Expected moments of a chunk, those of leaves summed over components.
 
-    `active` says which components count, `(rows, components)`; None means all.
-
-    Returns:
-        The moments, and the logs of weight times density, -inf for inactive components.
+    With them the logs of weight times density, -inf for inactive components. `active` says which
+    count, `(rows, components)`; None means all.
     """
     if active is None:
         active = torch.ones(len(chunk.values), len(values.log_weights), dtype=torch.bool)

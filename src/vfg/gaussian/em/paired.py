@@ -85,13 +85,8 @@ def unpack(triangles: Array, size: int) -> Array:
 def eliminate(systems: Array, size: int) -> Array:
     r"""Eliminate all unknowns of positive systems A with borders (b', s), in place.
 
-    Args:
-        systems: `(triangle(size + 1), systems)`; afterwards the last entries are
-            $s - b^\top A^{-1} b$.
-        size: how many unknowns a system has.
-
-    Returns:
-        The logarithms of their determinants.
+    Systems are `(triangle(size + 1), systems)`; afterwards the last entries are
+    $s - b^\top A^{-1} b$. Returns the logarithms of their determinants.
 
     Example:
         >>> systems = np.array([[2.0], [6.0], [0.0]])
@@ -111,15 +106,9 @@ def eliminate(systems: Array, size: int) -> Array:
 
 
 def invert(systems: Array, size: int) -> Array:
-    r"""Invert positive matrices A with borders (b', s), in place.
+    r"""Invert positive matrices A with borders (b', s), in place; see `eliminate`.
 
-    Args:
-        systems: `(triangle(size + 1), systems)`; afterwards they hold $-A^{-1}$, and in the border
-            $A^{-1} b$ and $s - b^\top A^{-1} b$.
-        size: how many rows a matrix has.
-
-    Returns:
-        The logarithms of their determinants.
+    Afterwards systems hold $-A^{-1}$, and in the border $A^{-1} b$ and $s - b^\top A^{-1} b$.
 
     Example:
         >>> systems = np.array([[2.0], [6.0], [0.0]])
@@ -394,11 +383,8 @@ def pair_e_step(
 ) -> tuple[Expected, list[Array]]:
     """Expected moments of all families given the observed cells of all rows, in parts.
 
-    `actives` are the active components, `(rows, components)`, by part; None means all.
-
-    Returns:
-        The moments, those of leaves summed over components where all share their loadings, and
-        by part the logs of weight times density, -inf for inactive components.
+    Those of leaves are summed over components where all share their loadings. With them by part the
+    logs of weight times density, -inf for inactive components; `actives` as in `root_moments`.
     """
     normals = Normals.of(factors_of(structure, values))
     parts, scores = list[PairSums](), list[Array]()
