@@ -363,6 +363,15 @@ QUOTED = {
 }
 
 
+def test_long_files_keep_their_quotation_marks(tmp_path):
+    rows = "".join(f'"{k}";"word {k % 3}";{k / 8}\n' for k in range(5000))
+    assert len(rows) > text_files.QUOTED_BYTES
+    (tmp_path / "t.csv").write_text(f"a;b;c\n{rows}")
+    known = pa.table({"a": [1, 2, 3] * 9, "c": [2.5, 3.0, 3.5] * 9})
+    impute(tmp_path / "t.csv", linear_model(known), tmp_path / "f.csv", shard_rows=999)
+    assert (tmp_path / "f.csv").read_text() == (tmp_path / "t.csv").read_text()
+
+
 @pytest.mark.parametrize("kind", QUOTED)
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 def test_line_ends_and_quotation_marks_stay(tmp_path, kind, suffix):

@@ -366,17 +366,18 @@ def find_quoting(start: Any, dialect: Dialect, names: Sequence[str]) -> Quoting:
     block = bytes(memoryview(start)[:QUOTED_BYTES])
     if b'"' not in block or not dialect.quotes:
         return Quoting()
-    mark = re.escape((dialect.delimiter or ",").encode())
-    pattern = rb'("(?:[^"]|"")*"|[^%b\r\n]*)(%b|\r\n|\n|\r|\Z)' % (mark, mark)
+    mark = (dialect.delimiter or ",").encode()
+    pattern = rb'("(?:[^"]|"")*"|[^%b\r\n]*)(%b|\r\n|\n|\r|\Z)' % (re.escape(mark), re.escape(mark))
     lines: list[list[bytes]] = [[]]
     for match in re.finditer(pattern, block.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")):
         lines[-1].append(match[1])
-        if match[2] != (dialect.delimiter or ",").encode():
-            lines.append([])
-    whole = [line for line in lines[: -2 if len(block) == QUOTED_BYTES else None] if any(line)]
-    if any(len(line) != len(names) for line in whole):
+        lines += [] if match[2] == mark else [[]]
+    lines = [line for line in lines if any(line)]
+    if len(block) == QUOTED_BYTES:
+        lines.pop()  # which may be cut
+    if not lines or any(len(line) != len(names) for line in lines):
         return Quoting()
-    head, *rows = whole
+    head, *rows = lines
     cells: list[str] = []
     empty: list[str] = []
     for name, column in zip(names, zip(*rows, strict=True), strict=False):
@@ -456,21 +457,16 @@ class Inference:
 
     def choose_layouts(self, known: Mapping[str, str]) -> None:
         """Choose the layouts that are left, after the last block; those that are known go first."""
-        for name, layout in known.items():
-            if layout in LAYOUTS and pa.types.is_null(self.types.get(name, pa.string())):
-                # No cell tells, so it is as in the fit.
-                self.layouts[name] = layout
-                self.types[name] = pa.duration("s") if layout == "hms:" else pa.timestamp("s")
-        for name, possible in self._possible.items():
-            wanted = known.get(name, "")
-            if wanted not in possible and self.dialect.day_first is not None:
-                first = "d" if self.dialect.day_first else "m"
-                possible = {key: kind for key, kind in possible.items() if key[0] in (first, "h")}
+        first = {None: "dmh", True: "dh", False: "mh"}[self.dialect.day_first]
+        for name, kind in self.types.items():
+            wanted, possible = known.get(name, ""), self._possible.get(name, {})
+            if pa.types.is_null(kind) and wanted in LAYOUTS:  # no cell tells otherwise
+                possible = {wanted: pa.duration("s") if wanted == "hms:" else pa.timestamp("s")}
             elif wanted in possible:
                 possible = {wanted: possible[wanted]}
-            self._possible[name] = possible
-            if len(possible) == 1 and self.types[name] == pa.string():
-                [(self.layouts[name], self.types[name])] = possible.items()
+            self._possible[name] = {key: kept for key, kept in possible.items() if key[0] in first}
+            if len(self._possible[name]) == 1:
+                [(self.layouts[name], self.types[name])] = self._possible[name].items()
 
     @property
     def doubts(self) -> list[str]:
