@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vfg.cli.errors import print_line, suggest, usage_errors
-from vfg.cli.options import COMMON, FILES, FITTING, GRAPH, Arrows, Quiet, Seed, option
+from vfg.cli.options import (
+    COMMON,
+    FILES,
+    FITTING,
+    GRAPH,
+    LARGE,
+    Arrows,
+    EngineOptions,
+    Overwrite,
+    Quiet,
+    Seed,
+    option,
+)
 from vfg.cli.progress import is_watched, watch_training
 from vfg.cli.tables import choose_columns
 from vfg.utils.specs import check_choice
@@ -297,35 +309,48 @@ def _parse_end(text: str) -> float | str | None:
         return text.strip()
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkOptions(EngineOptions):
+    """Who fits the model, to which rows, and from where on."""
+
+    every_row: bool = option(
+        False,
+        LARGE,
+        "Fit the linear model to all rows; by default to a sample of at most 200,000.",
+        "--every-row",
+    )
+    checkpoint: Path | None = option(
+        None,
+        None,
+        "Keep the training in this folder, to go on with after a crash.",
+        metavar="FOLDER",
+    )
+    resume: bool = option(
+        False, None, "Go on with the training that --checkpoint keeps.", "--resume"
+    )
+    overwrite: Overwrite = False
+
+
 def fit_model(
-    source: Source,
-    columns: list[str],
-    options: FitOptions,
-    every_row: bool = False,
-    checkpoint: Path | None = None,
+    source: Source, columns: list[str], options: FitOptions, work: WorkOptions
 ) -> TableModel:
     """Fit a model to some columns of a table, in this process."""
     from vfg.bigtable.fit import fit
     from vfg.sklearn import VFGImputer
 
-    settings = replace(options.settings(columns), checkpoint=checkpoint)
+    settings = replace(options.settings(columns), checkpoint=work.checkpoint)
     imputer = VFGImputer.from_settings(settings)
-    model: TableModel = fit(source, imputer, columns=columns, every_row=every_row).model_
+    model: TableModel = fit(source, imputer, columns=columns, every_row=work.every_row).model_
     return model
 
 
 def fit_by_engine(
-    source: Source,
-    columns: list[str],
-    options: FitOptions,
-    engine: str,
-    processes: int,
-    every_row: bool,
-    checkpoint: Path | None = None,
+    source: Source, columns: list[str], options: FitOptions, work: WorkOptions
 ) -> TableModel | None:
     """Fit a model by an engine, or by torchrun: None in all but the first of its processes."""
     from vfg.bigtable.engines import ENGINES, process_group
 
+    engine, processes = work.engine, work.processes
     with usage_errors():
         check_choice("--engine", engine, ENGINES)
     size = max(processes, int(os.environ.get("WORLD_SIZE", "1")))
@@ -337,21 +362,21 @@ def fit_by_engine(
     if size > 1 and source.is_piped:
         raise typer.BadParameter("a table from a pipe can be read by one process only; name a file")
     if engine == "ray":
-        if checkpoint is not None:
+        if work.checkpoint is not None:
             raise typer.BadParameter("--checkpoint is for this process or torchrun, not for Ray")
-        return _fit_by_ray(source, columns, options, processes, every_row)
+        return _fit_by_ray(source, columns, options, work)
     if processes > 1:
         raise typer.BadParameter(
             f"--processes {processes} needs --engine ray, or: torchrun --nproc-per-node "
             f"{processes} -m vfg fit ..."
         )
     with process_group() as world:
-        model = fit_model(source, columns, options, every_row, checkpoint)
+        model = fit_model(source, columns, options, work)
     return model if world.is_first else None
 
 
 def _fit_by_ray(
-    source: Source, columns: list[str], options: FitOptions, processes: int, every_row: bool
+    source: Source, columns: list[str], options: FitOptions, work: WorkOptions
 ) -> TableModel:
     from vfg.bigtable.engines.ray import Ray
     from vfg.bigtable.fit import fit_files
@@ -361,8 +386,8 @@ def _fit_by_ray(
 
     imputer = VFGImputer.from_settings(replace(options.settings(columns), progress=False))
     files = [(os.path.abspath(file.path), file.kind.format) for file in source.files]
-    data, history = Ray(processes).together(
-        fit_files, files, imputer, columns, every_row, source.dialect
+    data, history = Ray(work.processes).together(
+        fit_files, files, imputer, columns, work.every_row, source.dialect
     )
     model: Any = loads(data)
     model.history = None if history is None else History.from_dict(history)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,10 +33,6 @@ class MethodScore:
     evaluation: Evaluation
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
-        return {"method": self.method, "seconds": self.seconds, **self.evaluation.to_dict()}
-
 
 def parse_baselines(text: str | None) -> list[str]:
     """Names with commas between them, or `all`; none for nothing.
@@ -60,10 +57,14 @@ def evaluate_baselines(
 ) -> list[MethodScore]:
     """Impute held-out cells of a table by baselines, which see its standardised matrix."""
     import torch
+    from sklearn import impute
+    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 
     from vfg.imputation.evaluation import score_filled
     from vfg.tables.frames import hide_cells
 
+    kinds = {"mean": impute.SimpleImputer, "knn": impute.KNNImputer}
+    kinds["iterative"] = partial(impute.IterativeImputer, random_state=seed)
     values, shown = model.encode(hide_cells(table, hidden))
     masked = torch.where(shown, values, torch.nan).numpy()
     entries = []
@@ -71,7 +72,7 @@ def evaluate_baselines(
         begun = time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about convergence of chained regressions
-            filled = torch.from_numpy(make_baseline(name, seed).fit_transform(masked))
+            filled = torch.from_numpy(kinds[name](keep_empty_features=True).fit_transform(masked))
         seconds = time.monotonic() - begun
         evaluation = score_filled(model, table, hidden, filled, level)
         entries.append(MethodScore(name, evaluation, seconds))
@@ -80,17 +81,6 @@ def evaluate_baselines(
 
 BASELINES = ("mean", "knn", "iterative")
 """Imputers of scikit-learn by the names that users give them, with its default settings."""
-
-
-def make_baseline(name: str, seed: int) -> Any:
-    """A baseline by its name."""
-    from sklearn import impute
-    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-
-    if name == "iterative":
-        return impute.IterativeImputer(random_state=seed, keep_empty_features=True)
-    kind = impute.SimpleImputer if name == "mean" else impute.KNNImputer
-    return kind(keep_empty_features=True)
 
 
 def score_methods(
@@ -181,7 +171,10 @@ def evaluate(
         source = as_fitted(source, known)
     entries = score_methods(source, known, options, share, level, names)
     if run.as_json:
-        methods = [entry.to_dict() for entry in entries]
+        methods = [
+            {"method": entry.method, "seconds": entry.seconds, **entry.evaluation.to_dict()}
+            for entry in entries
+        ]
         print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})
         return
     print_scores(entries[0].evaluation)

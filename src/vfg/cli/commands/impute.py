@@ -16,7 +16,7 @@ import typer
 from vfg.cli.commands.evaluate import LEAST_OBSERVED
 from vfg.cli.commands.fit import check_folder, check_target, describe_parts
 from vfg.cli.errors import print_line, usage_errors
-from vfg.cli.fitting import FitOptions, fit_model, load_table_model
+from vfg.cli.fitting import FitOptions, WorkOptions, fit_model, load_table_model
 from vfg.cli.options import (
     LARGE,
     EngineOptions,
@@ -379,7 +379,7 @@ def fit_or_resume(
 
     model = kept.read()
     if model is None:
-        model = fit_model(source, options.select(source), options)
+        model = fit_model(source, options.select(source), options, WorkOptions())
         kept.write(model)
     if save is not None:
         vfg.save(model, save)
