@@ -385,3 +385,13 @@ def test_line_ends_and_quotation_marks_stay(tmp_path, kind, suffix):
     mark = "," if suffix == ".csv" else "\t"
     end = "\r\n" if "\r\n" in text else text[-1]
     assert after == text.replace(f"{mark}{empty}{end}", f"{mark}{cell}{end}")
+
+
+@pytest.mark.parametrize("head", ["a" * 200_000 + ";b", '"a;b', ""])
+def test_a_first_line_that_is_not_that_of_the_fit_is_no_defect(tmp_path, dated, head):
+    (tmp_path / "t.csv").write_text(f"{head}\n1;2\n")
+    try:
+        names = open_table(tmp_path / "t.csv", like=dated[1].origin).names
+    except ValueError:
+        return  # in a sentence
+    assert names != ["day", "took", "x"]

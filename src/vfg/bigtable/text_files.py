@@ -7,7 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from dataclasses import field as setting
@@ -149,9 +149,10 @@ class CsvFile(TableFile):
         if like is not None:
             own = {key: value for key, value in vars(wanted).items() if value != DEFAULTS[key]}
             known = replace(like.dialect, **own)
-            names = next(csv.reader([line.strip("\ufeff\r")], delimiter=known.delimiter or ","))
-            if {*like.columns} <= {*names}:
-                return known
+            first = csv.reader([line.strip("\ufeff\r")], delimiter=known.delimiter or ",")
+            with suppress(csv.Error, StopIteration):  # for example for very long names
+                if {*like.columns} <= {*next(first)}:
+                    return known
             wanted = replace(wanted, missing=wanted.missing or like.dialect.missing)
         is_tabs = self.kind.format == "tsv"
         return replace(
