@@ -212,7 +212,8 @@ class _Job:
                 sink.write(batch)
 
         with job_folder(folder, self._describe(format)) as place:
-            names = [self._name(shard, format) for shard in range(len(self._sizes))]
+            suffix = next(suffix for suffix, known in SUFFIXES.items() if known == format)
+            names = [f"part-{shard:05d}{suffix}" for shard in range(len(self._sizes))]
             resumed = self._fill_shards(place, names, write)
             place.finish(self.source.rows)
         return resumed
@@ -272,11 +273,6 @@ class _Job:
         """How many rows every shard has."""
         rows, size = self.source.rows, self.shard_rows
         return [min(size, rows - first) for first in range(0, rows, size)]
-
-    @staticmethod
-    def _name(shard: int, format: str) -> str:
-        suffix = next(suffix for suffix, known in SUFFIXES.items() if known == format)
-        return f"part-{shard:05d}{suffix}"
 
     def _describe(self, format: str) -> dict[str, Any]:
         from vfg import __version__

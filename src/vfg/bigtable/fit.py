@@ -34,6 +34,11 @@ MOST_CATEGORIES = 10_000
 """Columns of text with more different cells are not listed: they are names, not categories."""
 
 
+HAVE_RANGES = (
+    pa.types.is_date, pa.types.is_timestamp, pa.types.is_integer, pa.types.is_floating
+)  # fmt: skip
+
+
 class Statistics:
     """Missing values, ranges and categories of all columns, from batches of a table.
 
@@ -65,7 +70,7 @@ class Statistics:
             kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
             if pa.types.is_string(kind) or pa.types.is_large_string(kind):
                 self._add_texts(field.name, column)
-            elif _has_range(kind):
+            elif any(is_kind(kind) for is_kind in HAVE_RANGES):
                 self._add_range(field.name, column)
 
     @property
@@ -120,11 +125,6 @@ def _ends(column: Any) -> Any:
     """An array of minimum and maximum; of null or NaN if all cells are missing."""
     found = pc.min_max(column)
     return pa.array([found["min"], found["max"]], column.type)
-
-
-def _has_range(kind: Any) -> bool:
-    tests = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_integer, pa.types.is_floating)
-    return any(test(kind) for test in tests)
 
 
 def _local_time(moment: Any) -> str:

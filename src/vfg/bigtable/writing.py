@@ -59,24 +59,17 @@ def json_lines(batch: Any) -> bytes:
         >>> json_lines(pa.record_batch({"a": [1.5, None]}))
         b'{"a":1.5}\n{"a":null}\n'
     """
-    rows = batch.to_pylist()
-    return "".join(_object(row) + "\n" for row in rows).encode()
+    dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_as_text).encode
+    rows = [{key: _json_cell(key, cell) for key, cell in row.items()} for row in batch.to_pylist()]
+    return "".join(dump(row) + "\n" for row in rows).encode()
 
 
-def _object(row: dict[str, Any]) -> str:
-    cells = {
-        key: _json_number(key, cell) if isinstance(cell, float) else cell
-        for key, cell in row.items()
-    }
-    return json.dumps(cells, separators=(",", ":"), ensure_ascii=False, default=_as_text)
-
-
-def _json_number(key: str, cell: float) -> float | None:
-    if math.isinf(cell):
+def _json_cell(key: str, cell: Any) -> Any:
+    if isinstance(cell, float) and math.isinf(cell):
         raise ValueError(
             f"the column {key!r} holds an infinite number, which JSON cannot; use CSV or Parquet"
         )
-    return None if math.isnan(cell) else cell
+    return None if cell != cell else cell
 
 
 def _as_text(cell: Any) -> Any:

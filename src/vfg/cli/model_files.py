@@ -157,15 +157,11 @@ def draw_history(history: dict[str, Any]) -> list[str]:
     what = "held-out loss"
     if any(loss is None for loss in losses):
         what, losses = "loss", [-epoch["objective"] for epoch in epochs]
+    number = min(len(losses), WIDTH)  # evenly spread, the last one among them
+    shown = [losses[(k + 1) * len(losses) // number - 1] for k in range(number)]
     best = len(epochs) if history["best"] is None else history["best"] + 1
     return [
         f"{what} {losses[0]:.4g} to {losses[best - 1]:.4g} in {len(epochs)} epochs of "
         f"{epochs[-1]['seconds']:.0f} s, best in epoch {best} (stopped: {history['stopped']})",
-        bars(_thin(losses)),
+        bars(shown),
     ]
-
-
-def _thin(losses: list[float]) -> list[float]:
-    """At most as many as there is room for, evenly spread, the last one among them."""
-    number = min(len(losses), WIDTH)
-    return [losses[(k + 1) * len(losses) // number - 1] for k in range(number)]

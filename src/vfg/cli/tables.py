@@ -117,12 +117,11 @@ def report_reading(source: Source, model: TableModel | None = None) -> None:
         kinds: dict[str, list[str]] = {}
         for name, spec in model.encoding.schema.items():
             kinds.setdefault(spec.name, []).append(str(name))
-        listed = [f"{len(names)} {kind} ({_list(names)})" for kind, names in kinds.items()]
+        listed = [
+            f"{len(names)} {kind} ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})"
+            for kind, names in kinds.items()
+        ]
         print_line(f"columns: {', '.join(listed)}")
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def check_outputs(
