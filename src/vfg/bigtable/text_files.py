@@ -448,7 +448,11 @@ class Inference:
     def _note_text(self, name: str, column: Any, before: Any) -> None:
         """Keep the layouts that a column of text still can have, and the cell that made it text."""
         if before == pa.string() or pa.types.is_null(before):
-            possible = self._possible.get(name, dict.fromkeys(LAYOUTS, pa.null()))
+            first = column.drop_null()[:1].to_pylist() or [""]
+            is_moment = re.match(r"\s*[0-9]+[./:-]", first[0])  # most texts are none
+            possible = self._possible.get(
+                name, dict.fromkeys(LAYOUTS if is_moment else (), pa.null())
+            )
             found = {key: cast_layout(column, key, kind) for key, kind in possible.items()}
             self._possible[name] = {k: v.type for k, v in found.items() if v is not None}
         elif before in (pa.int64(), pa.float64()):
