@@ -542,10 +542,7 @@ def _sentinel(cells: Any) -> int | None:
 def _reader(
     stream: Any, dialect: Dialect, types: dict[str, Any], blank_lines: int | None = None
 ) -> Any:
-    """A reader of a stream of separated text, with the types of columns by name.
-
-    Empty lines are skipped; if a number of blank lines is given, only those before the names.
-    """
+    """A reader of separated text that skips empty lines, or only so many before the names."""
     return pcsv.open_csv(
         stream,
         pcsv.ReadOptions(block_size=LONGEST_LINE, skip_rows=blank_lines or 0),

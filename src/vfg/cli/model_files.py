@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def read_names(path: str | Path) -> list[str]:
-    """The columns and nodes that a model file names; none if it cannot be read.
-
-    The names are in the header of the file, so that the model need not be loaded.
-    """
+    """The columns and nodes in the header of a model file; none if it cannot be read."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -98,11 +95,7 @@ def history_file(model: Path) -> Path:
 
 
 def write_history(model: Path, history: History | None) -> None:
-    """Write the history beside a model, or remove that of an earlier one, which had its name.
-
-    A file that is no history, or the history of a model under another name, is left alone with a
-    warning.
-    """
+    """Write the history beside a model, or remove that of an earlier one; other files stay."""
     from vfg.utils.files import is_stream, write_atomically
 
     path = history_file(model)

@@ -76,10 +76,7 @@ def split_pairs(given: Sequence[str]) -> dict[str, str]:
 
 
 def find_variables(model: Model, name: str) -> list[Variable]:
-    """The variables under a name: a column, the columns of a leaf, or a latent node.
-
-    A column without a name may be called by its position.
-    """
+    """The variables of a column (by position if it has no name), a leaf or a latent node."""
     from vfg.inference.variables import latent_variable
     from vfg.inputs import coordinate_labels
 

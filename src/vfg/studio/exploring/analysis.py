@@ -153,14 +153,12 @@ def samples(model: OpenModel, count: int, seed: int = 0) -> tuple[Any, Array | N
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coverage of intervals for held-out cells, and errors of means.
-
-    Of every column: held-out cells, error and error of means in deviations, coverage.
-    """
+    """Coverage of intervals for held-out cells, and errors of means."""
 
     levels: Array
     coverage: Array  # of each level
     cells: int  # how many were held out
+    # Name, held-out cells, error and error of means in deviations, coverage.
     columns: tuple[tuple[str, int, float, float, float], ...]
 
 
