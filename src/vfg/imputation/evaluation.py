@@ -218,6 +218,12 @@ def row_digests(model: TableModel, table: Table) -> Array:
     return np.where(observed.any(1), digests, np.uint64(0))
 
 
+def has_fitted_rows(model: TableModel, table: Table) -> bool:
+    """Whether rows of a table are among those that a model keeps digests of; see `bigtable.fit`."""
+    kept = np.array(model.origin.get("rows", ()), dtype=np.uint64)
+    return bool(np.isin(row_digests(model, table), kept).any())
+
+
 def score_filled(
     model: TableModel,
     table: Table,

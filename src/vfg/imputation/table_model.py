@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -54,6 +55,8 @@ FEW_ROWS = 32
 padding fewer costs more than it computes."""
 ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
+WARNED_OF_IDENTIFIERS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
+"""Models, and the columns that their users know to stay missing."""
 
 
 def answering_device(device: str | torch.device | None) -> torch.device:
@@ -90,6 +93,7 @@ class TableModel(Ensemble):
     Attributes:
         settings: how it is fitted; files do not keep it.
         history: of the training of the members, if it was in this process; files do not keep it.
+        origin: how the files of the fit were read, and digests of some rows; see `bigtable.fit`.
 
     Example:
         >>> import vfg
@@ -110,6 +114,7 @@ class TableModel(Ensemble):
         self.settings = with_options(settings, options, ImputerSettings, "a TableModel")
         self.columns: list[int] = []
         self.described: dict[str, Any] | None = None
+        self.origin: dict[str, Any] = {}
         self.arrays = Arrays({})
         self.eval()
 
@@ -734,6 +739,7 @@ class TableModel(Ensemble):
             "neighbours": [one.to_dict() for one in self.row_mixture_models],
             **({} if self.relations is None else {"relations": len(self.relations)}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
+            **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
 
     @classmethod
@@ -754,6 +760,7 @@ class TableModel(Ensemble):
         model.set_parts(len(columns), parts)
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
+        model.origin = dict(json.loads(description.get("origin", "{}")))
         return model
 
 
@@ -839,13 +846,15 @@ class MissingCells:
         self._warn_of_identifiers()
 
     def _warn_of_identifiers(self) -> None:
+        known = WARNED_OF_IDENTIFIERS.setdefault(self.model, [])
         parts = enumerate(self.model.encoding.parts.items())
         left = [
             label
             for place, (label, part) in parts
-            if not (part.fillable or part.empty) and self.missing[:, place].any()
+            if not (part.fillable or part.empty or label in known) and self.missing[:, place].any()
         ]
         if left:
+            known += left
             warnings.warn(
                 f"missing values of column {quote(left)} stay missing: nearly every cell is "
                 "different, as in identifiers or free text; leave it out to avoid this warning",
