@@ -138,13 +138,13 @@ def test_long_arrays_are_filled_part_by_part_to_the_same_bits(fitted, dtype, mon
     table = np.tile(numbers()[1], (20, 1))[:1500].astype(dtype)
     filled = fitted.transform(table)
     monkeypatch.setattr("vfg.imputation.imputer.ROWS_OF_A_PART", 1000)
-    means, asked = TableModel.means, []
+    predictions, asked = TableModel.predictions, []
 
     def noted(model, values, observed, ids):
         asked.append(ids)
-        return means(model, values, observed, ids)
+        return predictions(model, values, observed, ids)
 
-    monkeypatch.setattr(TableModel, "means", noted)
+    monkeypatch.setattr(TableModel, "predictions", noted)
     again = fitted.transform(table)
     assert again.dtype == filled.dtype
     np.testing.assert_array_equal(again, filled)

@@ -136,7 +136,7 @@ class Components:
         offsets, variances = (x.reshape(shape).T[..., None] for x in (self.offsets, self.variances))
         residual = (values[:, None] - offsets) * group.seen[:, None]
         ratio = residual / variances
-        size = _dot(residual, ratio)
+        size = _total(residual * ratio)
         if len(group.missing) <= len(self.loadings):
             return self._among_missing(group, residual, size)
         return self._among_innovations(group, ratio, size)
@@ -150,7 +150,9 @@ class Components:
         sides, pivots = _solve(np.take(self.precision, pairs), pulls[:, None])
         found = sides[:, 0]
         image += _total((chosen * found).swapaxes(0, 1))
-        distance = size + _dot(found / np.take(self.variances, places), found) - _dot(image, image)
+        distance = (
+            size + _total(found / np.take(self.variances, places) * found) - _total(image * image)
+        )
         log_volume = self.log_volumes[:, None] - 0.5 * _total(np.log(pivots))
         return found + np.take(self.offsets, places), log_volume - 0.5 * distance
 
@@ -161,7 +163,7 @@ class Components:
         sides, pivots = _solve(system, information[:, None].copy())
         found = sides[:, 0]
         means = _total(np.take(self.loadings, places, axis=1) * found[:, None])
-        distance = size - _dot(information, found)
+        distance = size - _total(information * found)
         scales = 0.5 * np.log(self.variances).reshape(-1, self.columns).T[..., None]
         log_volume = -0.5 * _total(np.log(pivots)) - _total(scales * group.seen[:, None])
         return means + np.take(self.offsets, places), log_volume - 0.5 * distance
@@ -314,10 +316,6 @@ def _solve(system: Array, right: Array) -> tuple[Array, Array]:
 def _by_column(matrices: Array) -> Array:
     """Matrices `(components, columns, n)` as `(n, components * columns)`."""
     return matrices.transpose(2, 0, 1).reshape(matrices.shape[2], -1).copy()
-
-
-def _dot(first: Array, second: Array) -> Array:
-    return _total(first * second)
 
 
 def _total(parts: Array) -> Array:

@@ -17,7 +17,7 @@ from torch import Tensor
 from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.conditional_means import concat_leaves
 from vfg.graph.checks import suggestion
-from vfg.imputation.ensemble import DRAWS, FewRows, quantiles_of_draws
+from vfg.imputation.ensemble import DRAWS, FewRows, Prediction, quantiles_of_draws
 from vfg.inference.answers import Answer, ByName
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import (
@@ -49,8 +49,6 @@ DRAWS_FOR_DEVIATIONS = 256
 """Draws behind deviations and covariances, which are then within 5 % of those of the model."""
 ROWS_AT_ONCE = 1024
 """Rows that are drawn together for deviations, which bounds memory."""
-LEAST_SCALE = 1e-3
-"""The smallest scale for probabilities of ordered levels, in standard deviations; avoids 0 / 0."""
 MICROSECONDS_OF_A_DAY = 86_400e6
 Target: TypeAlias = tuple[Label, ...] | str
 """Columns of the table, or a latent node."""
@@ -337,7 +335,7 @@ class TableAnswer(Answer):
     @cached_property
     def mean(self) -> ByName:
         """Expected values `(rows,)`; of a leaf with several columns `(rows, columns)`."""
-        matrix = self._model.spread_out(self._means)
+        matrix = self._model.spread_out(self._estimates)
         return self._by_target(
             lambda label: self._with_given(label, self._centre(label, matrix)),
             lambda node: self._latent.mean[node].numpy(),
@@ -351,10 +349,9 @@ class TableAnswer(Answer):
     @cached_property
     def probabilities(self) -> ByName:
         """Probabilities `(rows, categories)` of the targets that have categories."""
-        matrix = self._model.spread_out(self._means)
         return ByName(
             {
-                name: self._probabilities(label, matrix)
+                name: self._probabilities(label)
                 for name, label in self._single_columns()
                 if self._model.variables[str(label)].kind == "choice"
             }
@@ -418,12 +415,12 @@ class TableAnswer(Answer):
         return TableAnswer(self._model, given, self._targets, ids, self._seed, self._padded, few)
 
     def expectations(self) -> dict[str, Array]:
-        matrix = self._model.spread_out(self._means)
+        matrix = self._model.spread_out(self._prediction.means)
         expectations: dict[str, Array] = {}
         for label in self._labels():
             name = str(label)
             if self._model.variables[name].kind == "choice":
-                expectations[name] = self._probabilities(label, matrix, scale=1.0)
+                expectations[name] = self._probabilities(label)
             else:
                 expectations[name] = axis_numbers(
                     self._with_given(label, self._centre(label, matrix))
@@ -451,11 +448,17 @@ class TableAnswer(Answer):
         return self._given.index
 
     @cached_property
-    def _means(self) -> Tensor:
-        """The joint means of the encoded columns, `(rows, columns)`."""
+    def _prediction(self) -> Prediction:
+        """The joint means of the encoded columns, `(rows, columns)`, and votes."""
         if self._few is not None:
             return self._few.means()
-        return self._model.means(self._given.values, self._given.observed, self._row_ids)
+        return self._model.predictions(self._given.values, self._given.observed, self._row_ids)
+
+    @cached_property
+    def _estimates(self) -> Tensor:
+        """What cells are filled with, `(rows, columns)`."""
+        given = self._given
+        return self._model.point_estimates(given.values, given.observed, self._prediction)
 
     def _draws(self, number: int) -> Tensor:
         """Joint draws of the encoded columns, `(number, rows, columns)`."""
@@ -477,7 +480,7 @@ class TableAnswer(Answer):
             drawn = model.with_relations(torch.where(table[1], table[0], drawn), *table)
         else:
             return model.draws(*table, number, self._seed, self._row_ids)
-        return model.with_categories(drawn, *table, self._means, self._row_ids, self._seed)
+        return model.with_categories(drawn, *table, self._prediction, self._row_ids, self._seed)
 
     def _where_free(self, table: Tensor, exact: float) -> Tensor:
         """A table with a number in place of entries that follow exactly from the evidence."""
@@ -632,18 +635,13 @@ class TableAnswer(Answer):
             return part.numbers(matrix[:, self._model.encoding.sections[label]])
         return self._decode(label, matrix)
 
-    def _probabilities(self, label: Label, matrix: Array, scale: float | None = None) -> Array:
+    def _probabilities(self, label: Label) -> Array:
         """Probabilities of categories, `(rows, categories)`; certain where one was given."""
         model, categories = self._model, self._model.variables[str(label)].categories
-        part = model.encoding.parts[label]
-        section = model.encoding.sections[label]
         if model.variables[str(label)].idle:
             shares = np.ones((self.rows, len(categories)))
-        elif isinstance(part, OrdinalEncoding):
-            spread = model.spread_out(self._spread)[:, section] if scale is None else scale
-            shares = part.probabilities(matrix[:, section], np.maximum(spread, LEAST_SCALE))
         else:
-            row = self._given.values, self._given.observed, self._means
+            row = self._given.values, self._given.observed, self._prediction
             shares = model.category_section(label, *row).probabilities.copy()
         if label in self._given.columns:
             places = category_indices(self._given.columns[label], categories)
@@ -667,7 +665,7 @@ class TableAnswer(Answer):
     # Marginals for front ends.
 
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
-        matrix = self._model.spread_out(self._means)
+        matrix = self._model.spread_out(self._estimates)
         # What is shown may have any number of draws; ends and deviations are those of the answer.
         shown = self._distribution(draws or DRAWS)
         ends = self._model.spread_out(self._encoded_quantiles(central_levels(level)))[:, 0]
@@ -706,7 +704,7 @@ class TableAnswer(Answer):
             return Marginal(variable, None)
         if variable.kind == "choice":
             value = _value(part.decode(matrix[:, section])[0], variable)
-            shares = self._probabilities(label, matrix)[0]
+            shares = self._probabilities(label)[0]
             return Marginal(variable, value, probabilities=shares)
         mean = float(axis_numbers(self._centre(label, matrix))[0])
         numbers = axis_numbers(part.decode(draws[:, section]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import EXACT, fill_determined
-from vfg.imputation.row_mixture import MeanPair, RowMixture
+from vfg.imputation.row_mixture import RowMeans, RowMixture
 from vfg.imputation.stacking import (
     KINDS,
     Parts,
@@ -40,6 +40,37 @@ DRAWS = 60
 interval are then the third draws from either side. Time grows in proportion to their number."""
 DRAWING_SEEDS = 1009
 """Stride of the seeds of draws, above the number of parts, so that parts have different seeds."""
+
+
+VOTES = "votes"
+"""The votes of similar rows for categories, beside the means by kind."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an ensemble predicts.
+
+    Attributes:
+        means: of every entry, `(rows, columns)`.
+        votes: shares of categories among similar rows, `(rows, all categories)`, or None.
+    """
+
+    means: Tensor
+    votes: Tensor | None = None
+
+    def select(self, rows: Any) -> Prediction:
+        """Some of the rows."""
+        return Prediction(self.means[rows], None if self.votes is None else self.votes[rows])
+
+    def cpu(self) -> Prediction:
+        """The same on the CPU."""
+        return Prediction(self.means.cpu(), None if self.votes is None else self.votes.cpu())
+
+    @classmethod
+    def concat(cls, parts: Sequence[Prediction]) -> Prediction:
+        """The rows of all parts."""
+        votes = [part.votes for part in parts if part.votes is not None]
+        return cls(torch.cat([part.means for part in parts]), torch.cat(votes) if votes else None)
 
 
 def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
@@ -80,6 +111,7 @@ class Ensemble(CachedModule):
     spread: Tensor
     reach: Tensor
     relations: Tensor | None
+    pooling: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -102,8 +134,10 @@ class Ensemble(CachedModule):
         # None is no part of the state, so that files of earlier versions are complete.
         has_some = parts.relations is not None and len(parts.relations)
         self.register_buffer("relations", parts.relations if has_some else None)
-        for name, number in vars(parts.combination or Stacking.of_members(columns)).items():
-            getattr(self, name).copy_(number)
+        combination = parts.combination or Stacking.of_members(columns)
+        for name in ("weights", "factors", "spread", "reach"):
+            getattr(self, name).copy_(getattr(combination, name))
+        self.register_buffer("pooling", combination.pooling)
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack
 
@@ -127,8 +161,8 @@ class Ensemble(CachedModule):
         """The members as one model."""
         return stack_models(self.member_models).eval()
 
-    def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """Stacked means of every entry; observed entries are unchanged.
+    def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Prediction:
+        """Stacked means of every entry, and votes; observed entries are unchanged.
 
         Args:
             values: the matrix, any finite numbers where nothing is observed.
@@ -136,10 +170,18 @@ class Ensemble(CachedModule):
             ids: of the rows.
         """
         if not len(self.members):
-            means = self._linear_means(values, observed, ids)
+            expected = {"linear": self._linear_means(values, observed, ids)}
         else:
-            means = self.stacked_means(self._means_by_kind(values, observed, ids))
-        return self.with_relations(torch.where(observed, values, means), values, observed)
+            expected = self._means_by_kind(values, observed, ids)
+        return self.predict(values, observed, expected)
+
+    def predict(
+        self, values: Tensor, observed: Tensor, expected: Mapping[str, Tensor]
+    ) -> Prediction:
+        """Stacked means and votes from the means by kind; of the linear model if it is alone."""
+        means = self.stacked_means(expected) if len(self.members) else expected["linear"]
+        means = self.with_relations(torch.where(observed, values, means), values, observed)
+        return Prediction(means, expected.get(VOTES))
 
     def with_relations(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
         """Entries `(..., rows, columns)` in which those that follow from the evidence are exact.
@@ -173,8 +215,8 @@ class Ensemble(CachedModule):
 
     def joint_draws(
         self, values: Tensor, observed: Tensor, ids: Tensor, number: int, seed: int
-    ) -> Tensor:
-        """Joint draws of what is not observed given what is, `(number, rows, columns)`.
+    ) -> tuple[Tensor, Prediction]:
+        """Joint draws of what is not observed given what is, `(number, rows, columns)`, and means.
 
         Args:
             values: the matrix, any finite numbers where nothing is observed.
@@ -187,19 +229,21 @@ class Ensemble(CachedModule):
         if not len(self.members):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
             draws = concat_leaves(answer.samples(number))
-            return self.with_relations(torch.where(observed, values, draws), values, observed)
+            draws = self.with_relations(torch.where(observed, values, draws), values, observed)
+            return draws, self.joint_means(values, observed, ids)
         expected = self._means_by_kind(values, observed, ids, drawing=True)
         draws = values.new_empty(number, *values.shape, dtype=torch.float64)
         for part, own in self.draws_by_part(number).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
         draws = torch.where(observed, values, self.recentre(draws, expected))
-        return self.with_relations(draws, values, observed)
+        draws = self.with_relations(draws, values, observed)
+        return draws, self.predict(values, observed, expected)
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
         """The kinds of parts with positive weight in answers, or in draws."""
         kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
-        if not kinds.isdisjoint(KINDS[3:]):
-            kinds.update(KINDS[3:])  # one call computes both
+        if not kinds.isdisjoint(KINDS[3:]) or self.pooling is not None:
+            kinds.update(KINDS[3:])  # one call computes both, and votes
         if drawing and drawing_shares(self.weights)[2] > 0:
             kinds.add("linear")
         return kinds
@@ -222,10 +266,12 @@ class Ensemble(CachedModule):
             total = total + table.clamp(*self.reach)
         return total / len(tables)
 
-    def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> MeanPair:
+    def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> RowMeans:
         """The average means of the row mixtures."""
-        answers = [one.means(values, observed, ids) for one in self.row_mixture_models]
-        return MeanPair(*(self.average(means) for means in zip(*answers, strict=True)))
+        plain, corrected, votes = zip(
+            *(one.means(values, observed, ids) for one in self.row_mixture_models), strict=True
+        )
+        return RowMeans(self.average(plain), self.average(corrected), sum(votes) / len(votes))
 
     @cached_property
     def linear_means(self) -> MeanFunction:
@@ -307,7 +353,9 @@ class Ensemble(CachedModule):
         if "linear" in kinds:
             by_kind["linear"] = self._linear_means(values, observed, ids, padded=padded)
         if KINDS[3] in kinds:
-            by_kind.update(zip(KINDS[3:], self.neighbour_means(values, observed, ids), strict=True))
+            kinds_and_votes = (*KINDS[3:], VOTES)
+            means = self.neighbour_means(values, observed, ids)
+            by_kind.update(zip(kinds_and_votes, means, strict=True))
         return by_kind
 
     def _member_means(
@@ -392,10 +440,9 @@ class FewRows:
             expected={kind: means[chosen] for kind, means in self.expected.items()},
         )
 
-    def means(self) -> Tensor:
-        """Stacked means of every entry; observed entries are unchanged."""
-        means = torch.where(self.observed, self.values, self.model.stacked_means(self.expected))
-        return self.model.with_relations(means, self.values, self.observed)
+    def means(self) -> Prediction:
+        """Stacked means of every entry, and votes; observed entries are unchanged."""
+        return self.model.predict(self.values, self.observed, self.expected)
 
     @torch.no_grad()
     def draws(self, number: int, seed: int, row_id: int = 0) -> Tensor:

@@ -152,9 +152,9 @@ def evaluate(
     """
     check_share("level", level)
     values, shown = model.encode(hide_cells(table, hidden))
-    means = model.means(values, shown)
+    filled = model.point_estimates(values, shown, model.predictions(values, shown))
     ends = model.quantiles(values, shown, central_levels(level), seed=seed)
-    return score_filled(model, table, hidden, means, level, ends)
+    return score_filled(model, table, hidden, filled, level, ends)
 
 
 def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
@@ -170,7 +170,9 @@ def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
         hidden: which of its cells are hidden, `(rows, columns)`.
     """
     shown = hide_cells(table, hidden)
-    numbers = score_filled(model, table, hidden, model.means(*model.encode(shown)), 0.9)
+    matrix = model.encode(shown)
+    filled = model.point_estimates(*matrix, model.predictions(*matrix))
+    numbers = score_filled(model, table, hidden, filled, 0.9)
     total, cells = 0.0, 0
     for score in numbers.columns:
         part, position = model.encoding.parts[score.column], table_position(model, score.column)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from vfg.distributions.likelihoods import GaussianLikelihood
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
+from vfg.imputation.categories import CategoryColumn, category_columns
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -28,11 +31,12 @@ from vfg.imputation.plan import (
     make_plan,
 )
 from vfg.imputation.relations import find_relations
-from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
+from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import KINDS, Parts, draw_rows, fit_stacking
 from vfg.inference import fit_calibration
 from vfg.model import VFG
+from vfg.tables.categorical import category_indices
 from vfg.tables.cells import Label
 from vfg.tables.encoding import Encoding
 from vfg.tables.frames import Table, quote
@@ -88,8 +92,23 @@ def fit_parts(
         encoding, members = fit_encoding(table, settings), None
         whole = encoding.training_matrix(table)
         columns, graph = choose_columns(encoding, whole, settings)
-    unordered = encoding.unordered[columns]
-    return encoding, columns, _fit_to_matrix(columns, graph, whole, unordered, settings, members)
+    categories = category_columns(encoding, columns)
+    labels = read_labels(table, encoding, categories)
+    extra = encoding.unordered[columns], list(categories.values()), labels
+    return encoding, columns, _fit_to_matrix(columns, graph, whole, *extra, settings, members)
+
+
+def read_labels(
+    table: Table, encoding: Encoding, categories: Mapping[Label, CategoryColumn]
+) -> Labels:
+    """The categories of the rows of a table."""
+    position = {label: place for place, label in enumerate(encoding.schema)}
+    places = [
+        category_indices(table.column(position[label]), column.part.categories)
+        for label, column in categories.items()
+    ]
+    stacked = np.stack(places, axis=1) if places else np.zeros((table.rows, 0), dtype=np.int64)
+    return Labels(torch.from_numpy(stacked), [len(c.part.categories) for c in categories.values()])
 
 
 def fit_encoding(table: Table, settings: ImputerSettings) -> Encoding:
@@ -107,13 +126,15 @@ def _fit_to_matrix(
     graph: Graph | None,
     whole: tuple[Tensor, Tensor],
     unordered: Tensor,
+    categories: list[CategoryColumn],
+    labels: Labels,
     settings: ImputerSettings,
     members: list[VFG] | None,
 ) -> Parts:
     if graph is None:
         return Parts()
     begun = time.monotonic()
-    values, observed = _matrix(whole, columns, settings.seed)
+    values, observed, rows = _matrix(whole, columns, settings.seed)
     linear = fit_linear(graph, values, observed, settings.seed)
     relations = find_relations(values, observed)
     spent, budget = time.monotonic() - begun, settings.budget
@@ -142,6 +163,8 @@ def _fit_to_matrix(
         progress=settings.progress,
         device=choose_device(settings.device),
         unordered=unordered,
+        categories=categories,
+        labels=labels._replace(places=labels.places[rows]),
         members=members,
         checkpoint=settings.checkpoint,
     )
@@ -149,11 +172,13 @@ def _fit_to_matrix(
     return parts
 
 
-def _matrix(whole: tuple[Tensor, Tensor], columns: list[int], seed: int) -> tuple[Tensor, Tensor]:
-    """The entries to fit: of rows with observed cells, and at most `MOST_ROWS` of them."""
+def _matrix(
+    whole: tuple[Tensor, Tensor], columns: list[int], seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The entries to fit, and their rows: at most `MOST_ROWS` with observed cells."""
     values, observed = (part[:, columns] for part in whole)
     rows = draw_rows(observed.any(1), MOST_ROWS, seed)
-    return values[rows].contiguous(), observed[rows].contiguous()
+    return values[rows].contiguous(), observed[rows].contiguous(), rows
 
 
 def choose_columns(
@@ -283,6 +308,8 @@ def fit_members(
     progress: bool,
     device: torch.device,
     unordered: Tensor | None = None,
+    categories: Sequence[CategoryColumn] = (),
+    labels: Labels | None = None,
     members: list[VFG] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Parts:
@@ -301,6 +328,8 @@ def fit_members(
         progress: whether to show a progress bar.
         device: where to train; the members are moved back to the CPU.
         unordered: columns of the matrix that have no order; None means none.
+        categories: columns of categories.
+        labels: their categories.
         members: members to train further, instead of new ones.
         checkpoint: folder that keeps the training of members; None keeps none.
 
@@ -317,7 +346,7 @@ def fit_members(
     if members is None:
         linears, members = _start_members(graph, values, observed, held, plan, seed, clock)
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
-    neighbours = _fit_row_mixtures(values, observed, no_order, plan, seed, clock)
+    neighbours = _fit_row_mixtures(values, observed, no_order, labels, plan, seed, clock)
     mixtures = _fit_mixtures(graph, values, observed, held_out, no_order, plan, seed, clock)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
@@ -337,8 +366,9 @@ def fit_members(
         stack = (model if device.type == "cpu" else stack_models(members)).eval()
         parts = replace(parts, stack=stack, history=history)
         parts.combination = fit_stacking(
-            parts, values, observed, held, seed=seed, under_budget=budget is not None
-        )
+            parts, values, observed, held, categories=categories, labels=labels, seed=seed,
+            under_budget=budget is not None,
+        )  # fmt: skip
         left = clock.left(0.75)
         if clock.is_past(0.4) or not _deserve_training(parts, plan):
             break
@@ -392,7 +422,13 @@ def _deserve_training(parts: Parts, plan: Plan) -> bool:
 
 
 def _fit_row_mixtures(
-    values: Tensor, observed: Tensor, unordered: Tensor, plan: Plan, seed: int, clock: Stopwatch
+    values: Tensor,
+    observed: Tensor,
+    unordered: Tensor,
+    labels: Labels | None,
+    plan: Plan,
+    seed: int,
+    clock: Stopwatch,
 ) -> list[RowMixture]:
     sizes, left = plan.neighbours, clock.left(0.3)
     if sizes is None:
@@ -402,7 +438,7 @@ def _fit_row_mixtures(
     return [
         fit_row_mixture(
             values, observed, kind, unordered=unordered, width=plan.width,
-            most=sizes.components, seed=seed * 1009 + place,
+            most=sizes.components, labels=labels, seed=seed * 1009 + place,
         )
         for place, kind in enumerate(kinds)
     ]  # fmt: skip

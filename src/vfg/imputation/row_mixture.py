@@ -13,12 +13,13 @@ dependence between columns is left to a linear model of the residuals $x_o - \su
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
@@ -49,13 +50,25 @@ device: a tile should fit into the cache of a CPU."""
 OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
 
 
-class MeanPair(NamedTuple):
-    """Means of every entry, `(rows, columns)`."""
+class RowMeans(NamedTuple):
+    """Means of every entry, `(rows, columns)`, and votes for categories."""
 
     plain: Tensor
     """The mean over similar rows."""
     corrected: Tensor
     """The same plus the prediction of the linear model of the residuals."""
+    votes: Tensor
+    """Shares of categories among similar rows, one column of labels after another, `(rows, all
+    categories)`."""
+
+
+class Labels(NamedTuple):
+    """The categories of rows, for which similar rows vote."""
+
+    places: Tensor
+    """The category of every row in every column of categories, -1 for none, `(rows, columns)`."""
+    sizes: list[int]
+    """How many categories each of these columns has."""
 
 
 class FitSource(NamedTuple):
@@ -73,19 +86,21 @@ class RowMixture(CachedModule):
     Args:
         components: how many rows.
         residual: the linear model of the residuals.
+        sizes: how many categories the columns of labels have.
 
     Attributes:
         origin: what it was fitted from; None after loading, since files do not keep it.
     """
 
-    cached = ("_mean_function", "_targets", "_log_weights")
+    cached = ("_mean_function", "_targets", "_log_weights", "_categories")
     centres: Tensor
     doubts: Tensor
     noise: Tensor
     scale: Tensor
     heard: Tensor
+    labels: Tensor | None
 
-    def __init__(self, components: int, residual: GaussianVFG) -> None:
+    def __init__(self, components: int, residual: GaussianVFG, sizes: Sequence[int] = ()) -> None:
         super().__init__()
         columns = residual.structure.columns
         for name in ("centres", "doubts"):
@@ -96,10 +111,14 @@ class RowMixture(CachedModule):
         self.ranks = NormalScores(columns)
         self.residual = residual
         self.origin: FitSource | None = None
+        self.sizes = list(sizes)
+        # None is no part of the state, so that files of earlier versions are complete.
+        empty = torch.full((components, len(self.sizes)), -1) if sizes else None
+        self.register_buffer("labels", empty)
 
     def means(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
-    ) -> MeanPair:
+    ) -> RowMeans:
         """Means of every entry of a matrix.
 
         Args:
@@ -110,11 +129,30 @@ class RowMixture(CachedModule):
         """
         scores = self.ranks(values.double())
         expected, plain = torch.empty_like(scores), torch.empty_like(scores)
+        votes = scores.new_empty(len(scores), self._categories.shape[1])
+        sizes = [2 * scores.shape[1], votes.shape[1]]
         for tile in self._tiles(scores, observed, ids, own):
-            means = (tile.shares @ self._targets)[tile.places].double()
+            means, counts = (tile.shares @ self._targets)[tile.places].double().split(sizes, dim=1)
             expected[tile.rows], plain[tile.rows] = means.chunk(2, dim=1)
+            if votes.shape[1]:
+                similar = 1.0 / tile.shares.square().sum(1)[tile.places].double()
+                votes[tile.rows] = self._smooth(counts, similar[:, None])
         corrected = expected + self._correction(scores - expected, observed, ids)
-        return MeanPair(plain, self.ranks.inverse(corrected))
+        return RowMeans(plain, self.ranks.inverse(corrected), votes)
+
+    def _smooth(self, counts: Tensor, similar: Tensor) -> Tensor:
+        """Shares of categories with one more row that has the shares of all rows.
+
+        Args:
+            counts: sums of the weights of rows by category, `(rows, all categories)`.
+            similar: the number of rows that equally weighted ones would be, `(rows, 1)`.
+        """
+        shares = []
+        overall = self._categories.double().mean(0).split(self.sizes)
+        for own, mean in zip(counts.split(self.sizes, dim=1), overall, strict=True):
+            known = mean / mean.sum().clamp(min=1e-12)
+            shares.append((similar * own + known) / (similar * own.sum(1, keepdim=True) + 1.0))
+        return torch.cat(shares, dim=1)
 
     def samples(
         self,
@@ -138,8 +176,8 @@ class RowMixture(CachedModule):
         levels = uniform(seed, ids, torch.arange(number), 0, torch.arange(1))[..., 0]
         for tile in self._tiles(scores, observed, ids, own):
             shares = tile.shares[tile.places]
-            found = (tile.shares @ self._targets)[tile.places].double()
-            expected[tile.rows] = found.chunk(2, dim=1)[0]
+            means = tile.shares @ self._targets[:, : scores.shape[1]]
+            expected[tile.rows] = means[tile.places].double()
             below = shares.double().cumsum(1)
             level = levels[:, tile.rows].T.contiguous() * below[:, -1:]
             last = len(self.centres) - 1
@@ -166,8 +204,8 @@ class RowMixture(CachedModule):
         scores, known = self.ranks(values[rows].double()), observed[rows]
         seen = known & ~held[rows]
         linear = fit_linear(self.origin.linear.graph, scores, seen, seed=0)
-        model = RowMixture(len(rows), linear)
-        model.origin, model.ranks = FitSource(rows, linear), self.ranks
+        model = RowMixture(len(rows), linear, self.sizes)
+        model.origin, model.ranks, model.labels = FitSource(rows, linear), self.ranks, self.labels
         model.noise.copy_(self.noise)
         model.heard.copy_(self.heard)
         model.begin(scores, seen)
@@ -242,8 +280,23 @@ class RowMixture(CachedModule):
 
     @cached_property
     def _targets(self) -> Tensor:
-        """Components as scores, then as values."""
-        return torch.cat([self.centres, self.ranks.inverse(self.centres.double()).float()], dim=1)
+        """Components as scores, as values, and their categories."""
+        values = self.ranks.inverse(self.centres.double()).float()
+        return torch.cat([self.centres, values, self._categories], dim=1)
+
+    @cached_property
+    def _categories(self) -> Tensor:
+        """1 for the category of every component, else 0, `(components, all categories)`.
+
+        Components whose cell is missing have none.
+        """
+        ones = [self.centres.new_zeros(len(self.centres), 0)]
+        for place, size in enumerate(self.sizes):
+            assert self.labels is not None
+            # The first of these columns is for components without a category.
+            own = self.labels[:, place].clamp(-1, size - 1) + 1
+            ones.append(one_hot(own, size + 1)[:, 1:].float())
+        return torch.cat(ones, dim=1)
 
     @cached_property
     def _log_weights(self) -> Tensor:
@@ -280,12 +333,14 @@ class RowMixture(CachedModule):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but tensors, ready for JSON."""
-        return {"components": len(self.centres), "residual": self.residual.to_dict()}
+        sizes = {"sizes": self.sizes} if self.sizes else {}
+        return {"components": len(self.centres), "residual": self.residual.to_dict(), **sizes}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> RowMixture:
         """A new model with the configuration that `to_dict` returned."""
-        return cls(description["components"], GaussianVFG.from_dict(description["residual"]))
+        residual = GaussianVFG.from_dict(description["residual"])
+        return cls(description["components"], residual, description.get("sizes", ()))
 
 
 class Tile(NamedTuple):
@@ -305,6 +360,7 @@ def fit_row_mixture(
     unordered: Tensor,
     width: int,
     most: int = MOST_ROW_MIXTURES,
+    labels: Labels | None = None,
     seed: int,
 ) -> RowMixture:
     """Fit a mixture with a component at every row, or at some if there are very many.
@@ -316,6 +372,7 @@ def fit_row_mixture(
         unordered: columns that have no order and stay as they are.
         width: of the roots of linear models.
         most: components.
+        labels: categories that rows vote for; None for none.
         seed: of rows, columns and starts.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -324,8 +381,10 @@ def fit_row_mixture(
     ranks = NormalScores.of(values, observed, torch.where(unordered, 0.0, SHARE * kind.ranks))
     scores, seen = ranks(values[own].double()), observed[own]
     linear = fit_linear(star([1] * columns, width), scores, seen, seed)
-    model = RowMixture(len(own), linear)
+    model = RowMixture(len(own), linear, labels.sizes if labels else ())
     model.origin, model.ranks = FitSource(own, linear), ranks
+    if labels is not None and labels.sizes:
+        model.labels = labels.places[own]
     if not kind.uses_all_columns:
         heard = max(1, round(USED_SHARE * columns))
         model.heard[torch.randperm(columns, generator=generator)[heard:]] = False

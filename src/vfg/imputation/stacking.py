@@ -21,8 +21,10 @@ from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
+from vfg.imputation.categories import CategoryColumn, HeldOutCategories, Section, fit_pooling
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.row_mixture import MeanPair, RowMixture
+from vfg.imputation.row_mixture import Labels, RowMeans, RowMixture
+from vfg.inputs import Name
 from vfg.model import VFG
 from vfg.tables.cells import Array
 from vfg.training.history import History
@@ -154,12 +156,15 @@ class Stacking:
         factors: that shrink the sum to the mean, per column.
         spread: that scale draws about their mean, per column.
         reach: the observed range of every column, `(2, columns)`.
+        pooling: weights of probabilities, by column of categories, `(columns, 2)`; see
+            `vfg.imputation.categories`. None where there are no votes.
     """
 
     weights: Tensor
     factors: Tensor
     spread: Tensor
     reach: Tensor
+    pooling: Tensor | None = None
 
     @classmethod
     def of_members(cls, columns: int) -> Stacking:
@@ -222,6 +227,8 @@ class HeldOutCells:
     `single`, and of the averages of all parts of a kind, `(2, kinds, kinds)`."""
     row_mixture: RowMixture | None
     """A row mixture whose linear model did not see these cells."""
+    votes: Tensor | None = None
+    """Its votes for categories, `(rows, all categories)`."""
 
 
 @dataclass
@@ -245,6 +252,8 @@ def fit_stacking(
     observed: Tensor,
     held: Sequence[Tensor],
     *,
+    categories: Sequence[CategoryColumn] = (),
+    labels: Labels | None = None,
     seed: int = 0,
     under_budget: bool = False,
 ) -> Stacking:
@@ -259,6 +268,8 @@ def fit_stacking(
         values: the matrix, 0 where nothing is known.
         observed: which of its entries are known.
         held: the held-out entries of each member.
+        categories: columns of categories.
+        labels: their categories, of all rows.
         seed: of the rows that are used, and of the draws to which their spread is fitted.
         under_budget: whether to use the cells of few members and few rows only.
     """
@@ -287,7 +298,52 @@ def fit_stacking(
     factors = _ratio(products + size * overall, squares + size).clamp(0.0, 1.2)
     errors = total.xx - 2.0 * factors * products + factors.square() * squares
     spread = _spread(parts, held_out, weights, factors, errors, len(values), seed)
-    return Stacking(weights, factors, spread, reach)
+    pooling = None
+    if categories and labels is not None and parts.neighbours:
+        cells = [
+            _held_out_categories(parts, held_out, weights, factors, column, place, labels)
+            for place, column in enumerate(categories)
+        ]
+        pooling = torch.from_numpy(fit_pooling(cells))
+    return Stacking(weights, factors, spread, reach, pooling)
+
+
+def _held_out_categories(
+    parts: Parts,
+    held_out: Sequence[HeldOutCells],
+    weights: Tensor,
+    factors: Tensor,
+    column: CategoryColumn,
+    place: int,
+    labels: Labels,
+) -> list[HeldOutCategories]:
+    """What is expected at the held-out cells of a column of categories, and what is there."""
+    cells = []
+    for one in held_out:
+        truth = labels.places[one.ids, place]
+        rows = ((one.counted[:, column.places[0]] > 0) & (truth >= 0)).nonzero()[:, 0]
+        if not len(rows) or one.votes is None or parts.linears is None:
+            continue
+        means = factors * clip(torch.einsum("k,krc->rc", weights, one.single[:, rows]))
+        inner = one.values[rows], one.shown[rows]
+        covariances = start = None
+        if not column.part.is_simplex:
+            linear, nothing = parts.linears[one.place], torch.zeros_like(inner[0][:1])
+            covariances = _covariances(linear, *inner, column)
+            alone = _covariances(linear, nothing, nothing.bool(), column)
+            start = Section(column, np.zeros((1, column.part.width)), alone)
+        votes = one.votes.split(labels.sizes, dim=1)[place][rows].numpy()
+        section = Section(column, means[:, column.places].numpy(), covariances, start, votes)
+        cells.append(HeldOutCategories.of(section, truth[rows].numpy()))
+    return cells
+
+
+def _covariances(
+    linear: GaussianVFG, values: Tensor, observed: Tensor, column: CategoryColumn
+) -> Array:
+    names: list[Name] = list(linear.variables)
+    chosen = [names[place] for place in column.places]
+    return linear.infer(values, chosen, observed=observed).covariance(chosen).numpy()
 
 
 def observed_range(values: Tensor, observed: Tensor) -> Tensor:
@@ -355,12 +411,12 @@ def _held_out_cells(
         means[1], unseen[1] = torch.stack(by_mixture), place
     if parts.linears is not None:
         means[2] = exact_means(parts.linears[place], x, shown)[None]
-    row_mixture, alone = None, None
+    row_mixture, alone, votes = None, None, None
     if parts.neighbours:
         others = [
             _means_without_own_row(one, x, shown, rows, len(values)) for one in parts.neighbours
         ]
-        means[3:] = [torch.stack(each) for each in zip(*others, strict=True)]
+        means[3:] = [torch.stack([pair[k] for pair in others]) for k in range(2)]
         unseen[3:] = nearest, nearest
         row_mixture = parts.neighbours[nearest].without(values, observed, own)
         alone = _means_without_own_row(row_mixture, x, shown, rows, len(values))
@@ -370,13 +426,14 @@ def _held_out_cells(
     missing = ~observed[rows]
     at_missing = torch.stack([each[:, missing] @ each[:, missing].T for each in (single, mean)])
     if alone is not None:
-        single[3:] = clip(torch.stack(alone).clamp(*reach))
-    return HeldOutCells(place, rows, x, shown, own[rows].double(), single, at_missing, row_mixture)
+        single[3:], votes = clip(torch.stack(alone[:2]).clamp(*reach)), alone.votes
+    counted = own[rows].double()
+    return HeldOutCells(place, rows, x, shown, counted, single, at_missing, row_mixture, votes)
 
 
 def _means_without_own_row(
     row_mixture: RowMixture, values: Tensor, shown: Tensor, rows: Tensor, table_rows: int
-) -> MeanPair:
+) -> RowMeans:
     own = row_mixture.components_of(rows, table_rows)
     return row_mixture.means(values, shown, torch.arange(len(values)), own)
 

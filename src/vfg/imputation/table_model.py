@@ -20,13 +20,13 @@ from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.answers import TableAnswer, read_evidence
-from vfg.imputation.categories import Section
-from vfg.imputation.ensemble import DRAWS, Ensemble, quantiles_of_draws
+from vfg.imputation.categories import CategoryColumn, Section, category_columns
+from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count
-from vfg.imputation.stacking import KINDS, Parts
+from vfg.imputation.stacking import KINDS, Parts, Stacking
 from vfg.inference.answers import as_row_ids
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import Kind, Variable, days_of
@@ -498,10 +498,37 @@ class TableModel(Ensemble):
             observed: which of its entries are evidence.
             ids: of the rows; None means their positions.
         """
+        return self.predictions(values, observed, ids).means
+
+    @torch.no_grad()
+    def predictions(
+        self, values: Tensor, observed: Tensor, ids: Tensor | None = None
+    ) -> Prediction:
+        """Stacked means and votes; arguments as of `means`."""
         if self.linear is None or not len(values):
-            return torch.zeros(values.shape, dtype=torch.float64)
+            return Prediction(torch.zeros(values.shape, dtype=torch.float64))
         chunks = self._chunks(values, observed, ids)
-        return torch.cat([self.joint_means(*chunk).cpu() for chunk in chunks])
+        return Prediction.concat([self.joint_means(*chunk).cpu() for chunk in chunks])
+
+    @torch.no_grad()
+    def point_estimates(self, values: Tensor, observed: Tensor, prediction: Prediction) -> Tensor:
+        """What cells are filled with: means, and code points of the most probable categories.
+
+        Args:
+            values: the matrix.
+            observed: which of its entries are evidence.
+            prediction: the means and votes for it.
+        """
+        estimates = prediction.means.clone()
+        for label, column in self.category_sections.items():
+            rows = (~observed[:, column.places].any(1)).nonzero()[:, 0]
+            if len(rows) and isinstance(column.part, CategoricalEncoding):
+                section = self.category_section(
+                    label, values[rows], observed[rows], prediction.select(rows)
+                )
+                chosen = torch.from_numpy(section.most_probable)
+                estimates[rows[:, None], torch.tensor(column.places)] = chosen
+        return estimates
 
     def _chunks(
         self, values: Tensor, observed: Tensor, ids: Tensor | None
@@ -531,26 +558,28 @@ class TableModel(Ensemble):
             return torch.zeros(number, *values.shape, dtype=torch.float64)
         parts = []
         for x, seen, at in self._chunks(values, observed, ids):
-            drawn = self.joint_draws(x, seen, at, number, seed).cpu()
+            drawn, prediction = self.joint_draws(x, seen, at, number, seed)
+            drawn = drawn.cpu()
             if categories and self.category_sections:
-                means = self.joint_means(x, seen, at).cpu()
-                drawn = self.with_categories(drawn, x.cpu(), seen.cpu(), means, at.cpu(), seed)
+                row = x.cpu(), seen.cpu(), prediction.cpu()
+                drawn = self.with_categories(drawn, *row, at.cpu(), seed)
             parts.append(drawn)
         return torch.cat(parts, dim=1)
 
     @cached_property
-    def category_sections(self) -> dict[Label, list[int]]:
-        """Positions among the modelled columns of every column of categories, by label."""
-        place = {column: k for k, column in enumerate(self.columns)}
-        return {
-            label: [place[column] for column in self.encoding.places(label)]
-            for label, part in self.encoding.parts.items()
-            if isinstance(part, CategoricalEncoding) and label not in self.encoding.idle
-        }
+    def category_sections(self) -> dict[Label, CategoryColumn]:
+        """The columns of categories, by label."""
+        return category_columns(self.encoding, self.columns)
 
     @torch.no_grad()
     def with_categories(
-        self, draws: Tensor, values: Tensor, observed: Tensor, means: Tensor, ids: Tensor, seed: int
+        self,
+        draws: Tensor,
+        values: Tensor,
+        observed: Tensor,
+        prediction: Prediction,
+        ids: Tensor,
+        seed: int,
     ) -> Tensor:
         """Draws whose sections of categories are code points; see `vfg.imputation.categories`.
 
@@ -558,24 +587,32 @@ class TableModel(Ensemble):
             draws: of every entry, `(number, rows, columns)`.
             values: the matrix.
             observed: which of its entries are evidence.
-            means: the stacked means.
+            prediction: means and votes.
             ids: of the rows, on which the choice depends.
             seed: of the choice.
         """
         drawn = draws.numpy().copy()
-        for label, places in self.category_sections.items():
-            rows = np.flatnonzero(~observed[:, places].any(1).numpy())
+        for label, column in self.category_sections.items():
+            rows = np.flatnonzero(~observed[:, column.places].any(1).numpy())
             if not len(rows):
                 continue
-            expected = self.category_section(label, values[rows], observed[rows], means[rows])
-            every, column = torch.arange(len(drawn)), torch.tensor(places[:1])
-            numbers = uniform(seed, ids[rows], every, CHOOSING, column)
-            section = np.ix_(every.numpy(), rows, np.array(places))
+            some = values[rows], observed[rows], prediction.select(rows)
+            expected = self.category_section(label, *some, drawing=True)
+            every, first = torch.arange(len(drawn)), torch.tensor(column.places[:1])
+            numbers = uniform(seed, ids[rows], every, CHOOSING, first)
+            section = np.ix_(every.numpy(), rows, np.array(column.places))
             drawn[section] = expected.choose(drawn[section], numbers[..., 0].numpy())
         return torch.from_numpy(drawn)
 
     def category_section(
-        self, label: Label, values: Tensor, observed: Tensor, means: Tensor, *, prior: bool = True
+        self,
+        label: Label,
+        values: Tensor,
+        observed: Tensor,
+        prediction: Prediction,
+        *,
+        drawing: bool = False,
+        prior: bool = True,
     ) -> Section:
         """What is expected in the section of a column of categories.
 
@@ -583,27 +620,36 @@ class TableModel(Ensemble):
             label: of the column.
             values: the matrix.
             observed: which of its entries are evidence.
-            means: the stacked means.
+            prediction: means and votes.
+            drawing: whether categories will be drawn, which needs covariances.
             prior: whether to compare with what is expected without evidence.
         """
-        part, places = self.encoding.parts[label], self.category_sections[label]
-        assert self.linear is not None
-        assert isinstance(part, CategoricalEncoding)
-        names: list[Name] = list(self.linear.variables)
-        chosen = [names[place] for place in places]
-        answer = self.linear.infer(values, chosen, observed=observed)
-        covariances = answer.covariance(chosen).cpu().numpy()
-        start = self.priors[label] if prior else None
-        return Section(part, means[:, places].numpy(), covariances, start)
+        column = self.category_sections[label]
+        means = prediction.means[:, column.places].numpy()
+        covariances = None
+        if drawing or not column.part.is_simplex:
+            assert self.linear is not None
+            names: list[Name] = list(self.linear.variables)
+            chosen = [names[place] for place in column.places]
+            answer = self.linear.infer(values, chosen, observed=observed)
+            covariances = answer.covariance(chosen).cpu().numpy()
+        start = self.priors[label] if prior and covariances is not None else None
+        if not prior or self.pooling is None or prediction.votes is None:
+            return Section(column, means, covariances, start)
+        place = list(self.category_sections).index(label)
+        sizes = [len(own.part.categories) for own in self.category_sections.values()]
+        votes = prediction.votes.split(sizes, dim=1)[place].numpy()
+        first, second = self.pooling[place].tolist()
+        return Section(column, means, covariances, start, votes, (first, second))
 
     @cached_property
     def priors(self) -> dict[Label, Section]:
         """What is expected in the sections of categories without evidence, by label."""
         nothing = torch.zeros(1, len(self.columns), dtype=torch.float64)
         observed = torch.zeros_like(nothing, dtype=torch.bool)
-        row = nothing, observed, self.means(nothing, observed)
+        row = nothing, observed, self.predictions(nothing, observed)
         return {
-            label: self.category_section(label, *row, prior=False)
+            label: self.category_section(label, *row, drawing=True, prior=False)
             for label in self.category_sections
         }
 
@@ -687,6 +733,7 @@ class TableModel(Ensemble):
             "mixtures": [mixture.to_dict() for mixture in self.mixture_models],
             "neighbours": [one.to_dict() for one in self.row_mixture_models],
             **({} if self.relations is None else {"relations": len(self.relations)}),
+            **({} if self.pooling is None else {"pooling": len(self.pooling)}),
         }
 
     @classmethod
@@ -701,6 +748,9 @@ class TableModel(Ensemble):
             linear=None if linear is None else GaussianVFG.from_dict(linear),
             relations=torch.zeros(description.get("relations", 0), len(columns) + 1).double(),
         )
+        if "pooling" in description:
+            pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
+            parts.combination = replace(Stacking.of_members(len(columns)), pooling=pooling)
         model.set_parts(len(columns), parts)
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
@@ -803,8 +853,9 @@ class MissingCells:
             )
 
     def means(self) -> Tensor:
-        """Means, `(rows with missing cells, modelled columns)`."""
-        return self.model.means(self.values, self.observed, self.ids)
+        """What cells are filled with, `(rows with missing cells, modelled columns)`."""
+        prediction = self.model.predictions(self.values, self.observed, self.ids)
+        return self.model.point_estimates(self.values, self.observed, prediction)
 
     def draws(self, number: int, seed: int) -> Tensor:
         """Joint draws, `(number, rows with missing cells, modelled columns)`.
