@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.factors import (
@@ -199,12 +200,18 @@ class Tile:
 
 
 def _square_roots(covariance: Tensor) -> Tensor:
-    """Symmetric square roots of covariances `(matrices, n, n)`, which may be singular."""
+    """Symmetric square roots of covariances `(matrices, n, n)`, which may be singular.
+
+    An odd n is padded by zeros: LAPACK rounds by the alignment of a matrix in memory, which would
+    depend on its place among the others.
+    """
+    size = covariance.shape[-1]
+    padding = size % 2
 
     def roots(some: Tensor) -> Tensor:
-        values, vectors = torch.linalg.eigh(some)
+        values, vectors = torch.linalg.eigh(functional.pad(some, (0, padding, 0, padding)))
         found: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
-        return found
+        return found[:, :size, :size]
 
     return torch.cat([roots(some) for some in covariance.split(ROOTS_AT_ONCE)])
 

@@ -320,7 +320,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Ends of the central intervals of every missing value.
 
         Observed cells are their own ends. Columns of categories have the category that `transform`
-        fills in at both ends.
+        fills in at both ends. Ends are read from 60 draws, which depend on the seed and on the
+        position of a row in X; those of a linear model alone are closed forms.
 
         Args:
             X: a table with the columns that were fitted.
