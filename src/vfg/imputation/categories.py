@@ -67,15 +67,10 @@ CHUNK = 2**22
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A column of categories in a matrix.
-
-    Args:
-        part: its encoding.
-        places: the columns of its section.
-    """
+    """A column of categories in a matrix."""
 
     part: CategoricalEncoding | OrdinalEncoding
-    places: list[int]
+    places: list[int]  # the columns of its section
 
     @property
     def frequencies(self) -> Array:
@@ -85,12 +80,7 @@ class CategoryColumn:
 
 
 def category_columns(encoding: Encoding, columns: Sequence[int]) -> dict[Label, CategoryColumn]:
-    """The columns of categories, by label.
-
-    Args:
-        encoding: of the table.
-        columns: of its matrix that are modelled.
-    """
+    """The columns of categories among the modelled columns of a matrix, by label."""
     place = {column: k for k, column in enumerate(columns)}
     return {
         label: CategoryColumn(part, [place[column] for column in encoding.places(label)])
@@ -101,23 +91,14 @@ def category_columns(encoding: Encoding, columns: Sequence[int]) -> dict[Label, 
 
 @dataclass(frozen=True)
 class Section:
-    """What is expected in the section of a column of categories.
-
-    Args:
-        column: the column.
-        means: of the section, `(rows, width)`.
-        covariances: of the section, `(rows, width, width)`; None if they are not needed.
-        prior: the same without evidence, one row; None if this is it.
-        votes: shares of categories among similar rows, `(rows, categories)`; None for none.
-        pooling: the weights of Bayes' rule and of the votes.
-    """
+    """What is expected in the section of a column of categories."""
 
     column: CategoryColumn
-    means: Array
-    covariances: Array | None
-    prior: Section | None = None
-    votes: Array | None = None
-    pooling: tuple[float, float] = (1.0, 0.0)
+    means: Array  # (rows, width)
+    covariances: Array | None  # (rows, width, width); None if they are not needed
+    prior: Section | None = None  # the same without evidence, one row; None if this is it
+    votes: Array | None = None  # shares of categories among similar rows, (rows, categories)
+    pooling: tuple[float, float] = (1.0, 0.0)  # weights of Bayes' rule and of the votes
 
     @property
     def part(self) -> CategoricalEncoding | OrdinalEncoding:
@@ -152,10 +133,7 @@ class Section:
 
     @cached_property
     def whitened(self) -> Array:
-        """Points of categories in coordinates in which the Normal of a row is standard.
-
-        Their shape is `(rows, width, categories)`.
-        """
+        """Points of categories where a row's Normal is standard, `(rows, width, categories)`."""
         return np.asarray(np.linalg.solve(self._roots, self.part.points.T - self.means[..., None]))
 
     def choose(self, draws: Array, uniforms: Array) -> Array:
@@ -224,19 +202,12 @@ def pool(sources: Iterable[Array], weights: Sequence[float]) -> Array:
 
 @dataclass(frozen=True)
 class HeldOutCategories:
-    """Held-out cells of a column of categories.
+    """Held-out cells of a column of categories."""
 
-    Args:
-        base: logarithms of the frequencies, `(categories,)`.
-        model: logarithms of the model's probabilities next to them, `(cells, categories)`.
-        votes: the same of the votes.
-        truth: the places of the categories, `(cells,)`.
-    """
-
-    base: Array
-    model: Array
-    votes: Array
-    truth: Array
+    base: Array  # logarithms of the frequencies, (categories,)
+    model: Array  # logarithms of the model's probabilities next to them, (cells, categories)
+    votes: Array  # the same of the votes
+    truth: Array  # the places of the categories, (cells,)
 
     @classmethod
     def of(cls, section: Section, truth: Array) -> HeldOutCategories:
@@ -259,9 +230,6 @@ def fit_pooling(columns: Sequence[Sequence[HeldOutCategories]]) -> Array:
     """The weights of the model and of the votes for every column, `(columns, 2)`.
 
     Those of all columns together are shrunk to `POOLING`, those of a column to these.
-
-    Args:
-        columns: held-out cells of every column.
     """
     every = [cells for column in columns for cells in column]
     common = _fit_weights(every, np.array(POOLING))

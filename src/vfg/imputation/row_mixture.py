@@ -83,13 +83,8 @@ class FitSource(NamedTuple):
 class RowMixture(CachedModule):
     """A mixture with a component at every row of a table.
 
-    Args:
-        components: how many rows.
-        residual: the linear model of the residuals.
-        sizes: how many categories the columns of labels have.
-
-    Attributes:
-        origin: what it was fitted from; None after loading, since files do not keep it.
+    `residual` is the linear model of the residuals, `sizes` the numbers of categories of the
+    columns of labels. `origin` says what it was fitted from; None after loading.
     """
 
     cached = ("_mean_function", "_targets", "_log_weights", "_categories")
@@ -119,13 +114,9 @@ class RowMixture(CachedModule):
     def means(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
     ) -> RowMeans:
-        """Means of every entry of a matrix.
+        """Means of every entry of a matrix, any finite numbers where nothing is known.
 
-        Args:
-            values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
-            observed: which of its entries are known.
-            ids: of the rows.
-            own: the component that each row is, which is left out for it; -1 for none.
+        Each row may be a component, its `own`, which is left out for it; -1 for none.
         """
         scores = self.ranks(values.double())
         expected, plain = torch.empty_like(scores), torch.empty_like(scores)
@@ -167,8 +158,7 @@ class RowMixture(CachedModule):
     ) -> Tensor:
         """Joint draws, `(number, rows, columns)`: one of the components, and noise.
 
-        Args are those of `means`, the number of draws, their seed, and the share of the linear
-        model's correction that is added.
+        `corrected` is the share of the linear model's correction that is added.
         """
         scores = self.ranks(values.double())
         expected = torch.empty_like(scores)
@@ -193,11 +183,6 @@ class RowMixture(CachedModule):
 
         Components still hold these cells, since a row is left out for itself; but no other row has
         a missing cell that was filled from them.
-
-        Args:
-            values: the fitted table.
-            observed: which of its cells are known.
-            held: the held-out cells.
         """
         assert self.origin is not None
         rows = self.origin.rows
@@ -222,23 +207,13 @@ class RowMixture(CachedModule):
         return places[rows]
 
     def begin(self, scores: Tensor, observed: Tensor) -> None:
-        """Fill the missing cells of the components with the means of the linear model.
-
-        Args:
-            scores: the components' cells.
-            observed: which of them are known.
-        """
+        """Fill the missing cells of the components with the means of the linear model."""
         assert self.origin is not None
         answer = self.origin.linear.infer(scores, observed=observed)
         self.fill(scores, observed, concat_leaves(answer.mean), concat_leaves(answer.std).square())
 
     def refill(self, scores: Tensor, observed: Tensor) -> None:
-        """Fit the linear model of the residuals, and fill the missing cells of the components.
-
-        Args:
-            scores: the components' cells.
-            observed: which of them are known.
-        """
+        """Fit the linear model of the residuals, and fill the missing cells of the components."""
         every = torch.arange(len(scores))
         moments = torch.cat([self.centres, self.centres.square() + self.doubts], dim=1)
         expected = torch.empty(scores.shape, dtype=torch.float64)
@@ -256,14 +231,7 @@ class RowMixture(CachedModule):
         self.fill(scores, observed, means, variances + self.noise)
 
     def fill(self, scores: Tensor, observed: Tensor, means: Tensor, variances: Tensor) -> None:
-        """Set the components: cells where they are known, else means and variances.
-
-        Args:
-            scores: the rows' cells.
-            observed: which of them are known.
-            means: of the other cells.
-            variances: of the other cells.
-        """
+        """Set the components: scores where they are observed, else means and variances."""
         self.centres.copy_(torch.where(observed, scores, means))
         self.doubts.copy_(torch.where(observed, 0.0, variances))
         self.forget()
@@ -286,10 +254,7 @@ class RowMixture(CachedModule):
 
     @cached_property
     def _categories(self) -> Tensor:
-        """1 for the category of every component, else 0, `(components, all categories)`.
-
-        Components whose cell is missing have none.
-        """
+        """1 for the category of every component, if any, else 0, `(components, all categories)`."""
         ones = [self.centres.new_zeros(len(self.centres), 0)]
         for place, size in enumerate(self.sizes):
             assert self.labels is not None
@@ -363,17 +328,10 @@ def fit_row_mixture(
     labels: Labels | None = None,
     seed: int,
 ) -> RowMixture:
-    """Fit a mixture with a component at every row, or at some if there are very many.
+    """Fit a mixture with a component at every row, or at `most` random ones.
 
-    Args:
-        values: the matrix, `(rows, columns)`.
-        observed: which of its entries are known.
-        kind: whether it uses normal scores, and all columns.
-        unordered: columns that have no order and stay as they are.
-        width: of the roots of linear models.
-        most: components.
-        labels: categories that rows vote for; None for none.
-        seed: of rows, columns and starts.
+    `unordered` columns stay as they are; `width` is that of the roots of linear models; rows vote
+    for the categories of `labels`.
     """
     generator = torch.Generator().manual_seed(seed)
     own = torch.randperm(len(values), generator=generator)[:most].sort().values
