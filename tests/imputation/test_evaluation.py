@@ -42,7 +42,7 @@ def test_errors_are_those_of_the_hidden_cells(fitted):
     assert found.mae == pytest.approx(float(errors.abs().mean()))
 
 
-def test_intervals_cover_as_often_as_they_say(fitted):
+def test_intervals_have_their_nominal_coverage(fitted):
     fresh = numbers(rows=1000, seed=1)[0]
     found = fitted.evaluate(fresh, share=0.3, level=0.8)
     assert 0.75 < found.coverage < 0.85

@@ -149,7 +149,8 @@ def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
     numbers = score_filled(model, table, hidden, filled, 0.9)
     total, cells = 0.0, 0
     for score in numbers.columns:
-        part, position = model.encoding.parts[score.column], table_position(model, score.column)
+        part = model.encoding.parts[score.column]
+        position = list(model.encoding.schema).index(score.column)
         if score.hidden and isinstance(part, CategoricalEncoding):
             shares = part.counts / part.counts.sum()
             places = category_indices(table.column(position), part.categories)
@@ -161,11 +162,6 @@ def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
             total += score.hidden * score.rmse**2
         cells += score.hidden
     return -total / cells if cells else float("nan")
-
-
-def table_position(model: TableModel, label: Label) -> int:
-    """The position of a column in tables with the columns of a model."""
-    return list(model.encoding.schema).index(label)
 
 
 def row_digests(model: TableModel, table: Table) -> Array:
