@@ -11,11 +11,11 @@ evidence. Columns of up to nine categories without order have probabilities that
 $\mu$. Let $V(c)$ be the share of $c$ among similar rows (see `vfg.imputation.row_mixture`). Both
 are pooled,
 
-$$\log P^*(c) = \log \pi_c + a_1 \log \frac{P(c)}{\pi_c}
-    + a_2 \log \frac{V(c)}{\pi_c} + \text{const},$$
+$$\log P^*(c) = \log \pi_c + a_1 \log \frac{P(c)}{P_0(c)}
+    + a_2 \log \frac{V(c)}{V_0(c)} + \text{const},$$
 
-with weights of every column that maximise the likelihood of held-out cells. Filled cells have the
-most probable category.
+where $P_0$ and $V_0$ are those without evidence, with weights of every column that maximise the
+likelihood of held-out cells. Filled cells have the most probable category.
 
 A draw $v$ of the section becomes a category with the probability
 
@@ -108,13 +108,21 @@ class Section:
     @cached_property
     def probabilities(self) -> Array:
         """The probability of every category, `(rows, categories)`."""
-        if self.votes is None or self.pooling == (1.0, 0.0):
+        if self.votes is None:
             return self.model_probabilities
-        base = np.log(self.column.frequencies)
-        sources = (
-            np.log(source + TINY) - base for source in (self.model_probabilities, self.votes)
-        )
-        return np.asarray(special.softmax(base + pool(sources, self.pooling), axis=1))
+        base = np.log(self.column.frequencies) + np.zeros((len(self.means), 1))
+        gains = 0.0 if self.prior is None else pool(self.gains, self.pooling)
+        return np.asarray(special.softmax(base + gains, axis=1))
+
+    @property
+    def gains(self) -> tuple[Array, Array]:
+        """Log probabilities next to those without evidence, of the model and of the votes."""
+        start = self.prior
+        assert start is not None
+        assert self.votes is not None
+        assert start.votes is not None
+        model = np.log(self.model_probabilities + TINY) - np.log(start.model_probabilities + TINY)
+        return model, np.log(self.votes + TINY) - np.log(start.votes + TINY)
 
     @cached_property
     def model_probabilities(self) -> Array:
@@ -205,17 +213,14 @@ class HeldOutCategories:
     """Held-out cells of a column of categories."""
 
     base: Array  # logarithms of the frequencies, (categories,)
-    model: Array  # logarithms of the model's probabilities next to them, (cells, categories)
+    model: Array  # log probabilities next to those without evidence, (cells, categories)
     votes: Array  # the same of the votes
     truth: Array  # the places of the categories, (cells,)
 
     @classmethod
     def of(cls, section: Section, truth: Array) -> HeldOutCategories:
         """From what is expected at held-out cells, and what is there."""
-        assert section.votes is not None
-        base = np.log(section.column.frequencies)
-        model = np.log(section.model_probabilities + TINY) - base
-        return cls(base, model, np.log(section.votes + TINY) - base, truth)
+        return cls(np.log(section.column.frequencies), *section.gains, truth)
 
     def loss(self, weights: Array) -> tuple[float, Array]:
         """Minus the sum of log probabilities of the truth, and its gradient."""

@@ -79,7 +79,7 @@ class RowMixture(CachedModule):
     columns of labels. `origin` says what it was fitted from; None after loading.
     """
 
-    cached = ("_mean_function", "_targets", "_log_weights", "_categories")
+    cached = ("_mean_function", "_targets", "_log_weights", "_categories", "_vote_targets")
     centres: Tensor
     doubts: Tensor
     noise: Tensor
@@ -112,30 +112,14 @@ class RowMixture(CachedModule):
         """
         scores = self.ranks(values.double())
         expected, plain = torch.empty_like(scores), torch.empty_like(scores)
-        votes = scores.new_empty(len(scores), self._categories.shape[1])
-        sizes = [2 * scores.shape[1], votes.shape[1]]
+        votes = scores.new_empty(len(scores), sum(self.sizes))
         for tile in self._tiles(scores, observed, ids, own):
-            means, counts = (tile.shares @ self._targets)[tile.places].double().split(sizes, dim=1)
+            means = (tile.shares @ self._targets)[tile.places].double()
             expected[tile.rows], plain[tile.rows] = means.chunk(2, dim=1)
-            if votes.shape[1]:
-                similar = 1.0 / tile.shares.square().sum(1)[tile.places].double()
-                votes[tile.rows] = self._smooth(counts, similar[:, None])
+            if self.sizes:
+                votes[tile.rows] = self._shares_of_votes(tile, self._vote_targets)
         corrected = expected + self._correction(scores - expected, observed, ids)
         return RowMeans(plain, self.ranks.inverse(corrected), votes)
-
-    def _smooth(self, counts: Tensor, similar: Tensor) -> Tensor:
-        """Shares of categories with one more row that has the shares of all rows.
-
-        Args:
-            counts: sums of the weights of rows by category, `(rows, all categories)`.
-            similar: the number of rows that equally weighted ones would be, `(rows, 1)`.
-        """
-        shares = []
-        overall = self._categories.double().mean(0).split(self.sizes)
-        for own, mean in zip(counts.split(self.sizes, dim=1), overall, strict=True):
-            known = mean / mean.sum().clamp(min=1e-12)
-            shares.append((similar * own + known) / (similar * own.sum(1, keepdim=True) + 1.0))
-        return torch.cat(shares, dim=1)
 
     def samples(
         self,
@@ -240,20 +224,56 @@ class RowMixture(CachedModule):
 
     @cached_property
     def _targets(self) -> Tensor:
-        """Components as scores, as values, and their categories."""
-        values = self.ranks.inverse(self.centres.double()).float()
-        return torch.cat([self.centres, values, self._categories], dim=1)
+        """Components as scores, then as values."""
+        return torch.cat([self.centres, self.ranks.inverse(self.centres.double()).float()], dim=1)
 
     @cached_property
-    def _categories(self) -> Tensor:
-        """1 for the category of every component, if any, else 0, `(components, all categories)`."""
-        ones = [self.centres.new_zeros(len(self.centres), 0)]
-        for place, size in enumerate(self.sizes):
-            assert self.labels is not None
-            # The first of these columns is for components without a category.
-            own = self.labels[:, place].clamp(-1, size - 1) + 1
-            ones.append(one_hot(own, size + 1)[:, 1:].float())
-        return torch.cat(ones, dim=1)
+    def _categories(self) -> tuple[Tensor, Tensor]:
+        """What every component votes for, `(components, all categories)`, and by its own category.
+
+        A component votes for its own category. Where that is missing it passes on the votes of the
+        other components, since a row of the fitted table is most similar to itself. The second
+        array is 1 for own categories and 0 for votes that are passed on, `(components, columns)`.
+        """
+        labels = self.labels
+        if labels is None:
+            return self.centres.new_zeros(len(self.centres), 0), self.centres[:, :0]
+        # The first of these columns is for components without a category.
+        ones = [
+            one_hot(own.clamp(-1, size - 1) + 1, size + 1)[:, 1:].float()
+            for own, size in zip(labels.unbind(1), self.sizes, strict=True)
+        ]
+        hard, is_own = torch.cat(ones, dim=1), (labels >= 0).float()
+        votes, rows = hard.clone(), (labels < 0).any(1).nonzero()[:, 0].cpu()
+        targets, known = torch.cat([hard, is_own], dim=1), self.doubts[rows] == 0.0
+        lacks = is_own.repeat_interleave(torch.tensor(self.sizes).to(labels), dim=1) == 0.0
+        ids = torch.arange(len(rows))
+        for tile in self._tiles(self.centres[rows].double(), known, ids, rows):
+            at, passed = rows[tile.rows], self._shares_of_votes(tile, targets).float()
+            votes[at] = torch.where(lacks[at], passed, votes[at])
+        return votes, is_own
+
+    def _shares_of_votes(self, tile: Tile, targets: Tensor) -> Tensor:
+        """Shares of categories for the rows of a tile, `(rows, all categories)`.
+
+        Own categories count with one more row that has the shares of all rows. `targets` are the
+        votes of the components, and which of them are by their own categories.
+        """
+        widths = [*self.sizes, len(self.sizes)]
+        counts = (tile.shares @ targets)[tile.places].double().split(widths, dim=1)
+        similar = 1.0 / tile.shares.square().sum(1, keepdim=True)[tile.places].double()
+        shares = []
+        for votes, own, every in zip(
+            counts, counts[-1].unbind(1), targets.double().sum(0).split(widths), strict=False
+        ):
+            overall = every / every.sum().clamp(min=1e-12)
+            number = similar * votes.sum(1, keepdim=True) + own[:, None]
+            shares.append((similar * votes + own[:, None] * overall) / number.clamp(min=1e-12))
+        return torch.cat(shares, dim=1)
+
+    @cached_property
+    def _vote_targets(self) -> Tensor:
+        return torch.cat(self._categories, dim=1)
 
     @cached_property
     def _log_weights(self) -> Tensor:

@@ -277,17 +277,19 @@ def _held_out_categories(
     for one in held_out:
         truth = labels.places[one.ids, place]
         rows = ((one.counted[:, column.places[0]] > 0) & (truth >= 0)).nonzero()[:, 0]
-        if not len(rows) or one.votes is None or parts.linears is None:
+        if not len(rows) or one.votes is None or not one.row_mixture or parts.linears is None:
             continue
         means = factors * clip(torch.einsum("k,krc->rc", weights, one.single[:, rows]))
         inner = one.values[rows], one.shown[rows]
-        covariances = start = None
+        nothing = torch.zeros_like(inner[0][:1])
+        covariances = alone = None
         if not column.part.is_simplex:
-            linear, nothing = parts.linears[one.place], torch.zeros_like(inner[0][:1])
-            covariances = _covariances(linear, *inner, column)
-            alone = _covariances(linear, nothing, nothing.bool(), column)
-            start = Section(column, np.zeros((1, column.part.width)), alone)
+            covariances = _covariances(parts.linears[one.place], *inner, column)
+            alone = _covariances(parts.linears[one.place], nothing, nothing.bool(), column)
         votes = one.votes.split(labels.sizes, dim=1)[place][rows].numpy()
+        without = one.row_mixture.means(nothing, nothing.bool(), torch.zeros(1).long()).votes
+        base = without.split(labels.sizes, dim=1)[place].numpy()
+        start = Section(column, np.zeros((1, column.part.width)), alone, None, base)
         section = Section(column, means[:, column.places].numpy(), covariances, start, votes)
         cells.append(HeldOutCategories.of(section, truth[rows].numpy()))
     return cells

@@ -574,14 +574,16 @@ class TableModel(Ensemble):
             chosen = [names[place] for place in column.places]
             answer = self.linear.infer(values, chosen, observed=observed)
             covariances = answer.covariance(chosen).cpu().numpy()
-        start = self.priors[label] if prior and covariances is not None else None
-        if not prior or self.pooling is None or prediction.votes is None:
-            return Section(column, means, covariances, start)
         place = list(self.category_sections).index(label)
-        sizes = [len(own.part.categories) for own in self.category_sections.values()]
-        votes = prediction.votes.split(sizes, dim=1)[place].numpy()
-        first, second = self.pooling[place].tolist()
-        return Section(column, means, covariances, start, votes, (first, second))
+        votes, weights = None, (1.0, 0.0)
+        if self.pooling is not None and prediction.votes is not None:
+            sizes = [len(own.part.categories) for own in self.category_sections.values()]
+            votes = prediction.votes.split(sizes, dim=1)[place].numpy()
+            first, second = self.pooling[place].tolist()
+            weights = first, second
+        needed = prior and (covariances is not None or votes is not None)
+        start = self.priors[label] if needed else None
+        return Section(column, means, covariances, start, votes, weights)
 
     @cached_property
     def priors(self) -> dict[Label, Section]:
