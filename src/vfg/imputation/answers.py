@@ -633,10 +633,8 @@ class TableAnswer(Answer):
         """Draws of the whole matrix of the only row, or quantiles at even levels."""
         linear = self._model.linear
         if linear is not None and not len(self._model.members):
-            answer = self._infer_linear(None)
-            levels = answer.quantile(even_levels(draws).tolist())
-            joined = torch.cat([levels[leaf] for leaf in linear.graph.leaves], -1)[:, 0]
-            return self._model.spread_out(joined.cpu())
+            levels = self._infer_linear(None).quantile(even_levels(draws).tolist())
+            return self._model.spread_out(concat_leaves(levels)[:, 0].cpu())
         return self._model.spread_out(self._draws(draws)[:, 0])
 
     def _marginal(self, label: Label, matrix: Array, draws: Array, ends: Array) -> Marginal:
