@@ -295,9 +295,11 @@ def fit_members(
 ) -> Parts:
     """Fit members, mixtures and row mixtures, and their stacking, within the seconds of a budget.
 
-    Members start linear, or as given ones, and are trained together to fill hidden cells; they come
-    back on the CPU. Every member and every mixture has random held-out cells of its own. Row
-    mixtures have none. The matrix is 0 where nothing is known. The parts have no `linear`.
+    Members start linear and are trained together to fill hidden cells; they come back on the CPU.
+    Every member and every mixture has random held-out cells of its own. Row mixtures have none.
+    The matrix is 0 where nothing is known. `labels` are the categories of `categories`; `members`
+    are trained further instead of new ones; a folder `checkpoint` keeps their training. The parts
+    have no `linear`.
     """
     clock = Stopwatch(budget)
     number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)

@@ -68,8 +68,10 @@ class Labels(NamedTuple):
 class FitSource(NamedTuple):
     """What a mixture was fitted from."""
 
-    rows: Tensor  # of the table that are its components
-    linear: GaussianVFG  # that filled their missing cells first
+    rows: Tensor
+    """The rows of the table that are its components."""
+    linear: GaussianVFG
+    """The linear model that filled their missing cells first."""
 
 
 class RowMixture(CachedModule):
