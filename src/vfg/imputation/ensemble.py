@@ -80,6 +80,7 @@ class Ensemble(CachedModule):
     spread: Tensor
     reach: Tensor
     relations: Tensor | None
+    departures: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -102,8 +103,10 @@ class Ensemble(CachedModule):
         # None is no part of the state, so that files of earlier versions are complete.
         has_some = parts.relations is not None and len(parts.relations)
         self.register_buffer("relations", parts.relations if has_some else None)
-        for name, number in vars(parts.combination or Stacking.of_members(columns)).items():
-            getattr(self, name).copy_(number)
+        combination = parts.combination or Stacking.of_members(columns)
+        for name in ("weights", "factors", "spread", "reach"):
+            getattr(self, name).copy_(getattr(combination, name))
+        self.register_buffer("departures", combination.departures)
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack
 
@@ -200,16 +203,20 @@ class Ensemble(CachedModule):
         kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
         if not kinds.isdisjoint(KINDS[3:]):
             kinds.update(KINDS[3:])  # one call computes both
-        if drawing and drawing_shares(self.weights)[2] > 0:
+        if self.departures is not None or (drawing and drawing_shares(self.weights)[2] > 0):
             kinds.add("linear")
         return kinds
 
     def stacked_means(self, expected: Mapping[str, Tensor]) -> Tensor:
-        """Stacked means of every entry from the means by kind."""
+        """Stacked means of every entry from the means by kind, limited in their departures."""
         total = torch.zeros_like(next(iter(expected.values()), self.factors))
-        for kind, weight in zip(KINDS, self.weights, strict=True):
+        for place, kind in enumerate(KINDS):
             if kind in expected:
-                total = total + weight * expected[kind]
+                means = expected[kind]
+                if self.departures is not None and kind != "linear":
+                    limit, linear = self.departures[place], expected["linear"]
+                    means = linear + (means - linear).clamp(-limit, limit)
+                total = total + self.weights[place] * means
         return self.factors * total
 
     def average(self, tables: Sequence[Tensor]) -> Tensor:

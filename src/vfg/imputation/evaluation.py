@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from vfg.imputation.relations import find_copies
 from vfg.imputation.settings import check_share
 from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import central_levels
@@ -107,6 +108,8 @@ class Evaluation:
 def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
     """Draw known cells of a table to hide; every row keeps at least one.
 
+    Cells of rows that are copies of each other are hidden together: a copy would give them away.
+
     Args:
         table: an opened table.
         share: of the known cells to hide.
@@ -128,11 +131,21 @@ def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
     check_share("share", share)
     known = ~table.missing
     # A stream of its own: else missing cells made with the same seed would be the cells to hide.
-    chosen = known & (np.random.default_rng([seed, HIDING]).random(known.shape) < share)
+    drawn = np.random.default_rng([seed, HIDING]).random(known.shape) < share
+    codes = np.stack([_codes(column) for column in table.columns()], axis=1)
+    chosen = known & drawn[find_copies(codes, known)]
     alone = known.any(1) & (chosen == known).all(1)
     chosen[np.flatnonzero(alone), known[alone].argmax(1)] = False
     chosen[:, (known & ~chosen).sum(0) < keep] = False
     return np.asarray(chosen)
+
+
+def _codes(column: Column) -> Array:
+    """Numbers that are equal where cells are; anything where they are missing."""
+    cells = column.values
+    if cells.dtype.kind not in "fiubMm":
+        cells = np.unique(cells.astype(str), return_inverse=True)[1]
+    return cells.astype(np.int64 if cells.dtype.kind in "Mm" else np.float64).astype(np.float64)
 
 
 def evaluate(

@@ -27,7 +27,7 @@ from vfg.imputation.plan import (
     Plan,
     make_plan,
 )
-from vfg.imputation.relations import find_relations
+from vfg.imputation.relations import find_copies, find_relations
 from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import KINDS, Parts, draw_rows, fit_stacking
@@ -309,15 +309,17 @@ def fit_members(
     """
     clock = Stopwatch(budget)
     number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
+    copies = torch.from_numpy(find_copies(values.numpy(), observed.numpy()))
     held_out = [
-        _hold_out_sections(graph, observed, plan.held_out, seed * 1009 + k) for k in range(number)
+        _hold_out_sections(graph, observed, plan.held_out, seed * 1009 + k, copies)
+        for k in range(number)
     ]
     held = held_out[: plan.members]
     linears = None
     if members is None:
         linears, members = _start_members(graph, values, observed, held, plan, seed, clock)
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
-    neighbours = _fit_row_mixtures(values, observed, no_order, plan, seed, clock)
+    neighbours = _fit_row_mixtures(values, observed, no_order, plan, seed, clock, copies)
     mixtures = _fit_mixtures(graph, values, observed, held_out, no_order, plan, seed, clock)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
@@ -392,7 +394,13 @@ def _deserve_training(parts: Parts, plan: Plan) -> bool:
 
 
 def _fit_row_mixtures(
-    values: Tensor, observed: Tensor, unordered: Tensor, plan: Plan, seed: int, clock: Stopwatch
+    values: Tensor,
+    observed: Tensor,
+    unordered: Tensor,
+    plan: Plan,
+    seed: int,
+    clock: Stopwatch,
+    copies: Tensor | None = None,
 ) -> list[RowMixture]:
     sizes, left = plan.neighbours, clock.left(0.3)
     if sizes is None:
@@ -402,7 +410,7 @@ def _fit_row_mixtures(
     return [
         fit_row_mixture(
             values, observed, kind, unordered=unordered, width=plan.width,
-            most=sizes.components, seed=seed * 1009 + place,
+            most=sizes.components, seed=seed * 1009 + place, copies=copies,
         )
         for place, kind in enumerate(kinds)
     ]  # fmt: skip
@@ -472,11 +480,18 @@ def _weigh_columns(
         likelihood.log_scale.copy_(0.5 * excess.log())
 
 
-def _hold_out_sections(graph: Graph, observed: Tensor, share: float, seed: int) -> Tensor:
-    """Hold out whole sections of some rows; the first known cell of a column is never held out."""
+def _hold_out_sections(
+    graph: Graph, observed: Tensor, share: float, seed: int, copies: Tensor | None = None
+) -> Tensor:
+    """Hold out whole sections of some rows; the first known cell of a column is never held out.
+
+    A cell and its copies, in rows to which `copies` gives the same first row, are held out
+    together.
+    """
     generator = torch.Generator().manual_seed(seed)
     widths = torch.tensor(list(graph.sections.values()))
     drawn = torch.rand(len(observed), len(widths), generator=generator) < share
+    drawn = drawn if copies is None else drawn[copies]
     held = observed & drawn.repeat_interleave(widths, dim=1)
     held[observed.int().argmax(0), torch.arange(observed.shape[1])] = False
     return held

@@ -1,9 +1,14 @@
-"""Exact linear relations between columns, such as totals and copies in other units."""
+"""Exact linear relations between columns, such as totals, and rows that are copies of others."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
+
+from vfg.tables.cells import Array, Mask
 
 FEWEST_ROWS = 10
 """Rows more than unknowns that a relation must hold in, so that it is none by chance."""
@@ -11,6 +16,11 @@ EXACT = 1e-8
 """Largest error of a relation, in deviations: well above rounding, well below any noise."""
 MOST_COLUMNS = 300
 """Tables with more columns are not searched, which bounds the time."""
+VARIED = 20.0
+"""Values of a column, weighted by their frequency, from which on equal cells hint at a copied row:
+in columns of few values cells are equal by chance."""
+SORTED_COLUMNS = 8
+"""Columns by which copies are searched, those with the most values, which bounds the time."""
 
 
 def find_relations(values: Tensor, observed: Tensor) -> Tensor:
@@ -76,6 +86,53 @@ def fill_determined(relations: Tensor, values: Tensor, observed: Tensor) -> tupl
         filled[rows[:, None], follows] = solved[:, chosen]
         determined[rows[:, None], follows] = True
     return filled, determined
+
+
+def find_copies(values: Array, observed: Mask) -> Array:
+    """For every row the first row that it is a copy of; itself if there is none.
+
+    Copies agree in all cells that both have, at least two of them in columns of many values.
+
+    Args:
+        values: a matrix of numbers or codes, `(rows, columns)`.
+        observed: which of its entries are known.
+
+    Example:
+        >>> table = np.random.default_rng(0).normal(size=(40, 3))
+        >>> table = np.concatenate([table, table[:2]])
+        >>> find_copies(table, np.ones(table.shape, dtype=bool))[[0, 1, 2, 40, 41]].tolist()
+        [0, 1, 2, 0, 1]
+    """
+    numbers = np.array([_number_of_values(x[o]) for x, o in zip(values.T, observed.T, strict=True)])
+    varied = np.flatnonzero(numbers >= VARIED)
+    searched = varied[np.argsort(-numbers[varied], kind="stable")][:SORTED_COLUMNS]
+    pairs = [np.zeros((0, 2), dtype=np.int64)]
+    for column in searched:
+        seen = np.flatnonzero(observed[:, column])
+        order = seen[np.argsort(values[seen, column], kind="stable")]
+        near = np.stack([order[:-1], order[1:]], axis=1)
+        # First by a few columns, which leaves few pairs to compare in all.
+        for columns, least in ((searched, 1), (varied, 2), (slice(None), 0)):
+            near = near[_agree(values[:, columns], observed[:, columns], near, least)]
+        pairs.append(near)
+    first, second = np.concatenate(pairs).T
+    links = coo_array((np.ones(len(first)), (first, second)), shape=(len(values),) * 2)
+    groups = connected_components(links, directed=False)[1]
+    return np.asarray(np.unique(groups, return_index=True)[1][groups])
+
+
+def _agree(values: Array, observed: Mask, pairs: Array, least: int) -> Mask:
+    """Which pairs of rows agree where both are known, in at least so many cells."""
+    first, second = pairs.T
+    both = observed[first] & observed[second]
+    equal = values[first] == values[second]
+    return np.asarray((equal | ~both).all(1) & ((equal & both).sum(1) >= least))
+
+
+def _number_of_values(cells: Array) -> float:
+    """The number of different values, of which frequent ones count more."""
+    counts = np.unique(cells, return_counts=True)[1]
+    return float(counts.sum() ** 2 / np.square(counts).sum()) if len(counts) else 0.0
 
 
 def _null_space(values: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from vfg.imputation.fitting import fit_parts
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count
-from vfg.imputation.stacking import KINDS, Parts
+from vfg.imputation.stacking import KINDS, Parts, Stacking
 from vfg.inference.answers import as_row_ids
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import Kind, Variable, days_of
@@ -687,6 +687,7 @@ class TableModel(Ensemble):
             "mixtures": [mixture.to_dict() for mixture in self.mixture_models],
             "neighbours": [one.to_dict() for one in self.row_mixture_models],
             **({} if self.relations is None else {"relations": len(self.relations)}),
+            **({} if self.departures is None else {"departures": True}),
         }
 
     @classmethod
@@ -694,12 +695,15 @@ class TableModel(Ensemble):
         """A new model with the configuration that `to_dict` returned."""
         model = cls()
         columns, linear = list(description["columns"]), description["linear"]
+        no_limits = torch.zeros(len(KINDS), len(columns), dtype=torch.float64)
+        limits = no_limits if description.get("departures") else None
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
             mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
             neighbours=[RowMixture.from_dict(one) for one in description["neighbours"]],
             linear=None if linear is None else GaussianVFG.from_dict(linear),
             relations=torch.zeros(description.get("relations", 0), len(columns) + 1).double(),
+            combination=replace(Stacking.of_members(len(columns)), departures=limits),
         )
         model.set_parts(len(columns), parts)
         model.described = json.loads(description["encoding"])
