@@ -14,7 +14,13 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.relations import EXACT, fill_determined
+from vfg.imputation.relations import (
+    EXACT,
+    Relations,
+    deviations_given,
+    fill_determined,
+    follow_relations,
+)
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.imputation.stacking import (
     KINDS,
@@ -34,6 +40,7 @@ from vfg.model import VFG
 from vfg.tables.cells import Array
 from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.utils.cached import CachedModule
+from vfg.utils.random import normal
 
 DRAWS = 60
 """How many draws the ends of intervals are read from, whatever the way of asking: ends of a 90 %
@@ -80,6 +87,7 @@ class Ensemble(CachedModule):
     spread: Tensor
     reach: Tensor
     relations: Tensor | None
+    relation_noise: Tensor | None
     departures: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
@@ -101,8 +109,9 @@ class Ensemble(CachedModule):
             self.register_buffer(name, torch.ones(columns, dtype=torch.float64))
         self.register_buffer("reach", torch.zeros(2, columns, dtype=torch.float64))
         # None is no part of the state, so that files of earlier versions are complete.
-        has_some = parts.relations is not None and len(parts.relations)
-        self.register_buffer("relations", parts.relations if has_some else None)
+        known = parts.relations if parts.relations is not None and len(parts.relations) else None
+        self.register_buffer("relations", None if known is None else known.coefficients)
+        self.register_buffer("relation_noise", None if known is None else known.noise)
         combination = parts.combination or Stacking.of_members(columns)
         for name in ("weights", "factors", "spread", "reach"):
             getattr(self, name).copy_(getattr(combination, name))
@@ -142,20 +151,61 @@ class Ensemble(CachedModule):
             means = self._linear_means(values, observed, ids)
         else:
             means = self.stacked_means(self._means_by_kind(values, observed, ids))
+        means = self.within_range(means)
         return self.with_relations(torch.where(observed, values, means), values, observed)
 
-    def with_relations(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
-        """Entries `(..., rows, columns)` in which those that follow from the evidence are exact.
+    def within_range(self, means: Tensor) -> Tensor:
+        """Means within the usual range of their columns; all of them where there is none."""
+        return means
+
+    @property
+    def noisy_relations(self) -> Relations | None:
+        """All relations with their noise; None in files of earlier versions, which lack it."""
+        if self.relations is None or self.relation_noise is None:
+            return None
+        return Relations(self.relations, self.relation_noise)
+
+    def with_relations(
+        self, table: Tensor, values: Tensor, observed: Tensor, levels: Tensor | None = None
+    ) -> Tensor:
+        """Entries `(..., rows, columns)` moved to the relations that the columns have.
+
+        Those that follow from the evidence by exact relations are exact.
 
         Args:
             table: what is expected or drawn.
             values: the matrix of the evidence.
             observed: which of its entries are known.
+            levels: of the noise of relations, as of `follow_relations`.
         """
         if self.relations is None:
             return table
-        exact, determined = fill_determined(self.relations.to(values.device), values, observed)
+        if self.noisy_relations is not None:
+            relations = self.noisy_relations.to(values.device)
+            table = follow_relations(relations, table, observed, levels)
+        exact, determined = self._determined(values, observed)
         return torch.where(determined, exact, table)
+
+    def _determined(self, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Entries that follow by exact relations, and which do."""
+        assert self.relations is not None
+        noise = self.relation_noise
+        exact = self.relations if noise is None else self.relations[noise == 0.0]
+        return fill_determined(exact.to(values.device), values, observed)
+
+    def relation_levels(self, number: int, ids: Tensor, seed: int) -> Tensor | None:
+        """Draws of the noise of relations in deviations, `(number, rows, relations)`."""
+        if self.relation_noise is None:
+            return None
+        own, every = (seed + 1) * DRAWING_SEEDS - 1, torch.arange(len(self.relation_noise))
+        return normal(own, ids, torch.arange(number), 0, every)
+
+    def deviations_with_relations(self, deviations: Tensor, observed: Tensor) -> Tensor:
+        """Deviations `(rows, columns)` that are smaller where relations hold."""
+        if self.noisy_relations is None:
+            return deviations
+        relations = self.noisy_relations.to(deviations.device)
+        return deviations_given(relations, deviations, observed)
 
     def quantiles_with_relations(
         self, ends: Tensor, levels: Sequence[float], values: Tensor, observed: Tensor
@@ -170,7 +220,7 @@ class Ensemble(CachedModule):
         """
         if self.relations is None:
             return ends
-        exact, determined = fill_determined(self.relations.to(values.device), values, observed)
+        exact, determined = self._determined(values, observed)
         sides = torch.tensor(levels, dtype=torch.float64).sub(0.5).sign()[:, None, None]
         return torch.where(determined, exact + EXACT * sides, ends)
 
@@ -189,14 +239,16 @@ class Ensemble(CachedModule):
         assert self.linear is not None
         if not len(self.members):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
-            draws = concat_leaves(answer.samples(number))
-            return self.with_relations(torch.where(observed, values, draws), values, observed)
+            draws = torch.where(observed, values, concat_leaves(answer.samples(number)))
+            noise = self.relation_levels(number, ids, seed)
+            return self.with_relations(draws, values, observed, noise)
         expected = self._means_by_kind(values, observed, ids, drawing=True)
         draws = values.new_empty(number, *values.shape, dtype=torch.float64)
         for part, own in self.draws_by_part(number).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
         draws = torch.where(observed, values, self.recentre(draws, expected))
-        return self.with_relations(draws, values, observed)
+        noise = self.relation_levels(number, ids, seed)
+        return self.with_relations(draws, values, observed, noise)
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
         """The kinds of parts with positive weight in answers, or in draws."""
@@ -401,7 +453,8 @@ class FewRows:
 
     def means(self) -> Tensor:
         """Stacked means of every entry; observed entries are unchanged."""
-        means = torch.where(self.observed, self.values, self.model.stacked_means(self.expected))
+        stacked = self.model.within_range(self.model.stacked_means(self.expected))
+        means = torch.where(self.observed, self.values, stacked)
         return self.model.with_relations(means, self.values, self.observed)
 
     @torch.no_grad()
@@ -426,7 +479,8 @@ class FewRows:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
         draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
-        return model.with_relations(draws, self.values, self.observed)
+        noise = model.relation_levels(number, ids, seed)
+        return model.with_relations(draws, self.values, self.observed, noise)
 
     def _member_draws(self, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of every member, all at once, `(draws, members, columns)`."""

@@ -27,7 +27,7 @@ from vfg.imputation.plan import (
     Plan,
     make_plan,
 )
-from vfg.imputation.relations import find_copies, find_relations
+from vfg.imputation.relations import Relations, find_copies, find_relations
 from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import KINDS, Parts, draw_rows, fit_stacking
@@ -115,7 +115,7 @@ def _fit_to_matrix(
     begun = time.monotonic()
     values, observed = _matrix(whole, columns, settings.seed)
     linear = fit_linear(graph, values, observed, settings.seed)
-    relations = find_relations(values, observed)
+    relations = find_relations(values, observed, linear, unordered)
     spent, budget = time.monotonic() - begun, settings.budget
     is_late = budget is not None and spent > LINEAR_SHARE * budget and budget - spent < 1.0
     if is_late or not supports_deep(graph, len(values), settings.bend):
@@ -144,8 +144,9 @@ def _fit_to_matrix(
         unordered=unordered,
         members=members,
         checkpoint=settings.checkpoint,
+        relations=relations,
     )
-    parts.linear, parts.relations = linear, relations
+    parts.linear = linear
     return parts
 
 
@@ -285,6 +286,7 @@ def fit_members(
     unordered: Tensor | None = None,
     members: list[VFG] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    relations: Relations | None = None,
 ) -> Parts:
     """Fit members, mixtures and row mixtures, and their stacking.
 
@@ -303,6 +305,7 @@ def fit_members(
         unordered: columns of the matrix that have no order; None means none.
         members: members to train further, instead of new ones.
         checkpoint: folder that keeps the training of members; None keeps none.
+        relations: between the columns of the matrix; the useful ones are kept.
 
     Returns:
         The parts with their stacking and the history of training, without `linear`.
@@ -326,7 +329,7 @@ def fit_members(
     model = stack_models(members)
     left = clock.left(0.75)
     all_held = torch.cat(held, dim=1)
-    parts = Parts(members, linears, mixtures, neighbours)
+    parts = Parts(members, linears, mixtures, neighbours, relations=relations)
     for turn, steps in enumerate((plan.steps, plan.more_steps)):
         plan = replace(plan, steps=steps)
         folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
@@ -344,6 +347,9 @@ def fit_members(
         left = clock.left(0.75)
         if clock.is_past(0.4) or not _deserve_training(parts, plan):
             break
+    assert parts.combination is not None
+    if relations is not None and parts.combination.useful is not None:
+        parts.relations = relations.select(parts.combination.useful)
     return parts
 
 

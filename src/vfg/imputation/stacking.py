@@ -25,6 +25,7 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
 from vfg.imputation.mixtures import Mixture, map_in_threads
+from vfg.imputation.relations import EXACT, Relations, follow_relations
 from vfg.imputation.row_mixture import MeanPair, RowMixture
 from vfg.model import VFG
 from vfg.tables.cells import Array
@@ -73,6 +74,8 @@ DEPARTURE_ROWS = 512
 """Rows of a member that are predicted again with further cells hidden, which bounds the time."""
 FEWEST_DEPARTURES = 20
 """Held-out cells below which a column takes the largest departure of all columns."""
+LEAST_USE = 0.1
+"""By which share a noisy relation must reduce squared errors, so that none is used by chance."""
 LEAST_DEVIATION = 1e-6
 """Deviations below this count as 0."""
 
@@ -167,6 +170,7 @@ class Stacking:
         reach: the observed range of every column, `(2, columns)`.
         departures: how far the means of a part may lie from those of the linear model, `(kinds,
             columns)`; None for no limit.
+        useful: which of the relations predict held-out cells better than the parts, or None.
     """
 
     weights: Tensor
@@ -174,6 +178,7 @@ class Stacking:
     spread: Tensor
     reach: Tensor
     departures: Tensor | None = None
+    useful: Tensor | None = None
 
     @classmethod
     def of_members(cls, columns: int) -> Stacking:
@@ -197,7 +202,7 @@ class Parts:
         linear: the exact model of the modelled columns; None if there are none.
         combination: the stacking of the parts; None takes the mean of the members.
         history: of the training of the members, or None.
-        relations: exact relations between the columns, `(relations, columns + 1)`, or None.
+        relations: between the columns, or None.
     """
 
     members: list[VFG] = field(default_factory=list)
@@ -208,7 +213,7 @@ class Parts:
     linear: GaussianVFG | None = None
     combination: Stacking | None = None
     history: History | None = None
-    relations: Tensor | None = None
+    relations: Relations | None = None
 
     @property
     def present(self) -> Tensor:
@@ -302,7 +307,8 @@ def fit_stacking(
     errors = total.xx - 2.0 * factors * products + factors.square() * squares
     spread = _spread(parts, held_out, weights, factors, errors, len(values), seed)
     departures = _departures(parts, stack, held_out, reach, len(values), seed)
-    return Stacking(weights, factors, spread, reach, departures)
+    useful = _useful_relations(parts.relations, held_out, weights, factors)
+    return Stacking(weights, factors, spread, reach, departures, useful)
 
 
 def observed_range(values: Tensor, observed: Tensor) -> Tensor:
@@ -429,6 +435,28 @@ def _departures(
         counts += one.counted.sum(0)
     overall = largest.amax(1, keepdim=True)
     return DEPARTURE * torch.where(counts >= FEWEST_DEPARTURES, largest, overall)
+
+
+def _useful_relations(
+    relations: Relations | None, held_out: Sequence[HeldOutCells], weights: Tensor, factors: Tensor
+) -> Tensor | None:
+    """Which relations reduce the errors at held-out cells with all their other columns shown."""
+    if relations is None:
+        return None
+    useful = relations.noise == 0.0
+    for place in (~useful).nonzero()[:, 0].tolist():
+        one, change, before = relations.select(torch.tensor([place])), 0.0, 0.0
+        involved = one.coefficients[0, :-1].abs() > EXACT
+        for held in held_out:
+            alone = (~held.shown & involved).sum(1, keepdim=True) == 1
+            cells = alone & involved & (held.counted > 0)
+            stacked = factors * torch.einsum("k,krc->rc", weights, held.single)
+            table = torch.where(held.shown, held.values, stacked)
+            moved = follow_relations(one, table, held.shown)
+            errors, others = ((x - held.values)[cells].square().sum() for x in (table, moved))
+            before, change = before + float(errors), change + float(others - errors)
+        useful[place] = change < -LEAST_USE * before
+    return useful
 
 
 def _means_without_own_row(
