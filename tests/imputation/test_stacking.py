@@ -389,7 +389,7 @@ class TestDepartures:
             near = parts.neighbours[0].without(values, observed, own)
             linear = exact_means(parts.linears[place], values, shown)
             member = combining.member_means(parts.members[place], 1, values, shown)[0]
-            found = [member, linear, linear, *near.means(values, shown, every, every)]
+            found = [member, linear, linear, *near.means(values, shown, every, every)[:2]]
             distances = (torch.stack(found) - linear).abs() * own
             largest = torch.maximum(largest, distances.amax(1))
         used = [0, 3, 4]

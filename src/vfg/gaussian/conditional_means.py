@@ -12,7 +12,7 @@ innovations $e$, the system of $I + L^\top S_o^{-2} L$ is solved instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -52,11 +52,7 @@ class Group(NamedTuple):
 
 
 def group_rows(observed: Array, most: int) -> Iterator[Group]:
-    """The rows of a mask with missing cells, by their number.
-
-    Args:
-        observed: `(rows, columns)`.
-        most: rows of a group; groups with many missing cells have fewer.
+    """The rows of a mask with missing cells by their number, at most so many in a group.
 
     Example:
         >>> mask = np.array([[True, False], [True, True], [False, True]])
@@ -140,7 +136,7 @@ class Components:
         offsets, variances = (x.reshape(shape).T[..., None] for x in (self.offsets, self.variances))
         residual = (values[:, None] - offsets) * group.seen[:, None]
         ratio = residual / variances
-        size = _dot(residual, ratio)
+        size = _total(residual * ratio)
         if len(group.missing) <= len(self.loadings):
             return self._among_missing(group, residual, size)
         return self._among_innovations(group, ratio, size)
@@ -154,7 +150,9 @@ class Components:
         sides, pivots = _solve(np.take(self.precision, pairs), pulls[:, None])
         found = sides[:, 0]
         image += _total((chosen * found).swapaxes(0, 1))
-        distance = size + _dot(found / np.take(self.variances, places), found) - _dot(image, image)
+        distance = (
+            size + _total(found / np.take(self.variances, places) * found) - _total(image * image)
+        )
         log_volume = self.log_volumes[:, None] - 0.5 * _total(np.log(pivots))
         return found + np.take(self.offsets, places), log_volume - 0.5 * distance
 
@@ -165,7 +163,7 @@ class Components:
         sides, pivots = _solve(system, information[:, None].copy())
         found = sides[:, 0]
         means = _total(np.take(self.loadings, places, axis=1) * found[:, None])
-        distance = size - _dot(information, found)
+        distance = size - _total(information * found)
         scales = 0.5 * np.log(self.variances).reshape(-1, self.columns).T[..., None]
         log_volume = -0.5 * _total(np.log(pivots)) - _total(scales * group.seen[:, None])
         return means + np.take(self.offsets, places), log_volume - 0.5 * distance
@@ -204,12 +202,9 @@ class Components:
 
 
 class ExactMeans:
-    """The conditional means of an exact model, for many rows at once.
+    """The conditional means of an exact model that `suits`, for many rows at once.
 
-    Args:
-        model: whose leaves are affine and hold numbers alone; see `suits`.
-        ranks: the normal scores of the columns, if the model is one of scores; then means of the
-            components are mapped back to values.
+    With `ranks` the model is one of normal scores, and means are mapped back to values.
     """
 
     def __init__(self, model: GaussianVFG, ranks: NormalScores | None = None) -> None:
@@ -238,11 +233,7 @@ class ExactMeans:
         return torch.from_numpy(found)
 
     def deviations(self, values: Tensor, observed: Tensor) -> Tensor:
-        """Standard deviations of every entry, `(rows, columns)`; 0 of known ones.
-
-        Raises:
-            ValueError: for a mixture.
-        """
+        """Standard deviations `(rows, columns)`, 0 of known entries; refuses a mixture."""
         if len(self.components.log_weights) > 1:
             raise ValueError("deviations of a mixture do not follow from the masks alone")
         found = np.zeros(values.shape)
@@ -250,15 +241,6 @@ class ExactMeans:
             spread = self.components.deviations(group)[:, 0]
             found[group.rows, group.missing] = spread * self.scale[group.missing]
         return torch.from_numpy(found)
-
-    def quantiles(
-        self, values: Tensor, observed: Tensor, levels: Sequence[float], fixed: Tensor
-    ) -> Tensor:
-        """Quantiles of every entry, `(levels, rows, columns)`; of fixed columns the means."""
-        spread = torch.where(fixed, 0.0, self.deviations(values, observed))
-        steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
-        found: Tensor = self(values, observed) + steps[:, None, None] * spread
-        return found
 
     def _mix_components(self, group: Group, cells: Array) -> Array:
         """Means of the missing cells, in units of the table."""
@@ -306,8 +288,7 @@ def mean_function(model: GaussianVFG, ranks: NormalScores | None = None) -> Mean
 def _solve(system: Array, right: Array) -> tuple[Array, Array]:
     """Solve symmetric positive systems `(n, n, ...)` with right sides `(n, sides, ...)` in place.
 
-    Returns:
-        The solutions, and the pivots `(n, ...)`, whose product is the determinant.
+    Returns the solutions, and the pivots `(n, ...)`, whose product is the determinant.
     """
     pivots = np.ones((len(right), *right.shape[2:]))
     for step in range(len(right)):
@@ -326,10 +307,6 @@ def _solve(system: Array, right: Array) -> tuple[Array, Array]:
 def _by_column(matrices: Array) -> Array:
     """Matrices `(components, columns, n)` as `(n, components * columns)`."""
     return matrices.transpose(2, 0, 1).reshape(matrices.shape[2], -1).copy()
-
-
-def _dot(first: Array, second: Array) -> Array:
-    return _total(first * second)
 
 
 def _total(parts: Array) -> Array:

@@ -240,16 +240,7 @@ def deviations_given(relations: Relations, deviations: Tensor, observed: Tensor)
 
 
 def fill_determined(relations: Tensor, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Entries that follow from known ones by exact relations.
-
-    Args:
-        relations: as `find_relations` returns them.
-        values: a matrix.
-        observed: which of its entries are known.
-
-    Returns:
-        The matrix with these entries, anything where they do not follow; and which of them do.
-    """
+    """Fill entries that follow from known ones by exact relations; and which of them do."""
     filled, determined = values.double().clone(), torch.zeros_like(observed)
     if not len(relations):
         return filled, determined
