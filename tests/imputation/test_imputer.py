@@ -290,7 +290,8 @@ def test_heavy_tails_stay_within_the_observed_range():
     filled = linear().fit_transform(gappy)
     assert (filled.min(0) >= np.nanmin(gappy, 0)).all()
     assert (filled.max(0) <= np.nanmax(gappy, 0)).all()
-    within = linear(bounds=(-20.0, 20.0)).fit(np.clip(gappy, -20.0, 20.0))
+    bounds = dict.fromkeys(range(3), (-20.0, 20.0))
+    within = linear(bounds=bounds).fit(np.clip(gappy, -20.0, 20.0))
     for drawn in within.sample(gappy, 3):
         assert (np.abs(drawn[np.isnan(gappy)]) <= 20.0).all(), "draws keep to bounds"
 
