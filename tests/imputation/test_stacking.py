@@ -15,6 +15,7 @@ from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.stacking import (
     AVERAGING_PRIOR,
     CLIP,
+    DEPARTURE,
     FEWEST_ROWS,
     KINDS,
     START,
@@ -393,7 +394,7 @@ class TestDepartures:
             distances = (torch.stack(found) - linear).abs() * own
             largest = torch.maximum(largest, distances.amax(1))
         used = [0, 3, 4]
-        assert (limits[used] >= 2.0 * largest[used] - 1e-6).all()
+        assert (limits[used] >= DEPARTURE * largest[used] - 1e-6).all()
         assert (limits[used] < 12.0 * largest[used] + 1.0).all(), "and not far beyond"
         assert (limits[2] == 0.0).all()
 
