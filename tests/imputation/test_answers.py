@@ -128,10 +128,13 @@ def test_linear_answers_are_those_of_the_exact_model_in_data_units():
         wanted = (mean[:, place].numpy() * part.deviation + part.centre).clip(low, high)
         missing = np.isnan(rows[:, column])
         np.testing.assert_allclose(answer.mean[column][missing], wanted[missing])
-        # Cells keep to the observed range, so deviations are those of clipped Normal variables.
+        # Draws keep to the limits of a column, so deviations are those of clipped Normal variables.
+        low, high = part.least, part.greatest
         levels = scipy.stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)[:, None]
         centre = mean[:, place].numpy() * part.deviation + part.centre
-        clipped = (centre + std[:, place].numpy() * part.deviation * levels).clip(low, high)
+        clipped = (centre + std[:, place].numpy() * part.deviation * levels).clip(
+            -np.inf if low is None else low, np.inf if high is None else high
+        )
         spread = answer.std[str(column)]
         np.testing.assert_allclose(spread[missing], clipped.std(0)[missing], rtol=1e-3)
 

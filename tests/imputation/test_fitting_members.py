@@ -1,5 +1,6 @@
 """The linear model and its bent members."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -183,3 +184,35 @@ def test_members_that_do_not_calibrate_copy_the_first():
     parts, _ = trained(values, observed)
     first, second = (member.spread.state_dict() for member in parts.members)
     assert not all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_copies_of_a_cell_are_held_out_together():
+    observed = torch.rand(60, 3, generator=torch.Generator().manual_seed(0)) < 0.8
+    copies = torch.arange(60) % 20
+    held = _hold_out_sections(star([1] * 3, 4), observed, 0.5, seed=0, copies=copies)
+    first = observed.int().argmax(0).tolist()
+    assert held.any()
+    for row in range(60):
+        for column in range(3):
+            alike = held[copies == copies[row], column] | ~observed[copies == copies[row], column]
+            if held[row, column] and row % 20 not in [place % 20 for place in first]:
+                assert alike.all()
+
+
+def test_intervals_of_new_rows_hold_although_the_table_has_every_row_three_times():
+    generator = np.random.default_rng(0)
+
+    def draw(rows):
+        cause = generator.normal(size=(rows, 1))
+        return np.hstack([cause, cause + generator.normal(size=(rows, 2))])
+
+    table = np.tile(draw(100), (3, 1))
+    table[generator.random(table.shape) < 0.15] = np.nan
+    new = draw(400)
+    hidden = np.where(generator.random(new.shape) < 0.3, np.nan, new)
+    model = vfg.TableModel(seed=0, members=1, steps=20, mixtures=1, neighbours=2)
+    model.fit(table)
+    answer = model.infer(hidden)
+    low, high = (np.stack(list(ends.values()), axis=1) for ends in answer.interval(0.9))
+    missing = np.isnan(hidden)
+    assert 0.83 < ((low <= new) & (new <= high))[missing].mean() < 0.97

@@ -212,7 +212,11 @@ def test_integers_stay_integers_and_bounds_are_kept():
 def test_bounds_may_be_wider_than_what_was_observed():
     table = np.column_stack([np.arange(50.0), 2.0 * np.arange(50.0)])
     asked = [[100.0, np.nan]]
-    assert linear().fit(table).transform(asked)[0, 1] == 98.0
+    assert linear().fit(table).transform(asked)[0, 1] == 200.0, "the columns have a relation"
+    assert linear(bounds={1: (None, 150.0)}).fit(table).transform(asked)[0, 1] == 150.0
+    table[:, 1] += 8.0 * np.random.default_rng(0).normal(size=50)
+    highest = table[:, 1].max()
+    assert linear().fit(table).transform(asked)[0, 1] == pytest.approx(highest, rel=1e-12)
     assert linear(bounds={1: (None, 150.0)}).fit(table).transform(asked)[0, 1] > 120.0
 
 
@@ -283,9 +287,13 @@ def test_heavy_tails_stay_within_the_observed_range():
     generator = np.random.default_rng(0)
     table = generator.standard_t(1.1, size=(200, 3)) + generator.normal(size=(200, 1))
     gappy = np.where(generator.random(table.shape) < 0.3, np.nan, table)
-    for filled in (linear().fit_transform(gappy), *linear().fit(gappy).sample(gappy, 3)):
-        assert (filled.min(0) >= np.nanmin(gappy, 0)).all()
-        assert (filled.max(0) <= np.nanmax(gappy, 0)).all()
+    filled = linear().fit_transform(gappy)
+    assert (filled.min(0) >= np.nanmin(gappy, 0)).all()
+    assert (filled.max(0) <= np.nanmax(gappy, 0)).all()
+    bounds = dict.fromkeys(range(3), (-20.0, 20.0))
+    within = linear(bounds=bounds).fit(np.clip(gappy, -20.0, 20.0))
+    for drawn in within.sample(gappy, 3):
+        assert (np.abs(drawn[np.isnan(gappy)]) <= 20.0).all(), "draws keep to bounds"
 
 
 @pytest.mark.parametrize("marker", [-1, np.int64(-1), "?", None, pd.NA])

@@ -378,3 +378,27 @@ def test_rows_keep_their_dtype_when_models_change_theirs():
     before = {name: tensor.dtype for name, tensor in near.state_dict().items()}
     near.half()
     assert {name: tensor.dtype for name, tensor in near.state_dict().items()} == before
+
+
+def test_a_row_is_explained_without_its_copies():
+    """Noise columns that stand in the table twice: nothing predicts them but a copy."""
+    values = torch.randn(120, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    twice, rows = torch.cat([values, values]), torch.arange(240)
+    observed = torch.ones_like(twice, dtype=torch.bool)
+    kind = RowMixtureKind(ranks=False, uses_all_columns=True)
+    settings = {"unordered": torch.zeros(3, dtype=torch.bool), "width": 3, "seed": 0}
+    model = fit_row_mixture(twice, observed, kind, copies=rows % 120, **settings)
+    shown = observed.clone()
+    shown[:, 2] = False
+    own = model.components_of(rows, 240)
+    errors = [
+        (part - twice)[:, 2].square().mean() for part in model.means(twice, shown, rows, own)[:2]
+    ]
+    assert min(errors) > 0.9, "a copy would tell the cell"
+    unaware = fit_row_mixture(twice, observed, kind, **settings)
+    assert (unaware.means(twice, shown, rows, rows).plain - twice)[:, 2].square().mean() < 0.1
+    some = fit_row_mixture(twice, observed, kind, copies=rows % 120, most=60, **settings)
+    components = some.components_of(rows, 240)
+    there = components >= 0
+    assert torch.equal(some.origin.rows[components[there]] % 120, rows[there] % 120)
+    assert set((some.origin.rows % 120).tolist()) == set((rows[there] % 120).tolist())

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 import vfg
+from vfg.gaussian.conditional_means import exact_means
 from vfg.imputation import stacking as combining
+from vfg.imputation.ensemble import Ensemble
 from vfg.imputation.fitting import _hold_out_sections
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixture, star
 from vfg.imputation.plan import RowMixtureKind
@@ -13,6 +15,7 @@ from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.stacking import (
     AVERAGING_PRIOR,
     CLIP,
+    DEPARTURE,
     FEWEST_ROWS,
     KINDS,
     START,
@@ -373,3 +376,54 @@ def test_the_order_of_rows_does_not_decide_the_spread(monkeypatch):
         found = combining.fit_stacking(parts, values[rows], observed[rows], own)
         spreads.append(found.spread.mean().item())
     assert spreads[0] == pytest.approx(spreads[1], rel=0.15)
+
+
+class TestDepartures:
+    def test_limits_are_the_largest_departures_at_held_out_cells(self):
+        values, observed = gappy(in_clusters(200))
+        parts, held = parts_of(values, observed, neighbours=1)
+        limits = fit_stacking(parts, values, observed, held).departures
+        largest = torch.zeros_like(limits)
+        every = torch.arange(len(values))
+        for place, own in enumerate(held):
+            shown = observed & ~own
+            near = parts.neighbours[0].without(values, observed, own)
+            linear = exact_means(parts.linears[place], values, shown)
+            member = combining.member_means(parts.members[place], 1, values, shown)[0]
+            found = [member, linear, linear, *near.means(values, shown, every, every)[:2]]
+            distances = (torch.stack(found) - linear).abs() * own
+            largest = torch.maximum(largest, distances.amax(1))
+        used = [0, 3, 4]
+        assert (limits[used] >= DEPARTURE * largest[used] - 1e-6).all()
+        assert (limits[used] < 12.0 * largest[used] + 1.0).all(), "and not far beyond"
+        assert (limits[2] == 0.0).all()
+
+    def test_a_part_that_departs_too_far_is_limited(self):
+        """What a small component says of a row that is unlike all others."""
+        model = Ensemble(2)
+        model.weights.data.copy_(torch.tensor([0.0, 0.6, 0.4, 0.0, 0.0]))
+        model.departures = torch.full((len(KINDS), 2), 1.5, dtype=torch.float64)
+        expected = {
+            "mixtures": torch.tensor([[9.0, 0.5]], dtype=torch.float64),
+            "linear": torch.tensor([[1.0, -0.5]], dtype=torch.float64),
+        }
+        found = model.stacked_means(expected)
+        assert found[0].tolist() == pytest.approx([0.6 * 2.5 + 0.4, 0.6 * 0.5 - 0.4 * 0.5])
+
+    def test_rows_of_another_region_are_filled_near_the_linear_model(self, tmp_path):
+        """Two equal columns with a heavy tail, both missing, of rows beyond the few large ones."""
+        generator = np.random.default_rng(0)
+        place = np.concatenate([generator.uniform(-1.0, 1.0, 300), generator.uniform(1.1, 1.2, 6)])
+        size = np.where(place > 1.05, 40.0, 5.0) + place + generator.normal(size=306)
+        table = np.stack([place, size, size + 0.1 * generator.normal(size=306)], axis=1)
+        far = np.column_stack([np.linspace(1.3, 1.6, 5), np.full((5, 2), np.nan)])
+        model = vfg.TableModel(seed=0, members=1, steps=5, mixtures=1, neighbours=1)
+        model.fit(table)
+        linear = vfg.TableModel(seed=0, bend=False)
+        linear.fit(table)
+        assert model.departures is not None
+        limit = float(model.departures.max()) * table.std(0).max()
+        assert np.abs(model.fill(far) - linear.fill(far))[:, 1:].max() < limit
+        vfg.save(model, tmp_path / "model.vfg")
+        loaded = vfg.load(tmp_path / "model.vfg")
+        assert np.array_equal(loaded.fill(far), model.fill(far))

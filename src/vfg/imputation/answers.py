@@ -420,7 +420,8 @@ class TableAnswer(Answer):
             drawn = self._few.draws(number, self._seed, int(self._row_ids[0]))
         elif not self._padded and model.linear is not None and not len(model.members):
             drawn = concat_leaves(self._infer_linear(None).samples(number)).double()
-            drawn = model.with_relations(torch.where(table[1], table[0], drawn), *table)
+            noise = model.relation_levels(number, self._row_ids, self._seed)
+            drawn = model.with_relations(torch.where(table[1], table[0], drawn), *table, noise)
         else:
             return model.draws(*table, number, self._seed, self._row_ids)
         return model.with_categories(drawn, *table, self._prediction, self._row_ids, self._seed)
@@ -441,8 +442,8 @@ class TableAnswer(Answer):
         if not len(self._model.members):
             answer = self._infer_linear(None)
             spread = torch.cat([answer.std[leaf] for leaf in linear.graph.leaves], dim=1)
-            means = torch.cat([answer.mean[leaf] for leaf in linear.graph.leaves], dim=1)
-            spread = clipped_deviations(means.cpu(), spread.cpu(), limits)
+            spread = self._model.deviations_with_relations(spread.cpu(), self._given.observed)
+            spread = clipped_deviations(self._prediction.means, spread, limits)
             return self._where_free(spread, 0.0)
         starts = range(0, self.rows, ROWS_AT_ONCE) if self.rows > 1 else []
         parts = [self.select(range(k, min(k + ROWS_AT_ONCE, self.rows))) for k in starts] or [self]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from vfg.imputation.relations import find_copies
 from vfg.imputation.settings import check_share
 from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import central_levels
@@ -114,6 +115,7 @@ def hold_out(
 ) -> Mask:
     """Draw known cells of a table to hide, `(rows, columns)`; every row keeps one.
 
+    Cells of rows that are copies of each other are hidden together: a copy would give them away.
     Every column keeps at least `keep` known cells; columns with fewer are not hidden from. A model
     that is fitted without the hidden cells needs two.
 
@@ -133,7 +135,8 @@ def hold_out(
     known = ~table.missing
     # A stream of its own: else missing cells made with the same seed would be the cells to hide.
     generator = np.random.default_rng([seed, HIDING])
-    chosen = known & _pattern(known, share, generator, pattern)
+    codes = np.stack([_codes(column) for column in table.columns()], axis=1)
+    chosen = known & _pattern(known, share, generator, pattern)[find_copies(codes, known)]
     alone = known.any(1) & (chosen == known).all(1)
     chosen[np.flatnonzero(alone), known[alone].argmax(1)] = False
     chosen[:, (known & ~chosen).sum(0) < keep] = False
@@ -159,6 +162,14 @@ def _pattern(known: Mask, share: float, generator: np.random.Generator, pattern:
             )
         lost = ~known[generator.choice(incomplete, size=rows)]
     return np.asarray(some & lost)
+
+
+def _codes(column: Column) -> Array:
+    """Numbers that are equal where cells are; anything where they are missing."""
+    cells = column.values
+    if cells.dtype.kind not in "fiubMm":
+        cells = np.unique(cells.astype(str), return_inverse=True)[1]
+    return cells.astype(np.int64 if cells.dtype.kind in "Mm" else np.float64).astype(np.float64)
 
 
 def evaluate(
