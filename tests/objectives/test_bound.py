@@ -10,7 +10,7 @@ import torch
 from strategies import perturbed
 
 import vfg
-from vfg.sampling.noise import bound_log_scale
+from vfg.distributions.priors import bound_log_scale
 
 NAN = float("nan")
 

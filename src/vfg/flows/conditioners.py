@@ -233,14 +233,10 @@ class Conditioner(Rounding):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        for name, value, minimum in [
-            ("edges", edges, 1),
-            ("inputs", inputs, 0),
-            ("outputs", outputs, 1),
-        ]:
-            check_count("Conditioner", name, value, minimum)
-        self.activation = network.activation
-        self.dropout = network.dropout
+        check_count("Conditioner", "edges", edges, 1)
+        check_count("Conditioner", "inputs", inputs, 0)
+        check_count("Conditioner", "outputs", outputs, 1)
+        self.activation, self.dropout = network.activation, network.dropout
         generator = private_generator(generator)
         widths = [inputs, *[network.hidden] * (network.layers - 1), outputs]
         make: Any = StackedLinear

@@ -56,21 +56,13 @@ Target: TypeAlias = tuple[Label, ...] | str
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of some rows of a table.
+    """The evidence of some rows of a table, as read from what a user gave."""
 
-    Args:
-        values: the modelled columns of the matrix, `(rows, columns)`.
-        observed: which of these entries are evidence.
-        columns: what was given, by label.
-        index: the row labels of a pandas frame, or None.
-        by_name: whether values were given by name rather than as a table.
-    """
-
-    values: Tensor
-    observed: Tensor
-    columns: Mapping[Label, Column]
-    index: Any = None
-    by_name: bool = False
+    values: Tensor  # the modelled columns of the matrix, (rows, columns)
+    observed: Tensor  # which of these entries are evidence
+    columns: Mapping[Label, Column]  # what was given
+    index: Any = None  # the row labels of a pandas frame
+    by_name: bool = False  # whether values were given by name rather than as a table
 
     @property
     def rows(self) -> int:
@@ -89,18 +81,7 @@ class Evidence:
 
 
 def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Evidence:
-    """Evidence in any of its forms.
-
-    Args:
-        model: a fitted model.
-        given: values by the names of columns, a list of such mappings, a frame with some of the
-            columns, or an array with all of them.
-        observed: which cells may be used; None means all that are not missing.
-
-    Raises:
-        ValueError: for unknown names, values that a column cannot have, or a mask that contradicts
-            the table.
-    """
+    """Evidence in any form that `TableModel.infer` takes; `observed` masks a table."""
     given = _as_mapping(given)
     if isinstance(given, Mapping) or is_records(given):
         if observed is not None:
@@ -120,11 +101,7 @@ def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Eviden
 
 
 def _as_mapping(given: Any) -> Any:
-    """A labelled series of pandas or polars as a mapping; anything else as it is.
-
-    Raises:
-        ValueError: for a list without rows.
-    """
+    """A labelled series of pandas or polars as a mapping; anything else as it is."""
     if isinstance(given, list | tuple) and not given:
         raise ValueError("the evidence has no rows; give a mapping, a list of mappings or a table")
     is_series = getattr(given, "ndim", 0) == 1 and hasattr(given, "to_dict")
@@ -248,11 +225,7 @@ def _cells_of(model: TableModel, name: Name, value: Any) -> Iterator[tuple[Label
 
 
 def _check_cell(model: TableModel, label: Label, value: Any) -> Any:
-    """A value as a cell of its column; None if it is missing.
-
-    Raises:
-        ValueError: for a value that the column cannot have.
-    """
+    """A value as a cell of its column; None if it is missing."""
     variable = model.variables[str(label)]
     value = value.item() if isinstance(value, np.generic | Tensor) else value
     # The missing value of pandas refuses to be compared.
@@ -288,16 +261,8 @@ class TableAnswer(Answer):
     Numbers have float64 means (also of integers), whole numbers are drawn as such; dates are
     `datetime64`, their deviations `timedelta64`. Deviations come from 256 draws and quantiles from
     60, beyond which tails are those of a Normal; for the linear model alone both are closed forms.
-    Draws are joint, and all of it keeps to the limits of filled cells.
-
-    Args:
-        model: the model.
-        given: the evidence.
-        targets: columns or latent nodes, by the names that the user gave.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        padded: whether rows are computed in padded tiles; see `TableModel.infer`.
-        few: answers about the rows that are computed already, without padding, or None.
+    Draws are joint, and all of it keeps to the limits of filled cells. `few` holds what is computed
+    already about rows without padding.
     """
 
     def __init__(
@@ -715,16 +680,11 @@ class TableAnswer(Answer):
 
 
 def clipped_deviations(means: Tensor, deviations: Tensor, limits: Tensor) -> Tensor:
-    r"""Deviations of Normal variables that are clipped to limits.
+    r"""Deviations `(rows, columns)` of Normal variables that are clipped to limits `(2, columns)`.
 
     With $a, b$ the standardised limits, $\phi$ the density and $\Phi$ the distribution of the
     standard Normal, $E[y] = a\Phi(a) + \phi(a) - \phi(b) + b(1 - \Phi(b))$ and $E[y^2] = a^2
     \Phi(a) + \Phi(b) - \Phi(a) + a\phi(a) - b\phi(b) + b^2 (1 - \Phi(b))$.
-
-    Args:
-        means: of the variables, `(rows, columns)`.
-        deviations: of the variables, of the same shape.
-        limits: the least and the greatest value of every column, `(2, columns)`.
 
     Example:
         >>> one = torch.ones(1, 1, dtype=torch.float64)

@@ -11,11 +11,11 @@ evidence. Columns of up to nine categories without order have probabilities that
 $\mu$. Let $V(c)$ be the share of $c$ among similar rows (see `vfg.imputation.row_mixture`). Both
 are pooled,
 
-$$\log P^*(c) = \log \pi_c + a_1 \log \frac{P(c)}{\pi_c}
-    + a_2 \log \frac{V(c)}{\pi_c} + \text{const},$$
+$$\log P^*(c) = \log \pi_c + a_1 \log \frac{P(c)}{P_0(c)}
+    + a_2 \log \frac{V(c)}{V_0(c)} + \text{const},$$
 
-with weights of every column that maximise the likelihood of held-out cells. Filled cells have the
-most probable category.
+where $P_0$ and $V_0$ are those without evidence, with weights of every column that maximise the
+likelihood of held-out cells. Filled cells have the most probable category.
 
 A draw $v$ of the section becomes a category with the probability
 
@@ -67,15 +67,10 @@ CHUNK = 2**22
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A column of categories in a matrix.
-
-    Args:
-        part: its encoding.
-        places: the columns of its section.
-    """
+    """A column of categories in a matrix."""
 
     part: CategoricalEncoding | OrdinalEncoding
-    places: list[int]
+    places: list[int]  # the columns of its section
 
     @property
     def frequencies(self) -> Array:
@@ -85,12 +80,7 @@ class CategoryColumn:
 
 
 def category_columns(encoding: Encoding, columns: Sequence[int]) -> dict[Label, CategoryColumn]:
-    """The columns of categories, by label.
-
-    Args:
-        encoding: of the table.
-        columns: of its matrix that are modelled.
-    """
+    """The columns of categories among the modelled columns of a matrix, by label."""
     place = {column: k for k, column in enumerate(columns)}
     return {
         label: CategoryColumn(part, [place[column] for column in encoding.places(label)])
@@ -101,23 +91,14 @@ def category_columns(encoding: Encoding, columns: Sequence[int]) -> dict[Label, 
 
 @dataclass(frozen=True)
 class Section:
-    """What is expected in the section of a column of categories.
-
-    Args:
-        column: the column.
-        means: of the section, `(rows, width)`.
-        covariances: of the section, `(rows, width, width)`; None if they are not needed.
-        prior: the same without evidence, one row; None if this is it.
-        votes: shares of categories among similar rows, `(rows, categories)`; None for none.
-        pooling: the weights of Bayes' rule and of the votes.
-    """
+    """What is expected in the section of a column of categories."""
 
     column: CategoryColumn
-    means: Array
-    covariances: Array | None
-    prior: Section | None = None
-    votes: Array | None = None
-    pooling: tuple[float, float] = (1.0, 0.0)
+    means: Array  # (rows, width)
+    covariances: Array | None  # (rows, width, width); None if they are not needed
+    prior: Section | None = None  # the same without evidence, one row; None if this is it
+    votes: Array | None = None  # shares of categories among similar rows, (rows, categories)
+    pooling: tuple[float, float] = (1.0, 0.0)  # weights of Bayes' rule and of the votes
 
     @property
     def part(self) -> CategoricalEncoding | OrdinalEncoding:
@@ -127,13 +108,21 @@ class Section:
     @cached_property
     def probabilities(self) -> Array:
         """The probability of every category, `(rows, categories)`."""
-        if self.votes is None or self.pooling == (1.0, 0.0):
+        if self.votes is None:
             return self.model_probabilities
-        base = np.log(self.column.frequencies)
-        sources = (
-            np.log(source + TINY) - base for source in (self.model_probabilities, self.votes)
-        )
-        return np.asarray(special.softmax(base + pool(sources, self.pooling), axis=1))
+        base = np.log(self.column.frequencies) + np.zeros((len(self.means), 1))
+        gains = 0.0 if self.prior is None else pool(self.gains, self.pooling)
+        return np.asarray(special.softmax(base + gains, axis=1))
+
+    @property
+    def gains(self) -> tuple[Array, Array]:
+        """Log probabilities next to those without evidence, of the model and of the votes."""
+        start = self.prior
+        assert start is not None
+        assert self.votes is not None
+        assert start.votes is not None
+        model = np.log(self.model_probabilities + TINY) - np.log(start.model_probabilities + TINY)
+        return model, np.log(self.votes + TINY) - np.log(start.votes + TINY)
 
     @cached_property
     def model_probabilities(self) -> Array:
@@ -152,10 +141,7 @@ class Section:
 
     @cached_property
     def whitened(self) -> Array:
-        """Points of categories in coordinates in which the Normal of a row is standard.
-
-        Their shape is `(rows, width, categories)`.
-        """
+        """Points of categories where a row's Normal is standard, `(rows, width, categories)`."""
         return np.asarray(np.linalg.solve(self._roots, self.part.points.T - self.means[..., None]))
 
     def choose(self, draws: Array, uniforms: Array) -> Array:
@@ -224,27 +210,17 @@ def pool(sources: Iterable[Array], weights: Sequence[float]) -> Array:
 
 @dataclass(frozen=True)
 class HeldOutCategories:
-    """Held-out cells of a column of categories.
+    """Held-out cells of a column of categories."""
 
-    Args:
-        base: logarithms of the frequencies, `(categories,)`.
-        model: logarithms of the model's probabilities next to them, `(cells, categories)`.
-        votes: the same of the votes.
-        truth: the places of the categories, `(cells,)`.
-    """
-
-    base: Array
-    model: Array
-    votes: Array
-    truth: Array
+    base: Array  # logarithms of the frequencies, (categories,)
+    model: Array  # log probabilities next to those without evidence, (cells, categories)
+    votes: Array  # the same of the votes
+    truth: Array  # the places of the categories, (cells,)
 
     @classmethod
     def of(cls, section: Section, truth: Array) -> HeldOutCategories:
         """From what is expected at held-out cells, and what is there."""
-        assert section.votes is not None
-        base = np.log(section.column.frequencies)
-        model = np.log(section.model_probabilities + TINY) - base
-        return cls(base, model, np.log(section.votes + TINY) - base, truth)
+        return cls(np.log(section.column.frequencies), *section.gains, truth)
 
     def loss(self, weights: Array) -> tuple[float, Array]:
         """Minus the sum of log probabilities of the truth, and its gradient."""
@@ -259,9 +235,6 @@ def fit_pooling(columns: Sequence[Sequence[HeldOutCategories]]) -> Array:
     """The weights of the model and of the votes for every column, `(columns, 2)`.
 
     Those of all columns together are shrunk to `POOLING`, those of a column to these.
-
-    Args:
-        columns: held-out cells of every column.
     """
     every = [cells for column in columns for cells in column]
     common = _fit_weights(every, np.array(POOLING))

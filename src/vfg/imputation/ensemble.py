@@ -48,15 +48,10 @@ VOTES = "votes"
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an ensemble predicts.
+    """What an ensemble predicts."""
 
-    Attributes:
-        means: of every entry, `(rows, columns)`.
-        votes: shares of categories among similar rows, `(rows, all categories)`, or None.
-    """
-
-    means: Tensor
-    votes: Tensor | None = None
+    means: Tensor  # of every entry, (rows, columns)
+    votes: Tensor | None = None  # shares of categories among similar rows, (rows, all categories)
 
     def select(self, rows: Any) -> Prediction:
         """Some of the rows."""
@@ -75,10 +70,6 @@ class Prediction:
 
 def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
     """Quantiles along the first axis; beyond the draws with the tails of a Normal.
-
-    Args:
-        draws: the first axis are the draws.
-        levels: between 0 and 1.
 
     Example:
         >>> draws = np.linspace(-1.0, 1.0, 99)
@@ -99,11 +90,8 @@ def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
 class Ensemble(CachedModule):
     """Members, mixtures, a linear model and row mixtures that answer together.
 
-    Matrices are encoded, have the columns that the models know, and are where the models are.
-
-    Args:
-        columns: how many.
-        parts: the fitted parts; None for none.
+    Matrices are encoded, have the columns that the models know, and are where the models are. They
+    may have any finite numbers where nothing is observed.
     """
 
     cached: ClassVar[tuple[str, ...]] = ("stack", "linear_means")
@@ -118,7 +106,7 @@ class Ensemble(CachedModule):
         self.set_parts(columns, parts or Parts())
 
     def set_parts(self, columns: int, parts: Parts) -> None:
-        """Replace the parts and their stacking. Arguments are those of the constructor."""
+        """Replace the parts and their stacking."""
         self.forget()
         self.linear = parts.linear
         self.members = nn.ModuleList(parts.members)
@@ -162,13 +150,7 @@ class Ensemble(CachedModule):
         return stack_models(self.member_models).eval()
 
     def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Prediction:
-        """Stacked means of every entry, and votes; observed entries are unchanged.
-
-        Args:
-            values: the matrix, any finite numbers where nothing is observed.
-            observed: which of its entries are evidence.
-            ids: of the rows.
-        """
+        """Stacked means of every entry, and votes; observed entries are unchanged."""
         if not len(self.members):
             expected = {"linear": self._linear_means(values, observed, ids)}
         else:
@@ -184,13 +166,7 @@ class Ensemble(CachedModule):
         return Prediction(means, expected.get(VOTES))
 
     def with_relations(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
-        """Entries `(..., rows, columns)` in which those that follow from the evidence are exact.
-
-        Args:
-            table: what is expected or drawn.
-            values: the matrix of the evidence.
-            observed: which of its entries are known.
-        """
+        """Entries `(..., rows, columns)` in which those that follow from the evidence are exact."""
         if self.relations is None:
             return table
         exact, determined = fill_determined(self.relations.to(values.device), values, observed)
@@ -199,14 +175,7 @@ class Ensemble(CachedModule):
     def quantiles_with_relations(
         self, ends: Tensor, levels: Sequence[float], values: Tensor, observed: Tensor
     ) -> Tensor:
-        """Quantiles that are apart by rounding errors where entries follow from the evidence.
-
-        Args:
-            ends: the quantiles, `(levels, rows, columns)`.
-            levels: between 0 and 1.
-            values: the matrix of the evidence.
-            observed: which of its entries are known.
-        """
+        """Quantiles that are apart by rounding errors where entries follow from the evidence."""
         if self.relations is None:
             return ends
         exact, determined = fill_determined(self.relations.to(values.device), values, observed)
@@ -216,15 +185,7 @@ class Ensemble(CachedModule):
     def joint_draws(
         self, values: Tensor, observed: Tensor, ids: Tensor, number: int, seed: int
     ) -> tuple[Tensor, Prediction]:
-        """Joint draws of what is not observed given what is, `(number, rows, columns)`, and means.
-
-        Args:
-            values: the matrix, any finite numbers where nothing is observed.
-            observed: which of its entries are evidence.
-            ids: of the rows, on which draws depend.
-            number: of draws.
-            seed: of the draws.
-        """
+        """Joint draws of entries that are not observed, `(number, rows, columns)`, and means."""
         assert self.linear is not None
         if not len(self.members):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
@@ -286,12 +247,7 @@ class Ensemble(CachedModule):
         return torch.stack(parts).any(0)
 
     def recentre(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
-        """Move draws of parts to the stacked means and scale them.
-
-        Args:
-            drawn: draws `(number, rows, columns)`.
-            expected: means of the drawing parts, by kind.
-        """
+        """Move draws `(number, rows, columns)` of parts to the stacked means and scale them."""
         shares, used = drawing_shares(self.weights), corrected_share(self.weights)
         pooled = torch.zeros_like(drawn[0])
         for kind, share in zip(KINDS[:3], shares, strict=False):
@@ -396,23 +352,16 @@ class Ensemble(CachedModule):
 
 @dataclass(frozen=True)
 class FewRows:
-    """Answers of an ensemble about a few rows, computed without padding.
+    """Answers of an ensemble on a CPU about a few rows, computed without padding.
 
     Numbers are those of `Ensemble.joint_means` and `Ensemble.joint_draws` up to rounding.
-
-    Attributes:
-        model: an ensemble with members, on a CPU.
-        values: the rows, any finite numbers where nothing is observed.
-        observed: which of their entries are evidence; whole sections or nothing.
-        belief: states of the stacked members given the rows.
-        expected: means of the parts, by kind, `(rows, columns)`.
     """
 
-    model: Ensemble
+    model: Ensemble  # with members
     values: Tensor
-    observed: Tensor
-    belief: Belief
-    expected: Mapping[str, Tensor]
+    observed: Tensor  # whole sections or nothing
+    belief: Belief  # states of the stacked members given the rows
+    expected: Mapping[str, Tensor]  # means of the parts by kind, (rows, columns)
 
     @classmethod
     @torch.no_grad()
@@ -446,13 +395,7 @@ class FewRows:
 
     @torch.no_grad()
     def draws(self, number: int, seed: int, row_id: int = 0) -> Tensor:
-        """Joint draws of a single row, `(number, 1, columns)`.
-
-        Args:
-            number: of draws.
-            seed: of the draws.
-            row_id: of the row, on which draws depend.
-        """
+        """Joint draws of a single row, `(number, 1, columns)`."""
         model, draws = self.model, self.values.new_empty(number, *self.values.shape)
         by_part, ids = model.draws_by_part(number), torch.tensor([row_id])
         by_members = {part: own for part, own in by_part.items() if part < len(model.members)}

@@ -70,17 +70,8 @@ def fit_parts(
 ) -> tuple[Encoding, list[int], Parts]:
     """Fit all parts to a table; every column is read once.
 
-    Args:
-        table: with missing cells.
-        settings: sizes, budget and seed.
-        start: a fitted model whose encoding and graph are kept and whose members are trained
-            further; it is not changed. None starts from scratch.
-
-    Returns:
-        The encoding, the modelled columns of its matrix, and the parts.
-
-    Raises:
-        ValueError: for a graph whose leaves are not the columns of the table.
+    A model as `start` keeps its encoding and graph, and copies of its members are trained further.
+    Returned are the encoding, the modelled columns of its matrix, and the parts.
     """
     settings.warn_of_unused()
     if start is not None:
@@ -187,18 +178,7 @@ def choose_columns(
     """The columns of the matrix that are modelled, leaf by leaf, and a graph over them.
 
     Without a graph the leaves are ordered by the contents of their columns, so that the order of a
-    table's columns does not matter.
-
-    Args:
-        encoding: of the table.
-        whole: its matrix, and which of its entries are evidence.
-        settings: a graph over the columns of the table, or the width of a root over all of them.
-
-    Returns:
-        The columns, and the graph; None if no column is informative.
-
-    Raises:
-        ValueError: for a graph whose leaves are not the columns of the table.
+    table's columns does not matter. The graph is None if no column is informative.
     """
     if settings.graph is not None:
         return _graph_over(settings.graph, encoding)
@@ -313,28 +293,13 @@ def fit_members(
     members: list[VFG] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Parts:
-    """Fit members, mixtures and row mixtures, and their stacking.
+    """Fit members, mixtures and row mixtures, and their stacking, within the seconds of a budget.
 
-    Members start linear and are trained together to fill hidden cells. Every member and every
-    mixture has random held-out cells of its own. Row mixtures have none.
-
-    Args:
-        graph: over the sections of the matrix.
-        values: the matrix, 0 where nothing is known.
-        observed: which of its entries are known.
-        plan: sizes and steps.
-        seed: of everything drawn.
-        budget: seconds for all of it, or None.
-        progress: whether to show a progress bar.
-        device: where to train; the members are moved back to the CPU.
-        unordered: columns of the matrix that have no order; None means none.
-        categories: columns of categories.
-        labels: their categories.
-        members: members to train further, instead of new ones.
-        checkpoint: folder that keeps the training of members; None keeps none.
-
-    Returns:
-        The parts with their stacking and the history of training, without `linear`.
+    Members start linear and are trained together to fill hidden cells; they come back on the CPU.
+    Every member and every mixture has random held-out cells of its own. Row mixtures have none.
+    The matrix is 0 where nothing is known. `labels` are the categories of `categories`; `members`
+    are trained further instead of new ones; a folder `checkpoint` keeps their training. The parts
+    have no `linear`.
     """
     clock = Stopwatch(budget)
     number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
@@ -466,11 +431,7 @@ def _fit_mixtures(
 
 
 class Stopwatch:
-    """How much of a time budget is spent; None is unlimited.
-
-    Args:
-        budget: in seconds.
-    """
+    """How much of a time budget in seconds is spent; None is unlimited."""
 
     def __init__(self, budget: float | None) -> None:
         self.begun, self.budget = time.monotonic(), budget

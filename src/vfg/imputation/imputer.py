@@ -43,14 +43,7 @@ from vfg.utils.extras import needs
 
 
 def finish_table(imputer: VFGImputer, filled: Any, missing: Mask, *, indicate: bool) -> Any:
-    """Drop or zero empty columns of a filled table and append indicators, as the settings require.
-
-    Args:
-        imputer: a fitted imputer.
-        filled: the table; columns without observed cells in fitting are still missing.
-        missing: which cells were missing.
-        indicate: whether indicator columns may be appended.
-    """
+    """Drop or zero empty columns of a filled table, and append indicators, by the settings."""
     if imputer.keep_empty_features:
         kept = _with_zeros(imputer, filled, missing)
     else:

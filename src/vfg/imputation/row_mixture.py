@@ -83,16 +83,11 @@ class FitSource(NamedTuple):
 class RowMixture(CachedModule):
     """A mixture with a component at every row of a table.
 
-    Args:
-        components: how many rows.
-        residual: the linear model of the residuals.
-        sizes: how many categories the columns of labels have.
-
-    Attributes:
-        origin: what it was fitted from; None after loading, since files do not keep it.
+    `residual` is the linear model of the residuals, `sizes` the numbers of categories of the
+    columns of labels. `origin` says what it was fitted from; None after loading.
     """
 
-    cached = ("_mean_function", "_targets", "_log_weights", "_categories")
+    cached = ("_mean_function", "_targets", "_log_weights", "_categories", "_vote_targets")
     centres: Tensor
     doubts: Tensor
     noise: Tensor
@@ -119,40 +114,20 @@ class RowMixture(CachedModule):
     def means(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
     ) -> RowMeans:
-        """Means of every entry of a matrix.
+        """Means of every entry of a matrix, any finite numbers where nothing is known.
 
-        Args:
-            values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
-            observed: which of its entries are known.
-            ids: of the rows.
-            own: the component that each row is, which is left out for it; -1 for none.
+        Each row may be a component, its `own`, which is left out for it; -1 for none.
         """
         scores = self.ranks(values.double())
         expected, plain = torch.empty_like(scores), torch.empty_like(scores)
-        votes = scores.new_empty(len(scores), self._categories.shape[1])
-        sizes = [2 * scores.shape[1], votes.shape[1]]
+        votes = scores.new_empty(len(scores), sum(self.sizes))
         for tile in self._tiles(scores, observed, ids, own):
-            means, counts = (tile.shares @ self._targets)[tile.places].double().split(sizes, dim=1)
+            means = (tile.shares @ self._targets)[tile.places].double()
             expected[tile.rows], plain[tile.rows] = means.chunk(2, dim=1)
-            if votes.shape[1]:
-                similar = 1.0 / tile.shares.square().sum(1)[tile.places].double()
-                votes[tile.rows] = self._smooth(counts, similar[:, None])
+            if self.sizes:
+                votes[tile.rows] = self._shares_of_votes(tile, self._vote_targets)
         corrected = expected + self._correction(scores - expected, observed, ids)
         return RowMeans(plain, self.ranks.inverse(corrected), votes)
-
-    def _smooth(self, counts: Tensor, similar: Tensor) -> Tensor:
-        """Shares of categories with one more row that has the shares of all rows.
-
-        Args:
-            counts: sums of the weights of rows by category, `(rows, all categories)`.
-            similar: the number of rows that equally weighted ones would be, `(rows, 1)`.
-        """
-        shares = []
-        overall = self._categories.double().mean(0).split(self.sizes)
-        for own, mean in zip(counts.split(self.sizes, dim=1), overall, strict=True):
-            known = mean / mean.sum().clamp(min=1e-12)
-            shares.append((similar * own + known) / (similar * own.sum(1, keepdim=True) + 1.0))
-        return torch.cat(shares, dim=1)
 
     def samples(
         self,
@@ -167,8 +142,7 @@ class RowMixture(CachedModule):
     ) -> Tensor:
         """Joint draws, `(number, rows, columns)`: one of the components, and noise.
 
-        Args are those of `means`, the number of draws, their seed, and the share of the linear
-        model's correction that is added.
+        `corrected` is the share of the linear model's correction that is added.
         """
         scores = self.ranks(values.double())
         expected = torch.empty_like(scores)
@@ -193,11 +167,6 @@ class RowMixture(CachedModule):
 
         Components still hold these cells, since a row is left out for itself; but no other row has
         a missing cell that was filled from them.
-
-        Args:
-            values: the fitted table.
-            observed: which of its cells are known.
-            held: the held-out cells.
         """
         assert self.origin is not None
         rows = self.origin.rows
@@ -222,23 +191,13 @@ class RowMixture(CachedModule):
         return places[rows]
 
     def begin(self, scores: Tensor, observed: Tensor) -> None:
-        """Fill the missing cells of the components with the means of the linear model.
-
-        Args:
-            scores: the components' cells.
-            observed: which of them are known.
-        """
+        """Fill the missing cells of the components with the means of the linear model."""
         assert self.origin is not None
         answer = self.origin.linear.infer(scores, observed=observed)
         self.fill(scores, observed, concat_leaves(answer.mean), concat_leaves(answer.std).square())
 
     def refill(self, scores: Tensor, observed: Tensor) -> None:
-        """Fit the linear model of the residuals, and fill the missing cells of the components.
-
-        Args:
-            scores: the components' cells.
-            observed: which of them are known.
-        """
+        """Fit the linear model of the residuals, and fill the missing cells of the components."""
         every = torch.arange(len(scores))
         moments = torch.cat([self.centres, self.centres.square() + self.doubts], dim=1)
         expected = torch.empty(scores.shape, dtype=torch.float64)
@@ -256,14 +215,7 @@ class RowMixture(CachedModule):
         self.fill(scores, observed, means, variances + self.noise)
 
     def fill(self, scores: Tensor, observed: Tensor, means: Tensor, variances: Tensor) -> None:
-        """Set the components: cells where they are known, else means and variances.
-
-        Args:
-            scores: the rows' cells.
-            observed: which of them are known.
-            means: of the other cells.
-            variances: of the other cells.
-        """
+        """Set the components: scores where they are observed, else means and variances."""
         self.centres.copy_(torch.where(observed, scores, means))
         self.doubts.copy_(torch.where(observed, 0.0, variances))
         self.forget()
@@ -280,23 +232,56 @@ class RowMixture(CachedModule):
 
     @cached_property
     def _targets(self) -> Tensor:
-        """Components as scores, as values, and their categories."""
-        values = self.ranks.inverse(self.centres.double()).float()
-        return torch.cat([self.centres, values, self._categories], dim=1)
+        """Components as scores, then as values."""
+        return torch.cat([self.centres, self.ranks.inverse(self.centres.double()).float()], dim=1)
 
     @cached_property
-    def _categories(self) -> Tensor:
-        """1 for the category of every component, else 0, `(components, all categories)`.
+    def _categories(self) -> tuple[Tensor, Tensor]:
+        """What every component votes for, `(components, all categories)`, and by its own category.
 
-        Components whose cell is missing have none.
+        A component votes for its own category. Where that is missing it passes on the votes of the
+        other components, since a row of the fitted table is most similar to itself. The second
+        array is 1 for own categories and 0 for votes that are passed on, `(components, columns)`.
         """
-        ones = [self.centres.new_zeros(len(self.centres), 0)]
-        for place, size in enumerate(self.sizes):
-            assert self.labels is not None
-            # The first of these columns is for components without a category.
-            own = self.labels[:, place].clamp(-1, size - 1) + 1
-            ones.append(one_hot(own, size + 1)[:, 1:].float())
-        return torch.cat(ones, dim=1)
+        labels = self.labels
+        if labels is None:
+            return self.centres.new_zeros(len(self.centres), 0), self.centres[:, :0]
+        # The first of these columns is for components without a category.
+        ones = [
+            one_hot(own.clamp(-1, size - 1) + 1, size + 1)[:, 1:].float()
+            for own, size in zip(labels.unbind(1), self.sizes, strict=True)
+        ]
+        hard, is_own = torch.cat(ones, dim=1), (labels >= 0).float()
+        votes, rows = hard.clone(), (labels < 0).any(1).nonzero()[:, 0].cpu()
+        targets, known = torch.cat([hard, is_own], dim=1), self.doubts[rows] == 0.0
+        lacks = is_own.repeat_interleave(torch.tensor(self.sizes).to(labels), dim=1) == 0.0
+        ids = torch.arange(len(rows))
+        for tile in self._tiles(self.centres[rows].double(), known, ids, rows):
+            at, passed = rows[tile.rows], self._shares_of_votes(tile, targets).float()
+            votes[at] = torch.where(lacks[at], passed, votes[at])
+        return votes, is_own
+
+    def _shares_of_votes(self, tile: Tile, targets: Tensor) -> Tensor:
+        """Shares of categories for the rows of a tile, `(rows, all categories)`.
+
+        Own categories count with one more row that has the shares of all rows. `targets` are the
+        votes of the components, and which of them are by their own categories.
+        """
+        widths = [*self.sizes, len(self.sizes)]
+        counts = (tile.shares @ targets)[tile.places].double().split(widths, dim=1)
+        similar = 1.0 / tile.shares.square().sum(1, keepdim=True)[tile.places].double()
+        shares = []
+        for votes, own, every in zip(
+            counts, counts[-1].unbind(1), targets.double().sum(0).split(widths), strict=False
+        ):
+            overall = every / every.sum().clamp(min=1e-12)
+            number = similar * votes.sum(1, keepdim=True) + own[:, None]
+            shares.append((similar * votes + own[:, None] * overall) / number.clamp(min=1e-12))
+        return torch.cat(shares, dim=1)
+
+    @cached_property
+    def _vote_targets(self) -> Tensor:
+        return torch.cat(self._categories, dim=1)
 
     @cached_property
     def _log_weights(self) -> Tensor:
@@ -363,17 +348,10 @@ def fit_row_mixture(
     labels: Labels | None = None,
     seed: int,
 ) -> RowMixture:
-    """Fit a mixture with a component at every row, or at some if there are very many.
+    """Fit a mixture with a component at every row, or at `most` random ones.
 
-    Args:
-        values: the matrix, `(rows, columns)`.
-        observed: which of its entries are known.
-        kind: whether it uses normal scores, and all columns.
-        unordered: columns that have no order and stay as they are.
-        width: of the roots of linear models.
-        most: components.
-        labels: categories that rows vote for; None for none.
-        seed: of rows, columns and starts.
+    `unordered` columns stay as they are; `width` is that of the roots of linear models; rows vote
+    for the categories of `labels`.
     """
     generator = torch.Generator().manual_seed(seed)
     own = torch.randperm(len(values), generator=generator)[:most].sort().values

@@ -127,7 +127,11 @@ def initialise(model: VFG, data: Table, rows: int) -> None:
     ):
         return
     flows = [model.passing.group(g).flow for g in range(len(model.passing.schedule.groups))]
-    hooks = [flow.register_forward_pre_hook(_initialise_flow) for flow in flows if flow is not None]
+
+    def initialise_flow(flow: Flow, inputs: tuple[Tensor, ...]) -> None:
+        flow.initialise(inputs[0])
+
+    hooks = [flow.register_forward_pre_hook(initialise_flow) for flow in flows if flow is not None]
     labels = None if data.labels is None else data.labels[:rows]
     mode = model.training
     model.eval()  # normalisations are set without dropout
@@ -135,10 +139,6 @@ def initialise(model: VFG, data: Table, rows: int) -> None:
     model.train(mode)
     for hook in hooks:
         hook.remove()
-
-
-def _initialise_flow(flow: Flow, inputs: tuple[Tensor, ...]) -> None:
-    flow.initialise(inputs[0])
 
 
 @dataclass(frozen=True)
@@ -189,9 +189,7 @@ def forked_generators(device: torch.device) -> AbstractContextManager[None]:
     """
     if device.type == "cpu":
         return nullcontext()
-    devices = [device] if device.type == "cuda" else []
-    forked: AbstractContextManager[None] = torch.random.fork_rng(devices=devices)
-    return forked
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def check_device(device: str | int | torch.device) -> torch.device:

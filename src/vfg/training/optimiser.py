@@ -161,14 +161,6 @@ class AdamW:
         torch._foreach_mul_(gradients, self.usual.factor(norm))
         return norm
 
-    def clear(self) -> None:
-        """Forget the gradients."""
-        self.inner.zero_grad(set_to_none=True)
-
-    def step(self) -> None:
-        """One update of every parameter that has a gradient."""
-        self.inner.step()
-
     def copy(self) -> dict[str, Tensor]:
         """The moments and step counts, by parameter, and the usual norm of a gradient."""
         moments = {

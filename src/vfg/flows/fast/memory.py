@@ -103,11 +103,14 @@ class _Checkpoint(torch.autograd.Function):
         call: _Call = ctx.call
         states, parameters = ctx.saved_tensors[: ctx.states], ctx.saved_tensors[ctx.states :]
         if torch.is_grad_enabled():
-            if call.generator is not None:
-                raise RuntimeError(
-                    "flows with dropout in training mode can be differentiated only once"
-                )
-            return None, *differentiate(call.flows, states[0], parameters, gradients, call.inverse)
+            return None, *differentiate(
+                call.flows,
+                states[0],
+                parameters,
+                gradients,
+                call.inverse,
+                draws=call.generator is not None,
+            )
         gradient, logarithm = gradients
         by_parameter: list[Tensor | None] = []
         state = states[-1]  # the output, if the states are inverted
@@ -153,11 +156,14 @@ def differentiate(
     inverse: bool,
     *,
     again: bool = True,
+    draws: bool = False,
 ) -> Gradients:
     """The derivative by `x` and the parameters, layer by layer, from those by the two outputs.
 
-    With `again` it can be differentiated again.
+    With `again` it can be differentiated again, unless the flows draw dropout.
     """
+    if draws:
+        raise RuntimeError("flows with dropout in training mode can be differentiated only once")
     outputs = apply_in_order(flows, x, inverse=inverse)
     pairs = [
         (output, gradient)
