@@ -67,7 +67,9 @@ class Coupling(FlowSpec):
             has its own.
         image: rows and columns, if the nodes are blocks of an image, read row by row: convolutions
             then add to the output of the fully connected conditioners.
-        channels: width of the convolutions' hidden layer, per pixel.
+        channels: width of the convolutions' hidden layers, per pixel.
+        residual: gated residual layers of convolutions at each of two scales, in place of the fully
+            connected conditioners; the image has even sides. See `Network`.
 
     Raises:
         TypeError: if an argument has the wrong type.
@@ -92,6 +94,7 @@ class Coupling(FlowSpec):
     shared: int = 0
     image: tuple[int, int] | None = None
     channels: int = 16
+    residual: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.image, list):  # as JSON stores it

@@ -63,17 +63,20 @@ class BoundLoss(nn.Module):
     Args:
         model: the model.
         free_bits: nats per latent node below which its KL term does not count.
+        hides: whether cells are scored that messages do not see.
     """
 
-    def __init__(self, model: VFG, free_bits: float) -> None:
+    def __init__(self, model: VFG, free_bits: float, hides: bool = False) -> None:
         super().__init__()
-        self.model, self.free_bits = model, free_bits
+        self.model, self.free_bits, self.hides = model, free_bits, hides
 
     def forward(
         self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
     ) -> Tensor:
-        """Objective, reconstruction and KL of the seen cells; zeros for the surrogate's others."""
-        bound = lower_bound(self.model, cells, seen, labels, fresh_noise)
+        """Objective, reconstruction and KL of the scored cells; zeros for the surrogate's terms."""
+        bound = lower_bound(
+            self.model, cells, seen, labels, fresh_noise, scored=scored if self.hides else None
+        )
         zero = cells.new_zeros(())
         return torch.stack(
             [

@@ -164,13 +164,11 @@ class Steps:
 
         Convolutions try out which algorithm is fastest: sizes never change in training.
         """
-        if not self.task.is_module:
-            yield
-            return
         cudnn, before = torch.backends.cudnn, torch.backends.cudnn.benchmark
         cudnn.benchmark = True
         try:
-            with tensor_cores(self.settings.precision, self.rows.device):
+            precision = self.settings.precision if self.task.is_module else "float32"
+            with tensor_cores(precision, self.rows.device):
                 yield
         finally:
             cudnn.benchmark = before

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vfg.flows.base import Flow
-from vfg.flows.conditioners import Conditioner
+from vfg.flows.conditioners import Conditioner, ImageNetwork
 from vfg.flows.fast.primitives import is_ordinary
 
 MEMORIES = ("store", "recompute", "invert")
@@ -56,7 +56,8 @@ def checkpointed(
 
 def _has_dropout(flow: Flow) -> bool:
     """Whether a flow draws random numbers."""
-    networks = (module for module in flow.modules() if isinstance(module, Conditioner))
+    kinds = (Conditioner, ImageNetwork)
+    networks = (module for module in flow.modules() if isinstance(module, kinds))
     return any(network.training and network.dropout > 0.0 for network in networks)
 
 
