@@ -52,21 +52,10 @@ class Scheduled(Protocol):
 class Tabular(Protocol):
     """What reading tables and evidence needs of a model; `VFG` and `GaussianVFG` have it."""
 
-    @property
-    def graph(self) -> Graph:
-        """The nodes, and the names of the columns."""
-
-    @property
-    def sections(self) -> Sections:
-        """Which columns make up which leaf."""
-
-    @property
-    def scaling(self) -> Scaling:
-        """Location and scale of the columns."""
-
-    @property
-    def likelihood_specs(self) -> Mapping[str, LikelihoodSpec]:
-        """What every leaf holds."""
+    graph: Graph
+    sections: Sections
+    scaling: Scaling
+    likelihood_specs: dict[str, LikelihoodSpec]
 
     @property
     def passing(self) -> Scheduled:
@@ -79,20 +68,10 @@ class Tabular(Protocol):
 def as_table(
     model: Tabular, table: ArrayLike, observed: ArrayLike | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A table as the passes want it.
+    """A table, whose unobserved cells are NaN or not in `observed`, as the passes want it.
 
-    Args:
-        model: whose leaves the table has.
-        table: the data; NaN is unobserved.
-        observed: which cells may be used.
-
-    Returns:
-        The cells in the model's units, dtype and device, 0 where unobserved; the mask; and a
-        scalar with the dtype and device that results should have.
-
-    Raises:
-        ValueError: for a wrong shape, infinite values or values that a leaf cannot explain.
-        TypeError: for what is not a table of numbers.
+    Returns the cells in the model's units, dtype and device, 0 where unobserved; the mask; and a
+    scalar with the dtype and device that results should have.
     """
     cells, seen = as_cells(model, table, observed)
     return *scale_cells(model, cells, seen), cells.new_zeros(())
@@ -118,15 +97,18 @@ def as_cells(model: Tabular, table: ArrayLike, observed: ArrayLike | None) -> tu
 def read_table(model: Tabular, table: ArrayLike, *, partial: bool = False) -> Tensor:
     """A tensor, array, frame or nested lists as floating-point numbers `(rows, columns)`.
 
-    Args:
-        model: whose columns the table has.
-        table: the data.
-        partial: whether a frame may lack columns, which are then NaN.
+    If `partial`, a frame may lack columns, which are then NaN.
     """
     if is_frame(table):
         return torch.from_numpy(_frame_values(model, open_table(table), partial))
     given = as_tensor(table, "the table")
-    _check_shape(model, given)
+    if given.ndim != 2 or given.shape[1] != model.sections.columns:
+        widths = [f"{leaf}: {len(places)}" for leaf, places in model.sections.positions.items()]
+        shown = ", ".join([*widths[:8], *["..."] * (len(widths) > 8)])
+        raise ValueError(
+            f"the table must have shape (rows, {model.sections.columns}) for the leaves "
+            f"{{{shown}}}, but has {tuple(given.shape)}"
+        )
     _warn_of_order(model)
     return given if given.is_floating_point() else given.double()
 
@@ -145,11 +127,7 @@ def _warn_of_order(model: Tabular) -> None:
 
 
 def name_columns(table: ArrayLike, columns: Sequence[Name]) -> dict[Name, Tensor]:
-    """The columns of an array by name.
-
-    Raises:
-        ValueError: if there is another number of names than columns, or one is repeated.
-    """
+    """The columns of an array by name."""
     given = as_tensor(table, "the table")
     if given.ndim != 2 or len(dict.fromkeys(columns)) != given.shape[1]:
         raise ValueError(
@@ -309,11 +287,7 @@ def as_evidence(
 ) -> tuple[dict[int, Tensor], int, Tensor]:
     """Values of latent nodes as blocks with NaN where nothing is given.
 
-    Returns:
-        Evidence by block, the number of rows, and a scalar with the dtype and device of the first.
-
-    Raises:
-        ValueError: for a node that does not exist or is a leaf, or a wrong shape.
+    Returns evidence by block, the number of rows, and a scalar with the first's dtype and device.
     """
     some = next(model.parameters())
     schedule = model.passing.schedule
@@ -353,11 +327,7 @@ def check_labelled(model: VFG) -> None:
 
 
 def as_labels(model: VFG, labels: int | ArrayLike | None, rows: int) -> Tensor | None:
-    """Labels as integers on the model's device, −1 for rows without one.
-
-    Raises:
-        ValueError: if the prior has no labels, a label is out of its range or one is missing.
-    """
+    """Labels as integers on the model's device, −1 for rows without one."""
     if labels is None:
         return None
     check_labelled(model)
@@ -382,7 +352,15 @@ def values_by_name(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Values by the names of leaves, columns and latent nodes as a table and latent states."""
     values = {name: as_value(model, name, value, what) for name, value in given.items()}
-    rows = _common_rows(values, what)
+    rows, first = 1, None
+    for name, value in values.items():
+        if len(value) not in (1, rows) and rows != 1:
+            raise ValueError(
+                f"all values of {what} must have the same number of rows, but {first!r} has "
+                f"{rows} and {name!r} has {len(value)}"
+            )
+        if len(value) != 1:
+            rows, first = len(value), name
     # Whole numbers keep every digit in float64.
     kinds = [x.dtype if x.is_floating_point() else torch.float64 for x in values.values()]
     kind = functools.reduce(torch.promote_types, kinds) if kinds else torch.get_default_dtype()
@@ -447,19 +425,6 @@ def column_label(model: Tabular, column: int) -> str | int:
     return (model.graph.columns or range(model.sections.columns))[column]
 
 
-def _common_rows(values: Mapping[Name, Tensor], what: str) -> int:
-    rows, first = 1, None
-    for name, value in values.items():
-        if len(value) not in (1, rows) and rows != 1:
-            raise ValueError(
-                f"all values of {what} must have the same number of rows, but {first!r} has "
-                f"{rows} and {name!r} has {len(value)}"
-            )
-        if len(value) != 1:
-            rows, first = len(value), name
-    return rows
-
-
 def refuse_infinite(name: Name, value: Tensor) -> Tensor:
     """The value of a latent node, which must not be infinite."""
     if bool(value.isinf().any()):
@@ -469,27 +434,24 @@ def refuse_infinite(name: Name, value: Tensor) -> Tensor:
     return value
 
 
-def _check_shape(model: Tabular, table: Tensor) -> None:
-    if table.ndim != 2 or table.shape[1] != model.sections.columns:
-        widths = {leaf: len(columns) for leaf, columns in model.sections.positions.items()}
-        shown = ", ".join(f"{leaf}: {width}" for leaf, width in list(widths.items())[:8])
-        more = ", ..." if len(widths) > 8 else ""
-        raise ValueError(
-            f"the table must have shape (rows, {model.sections.columns}) for the leaves "
-            f"{{{shown}{more}}}, but has {tuple(table.shape)}"
-        )
-
-
 def as_mask(model: Tabular, observed: ArrayLike, table: Tensor) -> Tensor:
     """Which cells of a table may be used: a boolean array, a frame, or leaves or columns by name.
 
     Of a mapping, what is not named may not be used.
-
-    Raises:
-        ValueError: for a wrong shape, what is not boolean, or a name that is no leaf or column.
     """
     if isinstance(observed, Mapping):
-        return _mask_by_name(model, observed, table)
+        mask = torch.zeros(table.shape, dtype=torch.bool, device=table.device)
+        for name, given in observed.items():
+            part = torch.as_tensor(given)
+            chosen = list(table_columns(model, name, "the mask"))
+            part = part[:, None] if part.ndim == 1 else part
+            if part.dtype != torch.bool or (part.ndim and part.shape != (len(table), len(chosen))):
+                raise ValueError(
+                    f"the mask of {name!r} must be boolean of shape {(len(table), len(chosen))}, "
+                    f"but is {part.dtype} of shape {tuple(part.shape)}"
+                )
+            mask[:, chosen] = part.to(mask.device)
+        return mask
     framed = is_frame(observed)
     mask = read_table(model, observed) == 1.0 if framed else torch.as_tensor(observed)
     if mask.shape != table.shape or mask.dtype != torch.bool:
@@ -509,21 +471,6 @@ def as_given_mask(
     mask = torch.zeros(table.shape, dtype=torch.bool, device=table.device)
     for name in [given] if isinstance(given, str | int) else given:
         mask[:, list(table_columns(model, name, "given"))] = True
-    return mask
-
-
-def _mask_by_name(model: Tabular, observed: Mapping[str, ArrayLike], table: Tensor) -> Tensor:
-    mask = torch.zeros(table.shape, dtype=torch.bool, device=table.device)
-    for name, given in observed.items():
-        part = torch.as_tensor(given)
-        chosen = list(table_columns(model, name, "the mask"))
-        part = part[:, None] if part.ndim == 1 else part
-        if part.dtype != torch.bool or (part.ndim and part.shape != (len(table), len(chosen))):
-            raise ValueError(
-                f"the mask of {name!r} must be boolean of shape {(len(table), len(chosen))}, but "
-                f"is {part.dtype} of shape {tuple(part.shape)}"
-            )
-        mask[:, chosen] = part.to(mask.device)
     return mask
 
 
@@ -572,11 +519,7 @@ def column_of(model: Tabular, name: Name) -> int | None:
 
 
 def table_columns(model: Tabular, name: Name, what: str) -> tuple[int, ...]:
-    """The positions in the table of a leaf, or of a single column.
-
-    Raises:
-        ValueError: for a name that is neither, with what may have been meant.
-    """
+    """The positions in the table of a leaf, or of a single column."""
     positions, columns = model.sections.positions, model.graph.columns or ()
     if name in positions:
         return positions[str(name)]

@@ -17,7 +17,6 @@ from vfg.inference import Calibration
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.objectives import bound as bounds
 from vfg.objectives import surrogate as surrogates
-from vfg.objectives.surrogate import Surrogate
 from vfg.passing.aggregation import State
 from vfg.passing.aggregation import aggregation as aggregation_called
 from vfg.passing.messages import MessagePassing, Passes, States
@@ -31,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[str, FlowSpec]:
-    """The flow of every flow edge, by edge name.
-
-    Raises:
-        ValueError: for an edge that does not exist, or one without a flow.
-    """
+    """The flow of every flow edge, by edge name."""
     edges = [edge.name for edge in graph.edges if edge.kind == "flow"]
     by_edge = {"*": given} if isinstance(given, FlowSpec) else dict(given)
     return for_each(edges, by_edge, "flow edge")
@@ -44,11 +39,7 @@ def flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[s
 def treatments(
     graph: Graph, likelihoods: Mapping[str, LikelihoodSpec], aggregation: str
 ) -> dict[str, str]:
-    """The likelihood (its description) of leaves, the aggregation (its name) of other nodes.
-
-    Raises:
-        ValueError: for an aggregation that is not known.
-    """
+    """The likelihood (its description) of leaves, the aggregation (its name) of other nodes."""
     leaves = dict.fromkeys(graph.leaves)
     result = {}
     for node in graph.nodes:
@@ -61,12 +52,7 @@ def treatments(
 
 
 def check_prior(block: Block, prior: Prior, spec: PriorSpec, states: StatesSpec) -> None:
-    """Refuse a prior that does not go with the aggregation or the states.
-
-    Raises:
-        ValueError: if the roots carry a precision and the prior is not Normal, so that it cannot
-            be one more message; or if it needs whole states and states are deterministic.
-    """
+    """Refuse a prior that does not go with the aggregation or the states."""
     if prior.needs_whole_states and not isinstance(states, Sampled):
         raise ValueError(
             f"the prior {spec.name!r} has no density of single coordinates, which deterministic "
@@ -238,7 +224,9 @@ class VFG(nn.Module):
             >>> model.encode(torch.zeros(3, 2))["root"].shape
             torch.Size([3, 2])
         """
-        passes, like = self._pass(table, observed, evidence, labels)
+        cells, seen, like = as_table(self, table, observed)
+        given, _, _ = as_evidence(self, evidence or {}, rows=len(cells))
+        passes = self(cells, seen, as_labels(self, labels, len(cells)), given)
         return States.of(self.passing.schedule, passes.forward, like)
 
     @torch.no_grad()
@@ -308,29 +296,7 @@ class VFG(nn.Module):
         leaves, priors = self._leaf_states(cells, observed), self._prior_means(labels)
         return self.passing.run(leaves, priors, evidence or {}, wanted=wanted)
 
-    def objective(
-        self,
-        cells: Tensor,
-        observed: Tensor,
-        scored: Tensor,
-        labels: Tensor | None,
-        beta: float | Tensor,
-    ) -> Surrogate:
-        """The surrogate with messages from the `observed` cells and likelihoods of the `scored`."""
-        weights = self.sections.split(scored.to(cells.dtype))
-        wanted = {block: (weight > 0).any(-1) for block, weight in weights.items()}
-        passes = self.forward(cells, observed, labels, wanted=wanted)
-        return surrogates.compute_surrogate(
-            self.passing,
-            passes,
-            self.sections.split(cells),
-            weights,
-            {index: self.likelihood_at(index) for index in self._blocks_of(self.likelihoods)},
-            {index: self.prior_at(index) for index in self._blocks_of(self.priors)},
-            latent=self.latent,
-            labels=labels,
-            beta=beta,
-        )
+    objective = surrogates.compute_surrogate
 
     def likelihood_at(self, block: int) -> Likelihood:
         """The likelihood of a leaf block."""
@@ -362,11 +328,12 @@ class VFG(nn.Module):
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> VFG:
         """A new model with the configuration that `to_dict` returned, at its initial parameters."""
+        states = description["states"]  # a name, or name and settings
         return cls(
             Graph.from_dict(description["graph"]),
             flow={k: spec_from_dict(FlowSpec, v) for k, v in description["flow"].items()},
             aggregation=description["aggregation"],
-            states=_states_from(description["states"]),
+            states=states if isinstance(states, str) else spec_from_dict(StatesSpec, states),
             latent=description["latent"],
             likelihood={
                 k: spec_from_dict(LikelihoodSpec, v) for k, v in description["likelihood"].items()
@@ -405,19 +372,3 @@ class VFG(nn.Module):
             index: self.likelihood_at(index).mean(backward[index])
             for index in self._blocks_of(self.likelihoods)
         }
-
-    def _pass(
-        self,
-        table: ArrayLike,
-        observed: ArrayLike | None,
-        evidence: Mapping[str, ArrayLike] | None,
-        labels: ArrayLike | None,
-    ) -> tuple[Passes, Tensor]:
-        cells, seen, like = as_table(self, table, observed)
-        given, _, _ = as_evidence(self, evidence or {}, rows=len(cells))
-        return self(cells, seen, as_labels(self, labels, len(cells)), given), like
-
-
-def _states_from(description: str | Mapping[str, Any]) -> str | StatesSpec:
-    """States as files have them: a name, or name and settings."""
-    return description if isinstance(description, str) else spec_from_dict(StatesSpec, description)

@@ -56,7 +56,7 @@ def test_tracebacks_come_with_debug_only(store, commands):
     found = commands.invoke(*wrong, "--debug")
     assert "Traceback" in found.stderr
     assert found.stderr.splitlines()[-1].startswith("vfg: there is no column or node 'x'")
-    assert found.exit_code == 1
+    assert found.exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,7 @@ def test_tracebacks_come_with_debug_only(store, commands):
         ),
         (["data", "nothing"], "there is no table 'nothing'"),
         (["reproduce", "nothing"], "there is no experiment 'nothing'"),
+        (["data", "iris", "-o", "x.odd"], "the format of 'x.odd' is not known from its name"),
     ],
 )
 def test_wrong_arguments_leave_with_2(arguments, words, commands):

@@ -152,3 +152,32 @@ def test_tables_are_listed(commands):
     assert {"california", "gaussian_network", "iris", "synthetic"} <= set(names)
     assert json.loads(commands.succeed("data", "--json")) == names
     assert "--mechanism takes mcar, mar, mnar" in commands.fail("data", "--mechanism", "x", code=2)
+
+
+def test_a_model_of_these_rows_is_told_from_one_of_others(store, here, commands):
+    """The model was fitted to the table with gaps, so its errors there are too small."""
+    words = "rows of this table are among those that the model was fitted to"
+    assert words in commands.invoke("evaluate", store.gaps, "-m", store.model).stderr
+    (here / "part.csv").write_text("".join(store.gaps.read_text().splitlines(True)[:40]))
+    assert words in commands.invoke("evaluate", "part.csv", "-m", store.model, "-q").stderr
+    other = pd.read_csv(store.gaps)
+    other.assign(height=150.0 + other.index / 4).to_csv("other.csv", index=False)
+    found = commands.invoke("evaluate", "other.csv", "-m", store.model)
+    assert found.exit_code == 0
+    assert words not in found.stderr
+    assert words not in commands.invoke("evaluate", store.gaps, "--linear").stderr
+
+
+def test_a_model_reads_as_its_fit_did(here, commands):
+    """Marks of missing values, delimiter and decimals of the fit hold for later tables."""
+    rows = [f"{k / 8:.3f}:{-999 if k % 9 == 0 else f'{k * 0.33:.2f}'}" for k in range(90)]
+    (here / "t.csv").write_text("a:b\n" + "\n".join(rows) + "\n")
+    commands.succeed("fit", "t.csv", "-o", "m.vfg", "--linear", "--missing=-999", "--delimiter=:")
+    (here / "n.csv").write_text("a:b\n1:-999\n2:5\n")
+    lines = commands.succeed("impute", "n.csv", "-m", "m.vfg").splitlines()
+    assert lines[::2] == ["a:b", "2:5"]
+    assert float(lines[1].removeprefix("1:")) == pytest.approx(2.64, abs=0.3)
+    assert "." in lines[1]
+    for command in ("score", "embed", "evaluate"):
+        found = commands.invoke(command, "n.csv", "-m", "m.vfg")
+        assert "lacks the column" not in found.stderr

@@ -277,3 +277,19 @@ def test_exact_linear_relations_come_out_exact():
             found = model.infer(asked, targets=[name]).mean[name][:, 0].numpy()
             error = np.abs(found - table[:, place]).max() / table[:, place].std()
             assert error < 1e-6, (width, name)
+
+
+def test_dropout_of_leaf_maps_follows_the_seed(untouched_generators):
+    first = torch.randn(60, 1, generator=torch.Generator().manual_seed(0))
+    table = torch.cat([first, first.square(), -first, first + 1.0], dim=1)
+    models = []
+    for seed in (1, 2):
+        leaf = vfg.Coupling(2, 8, dropout=0.3)
+        model = vfg.GaussianVFG(vfg.Graph.star({"a": 2, "b": 2}, width=2), leaf=leaf)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            before = torch.get_rng_state()
+            model.fit(table, steps=20)
+            assert torch.equal(torch.get_rng_state(), before)
+        models.append(model.state_dict())
+    assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())

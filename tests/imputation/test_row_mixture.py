@@ -224,7 +224,7 @@ def test_rows_that_occur_twice_do_no_harm():
     least = NOISE[0] ** 2
     assert bool((near.noise >= 0.999 * least).all())
     said = near.means(values, observed, torch.arange(30))
-    assert bool(torch.stack(said).isfinite().all())
+    assert bool(torch.stack(said[:2]).isfinite().all())
 
 
 @pytest.mark.parametrize("kind", ROW_MIXTURE_KINDS)
@@ -264,7 +264,7 @@ def test_the_linear_model_of_residuals_finds_what_neighbours_miss():
     near = fitted(torch.where(observed, values, 0.0)[:200], observed[:200], width=5)
     said = near.means(values[200:], observed[200:], torch.arange(100))
     gap = ~observed[200:]
-    plain, corrected = (float((s - values[200:])[gap].square().mean()) for s in said)
+    plain, corrected = (float((s - values[200:])[gap].square().mean()) for s in said[:2])
     assert corrected < 0.75 * plain
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import threading
 import warnings
 from types import SimpleNamespace
 
@@ -198,6 +199,61 @@ def test_the_seed_decides_everything_and_global_generators_are_left_alone(untouc
         vfg.fit(model, circle(), seed=seed, **QUICK)
     assert same_bits(models[0], models[1])
     assert not same_bits(models[0], models[2])
+
+
+DRAWING = {
+    "relu": ({"flow": vfg.Coupling(2, 16, dropout=0.2)}, {}),
+    "silu": ({"flow": vfg.Coupling(2, 16, activation="silu", dropout=0.2)}, {}),
+    "tiles": ({"flow": vfg.Coupling(2, 512, dropout=0.2)}, {}),
+    "recompute": ({"flow": vfg.Coupling(2, 16, dropout=0.2)}, {"memory": "recompute"}),
+    "sampled": ({"states": "sampled"}, {}),
+    "augment": ({}, {"augment": lambda cells: cells + 0.1 * torch.randn_like(cells)}),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWING)
+def test_fits_in_threads_end_in_the_bits_of_one_alone(kind, untouched_generators):
+    arguments, options = DRAWING[kind]
+    models = [small(**arguments) for _ in range(4)]
+    begin = threading.Barrier(2)
+
+    def fit(model):
+        begin.wait()
+        vfg.fit(model, circle(), **QUICK, **options)
+
+    vfg.fit(models[0], circle(), **QUICK, **options)
+    threads = [threading.Thread(target=fit, args=[model]) for model in models[1:3]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert same_bits(models[0], models[1])
+    assert same_bits(models[0], models[2])
+    assert not same_bits(models[0], models[3])
+
+
+@pytest.mark.parametrize("kind", ["relu", "silu", "recompute", "sampled"])
+def test_a_fit_never_reads_or_moves_the_global_generator(kind, monkeypatch):
+    arguments, options = DRAWING[kind]
+    alone, disturbed = small(**arguments), small(**arguments)
+    vfg.fit(alone, circle(), **QUICK, **options)
+    states, original = [], TableTask.batch
+
+    def disturb():
+        states.append(torch.get_rng_state())
+        torch.manual_seed(len(states))  # as another thread may, at any time
+
+    def batch(*arguments):
+        disturb()
+        return original(*arguments)
+
+    disturb()
+    monkeypatch.setattr(TableTask, "batch", batch)
+    vfg.fit(disturbed, circle(), **QUICK, **options)
+    assert same_bits(alone, disturbed)
+    for seed, state in enumerate(states[1:], start=1):
+        assert torch.equal(state, torch.Generator().manual_seed(seed).get_state())
+    assert len(states) > 10
 
 
 @pytest.mark.parametrize(

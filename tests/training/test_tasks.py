@@ -1,10 +1,12 @@
 """What the loop trains: any module, one VFG, or several as one; averages and chosen states."""
 
 import math
+import threading
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import vfg
 from vfg.training import FitSettings, maximise
@@ -60,6 +62,29 @@ def test_any_module_is_trained_by_the_loop_of_fit(untouched_generators):
     assert not model.training
     assert history[history.best].validation < 1e-3
     assert history[-1].kl == 0.0
+
+
+def test_modules_in_threads_end_in_the_bits_of_one_alone(untouched_generators):
+    class Dropping(Line):
+        def objective(self, x, beta):
+            return super().objective(functional.dropout(x, 0.3), beta)
+
+    models = [Dropping() for _ in range(3)]
+    begin = threading.Barrier(2)
+    options = {"device": "cpu", "epochs": 5, "batch": 10, "rate": 1e-2}
+
+    def train(model):
+        begin.wait()
+        maximise(model, draw(100, 3), validate=lambda: float(torch.rand(())), **options)
+
+    maximise(models[0], draw(100, 3), validate=lambda: float(torch.rand(())), **options)
+    threads = [threading.Thread(target=train, args=[model]) for model in models[1:]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torch.equal(models[0].layer.weight, models[1].layer.weight)
+    assert torch.equal(models[0].layer.weight, models[2].layer.weight)
 
 
 def test_convolutions_are_tuned_in_training_alone():

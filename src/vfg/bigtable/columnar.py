@@ -26,13 +26,7 @@ MOST_COLUMNS = 100_000
 
 
 class TableFile(ABC):
-    """One file that holds a table.
-
-    Args:
-        path: of the file.
-        kind: what it holds, and how it is compressed.
-        name: what to call it in errors.
-    """
+    """One file that holds a table."""
 
     def __init__(self, path: Path, kind: Kind, name: str) -> None:
         self.path = path
@@ -75,24 +69,21 @@ class TableFile(ABC):
         return []
 
     @property
+    def layouts(self) -> dict[str, str]:
+        """The layouts of dates and durations in text; known after the types are."""
+        return {}
+
+    @property
     def needs_inference(self) -> bool:
         """Whether types have yet to be inferred from the cells, so that `scan` saves a pass."""
         return False
 
     def scan(self) -> Iterator[Any]:
-        """Record batches of any size, in order, in the types inferred so far.
-
-        A column may have a wider type in a later batch. After the last batch, `schema` and `rows`
-        are known.
-        """
+        """Record batches in the types inferred so far; `schema` and `rows` are known at the end."""
         return self.batches(self.schema)
 
     def watch(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Batches that were read from this file, each before the file could have changed.
-
-        Raises:
-            ValueError: if the file changed since it was opened, or has another number of rows.
-        """
+        """Batches that were read from this file; a ValueError if it changed since it was opened."""
         ends, rows = digest_ends(self.path), 0
         try:
             for batch in batches:
@@ -115,16 +106,14 @@ class TableFile(ABC):
             f"{self.name} has changed since it was opened; run it again once the file is complete"
         )
 
-    def with_text_columns(self, names: Sequence[str], categories: Sequence[str] = ()) -> TableFile:
-        """The same file with some columns left as text, if it is one of text."""
+    def with_text_columns(
+        self, names: Sequence[str], categories: Sequence[str] = (), real: Sequence[str] = ()
+    ) -> TableFile:
+        """The same file with some columns read otherwise, if it is one of text."""
         return self
 
     def check_schema(self, schema: Any) -> Any:
-        """A schema that tables can have, else a ValueError.
-
-        Raises:
-            ValueError: for no columns, too many, or repeated names.
-        """
+        """A schema that tables can have; a ValueError for none, too many or repeated columns."""
         names = schema.names
         if not names:
             raise ValueError(f"{self.name} has no columns")
@@ -190,7 +179,11 @@ class ColumnarFile(TableFile):
             for batch in self._read_batches():
                 # Offsets and texts of a damaged file may point anywhere, so they are validated.
                 batch.validate(full=True)
-                yield conform(batch, schema)
+                if batch.schema.equals(schema, check_metadata=True):
+                    yield batch
+                else:
+                    columns = [_cast(batch.column(field.name), field.type) for field in schema]
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _check_stored(self, schema: Any) -> Any:
         """A stored schema as it is handed out: types that few can compute with are replaced."""
@@ -258,18 +251,6 @@ class ArrowFile(ColumnarFile):
         if start == b"ARROW1":
             return pa.ipc.open_file(stored)
         return pa.ipc.open_stream(stored)
-
-
-def conform(batch: Any, schema: Any) -> Any:
-    """A record batch with the columns of a schema, in its order and types.
-
-    Raises:
-        ValueError: for a cell that its new type cannot hold.
-    """
-    if batch.schema.equals(schema, check_metadata=True):
-        return batch
-    columns = [_cast(batch.column(field.name), field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _common_storage(kind: Any) -> Any:

@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 from vfg.utils.extras import needs
 from vfg.utils.specs import check_choice
@@ -20,20 +20,10 @@ with needs("table"):
 
 
 FORMATS = ("csv", "tsv", "parquet", "arrow", "jsonl")
-"""The formats by name; `feather`, `ipc`, `ndjson` and `json` are other names of the last two."""
 ALIASES = {"feather": "arrow", "ipc": "arrow", "ndjson": "jsonl", "json": "jsonl", "pq": "parquet"}
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".feather": "arrow",
-    ".arrow": "arrow",
-    ".ipc": "arrow",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-}
+ALIASES["tab"] = "tsv"
+_ENDINGS = "csv tsv tab parquet pq feather arrow ipc jsonl ndjson"
+SUFFIXES = {f".{ending}": ALIASES.get(ending, ending) for ending in _ENDINGS.split()}
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 MAGIC = {
     b"\x1f\x8b": "gzip",
@@ -46,15 +36,19 @@ MAGIC = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What a file holds, and how it is compressed.
+    """What a file holds, and how it is compressed."""
 
-    Args:
-        format: one of `FORMATS`.
-        compression: `"gzip"`, `"zstd"`, `"bz2"`, `"lz4"`, or None.
-    """
+    format: str  # one of `FORMATS`
+    compression: str | None = None  # one of the values of `COMPRESSIONS`
 
-    format: str
-    compression: str | None = None
+
+@dataclass(frozen=True)
+class Quoting:
+    """What stands in quotation marks although it need not."""
+
+    names: bool = False
+    cells: tuple[str, ...] = ()  # columns, of which all observed cells do
+    empty: tuple[str, ...] = ()  # columns, of which all empty cells do
 
 
 @dataclass(frozen=True)
@@ -67,6 +61,9 @@ class Dialect:
         missing: texts that mean a missing value, besides `NA`, `NaN`, `null` and the like. A number
             stands for all ways to write it: `-999` also for `-999.0`.
         quotes: whether quotation marks enclose cells; False reads them as text.
+        day_first: whether 03/04/2020 is in April rather than March; None decides by days above 12.
+        newline: between lines; detected in files that are read.
+        quoting: which cells are quoted without need; detected in files that are read.
 
     Raises:
         ValueError: for a delimiter or decimal mark that cannot be.
@@ -80,6 +77,9 @@ class Dialect:
     decimal: str | None = None
     missing: tuple[str, ...] = ()
     quotes: bool = True
+    day_first: bool | None = None
+    newline: str = "\n"
+    quoting: Quoting = Quoting()
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and (
@@ -94,15 +94,39 @@ class Dialect:
             raise ValueError("the delimiter and the decimal mark cannot both be a comma")
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How the CSV files of a fit were read: kept in `TableModel.origin` for those to be filled."""
+
+    dialect: Dialect
+    columns: tuple[str, ...]  # that were fitted
+    layouts: Mapping[str, str]  # of dates and durations, by column
+    samples: Mapping[str, str]  # cells of these, with 0 for all digits
+
+    KEPT: ClassVar = ("delimiter", "decimal", "missing", "quotes", "day_first")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that holds for other files, ready for JSON."""
+        dialect = {name: getattr(self.dialect, name) for name in self.KEPT}
+        return {**vars(self), "dialect": dialect}
+
+    @classmethod
+    def from_dict(cls, origin: Mapping[str, Any]) -> Reading | None:
+        """The inverse of `to_dict`; None for what it did not write."""
+        try:
+            known = {name: origin["dialect"][name] for name in cls.KEPT}
+            dialect = Dialect(**{**known, "missing": tuple(map(str, known["missing"]))})
+            layouts, samples = (
+                {str(name): str(text) for name, text in origin[key].items()}
+                for key in ("layouts", "samples")
+            )
+            return cls(dialect, tuple(map(str, origin["columns"])), layouts, samples)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+
 def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> Kind:
-    """The kind of a file by the suffixes of its name.
-
-    Args:
-        name: of the file.
-        format: what it holds, if the name does not tell.
-
-    Raises:
-        ValueError: for a name without a known suffix, or an unknown format.
+    """The kind of a file by the suffixes of its name; a format that is given goes first.
 
     Example:
         >>> kind_from_name("table.csv.gz")
@@ -138,10 +162,6 @@ def normalise_format(format: str) -> str:
 def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:
     """The kind of something without a name, by its first bytes; CSV if nothing else fits.
 
-    Args:
-        start: the first bytes.
-        format: what it holds, if known.
-
     Example:
         >>> kind_from_bytes(b"PAR1"), kind_from_bytes(b'{"a": 1}').format
         (Kind(format='parquet', compression=None), 'jsonl')
@@ -158,11 +178,7 @@ def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:
 
 @contextmanager
 def reading_errors(name: str, format: str) -> Iterator[None]:
-    """Around whatever reads a file: what the file does wrong becomes one sentence.
-
-    Raises:
-        ValueError: in place of errors that come from the content of the file.
-    """
+    """Around whatever reads a file: what the file does wrong becomes one sentence."""
     try:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError):
@@ -192,11 +208,7 @@ NUL = re.compile(b"\0")
 
 
 def check_text(data: Any, name: str) -> None:
-    """Refuse bytes that no text has.
-
-    Raises:
-        ValueError: for NUL bytes.
-    """
+    """Refuse bytes that no text has."""
     if data is not None and NUL.search(data):
         raise ValueError(
             f"{name} is no text in UTF-8: it has NUL bytes, as binary files and UTF-16 have; "
@@ -210,18 +222,10 @@ def open_bytes(path: Path, compression: str | None) -> Any:
 
 
 def spool(stream: BinaryIO | Any, start: bytes = b"", most: int | None = None) -> Any:
-    """A temporary file with everything that a stream has to give.
+    """A temporary file with what was read of a stream already, and all that is left of it.
 
     What comes through a pipe can be read only once, but tables are scanned before they are
     used; a file on disk keeps memory flat. It vanishes when it is closed.
-
-    Args:
-        stream: to copy.
-        start: what was read of it already.
-        most: bytes that are copied; None for any number.
-
-    Raises:
-        ValueError: for a longer stream, or one that the disk has no room for.
     """
     file = tempfile.NamedTemporaryFile(prefix="vfg-")  # noqa: SIM115
     try:

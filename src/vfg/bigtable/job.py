@@ -53,11 +53,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes, path: Path) -> Manifest:
-        """The inverse of `to_json`.
-
-        Raises:
-            ValueError: for anything that `to_json` did not write.
-        """
+        """The inverse of `to_json`."""
         try:
             found = json.loads(data)
             if found["version"] != VERSION:
@@ -129,14 +125,7 @@ def digest_file(path: Path) -> str:
 
 @contextmanager
 def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
-    """The folder of a job, made or gone on with, and locked against other jobs.
-
-    What an earlier run left unfinished is removed.
-
-    Raises:
-        ValueError: for a folder that holds something else, or another job.
-        BlockingIOError: if another process works there.
-    """
+    """The folder of a job, made or gone on with, locked, and without unfinished files."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a folder, or remove it")
     check_contents(folder)
@@ -154,10 +143,6 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
     """A hidden folder for the pieces of one file, made or gone on with, and removed at the end.
 
     If the block fails, the folder stays as soon as it has a piece, for the job to go on from.
-
-    Raises:
-        ValueError: if the folder holds the pieces of another job.
-        BlockingIOError: if another process works there.
 
     Example:
         >>> import tempfile
@@ -198,9 +183,6 @@ def pieces_folder(target: Path) -> Path:
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """A lock that only one process has, and that ends with it, however it ends.
-
-    Raises:
-        BlockingIOError: if another process has it.
 
     Example:
         >>> import tempfile

@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from vfg.bigtable.formats import (
     MOST_PIPED,
     Dialect,
     Kind,
+    Reading,
     check_text,
     kind_from_bytes,
     kind_from_name,
@@ -58,8 +59,7 @@ class Source:
         """Names and types of the columns as a `pyarrow.Schema`; text files are scanned.
 
         Raises:
-            ValueError: for files that do not have the same columns, or columns of types that do
-                not go together.
+            ValueError: for files with other columns or types than the first.
         """
         first = self.files[0].schema
         kinds = {field.name: field.type for field in first}
@@ -68,6 +68,8 @@ class Source:
             found = file.schema
             for name in kinds:
                 kinds[name] = _common_column_type(file, found.field(name), kinds[name])
+                if file.layouts.get(name) != self.layouts.get(name):
+                    kinds[name] = pa.string()
         return pa.schema([first.field(name).with_type(kind) for name, kind in kinds.items()])
 
     @property
@@ -97,6 +99,11 @@ class Source:
         return first.dialect if isinstance(first, CsvFile) else Dialect()
 
     @property
+    def layouts(self) -> dict[str, str]:
+        """The layouts of columns of dates and durations in text; known after the types are."""
+        return self.files[0].layouts
+
+    @property
     def doubts(self) -> list[str]:
         """Sentences about cells that may be meant otherwise; known after the types are."""
         texts = [file.doubts for file in self.files if isinstance(file, CsvFile)]
@@ -108,17 +115,19 @@ class Source:
         texts = [file.samples for file in self.files if isinstance(file, CsvFile)]
         return {name: cell for samples in reversed(texts) for name, cell in samples.items()}
 
-    def with_text_columns(self, names: Sequence[str], categories: Sequence[str] = ()) -> Source:
+    def with_text_columns(
+        self, names: Sequence[str], categories: Sequence[str] = (), real: Sequence[str] = ()
+    ) -> Source:
         """The same table with some columns of text files left as the text that they are.
 
         Both tables share what is known of the files, so types are inferred once.
 
         Args:
             names: of the columns; their missing values stay text too, as they were read.
-            categories: of columns that are text with null for missing values, whatever they look
-                like.
+            categories: names of columns that become text with null for missing values.
+            real: names of columns that become real numbers if they hold whole ones.
         """
-        return Source([file.with_text_columns(names, categories) for file in self.files])
+        return Source([file.with_text_columns(names, categories, real) for file in self.files])
 
     @cached_property
     def rows(self) -> int:
@@ -126,13 +135,10 @@ class Source:
         return sum(file.rows for file in self.files)
 
     def batches(self, rows: int = 65_536) -> Iterator[Any]:
-        """The table in pieces of a fixed size.
+        """The table as `pyarrow.RecordBatch`es of a fixed number of rows.
 
         Args:
             rows: of every piece; the last one may have fewer.
-
-        Returns:
-            An iterator over `pyarrow.RecordBatch`.
 
         Raises:
             ValueError: for files that cannot be read, while iterating.
@@ -142,14 +148,11 @@ class Source:
         return resize_batches(stored, schema, rows)
 
     def scan(self) -> Iterator[Any]:
-        """The table in pieces of any size, in one pass that also infers the types of CSV files.
+        """`pyarrow.RecordBatch`es of any size, in one pass that also infers the types of CSV files.
 
         A column has the type that was inferred so far from the same file. A later piece may have a
         wider type, or another one if it comes from the next file. After the last piece, `schema`
         and `rows` are known without another pass.
-
-        Returns:
-            An iterator over `pyarrow.RecordBatch`, each with the columns in the order of its file.
 
         Raises:
             ValueError: for files that cannot be read or lack a column, while iterating.
@@ -186,28 +189,26 @@ def open_table(
     format: str | None = None,
     exclude: Sequence[Place] = (),
     dialect: Dialect | None = None,
+    like: Mapping[str, Any] | None = None,
     most_piped: int = MOST_PIPED,
 ) -> Source:
     """A table in one file or several, ready to be read in pieces.
 
     In text files, empty cells and `NA`, `NaN`, `null` and the like are missing values. Columns have
     the narrowest type that holds all cells: integers with missing values stay integers,
-    numbers with leading zeros stay text.
+    numbers with leading zeros stay text. Dates such as `31.12.2020` are dates if every cell of the
+    column fits one order of day and month, and durations are such as `1:30:00`.
 
     Args:
         source: a file, a folder of Parquet files, a pattern such as `part-*.csv`, `"-"` for
             standard input (which is copied to a temporary file), or a sequence of these.
         format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"` (Feather) or `"jsonl"`; None reads it off
-            the suffix, or off the first bytes of standard input. Files may be compressed:
-            `.gz`, `.zst`, `.bz2` or `.lz4`.
-        exclude: files, and folders with all in them, that patterns and folders do not take, such
-            as what an earlier run of the same job wrote.
-        dialect: delimiter, decimal mark and marks of missing values of CSV files; None detects the
-            first two.
+            the suffix, also before `.gz`, `.zst`, `.bz2` or `.lz4`, or off the first bytes.
+        exclude: files and folders that patterns and folders do not take, such as earlier output.
+        dialect: of CSV files; None detects delimiter and decimal mark.
+        like: `TableModel.origin` of a model: CSV files with its columns are read as those that it
+            was fitted to.
         most_piped: bytes of standard input or a pipe that are copied to the temporary disk.
-
-    Returns:
-        The source.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -217,17 +218,13 @@ def open_table(
     if not places:
         raise ValueError("a table needs at least one file, but none was given")
     hidden = [Path(place).resolve() for place in exclude]
-    opener = _Opener(format, hidden, dialect or Dialect(), most_piped)
+    reading = Reading.from_dict(like or {})
+    opener = _Opener(format, hidden, dialect or Dialect(), reading, most_piped)
     return Source([file for place in places for file in opener.files(place)])
 
 
 def resize_batches(batches: Iterator[Any], schema: Any, rows: int) -> Iterator[Any]:
     """Record batches of a fixed number of rows from those of any; the last one may have fewer.
-
-    Args:
-        batches: of any sizes.
-        schema: of them all.
-        rows: of every batch that comes out.
 
     Example:
         >>> batches = [pa.record_batch({"a": [1, 2, 3]}), pa.record_batch({"a": [4, 5]})]
@@ -269,6 +266,7 @@ class _Opener:
     format: str | None
     exclude: Sequence[Path]
     dialect: Dialect
+    like: Reading | None
     most_piped: int
 
     def files(self, place: Place) -> Iterator[TableFile]:
@@ -320,7 +318,7 @@ class _Opener:
 
     def _file(self, path: Path, kind: Kind, name: str) -> TableFile:
         if kind.format in ("csv", "tsv"):
-            return CsvFile(path, kind, name, self.dialect)
+            return CsvFile(path, kind, name, self.dialect, self.like)
         if self.dialect != Dialect():
             raise ValueError(
                 f"{name} is {kind.format}, but delimiter, decimal mark, quotation marks and texts "

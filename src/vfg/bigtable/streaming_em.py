@@ -88,11 +88,7 @@ class Rows:
 
 
 def fit_linear_to_all(rows: Rows) -> list[float]:
-    """Go on with the EM of a linear model, on all rows; the model is changed in place.
-
-    Returns:
-        The mean log-likelihood of a row before every step, in the units of the scaled table.
-    """
+    """Go on with the EM of a linear model, on all rows; the mean log-likelihood of every step."""
     linear = rows.model.linear
     if linear is None:
         return []

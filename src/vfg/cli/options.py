@@ -15,15 +15,12 @@ from typing import Annotated, Any
 
 import typer
 
+from vfg.cli.errors import usage_errors
+from vfg.utils.specs import check_choice
+
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Expand parameters of a command that are dataclasses into the options in them.
-
-    Args:
-        command: a function; each of its dataclasses has fields annotated as options are.
-
-    Returns:
-        The function, with a signature of single options.
 
     Example:
         >>> @dataclasses.dataclass
@@ -72,13 +69,18 @@ def _expand(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
 def _options(group: Any) -> dict[str, tuple[Any, Any]]:
     """Annotation and default of every field of a group."""
     kinds = typing.get_type_hints(group, include_extras=True)
-    return {
-        field.name: (
-            kinds[field.name],
-            inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
-        )
-        for field in dataclasses.fields(group)
-    }
+    found = {}
+    for field in dataclasses.fields(group):
+        kind, option = kinds[field.name], field.metadata.get("option")
+        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        found[field.name] = (kind if option is None else Annotated[kind, option], default)
+    return found
+
+
+def option(default: Any, panel: str | None, help: str, *names: str, **settings: Any) -> Any:
+    """A field of a group that is an option under a panel of the help; see `typer.Option`."""
+    info = typer.Option(*names, rich_help_panel=panel, help=help, **settings)
+    return dataclasses.field(default=default, metadata={"option": info})
 
 
 def _set_debug(context: typer.Context, wanted: bool) -> None:
@@ -102,12 +104,12 @@ def check_share(value: float | None) -> float | None:
     return value
 
 
-# The panels that the help is divided into.
-_common = partial(typer.Option, rich_help_panel="Common")
-_files = partial(typer.Option, rich_help_panel="Reading and writing")
-_graph = partial(typer.Option, rich_help_panel="Graph")
-_fitting = partial(typer.Option, rich_help_panel="Fitting")
-_large = partial(typer.Option, rich_help_panel="Large tables")
+COMMON, FILES, GRAPH, FITTING, LARGE = (
+    "Common", "Reading and writing", "Graph", "Fitting", "Large tables"
+)  # fmt: skip
+"""The panels that the help is divided into."""
+_common = partial(typer.Option, rich_help_panel=COMMON)
+_files = partial(typer.Option, rich_help_panel=FILES)
 
 AsJson = Annotated[bool, _common("--json", help="Print JSON, for scripts.")]
 Debug = Annotated[
@@ -117,13 +119,6 @@ Debug = Annotated[
 Threads = Annotated[
     int | None,
     _common(min=1, callback=_set_threads, help="Number of threads; by default one per core."),
-]
-Device = Annotated[
-    str | None,
-    _common(
-        metavar="NAME",
-        help="Device to compute on: cpu, cuda, cuda:1, mps; by default a GPU if any.",
-    ),
 ]
 Seed = Annotated[int, _common(min=0, help="Seed of all random numbers.")]
 Quiet = Annotated[bool, _common("--quiet", "-q", help="Show no progress.")]
@@ -147,42 +142,6 @@ TableFiles = Annotated[
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Output file; - is standard output.")
 ]
-InputFormat = Annotated[
-    str | None,
-    _files(
-        "--from",
-        metavar="FORMAT",
-        help="Format of the table if its name does not tell: csv, tsv, parquet, feather or jsonl.",
-    ),
-]
-MissingTexts = Annotated[
-    str | None,
-    _files(
-        "--missing",
-        metavar="A,B,...",
-        help="Texts that mean a missing value, besides NA and the like, such as ?,-999.",
-    ),
-]
-Delimiter = Annotated[
-    str | None,
-    _files(metavar="MARK", help="Between the cells of CSV files; by default detected."),
-]
-DecimalMark = Annotated[
-    str | None,
-    _files("--decimal", metavar="MARK", help="The decimal mark of CSV files; by default detected."),
-]
-Quotes = Annotated[
-    bool, _files("--quotes/--no-quotes", help="Whether quotation marks enclose cells of CSV files.")
-]
-MostPiped = Annotated[
-    float,
-    _files(
-        "--most-piped",
-        metavar="GIB",
-        min=0.0,
-        help="Size of standard input that is copied to the temporary disk, at most.",
-    ),
-]
 OutputFormat = Annotated[
     str | None,
     _files("--to", metavar="FORMAT", help="Format of the output; csv on standard output."),
@@ -192,132 +151,54 @@ Overwrite = Annotated[
     bool, _files("--overwrite", help="Allow an output to replace a file that is read.")
 ]
 
-Columns = Annotated[
-    str | None,
-    _files(metavar="A,B,...", help="Fit and fill only these columns; the others stay unchanged."),
-]
-Exclude = Annotated[
-    str | None,
-    _files(
-        metavar="A,B,...", help="Columns to leave out, such as identifiers; they stay unchanged."
-    ),
-]
-Kinds = Annotated[
-    list[str] | None,
-    _files(
-        "--kind",
-        metavar="COLUMN=KIND",
-        help="Kind of a column if it is not inferred well: continuous, integer, boolean, "
-        "categorical, ordinal or date. May be repeated.",
-    ),
-]
-Bounds = Annotated[
-    list[str] | None,
-    _files(
-        "--bounds",
-        metavar="COLUMN=LOW:HIGH",
-        help="Range of the imputed values of a column; either end may be left out. "
-        "May be repeated.",
-    ),
-]
 
-GraphFile = Annotated[
-    Path | None,
-    _graph(
-        "--graph",
-        metavar="FILE",
-        help="A graph over the columns: .json, .graphml, .bif (structure only), or an edge list "
-        "in .txt, .edges, .csv, .tsv.",
-    ),
-]
+def check_arrows(value: str | None) -> str | None:
+    """Refuse other directions than graph files have."""
+    if value is not None:
+        from vfg.graph.files import ARROWS
+
+        with usage_errors():
+            check_choice("it", value, ARROWS)
+    return value
+
+
 Arrows = Annotated[
     str | None,
-    _graph(
+    typer.Option(
         "--arrows",
+        rich_help_panel=GRAPH,
+        callback=check_arrows,
         metavar="DIRECTION",
         help="Where the edges of the graph file lead: child-parent (to latent nodes) or "
         "cause-effect (a Bayesian network over the columns).",
     ),
 ]
-SectionList = Annotated[
-    str | None,
-    _graph("--sections", metavar="A,B:C,D", help="Groups of columns, each a leaf under one root."),
-]
-Width = Annotated[
-    int | None,
-    _graph(min=1, help="Width of the latent nodes; by default from the number of columns."),
-]
 
-Bend = Annotated[
-    bool,
-    _fitting(
-        "--bend/--linear",
-        help="Fit nonlinear members as well, or stop at the exact linear model, which takes "
-        "seconds.",
-    ),
-]
-Budget = Annotated[
-    float | None,
-    _fitting(metavar="SECONDS", help="Time limit of fitting; by default none."),
-]
-EffortName = Annotated[
-    str,
-    _fitting(
-        "--effort",
-        metavar="fast|balanced|best",
-        help="How many parts are fitted and how long they are trained.",
-    ),
-]
-Members = Annotated[
-    int | None,
-    _fitting(min=1, help="Number of nonlinear members; by default from the size of the table."),
-]
-Mixtures = Annotated[
-    int | None,
-    _fitting(min=0, help="Number of exact mixtures; by default from the size of the table."),
-]
-Neighbours = Annotated[
-    int | None,
-    _fitting(
-        min=0,
-        help="Number of mixtures with a component at every row; by default from the size of the "
-        "table. They store rows of the table in the model; 0 stores none.",
-    ),
-]
-Steps = Annotated[
-    int | None,
-    _fitting(min=1, help="Number of training steps; by default from the size of the table."),
-]
 Level = Annotated[
     float,
     typer.Option(metavar="SHARE", callback=check_share, help="Nominal coverage of the intervals."),
 ]
 
-EngineName = Annotated[
-    str,
-    _large(
-        "--engine",
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of commands that compute."""
+
+    threads: Threads = None
+    as_json: AsJson = False
+    debug: Debug = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Who works on a large table."""
+
+    engine: str = option(
+        "local",
+        LARGE,
+        "local, or ray (processes of this machine, or of the cluster in RAY_ADDRESS).",
         metavar="NAME",
-        help="local, or ray (processes of this machine, or of the cluster in RAY_ADDRESS).",
-    ),
-]
-Processes = Annotated[
-    int,
-    _large("--processes", "--workers", min=1, help="Number of processes, with one thread each."),
-]
-ShardRows = Annotated[
-    int, _large(min=1, help="Rows per batch, and per file if the output is a folder.")
-]
-EveryRow = Annotated[
-    bool,
-    _large(
-        "--every-row",
-        help="Fit the linear model to all rows; by default to a sample of at most 200,000.",
-    ),
-]
-KnownModel = Annotated[
-    Path | None,
-    typer.Option(
-        "--model", "-m", metavar="MODEL", help="A model file; by default a model is fitted."
-    ),
-]
+    )
+    processes: int = option(
+        1, LARGE, "Number of processes, with one thread each.", "--processes", "--workers", min=1
+    )

@@ -62,6 +62,7 @@ def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
 ) -> None:
     """Print a table; numbers to the right, anything else to the left."""
+    from rich.markup import escape
     from rich.table import Table
 
     numeric = [all(isinstance(row[k], int | float) for row in rows) for k in range(len(heads))]
@@ -69,7 +70,8 @@ def print_table(
     for head, is_number in zip(heads, numeric, strict=True):
         table.add_column(head, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_escape(show_controls(format_value(cell))) for cell in row))
+        # Names of columns may look like markup.
+        table.add_row(*(escape(show_controls(format_value(cell))) for cell in row))
     console().print(table)
 
 
@@ -94,16 +96,9 @@ def format_value(value: Any) -> str:
 def histogram(
     values: Any, width: int = 48, height: int = 4, ends: tuple[str, str] | None = None
 ) -> list[str]:
-    """A picture of numbers in lines of text, with the ends of the axis below.
+    """A picture of numbers in lines of text, with the ends of the axis, or their names, below.
 
-    Args:
-        values: the numbers; whole ones have a bar each if there is room.
-        width: in characters.
-        height: in lines.
-        ends: what to call the least and the greatest number; None shows them.
-
-    Returns:
-        The lines.
+    Whole numbers have a bar each if there is room.
 
     Example:
         >>> for line in histogram([0, 1, 1, 2, 2, 2, 3, 3, 4], width=5, height=1):
@@ -170,10 +165,3 @@ def to_drawable(text: str) -> str:
 
 def _mark(eighths: int) -> str:
     return BLOCKS[max(0, min(8, eighths))]
-
-
-def _escape(text: str) -> str:
-    """Escape names of columns that look like markup."""
-    from rich.markup import escape
-
-    return escape(text)

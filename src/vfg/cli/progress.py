@@ -15,15 +15,7 @@ def is_watched(quiet: bool = False) -> bool:
 
 @contextmanager
 def progress_bar(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
-    """A bar with rate and time left; silent if the total is None or standard error is no terminal.
-
-    Args:
-        total: how much there is to do.
-        what: is counted, in the plural.
-
-    Yields:
-        A function to call with how much more is done.
-    """
+    """A bar, silent for no total or no terminal; yields what to call with how much more is done."""
     if total is None or not is_watched():
         yield lambda _: None
         return

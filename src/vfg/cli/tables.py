@@ -9,24 +9,20 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vfg.cli.errors import print_line, suggest
+import typer
+
+from vfg.cli.errors import print_line, suggest, usage_errors
 from vfg.cli.model_files import split_model
 from vfg.cli.options import (
-    AsJson,
-    Debug,
-    DecimalMark,
-    Delimiter,
-    InputFormat,
-    MissingTexts,
+    FILES,
     ModelOption,
-    MostPiped,
     Output,
     OutputFormat,
     Overwrite,
     Quiet,
-    Quotes,
+    RunOptions,
     TableFiles,
-    Threads,
+    option,
 )
 from vfg.cli.output import print_json
 from vfg.cli.progress import is_watched, progress_bar
@@ -46,85 +42,105 @@ ROWS = 16_384
 class ReadOptions:
     """How tables are read."""
 
-    from_: InputFormat = None
-    missing: MissingTexts = None
-    delimiter: Delimiter = None
-    decimal: DecimalMark = None
-    quotes: Quotes = True
-    most_piped: MostPiped = 64.0
+    from_: str | None = option(
+        None,
+        FILES,
+        "Format of the table if its name does not tell: csv, tsv, parquet, feather or jsonl.",
+        "--from",
+        metavar="FORMAT",
+    )
+    missing: str | None = option(
+        None,
+        FILES,
+        "Texts that mean a missing value, besides NA and the like, such as ?,-999.",
+        metavar="A,B,...",
+    )
+    delimiter: str | None = option(
+        None, FILES, "Between the cells of CSV files; by default detected.", metavar="MARK"
+    )
+    decimal: str | None = option(
+        None, FILES, "The decimal mark of CSV files; by default detected.", metavar="MARK"
+    )
+    quotes: bool = option(True, FILES, "Whether quotation marks enclose cells of CSV files.")
+    day_first: bool | None = option(
+        None,
+        FILES,
+        "Which comes first in dates like 03/04/2020; by default as days above 12 tell.",
+        "--day-first/--month-first",
+    )
+    most_piped: float = option(
+        64.0,
+        FILES,
+        "Size of standard input that is copied to the temporary disk, at most.",
+        metavar="GIB",
+        min=0.0,
+    )
 
-    def open(self, files: Sequence[str], exclude: Sequence[str] = ()) -> Source:
-        """A table of one file or several, without those that the command writes.
-
-        Raises:
-            FileNotFoundError: if there is none.
-            ValueError: if it cannot be read, or has no columns.
-        """
+    def open(
+        self, files: Sequence[str], exclude: Sequence[str] = (), model: Model | None = None
+    ) -> Source:
+        """A table without the files that the command writes, read as that of a model's fit."""
         from vfg.bigtable import Dialect, open_table
+        from vfg.bigtable.formats import kind_from_name
 
         marks = [] if self.missing is None else [text.strip() for text in self.missing.split(",")]
         delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
-        dialect = Dialect(delimiter, self.decimal, tuple(filter(None, marks)), self.quotes)
+        with usage_errors():
+            missing = tuple(filter(None, marks))
+            dialect = Dialect(delimiter, self.decimal, missing, self.quotes, self.day_first)
+            kinds = [kind_from_name(file, self.from_) for file in files if Path(file).is_file()]
+            others = [kind.format for kind in kinds if kind.format not in ("csv", "tsv")]
+            if others and dialect != Dialect():
+                raise ValueError(
+                    f"delimiter, decimal mark, quotation marks, order of dates and texts that mean "
+                    f"missing are settings of CSV files, but the table is {others[0]}"
+                )
         return open_table(
             list(files),
             format=self.from_,
             exclude=exclude,
             dialect=dialect,
+            like=getattr(model, "origin", None),
             most_piped=int(self.most_piped * 2**30),
         )
 
 
 def report_reading(source: Source, model: TableModel | None = None) -> None:
-    """Say on standard error how a table was read, where it may be meant otherwise.
-
-    Args:
-        source: the table, after its types were inferred.
-        model: that was fitted to it; the kinds of its columns are listed.
-    """
+    """Say how a table was read, where it may be meant otherwise, and the kinds of a fit to it."""
     dialect = source.dialect
     if dialect.delimiter not in (None, ",", "\t") or dialect.decimal == ",":
         decimal = "comma" if dialect.decimal == "," else "point"
         print_line(f"read as: {dialect.delimiter!r} between cells, decimal {decimal}")
     for doubt in source.doubts:
-        print_line(f"{doubt}; if that marks missing values, name it in --missing")
+        print_line(doubt)
     if model is not None:
         kinds: dict[str, list[str]] = {}
         for name, spec in model.encoding.schema.items():
             kinds.setdefault(spec.name, []).append(str(name))
-        listed = [f"{len(names)} {kind} ({_list(names)})" for kind, names in kinds.items()]
+        listed = [
+            f"{len(names)} {kind} ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})"
+            for kind, names in kinds.items()
+        ]
         print_line(f"columns: {', '.join(listed)}")
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def check_outputs(
     outputs: Mapping[str, str | Path | None], inputs: Iterable[str | Path], overwrite: bool = False
 ) -> None:
-    """Refuse outputs that are inputs of the same command, or that are the same file.
-
-    Args:
-        outputs: files to write, by the options that name them.
-        inputs: files that are read; the same file may have several names.
-        overwrite: whether inputs may be replaced.
-
-    Raises:
-        ValueError: for such an output.
-    """
+    """Refuse outputs, by option, that are inputs under any name, or twice the same file."""
     read, written = list(inputs), dict[str, str | Path]()
-    for option, output in outputs.items():
+    for name, output in outputs.items():
         if output is None or str(output) == "-" or is_stream(output):
             continue
         if not overwrite and any(_is_same_file(output, file) for file in read):
-            raise ValueError(
-                f"{option} {output} would replace a file that this command reads; name another "
+            raise typer.BadParameter(
+                f"{name} {output} would replace a file that this command reads; name another "
                 "file, or add --overwrite"
             )
         for earlier, other in written.items():
             if _is_same_file(output, other):
-                raise ValueError(f"{earlier} and {option} both name {output}; name two files")
-        written[option] = output
+                raise typer.BadParameter(f"{earlier} and {name} both name {output}; name two files")
+        written[name] = output
 
 
 def _is_same_file(one: str | Path, other: str | Path) -> bool:
@@ -135,54 +151,32 @@ def _is_same_file(one: str | Path, other: str | Path) -> bool:
         return os.path.realpath(one) == os.path.realpath(other)
 
 
-def columns_of(model: Model) -> list[str] | None:
-    """The names of a model's columns; None if it takes columns by position.
+def select_model_columns(model: Model, names: Sequence[str]) -> list[str]:
+    """The columns of a table that are in a model, in its order; all if the model has no names.
 
     Example:
         >>> import vfg
-        >>> columns_of(vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2))) is None
-        True
+        >>> select_model_columns(vfg.VFG(vfg.Graph.star({"a": 2, "b": 1}, width=2)), ["x", "y"])
+        ['x', 'y']
     """
     import vfg
 
     labels: Iterable[Any] = model.graph.columns or ()
     if isinstance(model, vfg.TableModel):
         labels = model.labels.values()
-    named = any(isinstance(label, str) for label in labels)
-    return list(model.variables) if named else None
-
-
-def select_model_columns(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    """The columns of a table that are in a model, in the order of the model.
-
-    Args:
-        names: of the table's columns.
-        columns: of the model; None takes all.
-
-    Raises:
-        ValueError: if the table lacks one.
-
-    Example:
-        >>> select_model_columns(["a", "b"], ["b", "aa"])
-        Traceback (most recent call last):
-        ValueError: the table lacks the column 'aa', which the model needs; did you mean 'a'?
-    """
-    if columns is None:
+    if not any(isinstance(label, str) for label in labels):
         return list(names)
-    for column in columns:
+    for column in model.variables:
         if column not in names:
             raise ValueError(
                 f"the table lacks the column {column!r}, which the model needs; "
                 f"{suggest(column, names)}"
             )
-    return list(columns)
+    return list(model.variables)
 
 
 def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[str]:
     """Columns that were typed with commas between them; none for nothing.
-
-    Raises:
-        ValueError: for a name that the table lacks.
 
     Example:
         >>> parse_columns("a, b", ["a", "b", "c"], "--columns")
@@ -193,7 +187,7 @@ def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[s
         chosen = [part for part in chosen if part]
     for name in chosen:
         if name not in names:
-            raise ValueError(
+            raise typer.BadParameter(
                 f"{option} names {name!r}, which is no column of the table; {suggest(name, names)}"
             )
     return list(dict.fromkeys(chosen))
@@ -206,9 +200,6 @@ def choose_columns(
 
     An index that pandas stored with the table is excluded unless it is named.
 
-    Raises:
-        ValueError: for unknown names, or if none is left.
-
     Example:
         >>> choose_columns(None, "id", ["id", "a", "b"])
         ['a', 'b']
@@ -217,21 +208,14 @@ def choose_columns(
     left_out = parse_columns(exclude, names, "--exclude")
     found = [name for name in names if name in wanted and name not in left_out]
     if not found:
-        raise ValueError("no column is left to fit; name others in --columns or --exclude")
+        raise typer.BadParameter("no column is left to fit; name others in --columns or --exclude")
     return found
 
 
 def map_rows(
     source: Source, columns: Sequence[str], work: Callable[[Any], Mapping[str, Any]], *, show: bool
 ) -> Iterator[Any]:
-    """What some work finds for the rows of a table, batch after batch.
-
-    Args:
-        source: the table.
-        columns: that are handed to the work.
-        work: arrays by name from a `pyarrow.Table`.
-        show: whether to show progress.
-    """
+    """What some work finds for the rows of a table, batch after batch."""
     import pyarrow as pa
 
     with progress_bar(source.rows if show else None, "rows") as advance:
@@ -242,11 +226,7 @@ def map_rows(
 
 
 def write_batches(batches: Iterator[Any], output: str, format: str | None) -> int:
-    """Write record batches with the schema of the first; return the number of rows.
-
-    Raises:
-        ValueError: if there are none.
-    """
+    """Write record batches with the schema of the first; return the number of rows."""
     from vfg.bigtable import write_table
 
     first = next(batches, None)
@@ -255,13 +235,18 @@ def write_batches(batches: Iterator[Any], output: str, format: str | None) -> in
     return write_table(chain([first], batches), first.schema, output, format=format)
 
 
-def output_format(output: str, to: str | None, as_json: bool) -> str | None:
-    """The format to write in: on standard output, `--json` means JSON lines."""
-    return "jsonl" if as_json and output == "-" and to is None else to
+def output_format(output: str, to: str | None, as_json: bool, folder: bool = False) -> str | None:
+    """The format of a file, or of the files of a folder; `--json` means JSON lines on stdout."""
+    from vfg.bigtable.formats import normalise_format
+    from vfg.bigtable.writing import target_kind
+
+    with usage_errors():  # also for endings that no table file has
+        found = normalise_format(to or "parquet") if folder else target_kind(output, to).format
+    return "jsonl" if as_json and output == "-" and to is None else to and found
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions(ReadOptions):
+class RowOptions(RunOptions, ReadOptions):
     """A table, and where to write what is found for its rows."""
 
     table: TableFiles
@@ -269,10 +254,7 @@ class RowOptions(ReadOptions):
     output: Output = "-"
     to: OutputFormat = None
     overwrite: Overwrite = False
-    threads: Threads = None
     quiet: Quiet = False
-    as_json: AsJson = False
-    debug: Debug = False
 
     def load(self, command: str) -> tuple[RowOptions, Model]:
         """The options with a model, and the model itself."""
@@ -285,12 +267,14 @@ class RowOptions(ReadOptions):
         """Write what some work finds; the number of rows."""
         import vfg
         from vfg.bigtable.fill_batch import filled_schema
+        from vfg.bigtable.fill_job import as_fitted
 
-        source = self.open(self.table, [self.output])
+        source = self.open(self.table, [self.output], model)
         inputs = [self.model, *(file.path for file in source.files)]
         check_outputs({"--output": self.output}, filter(None, inputs), self.overwrite)
-        columns = select_model_columns(source.names, columns_of(model))
+        columns = select_model_columns(model, source.names)
         if isinstance(model, vfg.TableModel):
+            source = as_fitted(source, model)
             filled_schema(model, source.schema)  # refuses columns that hold what they did not
         batches = map_rows(source, columns, work, show=is_watched(self.quiet))
         return write_batches(

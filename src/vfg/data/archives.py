@@ -20,13 +20,7 @@ PATIENCE = 20
 
 
 def archive(file: str) -> dict[str, NDArray[Any]] | None:
-    """The arrays of a file in the folder that `VFG_DATA` names, None if it is not there.
-
-    Args:
-        file: name of an npz file.
-
-    Returns:
-        Its arrays by name.
+    """The arrays of an npz file in the folder that `VFG_DATA` names, None if it is not there.
 
     Example:
         >>> archive("no such file.npz") is None
@@ -42,23 +36,18 @@ def archive(file: str) -> dict[str, NDArray[Any]] | None:
 def download(what: str, url: str, digest: str, *, instead: str) -> bytes:
     """The content of a public file, uncompressed, from the cache or else from the network.
 
-    Args:
-        what: name of the data, for messages.
-        url: where the file is; one that ends with `.gz` is uncompressed.
-        digest: algorithm and checksum of the uncompressed content, as in `"sha256:e3b0..."`.
-        instead: file that `VFG_DATA` could offer instead, for messages.
-
-    Returns:
-        The content, which has this checksum.
-
-    Raises:
-        FileNotFoundError: if it cannot be downloaded, or what comes is something else.
+    `digest` is the checksum of the uncompressed content, as in `"sha256:e3b0..."`. Messages name
+    `what` the data are and the file that `VFG_DATA` could offer `instead`.
     """
     kept = cache() / url.rsplit("/", 1)[-1].removesuffix(".gz")
     if kept.is_file() and is_intact(kept.read_bytes(), digest):
         return kept.read_bytes()
+    request = urllib.request.Request(url, headers={"User-Agent": "vfg"})
     try:
-        content = _fetch(url)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            content: bytes = answer.read()
+        if url.endswith(".gz"):
+            content = gzip.decompress(content)
     except (OSError, EOFError, http.client.HTTPException) as error:
         raise missing_data_error(what, instead, f"{url} cannot be downloaded ({error})") from error
     if not is_intact(content, digest):
@@ -92,10 +81,3 @@ def missing_data_error(what: str, file: str, reason: str) -> FileNotFoundError:
         f"{what} cannot be loaded: set the environment variable VFG_DATA to a folder that holds "
         f"{file}, because {reason}"
     )
-
-
-def _fetch(url: str) -> bytes:
-    request = urllib.request.Request(url, headers={"User-Agent": "vfg"})
-    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-        content: bytes = answer.read()
-    return gzip.decompress(content) if url.endswith(".gz") else content

@@ -16,7 +16,18 @@ from vfg.utils.specs import Spec
 LOG_TWO = math.log(2.0)
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 LIMIT = 6.0
-"""Bound of the logarithm of a component's scale: no component collapses onto a row."""
+"""Bound of the logarithm of a learned scale: scales lie between 0.0025 and 403, so that no
+component of a mixture collapses onto a row."""
+
+
+def bound_log_scale(logarithm: Tensor) -> Tensor:
+    """The logarithm of a scale, bounded smoothly to ±`LIMIT`; 0 stays 0.
+
+    Example:
+        >>> bound_log_scale(torch.tensor([0.0, 1e9]))
+        tensor([0., 6.])
+    """
+    return LIMIT * torch.tanh(logarithm / LIMIT)
 
 
 class LogDensity(NamedTuple):
@@ -295,7 +306,7 @@ class MixturePrior(Prior):
 
     def log_prob(self, state: Tensor, observed: Tensor, labels: Tensor | None) -> LogDensity:
         mask = observed.to(state.dtype)
-        log_scales = self._log_scales()
+        log_scales = bound_log_scale(self.log_scales)
         precision = (-2.0 * log_scales).exp()
         # Expanded, so that no (batch, components, width) tensor is written out.
         square = (mask * state.square()) @ precision.mT
@@ -307,11 +318,8 @@ class MixturePrior(Prior):
     def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
         drawn = choose_part(normals[..., -1], self.logits.softmax(-1))
         index = drawn[..., None].expand(-1, -1, self.locations.shape[-1])
-        scale = self._log_scales().exp().gather(1, index)
+        scale = bound_log_scale(self.log_scales).exp().gather(1, index)
         return self.locations.gather(1, index) + scale * normals[..., :-1]
-
-    def _log_scales(self) -> Tensor:
-        return LIMIT * torch.tanh(self.log_scales / LIMIT)
 
 
 class PriorFlow(Prior):

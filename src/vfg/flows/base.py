@@ -102,7 +102,7 @@ def of_kind(model: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
 
 
 @contextmanager
-def temporarily_set(modules: Iterable[nn.Module], name: str, value: str) -> Iterator[None]:
+def temporarily_set(modules: Iterable[nn.Module], name: str, value: object) -> Iterator[None]:
     """Set an attribute of modules, and restore it afterwards."""
     others = [module for module in modules if getattr(module, name) != value]
     before = [getattr(module, name) for module in others]

@@ -54,9 +54,10 @@ class Network:
         hidden: width of the layers between.
         layers: number of fully connected layers, the last one included.
         activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
-        dropout: rate at which hidden units are dropped in training mode. The masks are drawn from
-            torch's global random stream, afresh on every call, so in training mode with dropout
-            the inverse of a coupling undoes its forward map only on average.
+        dropout: rate at which hidden units are dropped in training mode. The masks are drawn
+            afresh on every call, so in training mode with dropout the inverse of a coupling undoes
+            its forward map only on average. `vfg.fit` draws them from a generator of its own,
+            other code from torch's global one.
         gain: factor of the weights of hidden layers, which start uniform in ±1/√inputs; 2.45 keeps
             the size of activations through ReLU.
         shared: with 0 every edge has a network of its own; else one network serves all edges, which
@@ -132,11 +133,22 @@ class _RectifiedDropout(torch.autograd.Function):
         return torch.ops.aten.threshold_backward(gradients[0], kept, 0.0), None, None
 
 
-def rectified_dropout(x: Tensor, rate: float) -> tuple[Tensor, float]:
+def rectified_dropout(
+    x: Tensor, rate: float, generator: torch.Generator | None = None
+) -> tuple[Tensor, float]:
     """ReLU and dropout in place, and the factor by which the next layer has to scale it up."""
-    noise = random_bytes(tuple(x.shape), x.device)
+    noise = random_bytes(tuple(x.shape), x.device, generator)
     result: Tensor = _RectifiedDropout.apply(x, noise, rate)  # type: ignore[no-untyped-call]
     return result, dropout_factor(rate)
+
+
+def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
+    """Dropout that draws from a generator, if there is one, where torch's own cannot."""
+    is_eager = x.device.type == "cpu" and not torch.compiler.is_compiling()
+    if not is_eager or rate == 0.0 or generator is None:
+        return functional.dropout(x, rate, rate > 0.0)
+    kept = torch.empty_like(x).bernoulli_(1.0 - rate, generator=generator)
+    return x * kept.div_(1.0 - rate)
 
 
 class StackedLinear(nn.Module):
@@ -144,11 +156,11 @@ class StackedLinear(nn.Module):
 
     $y_k = x_k W_k + b_k$ for every edge $k$, with `weight` of shape `(edges, inputs, outputs)` and
     `bias` of shape `(edges, 1, outputs)`, both uniform in $\pm 1/\sqrt{\text{inputs}}$ at the
-    start. Without inputs the map is its bias.
+    start.
 
     Args:
         edges: number of maps in the stack.
-        inputs: width of the input, 0 allowed.
+        inputs: width of the input; with 0 the map is its bias.
         outputs: width of the output.
         generator: source of the random start; None means a fresh one with seed 0.
 
@@ -179,19 +191,10 @@ class StackedLinear(nn.Module):
 
 
 class SharedLinear(nn.Module):
-    r"""One matrix for all edges, and a shift that depends on the edge.
+    """One matrix for all edges, and a shift that depends on the edge.
 
     $y_k = x_k W + e_k V + b_k$ with an embedding $e_k$ per edge, so the number of parameters hardly
-    grows with the number of edges. `weight` is `(1, inputs, outputs)`, `embedding`
-    `(edges, 1, size)`, `mixing` $V$ is `(1, size, outputs)`, and the shifts `bias` are
-    `(edges, 1, outputs)`.
-
-    Args:
-        edges: number of maps in the stack.
-        inputs: width of the input, 0 allowed.
-        outputs: width of the output.
-        embedding: width of the embedding; with 0 only the shifts differ.
-        generator: source of the random start; None means a fresh one with seed 0.
+    grows with the number of edges. With `embedding` 0 only the shifts $b_k$ differ.
 
     Example:
         >>> SharedLinear(300, 2, 5, embedding=4)(torch.zeros(300, 7, 2)).shape
@@ -256,14 +259,10 @@ class Conditioner(Rounding):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        for name, value, minimum in [
-            ("edges", edges, 1),
-            ("inputs", inputs, 0),
-            ("outputs", outputs, 1),
-        ]:
-            check_count("Conditioner", name, value, minimum)
-        self.activation = network.activation
-        self.dropout = network.dropout
+        check_count("Conditioner", "edges", edges, 1)
+        check_count("Conditioner", "inputs", inputs, 0)
+        check_count("Conditioner", "outputs", outputs, 1)
+        self.activation, self.dropout = network.activation, network.dropout
         generator = private_generator(generator)
         widths = [inputs, *[network.hidden] * (network.layers - 1), outputs]
         make: Any = StackedLinear
@@ -308,8 +307,8 @@ class Conditioner(Rounding):
         rate = self.dropout if self.training else 0.0
         is_eager = x.device.type == "cpu" and not torch.compiler.is_compiling()
         if self.activation == "relu" and is_eager and rate > 0.0:
-            return rectified_dropout(x, rate)
-        return functional.dropout(ACTIVATIONS[self.activation](x), rate, rate > 0.0), 1.0
+            return rectified_dropout(x, rate, self.generator)
+        return dropout(ACTIVATIONS[self.activation](x), rate, self.generator), 1.0
 
     def extra_repr(self) -> str:
         return f"activation={self.activation!r}, dropout={self.dropout}"
@@ -318,18 +317,10 @@ class Conditioner(Rounding):
 class StackedConvolution(nn.Module):
     r"""One convolution per edge from some places of an image to others, zero outside.
 
-    $y_k(p) = b_k(p) + \sum_{p'} K_k(p' - p)\, x_k(p')$, where p' runs over the places that are
-    given within the kernel's reach. Channels vary fastest. The kernels are spread over all pairs
-    of places first, and the rest is one batched product: for blocks of a few hundred pixels that
-    is faster than grouped convolutions.
-
-    Args:
-        edges: number of convolutions in the stack.
-        image: rows and columns.
-        places: which places are given, as positions in the image read row by row.
-        targets: the places of the output.
-        channels: numbers per place of the input and of the output.
-        generator: source of the random start; None means a fresh one with seed 0.
+    $y_k(p) = b_k(p) + \sum_{p'} K_k(p' - p)\, x_k(p')$, where p' runs over the given `places` in
+    the kernel's reach. Places are positions in the image read row by row; channels vary fastest.
+    The kernels are spread over all pairs of places first, and the rest is one batched product: for
+    blocks of a few hundred pixels that is faster than grouped convolutions.
 
     Example:
         >>> layer = StackedConvolution(3, (2, 2), [0, 1, 2], [3], (1, 4))
@@ -379,20 +370,10 @@ class StackedConvolution(nn.Module):
 
 
 class LocalConditioner(Rounding):
-    """Two convolutions from the kept places of an image to numbers about the moved ones.
+    """Two convolutions from the kept places of an image to `numbers` numbers per moved place.
 
     The last one starts at zero, as that of every conditioner. The bias of the first differs from
     place to place, so the network can treat places differently and learn which are kept.
-
-    Args:
-        edges: number of networks in the stack.
-        image: rows and columns.
-        kept: the places that are read.
-        moved: the places that are predicted.
-        numbers: how many numbers are predicted for each.
-        channels: width of the layer between, per place.
-        activation: between the convolutions.
-        generator: source of the random start; None means a fresh one with seed 0.
 
     Example:
         >>> local = LocalConditioner(
@@ -467,7 +448,7 @@ class GroupedConvolution(nn.Module):
         return functional.conv2d(x, weight, bias, self.stride, padding=1, groups=edges)
 
 
-class GatedResidual(nn.Module):
+class GatedResidual(Rounding):
     r"""$x + v \, \mathrm{sigmoid}(g)$, where (v, g) is a convolution of x after dropout."""
 
     def __init__(
@@ -478,7 +459,7 @@ class GatedResidual(nn.Module):
         self.inner = GroupedConvolution(edges, channels, 2 * channels, generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = self.inner(functional.dropout(x, self.dropout, self.training))
+        inner = self.inner(dropout(x, self.dropout if self.training else 0.0, self.generator))
         # Not functional.glu, whose result is not laid out with the channels last.
         value, gate = inner.unflatten(1, (self.edges, 2, -1)).unbind(2)
         added: Tensor = (value * gate.sigmoid()).flatten(1, 2)

@@ -42,8 +42,7 @@ class CouplingLayer(Flow):
     Zero numbers have to give the identity.
 
     Args:
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
+        edges, width: of the stack, as in `Flow`.
         block: index of the layer among the layers of its flow; it fixes the split.
         network: architecture of the conditioner.
         generator: source of the random start; None means a fresh one with seed 0.
@@ -146,8 +145,7 @@ class AffineCoupling(CouplingLayer):
     The logarithm of the scale is bounded, $s = b \tanh(r / b)$ for the conditioner's number $r$.
 
     Args:
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
+        edges, width: of the stack, as in `Flow`.
         bound: bound $b$ of the logarithm of the scale.
         options: `block`, `network` and `generator` of `CouplingLayer`.
 
@@ -197,13 +195,10 @@ class AdditiveCoupling(CouplingLayer):
 class SplineCoupling(CouplingLayer):
     """A coupling that transforms the moved coordinates by monotone rational-quadratic splines.
 
-    Outside `[-tail, tail]` it is the identity.
-
     Args:
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
+        edges, width: of the stack, as in `Flow`.
         bins: number of pieces of each spline, at least 2.
-        tail: where the identity begins.
+        tail: outside `[-tail, tail]` the splines are the identity.
         options: `block`, `network` and `generator` of `CouplingLayer`.
 
     Example:
@@ -237,14 +232,11 @@ class SplineCoupling(CouplingLayer):
 
 
 def coupling_split(block: int, width: int) -> tuple[list[int], list[int]]:
-    """The coordinates that a coupling keeps and those that it moves.
+    """The coordinates that a coupling keeps and those that it moves; at width 1 the only one.
 
     Args:
         block: index of the layer among the layers of its flow.
         width: dimension of the space.
-
-    Returns:
-        The kept and the moved coordinates; at width 1 the only coordinate is moved.
 
     Example:
         >>> coupling_split(0, 4), coupling_split(1, 4)
@@ -259,15 +251,7 @@ def coupling_split(block: int, width: int) -> tuple[list[int], list[int]]:
 
 
 def chequered_split(block: int, width: int, image: tuple[int, int]) -> tuple[list[int], list[int]]:
-    """The places of an image that a coupling keeps and those that it moves: a chequerboard.
-
-    Args:
-        block: index of the layer among the layers of its flow.
-        width: dimension of the space.
-        image: rows and columns.
-
-    Raises:
-        ValueError: if the image has not as many places as the space has dimensions.
+    """The places of an image that layer `block` keeps and those that it moves: a chequerboard.
 
     Example:
         >>> chequered_split(0, 6, (2, 3)), chequered_split(1, 6, (2, 3))

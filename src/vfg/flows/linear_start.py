@@ -24,13 +24,11 @@ class LinearStartFlow(Composition):
 
     Started from loadings $W$ (columns x width) and offsets $b$ with $W = L Q^\top$, $L$ lower
     triangular and $Q$ orthonormal, it encodes $f([x, 0]) = H [L^{-1}(x - b), 0]$ and decodes
-    $W h + b$, where the first columns of the rotation $H$ are $Q$. The couplings start as the
-    identity.
+    $W h + b$, where the first columns of the rotation $H$ are $Q$.
 
     Args:
         nonlinear: flows on the data's side, identities at the start.
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
+        edges, width: of the stack, as in `Flow`.
         columns: how many leading coordinates are data.
     """
 
@@ -71,11 +69,8 @@ class LinearStartFlow(Composition):
 def triangular_frame(loadings: Tensor) -> tuple[Tensor, Tensor]:
     r"""$W = L Q^\top$ with a positive diagonal of L, kept above 1e-8.
 
-    Args:
-        loadings: W, `(edges, columns, width)`, no more columns than width.
-
-    Returns:
-        L `(edges, columns, columns)` and the directions Q `(edges, width, columns)`.
+    W is `(edges, columns, width)` with no more columns than width, L `(edges, columns, columns)`,
+    and the directions Q are `(edges, width, columns)`.
 
     Example:
         >>> triangle, directions = triangular_frame(torch.tensor([[[3.0, 4.0]]]))
@@ -95,12 +90,7 @@ def reflections_to(directions: Tensor) -> Tensor:
 
     Two per direction: the first takes the axis to the direction or its negative, whichever is
     further away, so that it is never a difference of equal vectors; the second flips the sign.
-
-    Args:
-        directions: orthonormal columns, `(edges, width, columns)`.
-
-    Returns:
-        `(edges, 2 * columns, width)`, as `Householder` keeps them.
+    From orthonormal columns `(edges, width, columns)` to `(edges, 2 * columns, width)`.
     """
     rest = directions.clone()
     vectors = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +18,7 @@ from vfg.flows.checks import (
 )
 from vfg.flows.composition import Composition
 from vfg.flows.conditioners import Network, check_network
-from vfg.flows.couplings import AdditiveCoupling, AffineCoupling, CouplingLayer, SplineCoupling
+from vfg.flows.couplings import AdditiveCoupling, AffineCoupling, SplineCoupling
 from vfg.flows.linear import ActivationNormalisation, ElementwiseAffine, Householder, LULinear
 from vfg.flows.splines import MonotoneSpline
 from vfg.utils.specs import Spec
@@ -33,15 +34,12 @@ class FlowSpec(Spec):
     """
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
-        """Build a stack of flows.
+        """Build a stack of flows, which start as the identity (or its negative).
 
         Args:
             edges: number of flows in the stack.
             width: dimension that each flow acts on.
             generator: source of the random start; None means a fresh one with seed 0.
-
-        Returns:
-            The flow, as the identity (or its negative) at the start.
         """
         raise NotImplementedError(f"{type(self).__name__} has to implement build")
 
@@ -57,23 +55,16 @@ class Coupling(FlowSpec):
         blocks: number of coupling layers.
         hidden: width of the conditioners' hidden layers.
         kind: `"affine"`, `"additive"` or `"spline"`.
-        layers: number of the conditioners' layers.
-        activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
-        dropout: dropout of the conditioners in training mode.
+        layers, activation, dropout, gain, shared, channels: of the conditioners; see `Network`.
         bins: number of pieces of the splines, at least 2, for `kind="spline"` and at width 1.
         normalise: whether scale and shift are set from the first batch by `initialise`.
-        gain: factor of the conditioners' hidden weights at the start; see `Network`.
-        shared: width of the embeddings by which one conditioner serves all edges; with 0 every edge
-            has its own.
         image: rows and columns, if the nodes are blocks of an image, read row by row: convolutions
             then add to the output of the fully connected conditioners.
-        channels: width of the convolutions' hidden layers, per pixel.
         residual: gated residual layers of convolutions at each of two scales, in place of the fully
             connected conditioners; the image has even sides. See `Network`.
 
     Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range.
+        TypeError, ValueError: if an argument has the wrong type or is out of its range.
 
     Example:
         >>> flow = Coupling(blocks=4, hidden=64).build(edges=3, width=8)
@@ -106,7 +97,6 @@ class Coupling(FlowSpec):
         check_flag("Coupling", "normalise", self.normalise)
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
-        """Build the layers and the final scale and shift; see `FlowSpec.build`."""
         last = ActivationNormalisation if self.normalise else ElementwiseAffine
         layers = self.layers_of(edges, width, private_generator(generator))
         return Composition([*layers, last(edges, width)])
@@ -115,17 +105,12 @@ class Coupling(FlowSpec):
         """The coupling layers alone, or the spline in their place; identities at the start."""
         if width == 1:
             return [MonotoneSpline(edges, width, bins=self.bins)]
-        return [self._layer(edges, width, block, generator) for block in range(self.blocks)]
-
-    def _layer(
-        self, edges: int, width: int, block: int, generator: torch.Generator
-    ) -> CouplingLayer:
         network = Network(**{field.name: getattr(self, field.name) for field in fields(Network)})
-        shared: dict[str, Any] = {"block": block, "network": network, "generator": generator}
-        if self.kind == "spline":
-            return SplineCoupling(edges, width, bins=self.bins, **shared)
-        layer = AffineCoupling if self.kind == "affine" else AdditiveCoupling
-        return layer(edges, width, **shared)
+        layer = {"affine": AffineCoupling, "additive": AdditiveCoupling, "spline": SplineCoupling}
+        options: dict[str, Any] = {"bins": self.bins} if self.kind == "spline" else {}
+        options |= {"network": network, "generator": generator}
+        make = partial(layer[self.kind], edges, width, **options)
+        return [make(block=block) for block in range(self.blocks)]
 
 
 @dataclass(frozen=True)
@@ -138,8 +123,7 @@ class Spline(FlowSpec):
         decreasing: whether the functions fall.
 
     Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of its range.
+        TypeError, ValueError: if an argument has the wrong type or is out of its range.
 
     Example:
         >>> flow = Spline(bins=4, decreasing=True).build(edges=1, width=1)
@@ -158,7 +142,6 @@ class Spline(FlowSpec):
         check_flag("Spline", "decreasing", self.decreasing)
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
-        """Build the spline and its scale and shift; see `FlowSpec.build`."""
         spline = MonotoneSpline(
             edges, width, bins=self.bins, tail=self.tail, decreasing=self.decreasing
         )
@@ -188,7 +171,6 @@ class Linear(FlowSpec):
         check_choice("Linear", "kind", self.kind, ("lu", "householder", "affine"))
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
-        """Build the map; see `FlowSpec.build`."""
         if self.kind == "lu":
             return LULinear(edges, width)
         scale = ElementwiseAffine(edges, width)

@@ -73,7 +73,11 @@ def rational_quadratic(
     line = (here.y - here.x) + (here.height - here.width) * position
     excess = x - inside
     tail = torch.where(excess < 0, here.first, here.last)
-    y = x + (line + here.height * _bend(position, here)) + (tail - 1) * excess
+    # How far the relative height lies above the relative position.
+    hump = position * (1 - position)
+    bend = hump * (here.first - here.slope - here.curve * position)
+    bend = bend / (here.slope + here.curve * hump)
+    y = x + (line + here.height * bend) + (tail - 1) * excess
     return y, _log_derivative(position, here)
 
 
@@ -111,14 +115,11 @@ def inverse_rational_quadratic(
 
 
 def bounded_bins(raw: Tensor, total: float) -> Tensor:
-    """Turn unbounded numbers into bin sizes that add up to `total`, none of them too small.
+    """Turn unbounded numbers into positive bin sizes that add up to `total`, none too small.
 
     Args:
         raw: any numbers, last axis `bins`; equal ones give equal bins.
         total: length that the bins share.
-
-    Returns:
-        Positive sizes, shaped like `raw`.
 
     Example:
         >>> bounded_bins(torch.zeros(4), total=2.0)
@@ -129,18 +130,15 @@ def bounded_bins(raw: Tensor, total: float) -> Tensor:
 
 
 def bounded_derivatives(raw: Tensor, widths: Tensor, heights: Tensor) -> Tensor:
-    """Turn unbounded numbers into derivatives at the knots, near the slopes of the bins there.
+    """Turn unbounded numbers into positive derivatives at the knots, near the slopes of the bins.
 
     A derivative is the harmonic mean of the two slopes times a factor between 1/4 and 4: a steep
     bin beside a flat one would otherwise press the flat one's slope towards zero.
 
     Args:
         raw: any numbers, last axis `bins + 1`; zeros give the harmonic means.
-        widths: bin widths, last axis `bins`.
-        heights: bin heights, last axis `bins`.
-
-    Returns:
-        Positive derivatives, shaped like `raw`.
+        widths: of the bins, last axis `bins`.
+        heights: of the bins, last axis `bins`.
 
     Example:
         >>> bounded_derivatives(torch.zeros(3), torch.ones(2), torch.tensor([1.0, 3.0]))
@@ -186,13 +184,6 @@ def _bin(index: Tensor, x_knots: Tensor, y_knots: Tensor, derivatives: Tensor) -
     return _Bin(*stacked.gather(-2, chosen).squeeze(-2).unbind(-1))
 
 
-def _bend(position: Tensor, here: _Bin) -> Tensor:
-    """How far the relative height lies above the relative position."""
-    hump = position * (1 - position)
-    steepness = here.first - here.slope - here.curve * position
-    return hump * steepness / (here.slope + here.curve * hump)
-
-
 def _position(height: Tensor, here: _Bin) -> Tensor:
     """Solve the quadratic equation of a bin for the relative position, without cancellation."""
     bent = height * here.curve
@@ -221,8 +212,7 @@ class MonotoneSpline(Flow):
     with the learned slopes of its ends. It starts as the identity, or as $x \mapsto -x$.
 
     Args:
-        edges: number of flows in the stack.
-        width: dimension that each flow acts on.
+        edges, width: of the stack, as in `Flow`.
         bins: number of pieces, at least 2.
         tail: where the linear tails begin.
         decreasing: whether the function falls; one flag, or a boolean tensor that broadcasts to

@@ -47,13 +47,6 @@ class CategoryPoints(nn.Module):
     A column of C categories has $\min(C - 1, 8)$ coordinates; a Bernoulli column has one, and a
     value between 0 and 1 lies between its two points. Without discrete columns nothing changes.
 
-    Args:
-        positions: the table columns of every leaf.
-        likelihoods: the likelihood of every leaf.
-
-    Raises:
-        ValueError: for a likelihood that is not Gaussian, Bernoulli or Categorical.
-
     Example:
         >>> codes = CategoryPoints({"a": (0,), "c": (1,)}, {"a": Gaussian(), "c": Categorical(3)})
         >>> codes.positions
@@ -158,8 +151,7 @@ class CategoryPoints(nn.Module):
         """Set frequencies and points from a scaled table.
 
         The coordinates of a column's points are the directions in which the means of the other
-        columns differ most between its categories, filled up evenly; they have mean 0 and unit
-        covariance over the rows.
+        columns differ most between its categories, filled up evenly and whitened over the rows.
         """
         counts = [self._counts(k, cells, seen) for k in range(len(self.units))]
         shares = [(found + SMOOTHING) / (found + SMOOTHING).sum() for found in counts]
@@ -243,19 +235,13 @@ def spread_points(categories: int) -> Tensor:
 
 
 def informative_means(counts: Tensor, sums: Tensor, squares: Tensor) -> Tensor:
-    r"""Category means along the directions in which they differ by more than chance.
+    r"""Category means `(categories, directions)` where they differ by more than chance.
 
     A direction counts if its variance between categories is above the largest that categories
     without meaning would show; along it the mean of n rows is shrunk by $n / (n + w / b)$ with
-    the variances w within and b between categories.
-
-    Args:
-        counts: rows by category, `(categories,)`.
-        sums: of other quantities by category, `(categories, quantities)`.
-        squares: sums of their products over all rows, `(quantities, quantities)`.
-
-    Returns:
-        `(categories, directions)`, the most informative direction first.
+    the variances w within and b between categories. The most informative direction comes first.
+    `counts` are rows by category, `sums` of other quantities by category, `squares` sums of their
+    products over all rows.
 
     Example:
         >>> counts, sums = torch.tensor([50.0, 50.0]), torch.tensor([[50.0, 0.1], [-50.0, -0.1]])
@@ -281,12 +267,8 @@ def informative_means(counts: Tensor, sums: Tensor, squares: Tensor) -> Tensor:
 def canonical_points(frequencies: Tensor, means: Tensor) -> Tensor:
     r"""Points $e_c$ with $\sum_c f_c e_c = 0$ and $\sum_c f_c e_c e_c^\top = I$.
 
-    Their coordinates are the left singular vectors of the weighted means, strongest first, as in a
-    correspondence analysis.
-
-    Args:
-        frequencies: $f$, `(categories,)`, all positive with sum 1.
-        means: of other quantities by category, `(categories, quantities)`.
+    Their coordinates are the left singular vectors of the means `(categories, quantities)`,
+    weighted by the frequencies f > 0, strongest first, as in a correspondence analysis.
 
     Example:
         >>> points = canonical_points(torch.full((4,), 0.25), torch.tensor([[1.0], [1], [0], [0]]))

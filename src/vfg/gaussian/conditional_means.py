@@ -52,11 +52,7 @@ class Group(NamedTuple):
 
 
 def group_rows(observed: Array, most: int) -> Iterator[Group]:
-    """The rows of a mask with missing cells, by their number.
-
-    Args:
-        observed: `(rows, columns)`.
-        most: rows of a group; groups with many missing cells have fewer.
+    """The rows of a mask with missing cells by their number, at most so many in a group.
 
     Example:
         >>> mask = np.array([[True, False], [True, True], [False, True]])
@@ -140,7 +136,7 @@ class Components:
         offsets, variances = (x.reshape(shape).T[..., None] for x in (self.offsets, self.variances))
         residual = (values[:, None] - offsets) * group.seen[:, None]
         ratio = residual / variances
-        size = _dot(residual, ratio)
+        size = _total(residual * ratio)
         if len(group.missing) <= len(self.loadings):
             return self._among_missing(group, residual, size)
         return self._among_innovations(group, ratio, size)
@@ -154,7 +150,9 @@ class Components:
         sides, pivots = _solve(np.take(self.precision, pairs), pulls[:, None])
         found = sides[:, 0]
         image += _total((chosen * found).swapaxes(0, 1))
-        distance = size + _dot(found / np.take(self.variances, places), found) - _dot(image, image)
+        distance = (
+            size + _total(found / np.take(self.variances, places) * found) - _total(image * image)
+        )
         log_volume = self.log_volumes[:, None] - 0.5 * _total(np.log(pivots))
         return found + np.take(self.offsets, places), log_volume - 0.5 * distance
 
@@ -165,7 +163,7 @@ class Components:
         sides, pivots = _solve(system, information[:, None].copy())
         found = sides[:, 0]
         means = _total(np.take(self.loadings, places, axis=1) * found[:, None])
-        distance = size - _dot(information, found)
+        distance = size - _total(information * found)
         scales = 0.5 * np.log(self.variances).reshape(-1, self.columns).T[..., None]
         log_volume = -0.5 * _total(np.log(pivots)) - _total(scales * group.seen[:, None])
         return means + np.take(self.offsets, places), log_volume - 0.5 * distance
@@ -204,12 +202,9 @@ class Components:
 
 
 class ExactMeans:
-    """The conditional means of an exact model, for many rows at once.
+    """The conditional means of an exact model that `suits`, for many rows at once.
 
-    Args:
-        model: whose leaves are affine and hold numbers alone; see `suits`.
-        ranks: the normal scores of the columns, if the model is one of scores; then means of the
-            components are mapped back to values.
+    With `ranks` the model is one of normal scores, and means are mapped back to values.
     """
 
     def __init__(self, model: GaussianVFG, ranks: NormalScores | None = None) -> None:
@@ -238,11 +233,7 @@ class ExactMeans:
         return torch.from_numpy(found)
 
     def deviations(self, values: Tensor, observed: Tensor) -> Tensor:
-        """Standard deviations of every entry, `(rows, columns)`; 0 of known ones.
-
-        Raises:
-            ValueError: for a mixture.
-        """
+        """Standard deviations `(rows, columns)`, 0 of known entries; refuses a mixture."""
         if len(self.components.log_weights) > 1:
             raise ValueError("deviations of a mixture do not follow from the masks alone")
         found = np.zeros(values.shape)
@@ -306,8 +297,7 @@ def mean_function(model: GaussianVFG, ranks: NormalScores | None = None) -> Mean
 def _solve(system: Array, right: Array) -> tuple[Array, Array]:
     """Solve symmetric positive systems `(n, n, ...)` with right sides `(n, sides, ...)` in place.
 
-    Returns:
-        The solutions, and the pivots `(n, ...)`, whose product is the determinant.
+    Returns the solutions, and the pivots `(n, ...)`, whose product is the determinant.
     """
     pivots = np.ones((len(right), *right.shape[2:]))
     for step in range(len(right)):
@@ -326,10 +316,6 @@ def _solve(system: Array, right: Array) -> tuple[Array, Array]:
 def _by_column(matrices: Array) -> Array:
     """Matrices `(components, columns, n)` as `(n, components * columns)`."""
     return matrices.transpose(2, 0, 1).reshape(matrices.shape[2], -1).copy()
-
-
-def _dot(first: Array, second: Array) -> Array:
-    return _total(first * second)
 
 
 def _total(parts: Array) -> Array:

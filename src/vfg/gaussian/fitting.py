@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vfg.flows import Rounding, of_kind, temporarily_set
 from vfg.gaussian.em.e_step import active_steps, expectation
 from vfg.gaussian.em.general import Chunk, Expected, chunks_of
 from vfg.gaussian.em.initialisation import start_values
@@ -143,11 +144,7 @@ class Training:
 def training_of(
     model: GaussianVFG, cells: Tensor, seen: Tensor, validation: float | ArrayLike, seed: int
 ) -> Training:
-    """Split scaled cells into those for fitting and held-out ones, or add validation rows.
-
-    Raises:
-        ValueError: for an invalid share, or a table that does not fit the model.
-    """
+    """Split scaled cells into those for fitting and held-out ones, or add validation rows."""
     cells, held = cells.double(), torch.zeros_like(seen)
     if not isinstance(validation, int | float):
         return Training(cells, seen, held, scale_cells(model, *as_cells(model, validation, None)))
@@ -160,6 +157,12 @@ def training_of(
 
 def fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> LikelihoodHistory:
     """Fit a model whose table has been scaled; `GaussianVFG.fit` checks everything first."""
+    noise = torch.Generator().manual_seed(plan.seed) if data.cells.device.type == "cpu" else None
+    with temporarily_set(of_kind(model, Rounding), "generator", noise):  # of dropout
+        return _fit_exact(model, data, plan)
+
+
+def _fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> LikelihoodHistory:
     generator = torch.Generator().manual_seed(plan.seed)
     if not model.leaves.is_identity:
         chosen = torch.randperm(len(data.cells), generator=generator)[:LEAF_ROWS]
@@ -175,16 +178,13 @@ def fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> Lik
     model.linear.assign(values)
     history.runs = [entry[0] for entry in histories]
     if plan.steps:
-        finish = _fit_leaf_maps if _has_only_maps_left(model) else _run_gradient_steps
+        # Where the maps of the leaves are all that EM does not fit, EM goes on beside them.
+        stiff = model.structure.is_stiff
+        only_maps = not (model.leaves.is_identity or stiff or model.codes.units)
+        finish = _fit_leaf_maps if only_maps else _run_gradient_steps
         finish(model, data, plan, history, generator)
     history.held_out = _held_out_score(model, data) if data.has_validation else None
     return history
-
-
-def _has_only_maps_left(model: GaussianVFG) -> bool:
-    """Whether EM fits everything but the maps of the leaves."""
-    stiff = bool(model.structure.inner) and not model.inner_noise
-    return not (model.leaves.is_identity or stiff or model.codes.units)
 
 
 def run_em(
@@ -197,11 +197,8 @@ def run_em(
     """Run EM until an iteration gains less than the tolerance per row, or until scores fall.
 
     With shrinkage a change of either sign counts as gain. Without a score the last values are
-    taken.
-
-    Returns:
-        The values, the mean log-likelihood per row of the leaves before every M-step and at the
-        end, and whether it converged.
+    taken. Returns the values, the mean log-likelihood per row of the leaves before every M-step and
+    at the end, and whether it converged.
     """
     rows = sum(len(chunk.values) for chunk in chunks)
     expect: Callable[[Values], Expected] = expectation(parameters, chunks)

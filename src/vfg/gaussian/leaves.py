@@ -39,9 +39,6 @@ SLOW = 10
 def leaf_spec(leaf: str | FlowSpec) -> FlowSpec | None:
     """The spec of a map from its name; None for the identity.
 
-    Raises:
-        ValueError: for a word or a flow that is not among those known.
-
     Example:
         >>> leaf_spec("affine") is None, leaf_spec("spline") == Spline()
         (True, True)
@@ -60,12 +57,8 @@ def leaf_spec(leaf: str | FlowSpec) -> FlowSpec | None:
 class Leaves(nn.Module):
     """u = g(x), by column or by section, in the units of the scaled table.
 
-    Columns that belong to no leaf here, discrete ones, stay as they are.
-
-    Args:
-        positions: the table columns of every leaf that holds real numbers.
-        spec: how g is built; None for the identity, where location and scale do the rest.
-        generator: source of the random start.
+    Columns that belong to no leaf here, discrete ones, stay as they are. Without a spec g is the
+    identity, where location and scale do the rest.
 
     Example:
         >>> leaves = Leaves({"a": (0,), "b": (1,)}, Spline(), torch.Generator())
@@ -87,17 +80,17 @@ class Leaves(nn.Module):
         self.stacks: dict[str, list[tuple[int, ...]]] = {}
         self.flows = nn.ModuleDict()
         if spec is not None and not self.is_identity:
-            for columns in self._units():
+            # What g maps at a time: single columns or whole sections.
+            every = [(column,) for column in sorted(sum(self.positions.values(), ()))]
+            for columns in every if self.is_elementwise else self.positions.values():
                 self.stacks.setdefault(f"width{len(columns)}", []).append(columns)
             for name, units in self.stacks.items():
                 self.flows[name] = spec.build(len(units), len(units[0]), generator=generator)
 
     def forward(self, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Scaled cells, finite everywhere, to leaves, with the log-determinants of observed cells.
+        """u of scaled cells, finite everywhere, and log |dg/dx| of observed ones by column.
 
-        Returns:
-            u, and log |dg/dx| by column, `(rows, columns)` each; of a section that is mapped as a
-            whole it stands at the first column.
+        Of a section that is mapped as a whole the log-determinant stands at the first column.
         """
         if self.is_identity:
             return cells, torch.zeros_like(cells)
@@ -135,12 +128,6 @@ class Leaves(nn.Module):
         assert isinstance(flow, Flow)
         return flow
 
-    def _units(self) -> list[tuple[int, ...]]:
-        """What g maps at a time: single columns or whole sections."""
-        if self.is_elementwise:
-            return [(column,) for column in sorted(sum(self.positions.values(), ()))]
-        return list(self.positions.values())
-
     def _stacked(self, table: Tensor, units: list[tuple[int, ...]]) -> Tensor:
         flat = [column for unit in units for column in unit]
         cut: Tensor = table[:, flat].unflatten(1, (len(units), len(units[0])))
@@ -163,12 +150,9 @@ class Leaves(nn.Module):
 
 
 class Adam:
-    """Adam with its usual averages, for a few small tensors.
+    """Adam with its usual averages, for a few small tensors, changed in place by `step`.
 
     `torch.optim` imports a compiler when it is first used, which takes longer than most fits.
-
-    Args:
-        parameters: what is changed in place by `step`, after which gradients are gone.
 
     Example:
         >>> x = torch.ones(1, requires_grad=True)
@@ -228,12 +212,9 @@ def fit_maps(
 
     The derivative of log p by a leaf's value is the residual of its expected causes over the
     variance of the noise, so one E-step serves both the gradient of the maps and the M-step.
-
     The model was fitted by EM with its maps as they are, and ends in the best state by `score`, or
     by the likelihood. Steps become smaller, then end, when they gain less than the tolerance.
-
-    Returns:
-        The log-likelihoods per row in data units, every tenth step.
+    Returns the log-likelihoods per row in data units, every tenth step.
     """
     order = mask_order(seen)
     cells, seen = cells[order], seen[order]

@@ -148,9 +148,6 @@ class GaussianVFG(nn.Module):
             columns: names of the columns of an array, in its order; None takes the model's order.
             options: fields of `GaussianSettings` that differ from `settings`.
 
-        Returns:
-            The log-likelihoods on the way.
-
         Raises:
             ValueError: for an unusable table or choice.
 
@@ -162,15 +159,17 @@ class GaussianVFG(nn.Module):
         chosen = with_options(settings, options, GaussianSettings, "a GaussianVFG")
         named = table if columns is None else name_columns(table, columns)
         cells, seen = as_cells(self, named, observed)
-        self._rescale(cells, seen)
+        self.scaling.is_fitted.fill_(False)
+        self.scaling.high.fill_(torch.inf)
+        device = self.linear.offsets.device
+        fit_scaling(self, cells.to(device), seen.to(device), True)
         cells, seen = scale_cells(self, cells, seen)
         training = training_of(self, cells, seen, chosen.validation, chosen.seed)
         self.codes.start(cells, training.seen)
-        plan = replace(
-            chosen,
-            restarts=chosen.restarts or (1 if self.components == 1 else 3),
-            steps=chosen.steps if self._needs_gradients(chosen.finish) else 0,
-        )
+        learned = self.structure.is_stiff or not self.leaves.is_identity or bool(self.codes.units)
+        takes_steps = chosen.finish == "gradient" or (chosen.finish == "auto" and learned)
+        restarts = chosen.restarts or (1 if self.components == 1 else 3)
+        plan = replace(chosen, restarts=restarts, steps=chosen.steps if takes_steps else 0)
         return fit_exact(self, training, plan)
 
     @torch.no_grad()
@@ -179,10 +178,7 @@ class GaussianVFG(nn.Module):
 
         Args:
             table: the data; NaN is unobserved.
-            observed: which cells count.
-
-        Returns:
-            `(rows,)`; 0 for a row without observed cells.
+            observed: which cells count; a row without any has log p 0.
 
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
@@ -195,7 +191,7 @@ class GaussianVFG(nn.Module):
     def conditional_log_prob(
         self, table: ArrayLike, given: Name | Sequence[Name] | ArrayLike
     ) -> Tensor:
-        """log p of the observed cells that are not given, given those that are.
+        """log p of the observed cells that are not given, given those that are, in data units.
 
         The real ones come first, then the discrete ones in the order of the table: for a single
         discrete cell this is the log of its probability in `infer`.
@@ -203,9 +199,6 @@ class GaussianVFG(nn.Module):
         Args:
             table: the data; NaN is unobserved.
             given: leaves or columns by name, or a boolean mask of the table's shape.
-
-        Returns:
-            `(rows,)`, in data units.
 
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
@@ -217,14 +210,11 @@ class GaussianVFG(nn.Module):
 
     @torch.no_grad()
     def posterior(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Posterior:
-        """Mean and covariance of every latent node given the observed cells.
+        """Mean and covariance of every latent node, of the whole mixture and of every component.
 
         Args:
             table: the data; NaN is unobserved.
             observed: which cells may be used.
-
-        Returns:
-            Moments by node, of the whole mixture and of every component.
 
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=3))
@@ -249,9 +239,6 @@ class GaussianVFG(nn.Module):
     ) -> GaussianAnswer:
         """Any targets given any evidence; arguments are those of `VFG.infer`.
 
-        Returns:
-            Means, deviations, covariances, quantiles, probabilities and joint draws.
-
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
             >>> model.infer({"a": 2.0}, targets=["b"]).mean["b"].shape
@@ -271,14 +258,11 @@ class GaussianVFG(nn.Module):
         return inference.graph_variables(self)
 
     def sample(self, rows: int, *, seed: int = 0) -> Tensor:
-        """Draw rows from the model.
+        """Draw rows from the model, a table `(rows, columns)`.
 
         Args:
             rows: how many.
             seed: of the draws.
-
-        Returns:
-            A table `(rows, columns)`.
 
         Example:
             >>> GaussianVFG(Graph.star({"a": 1, "b": 1}, width=2)).sample(5).shape
@@ -365,19 +349,6 @@ class GaussianVFG(nn.Module):
 
     def extra_repr(self) -> str:
         return f"components={self.components}, mixture={self.mixture!r}"
-
-    # Private.
-
-    def _needs_gradients(self, finish: str) -> bool:
-        stiff = not self.inner_noise and bool(self.structure.inner)
-        learned = stiff or not self.leaves.is_identity or bool(self.codes.units)
-        return finish == "gradient" or (finish == "auto" and learned)
-
-    def _rescale(self, cells: Tensor, seen: Tensor) -> None:
-        self.scaling.is_fitted.fill_(False)
-        self.scaling.high.fill_(torch.inf)
-        device = self.linear.offsets.device
-        fit_scaling(self, cells.to(device), seen.to(device), True)
 
 
 @dataclass(frozen=True)

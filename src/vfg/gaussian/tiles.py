@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.factors import (
@@ -55,9 +56,6 @@ def rows_of_a_tile(readout: Factors) -> int:
     Small models are called rarely and large ones stay in the cache of a CPU. A single row costs a
     whole tile, so tiles have a bound.
 
-    Args:
-        readout: of table columns and latent coordinates.
-
     Example:
         >>> readout = Factors(*[torch.zeros(size) for size in (2, (2, 9, 3), (2, 9), (2, 9))])
         >>> rows_of_a_tile(readout)
@@ -74,13 +72,19 @@ def rows_of_a_tile(readout: Factors) -> int:
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows whose ids are consecutive, padded by rows without evidence."""
+    """Rows whose ids are consecutive, padded by rows without evidence, and their evidence."""
 
     readout: Factors
     """Table columns, then latent coordinates."""
     belief: Belief
     row_ids: Tensor
     seed: int
+    codes: CategoryPoints
+    observing: Factors
+    values: Tensor
+    """What is observed, `(rows, coordinates)`, with latent ones if there are any."""
+    mask: Tensor
+    side: Side | None
 
     @cached_property
     def shares(self) -> Tensor:
@@ -105,7 +109,8 @@ class Tile:
         def noise(kind: int, size: int) -> Tensor:
             return normal(self.seed, self.row_ids, numbers, kind, torch.arange(size))
 
-        chosen = self._components(numbers)
+        level = uniform(self.seed, self.row_ids, numbers, 2, torch.arange(1))
+        chosen = (level > self.shares.cumsum(-1)[:, :-1]).sum(-1)
         innovations = self._innovations(chosen, noise(0, count))
         errors = noise(1, self.readout.offsets.shape[-1])
         return self._read_out(chosen, innovations, errors)
@@ -124,11 +129,6 @@ class Tile:
             found = torch.where((chosen == component)[..., None], here, found)
         return found
 
-    def _components(self, numbers: Tensor) -> Tensor:
-        level = uniform(self.seed, self.row_ids, numbers, 2, torch.arange(1))
-        below = self.shares.cumsum(-1)[:, :-1]
-        return (level > below).sum(-1)
-
     def _innovations(self, chosen: Tensor, noise: Tensor) -> Tensor:
         """Drawn from the chosen components `(DRAWS, rows)`, of which rows have few."""
         rows, components = self.shares.shape
@@ -138,97 +138,6 @@ class Tile:
         roots = _square_roots(self.belief.covariance[row, component])
         spread = (roots[places] @ noise[..., None])[..., 0]
         return self.belief.mean[row, component][places] + spread
-
-
-def _square_roots(covariance: Tensor) -> Tensor:
-    """Symmetric square roots of covariances `(matrices, n, n)`, which may be singular."""
-
-    def roots(some: Tensor) -> Tensor:
-        values, vectors = torch.linalg.eigh(some)
-        found: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
-        return found
-
-    return torch.cat([roots(some) for some in covariance.split(ROOTS_AT_ONCE)])
-
-
-def mixture_covariance(tile: Tile, chosen: list[int]) -> Tensor:
-    """The covariance of some columns or coordinates, `(rows, n, n)`."""
-    _, loadings, offsets, scales = tile.readout
-    mean, covariance = image_moments(tile.belief, loadings[:, chosen], offsets[:, chosen])
-    covariance = covariance + scales[:, chosen].square().diag_embed()
-    return mixed_covariance(tile.shares, mean, covariance)
-
-
-def mixture_quantiles(shares: Tensor, mean: Tensor, variance: Tensor, levels: Tensor) -> Tensor:
-    """Quantiles `(levels, rows, columns)` of mixtures of Normals, by bisection if need be."""
-    deviation = variance.sqrt()
-    by_component = mean + deviation * torch.special.ndtri(levels)[:, None, None, None]
-    low, high = by_component.amin(2), by_component.amax(2)
-    if shares.shape[1] == 1:
-        return cast(Tensor, low)
-    safe = deviation.clamp(min=1e-300)
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        reached = torch.special.ndtr((middle[:, :, None] - mean) / safe)
-        below = (shares[..., None] * reached).sum(2) < levels[:, None, None]
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return cast(Tensor, 0.5 * (low + high))
-
-
-def normal_moments(
-    mean: Tensor, deviation: Tensor, breaks: Tensor, change: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Mean and variance of a column-wise map of Normal values that is smooth between its breaks.
-
-    Gauss-Legendre quadrature on every piece, so that knots cost no accuracy.
-
-    Args:
-        mean: `(..., columns)`.
-        deviation: shaped like `mean`.
-        breaks: the knots of the map of every column, `(columns, breaks)`.
-        change: the map, `(..., columns)` to the same shape.
-
-    Example:
-        >>> one = torch.ones(1, 1)
-        >>> found = normal_moments(0 * one, one, torch.zeros(1, 1), torch.abs)
-        >>> [round(part.item(), 4) for part in found]
-        [0.7979, 0.3634]
-    """
-    fixed = torch.tensor(FIXED, dtype=mean.dtype, device=mean.device)
-    ends = ((breaks - mean[..., None]) / deviation[..., None].clamp(min=1e-300)).clamp(-8.0, 8.0)
-    ends = torch.cat([ends, fixed.expand(*ends.shape[:-1], -1)], dim=-1).sort(-1).values
-    centre = change(mean)
-    sums = mean.new_zeros(3, *mean.shape)
-    pieces = max(1, POINTS_AT_ONCE // max(1, NODES * mean.numel()))
-    for some in range(0, ends.shape[-1] - 1, pieces):
-        positions, shares = _legendre(ends[..., some : some + pieces + 1])
-        left = change(mean + positions * deviation) - centre
-        first = shares * left
-        sums += torch.stack([shares.sum(0), first.sum(0), (first * left).sum(0)])
-    mass, first, second = sums
-    first, second = first / mass, second / mass
-    return centre + first, (second - first.square()).clamp(min=0.0)
-
-
-def _legendre(ends: Tensor) -> tuple[Tensor, Tensor]:
-    """Points between the ends `(..., pieces + 1)` and their Normal weights, `(points, ...)`."""
-    points, weights = (ends.new_tensor(x) for x in np.polynomial.legendre.leggauss(NODES))
-    start, length = ends[..., :-1, None], ends.diff(dim=-1)[..., None]
-    positions = start + length * (0.5 + 0.5 * points)
-    shares = 0.5 * weights * length * (-0.5 * positions.square()).exp()
-    return positions.flatten(-2).movedim(-1, 0), shares.flatten(-2).movedim(-1, 0)
-
-
-@dataclass(frozen=True)
-class CodedTile(Tile):
-    """A tile with its evidence, so that discrete columns can be drawn one after another."""
-
-    codes: CategoryPoints
-    observing: Factors
-    values: Tensor
-    """What is observed, `(rows, coordinates)`, with latent ones if there are any."""
-    mask: Tensor
-    side: Side | None
 
     def probabilities(self, unit: int) -> Tensor:
         """Of the categories of a unit given the evidence, `(rows, categories)`."""
@@ -288,3 +197,82 @@ class CodedTile(Tile):
         found = torch.einsum("nci,cki->nck", innovations, loadings[:, below:]) + offsets[:, below:]
         every = torch.arange(len(found), device=found.device)
         return found[every, chosen]
+
+
+def _square_roots(covariance: Tensor) -> Tensor:
+    """Symmetric square roots of covariances `(matrices, n, n)`, which may be singular.
+
+    An odd n is padded by zeros: LAPACK rounds by the alignment of a matrix in memory, which would
+    depend on its place among the others.
+    """
+    size = covariance.shape[-1]
+    padding = size % 2
+
+    def roots(some: Tensor) -> Tensor:
+        values, vectors = torch.linalg.eigh(functional.pad(some, (0, padding, 0, padding)))
+        found: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
+        return found[:, :size, :size]
+
+    return torch.cat([roots(some) for some in covariance.split(ROOTS_AT_ONCE)])
+
+
+def mixture_covariance(tile: Tile, chosen: list[int]) -> Tensor:
+    """The covariance of some columns or coordinates, `(rows, n, n)`."""
+    _, loadings, offsets, scales = tile.readout
+    mean, covariance = image_moments(tile.belief, loadings[:, chosen], offsets[:, chosen])
+    covariance = covariance + scales[:, chosen].square().diag_embed()
+    return mixed_covariance(tile.shares, mean, covariance)
+
+
+def mixture_quantiles(shares: Tensor, mean: Tensor, variance: Tensor, levels: Tensor) -> Tensor:
+    """Quantiles `(levels, rows, columns)` of mixtures of Normals, by bisection if need be."""
+    deviation = variance.sqrt()
+    by_component = mean + deviation * torch.special.ndtri(levels)[:, None, None, None]
+    low, high = by_component.amin(2), by_component.amax(2)
+    if shares.shape[1] == 1:
+        return cast(Tensor, low)
+    safe = deviation.clamp(min=1e-300)
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        reached = torch.special.ndtr((middle[:, :, None] - mean) / safe)
+        below = (shares[..., None] * reached).sum(2) < levels[:, None, None]
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return cast(Tensor, 0.5 * (low + high))
+
+
+def normal_moments(
+    mean: Tensor, deviation: Tensor, breaks: Tensor, change: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance of a column-wise map of Normal values that is smooth between its breaks.
+
+    Gauss-Legendre quadrature on every piece, so that knots `(columns, breaks)` cost no accuracy.
+
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> found = normal_moments(0 * one, one, torch.zeros(1, 1), torch.abs)
+        >>> [round(part.item(), 4) for part in found]
+        [0.7979, 0.3634]
+    """
+    fixed = torch.tensor(FIXED, dtype=mean.dtype, device=mean.device)
+    ends = ((breaks - mean[..., None]) / deviation[..., None].clamp(min=1e-300)).clamp(-8.0, 8.0)
+    ends = torch.cat([ends, fixed.expand(*ends.shape[:-1], -1)], dim=-1).sort(-1).values
+    centre = change(mean)
+    sums = mean.new_zeros(3, *mean.shape)
+    pieces = max(1, POINTS_AT_ONCE // max(1, NODES * mean.numel()))
+    for some in range(0, ends.shape[-1] - 1, pieces):
+        positions, shares = _legendre(ends[..., some : some + pieces + 1])
+        left = change(mean + positions * deviation) - centre
+        first = shares * left
+        sums += torch.stack([shares.sum(0), first.sum(0), (first * left).sum(0)])
+    mass, first, second = sums
+    first, second = first / mass, second / mass
+    return centre + first, (second - first.square()).clamp(min=0.0)
+
+
+def _legendre(ends: Tensor) -> tuple[Tensor, Tensor]:
+    """Points between the ends `(..., pieces + 1)` and their Normal weights, `(points, ...)`."""
+    points, weights = (ends.new_tensor(x) for x in np.polynomial.legendre.leggauss(NODES))
+    start, length = ends[..., :-1, None], ends.diff(dim=-1)[..., None]
+    positions = start + length * (0.5 + 0.5 * points)
+    shares = 0.5 * weights * length * (-0.5 * positions.square()).exp()
+    return positions.flatten(-2).movedim(-1, 0), shares.flatten(-2).movedim(-1, 0)

@@ -32,10 +32,10 @@ def cluster(table: Any, arity: int, width: int | None) -> Parts:
 def rank_correlations(values: Matrix) -> Matrix:
     """Spearman correlations of all pairs of columns, over the rows where both are observed.
 
-    Each column is ranked once, among its own observed rows; every pair then correlates those
-    ranks over its common rows. Without missing values this is exact; with them it approximates
-    ranking anew for every pair, at the price of a few matrix products. Pairs with a column that
-    is constant or empty, or with fewer than three common rows, count as uncorrelated.
+    Each column is ranked once, among its own observed rows. Without missing values this is exact;
+    with them it approximates ranking anew for every pair, at the price of a few matrix products.
+    Pairs with a column that is constant or empty, or with fewer than three common rows, count as
+    uncorrelated.
 
     Example:
         >>> import numpy
@@ -61,13 +61,8 @@ def rank_correlations(values: Matrix) -> Matrix:
 def collapse(merges: Sequence[tuple[int, int]], count: int, arity: int) -> list[list[int]]:
     """Collapse a binary dendrogram to at most `arity` members per group, highest merges first.
 
-    Args:
-        merges: Pairs joined, lowest first; merge k has the number `count + k`.
-        count: Number of leaves, which have the numbers 0, ..., `count - 1`.
-        arity: Largest number of members.
-
-    Returns:
-        Groups, bottom up, in which group k has the number `count + k`.
+    Merges are pairs, lowest first. Leaves have the numbers 0, ..., `count - 1`, merge k and, in the
+    result, group k the number `count + k`.
 
     Example:
         >>> collapse([(0, 1), (2, 3), (4, 5)], count=4, arity=3)

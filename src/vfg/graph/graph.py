@@ -240,9 +240,6 @@ class Graph:
             width: Width of the root; None takes the widest section's.
             root: Name of the root.
 
-        Returns:
-            The graph.
-
         Example:
             >>> Graph.star({"a": 2, "b": 3})
             Graph: 2 leaves, 1 latent node, 2 edges
@@ -256,13 +253,12 @@ class Graph:
     def tree(cls, sections: Sections, arity: int = 2, width: int | None = None) -> Self:
         """Group neighbouring sections layer by layer, up to one root.
 
+        The latent nodes are named `node<layer>_<number>` and `root`.
+
         Args:
             sections: Widths by name, (name, width) pairs, or nodes.
             arity: How many neighbours join; a node left alone moves up to the next layer.
             width: Width of the latent nodes; None takes the widest section's.
-
-        Returns:
-            The graph; its latent nodes are named `node<layer>_<number>` and `root`.
 
         Example:
             >>> Graph.tree({"a": 2, "b": 2, "c": 2, "d": 2}).layers
@@ -281,9 +277,6 @@ class Graph:
         Args:
             n: Number of data coordinates.
             m: Width of the root, at most `n`.
-
-        Returns:
-            The graph; its leaves are `section1`, `section2`, ...
 
         Example:
             >>> Graph.cover(n=7, m=3)
@@ -308,6 +301,8 @@ class Graph:
     ) -> Self:
         """Cut an image into rows x columns blocks and join neighbours up to one root.
 
+        The leaves are `block<row>_<column>`, with positions in the flattened image.
+
         Args:
             height: Height of the image in pixels.
             width: Width of the image in pixels.
@@ -315,9 +310,6 @@ class Graph:
             columns: Number of columns of blocks; divides the width.
             arity: 2 joins pairs, side by side and one above the other in turns; 4 is a quad tree.
             latent: Width of the latent nodes; None takes a block's.
-
-        Returns:
-            The graph; its leaves are `block<row>_<column>`, with positions in the flattened image.
 
         Example:
             >>> Graph.blocks(2, 4)
@@ -347,9 +339,6 @@ class Graph:
             variables: Variables that come first, in the order of the table's columns; one without
                 edges gets a family of its own. None takes the order in which edges name them.
 
-        Returns:
-            The graph; its leaves are the variables.
-
         Example:
             >>> Graph.from_bayesian_network([("A", "C"), ("B", "C")])
             Graph: 3 leaves, 2 latent nodes, 4 edges
@@ -369,14 +358,12 @@ class Graph:
 
         Average linkage on 1 - |Spearman correlation| gives a binary tree, whose highest merges are
         then opened until each node has up to `arity` children. Missing values (NaN) are allowed.
+        Leaves are named after the frame's columns, or `x0`, `x1`, ...
 
         Args:
             X: Array, tensor or frame of shape (rows, columns).
             arity: Largest number of children.
             width: Width of the latent nodes; None takes `2 * arity`.
-
-        Returns:
-            The graph; its leaves are named after the frame's columns, or `x0`, `x1`, ...
 
         Example:
             >>> import numpy
@@ -401,9 +388,6 @@ class Graph:
             edges: (child, parent) pairs or edges; nodes follow in order of first appearance.
             widths: Width of every node by name, or one width for all.
 
-        Returns:
-            The graph.
-
         Example:
             >>> Graph.from_edges([("a", "h"), ("b", "h"), ("h", "r")], widths=2).layers
             (('a', 'b'), ('h',), ('r',))
@@ -418,9 +402,6 @@ class Graph:
         Args:
             digraph: Nodes have the attribute `width` and may have `columns` and `aggregation`;
                 edges may have `kind` and `coordinates`.
-
-        Returns:
-            The graph.
 
         Example:
             >>> graph = Graph.star({"a": 2, "b": 2})

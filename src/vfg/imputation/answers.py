@@ -17,7 +17,7 @@ from torch import Tensor
 from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.conditional_means import concat_leaves
 from vfg.graph.checks import suggestion
-from vfg.imputation.ensemble import DRAWS, FewRows, quantiles_of_draws
+from vfg.imputation.ensemble import DRAWS, FewRows, Prediction, quantiles_of_draws
 from vfg.inference.answers import Answer, ByName
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import (
@@ -49,8 +49,6 @@ DRAWS_FOR_DEVIATIONS = 256
 """Draws behind deviations and covariances, which are then within 5 % of those of the model."""
 ROWS_AT_ONCE = 1024
 """Rows that are drawn together for deviations, which bounds memory."""
-LEAST_SCALE = 1e-3
-"""The smallest scale for probabilities of ordered levels, in standard deviations; avoids 0 / 0."""
 MICROSECONDS_OF_A_DAY = 86_400e6
 Target: TypeAlias = tuple[Label, ...] | str
 """Columns of the table, or a latent node."""
@@ -58,21 +56,13 @@ Target: TypeAlias = tuple[Label, ...] | str
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of some rows of a table.
+    """The evidence of some rows of a table, as read from what a user gave."""
 
-    Args:
-        values: the modelled columns of the matrix, `(rows, columns)`.
-        observed: which of these entries are evidence.
-        columns: what was given, by label.
-        index: the row labels of a pandas frame, or None.
-        by_name: whether values were given by name rather than as a table.
-    """
-
-    values: Tensor
-    observed: Tensor
-    columns: Mapping[Label, Column]
-    index: Any = None
-    by_name: bool = False
+    values: Tensor  # the modelled columns of the matrix, (rows, columns)
+    observed: Tensor  # which of these entries are evidence
+    columns: Mapping[Label, Column]  # what was given
+    index: Any = None  # the row labels of a pandas frame
+    by_name: bool = False  # whether values were given by name rather than as a table
 
     @property
     def rows(self) -> int:
@@ -91,18 +81,7 @@ class Evidence:
 
 
 def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Evidence:
-    """Evidence in any of its forms.
-
-    Args:
-        model: a fitted model.
-        given: values by the names of columns, a list of such mappings, a frame with some of the
-            columns, or an array with all of them.
-        observed: which cells may be used; None means all that are not missing.
-
-    Raises:
-        ValueError: for unknown names, values that a column cannot have, or a mask that contradicts
-            the table.
-    """
+    """Evidence in any form that `TableModel.infer` takes; `observed` masks a table."""
     given = _as_mapping(given)
     if isinstance(given, Mapping) or is_records(given):
         if observed is not None:
@@ -122,11 +101,7 @@ def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Eviden
 
 
 def _as_mapping(given: Any) -> Any:
-    """A labelled series of pandas or polars as a mapping; anything else as it is.
-
-    Raises:
-        ValueError: for a list without rows.
-    """
+    """A labelled series of pandas or polars as a mapping; anything else as it is."""
     if isinstance(given, list | tuple) and not given:
         raise ValueError("the evidence has no rows; give a mapping, a list of mappings or a table")
     is_series = getattr(given, "ndim", 0) == 1 and hasattr(given, "to_dict")
@@ -250,11 +225,7 @@ def _cells_of(model: TableModel, name: Name, value: Any) -> Iterator[tuple[Label
 
 
 def _check_cell(model: TableModel, label: Label, value: Any) -> Any:
-    """A value as a cell of its column; None if it is missing.
-
-    Raises:
-        ValueError: for a value that the column cannot have.
-    """
+    """A value as a cell of its column; None if it is missing."""
     variable = model.variables[str(label)]
     value = value.item() if isinstance(value, np.generic | Tensor) else value
     # The missing value of pandas refuses to be compared.
@@ -290,16 +261,8 @@ class TableAnswer(Answer):
     Numbers have float64 means (also of integers), whole numbers are drawn as such; dates are
     `datetime64`, their deviations `timedelta64`. Deviations come from 256 draws and quantiles from
     60, beyond which tails are those of a Normal; for the linear model alone both are closed forms.
-    Draws are joint, and all of it keeps to the limits of filled cells.
-
-    Args:
-        model: the model.
-        given: the evidence.
-        targets: columns or latent nodes, by the names that the user gave.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        padded: whether rows are computed in padded tiles; see `TableModel.infer`.
-        few: answers about the rows that are computed already, without padding, or None.
+    Draws are joint, and all of it keeps to the limits of filled cells. `few` holds what is computed
+    already about rows without padding.
     """
 
     def __init__(
@@ -337,7 +300,7 @@ class TableAnswer(Answer):
     @cached_property
     def mean(self) -> ByName:
         """Expected values `(rows,)`; of a leaf with several columns `(rows, columns)`."""
-        matrix = self._model.spread_out(self._means)
+        matrix = self._model.spread_out(self._estimates)
         return self._by_target(
             lambda label: self._with_given(label, self._centre(label, matrix)),
             lambda node: self._latent.mean[node].numpy(),
@@ -351,10 +314,9 @@ class TableAnswer(Answer):
     @cached_property
     def probabilities(self) -> ByName:
         """Probabilities `(rows, categories)` of the targets that have categories."""
-        matrix = self._model.spread_out(self._means)
         return ByName(
             {
-                name: self._probabilities(label, matrix)
+                name: self._probabilities(label)
                 for name, label in self._single_columns()
                 if self._model.variables[str(label)].kind == "choice"
             }
@@ -418,12 +380,12 @@ class TableAnswer(Answer):
         return TableAnswer(self._model, given, self._targets, ids, self._seed, self._padded, few)
 
     def expectations(self) -> dict[str, Array]:
-        matrix = self._model.spread_out(self._means)
+        matrix = self._model.spread_out(self._prediction.means)
         expectations: dict[str, Array] = {}
         for label in self._labels():
             name = str(label)
             if self._model.variables[name].kind == "choice":
-                expectations[name] = self._probabilities(label, matrix, scale=1.0)
+                expectations[name] = self._probabilities(label)
             else:
                 expectations[name] = axis_numbers(
                     self._with_given(label, self._centre(label, matrix))
@@ -451,11 +413,17 @@ class TableAnswer(Answer):
         return self._given.index
 
     @cached_property
-    def _means(self) -> Tensor:
-        """The joint means of the encoded columns, `(rows, columns)`."""
+    def _prediction(self) -> Prediction:
+        """The joint means of the encoded columns, `(rows, columns)`, and votes."""
         if self._few is not None:
             return self._few.means()
-        return self._model.means(self._given.values, self._given.observed, self._row_ids)
+        return self._model.predictions(self._given.values, self._given.observed, self._row_ids)
+
+    @cached_property
+    def _estimates(self) -> Tensor:
+        """What cells are filled with, `(rows, columns)`."""
+        given = self._given
+        return self._model.point_estimates(given.values, given.observed, self._prediction)
 
     def _draws(self, number: int) -> Tensor:
         """Joint draws of the encoded columns, `(number, rows, columns)`."""
@@ -477,7 +445,7 @@ class TableAnswer(Answer):
             drawn = model.with_relations(torch.where(table[1], table[0], drawn), *table)
         else:
             return model.draws(*table, number, self._seed, self._row_ids)
-        return model.with_categories(drawn, *table, self._means, self._row_ids, self._seed)
+        return model.with_categories(drawn, *table, self._prediction, self._row_ids, self._seed)
 
     def _where_free(self, table: Tensor, exact: float) -> Tensor:
         """A table with a number in place of entries that follow exactly from the evidence."""
@@ -632,18 +600,13 @@ class TableAnswer(Answer):
             return part.numbers(matrix[:, self._model.encoding.sections[label]])
         return self._decode(label, matrix)
 
-    def _probabilities(self, label: Label, matrix: Array, scale: float | None = None) -> Array:
+    def _probabilities(self, label: Label) -> Array:
         """Probabilities of categories, `(rows, categories)`; certain where one was given."""
         model, categories = self._model, self._model.variables[str(label)].categories
-        part = model.encoding.parts[label]
-        section = model.encoding.sections[label]
         if model.variables[str(label)].idle:
             shares = np.ones((self.rows, len(categories)))
-        elif isinstance(part, OrdinalEncoding):
-            spread = model.spread_out(self._spread)[:, section] if scale is None else scale
-            shares = part.probabilities(matrix[:, section], np.maximum(spread, LEAST_SCALE))
         else:
-            row = self._given.values, self._given.observed, self._means
+            row = self._given.values, self._given.observed, self._prediction
             shares = model.category_section(label, *row).probabilities.copy()
         if label in self._given.columns:
             places = category_indices(self._given.columns[label], categories)
@@ -667,7 +630,7 @@ class TableAnswer(Answer):
     # Marginals for front ends.
 
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
-        matrix = self._model.spread_out(self._means)
+        matrix = self._model.spread_out(self._estimates)
         # What is shown may have any number of draws; ends and deviations are those of the answer.
         shown = self._distribution(draws or DRAWS)
         ends = self._model.spread_out(self._encoded_quantiles(central_levels(level)))[:, 0]
@@ -706,7 +669,7 @@ class TableAnswer(Answer):
             return Marginal(variable, None)
         if variable.kind == "choice":
             value = _value(part.decode(matrix[:, section])[0], variable)
-            shares = self._probabilities(label, matrix)[0]
+            shares = self._probabilities(label)[0]
             return Marginal(variable, value, probabilities=shares)
         mean = float(axis_numbers(self._centre(label, matrix))[0])
         numbers = axis_numbers(part.decode(draws[:, section]))
@@ -717,16 +680,11 @@ class TableAnswer(Answer):
 
 
 def clipped_deviations(means: Tensor, deviations: Tensor, limits: Tensor) -> Tensor:
-    r"""Deviations of Normal variables that are clipped to limits.
+    r"""Deviations `(rows, columns)` of Normal variables that are clipped to limits `(2, columns)`.
 
     With $a, b$ the standardised limits, $\phi$ the density and $\Phi$ the distribution of the
     standard Normal, $E[y] = a\Phi(a) + \phi(a) - \phi(b) + b(1 - \Phi(b))$ and $E[y^2] = a^2
     \Phi(a) + \Phi(b) - \Phi(a) + a\phi(a) - b\phi(b) + b^2 (1 - \Phi(b))$.
-
-    Args:
-        means: of the variables, `(rows, columns)`.
-        deviations: of the variables, of the same shape.
-        limits: the least and the greatest value of every column, `(2, columns)`.
 
     Example:
         >>> one = torch.ones(1, 1, dtype=torch.float64)

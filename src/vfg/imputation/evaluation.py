@@ -105,20 +105,10 @@ class Evaluation:
 
 
 def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
-    """Draw known cells of a table to hide; every row keeps at least one.
+    """Draw a share of the known cells of a table to hide, `(rows, columns)`; every row keeps one.
 
-    Args:
-        table: an opened table.
-        share: of the known cells to hide.
-        seed: decides which.
-        keep: how many known cells every column keeps at least; columns with fewer are not hidden
-            from. A model that is fitted without the hidden cells needs two.
-
-    Returns:
-        A mask `(rows, columns)`.
-
-    Raises:
-        ValueError: for a share that is not between 0 and 1.
+    Every column keeps at least `keep` known cells; columns with fewer are not hidden from. A model
+    that is fitted without the hidden cells needs two.
 
     Example:
         >>> from vfg.tables.frames import open_table
@@ -138,23 +128,12 @@ def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
 def evaluate(
     model: TableModel, table: Table, hidden: Mask, *, level: float, seed: int
 ) -> Evaluation:
-    """Fill hidden cells of a table, and score what was filled in.
-
-    Args:
-        model: the fitted model.
-        table: with the columns that were fitted.
-        hidden: which cells are hidden, `(rows, columns)`.
-        level: of the intervals whose coverage is measured.
-        seed: of the draws behind them.
-
-    Raises:
-        ValueError: for a level that is not between 0 and 1.
-    """
+    """Fill hidden cells of a table, and score what was filled in and its intervals."""
     check_share("level", level)
     values, shown = model.encode(hide_cells(table, hidden))
-    means = model.means(values, shown)
+    filled = model.point_estimates(values, shown, model.predictions(values, shown))
     ends = model.quantiles(values, shown, central_levels(level), seed=seed)
-    return score_filled(model, table, hidden, means, level, ends)
+    return score_filled(model, table, hidden, filled, level, ends)
 
 
 def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
@@ -163,14 +142,11 @@ def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
     Numbers, dates and ordered levels have the squared error of what is filled in, in squared
     deviations of their column. Categories have minus the logarithm of their probability, in units
     of the entropy of their column.
-
-    Args:
-        model: the fitted model.
-        table: the truth.
-        hidden: which of its cells are hidden, `(rows, columns)`.
     """
     shown = hide_cells(table, hidden)
-    numbers = score_filled(model, table, hidden, model.means(*model.encode(shown)), 0.9)
+    matrix = model.encode(shown)
+    filled = model.point_estimates(*matrix, model.predictions(*matrix))
+    numbers = score_filled(model, table, hidden, filled, 0.9)
     total, cells = 0.0, 0
     for score in numbers.columns:
         part, position = model.encoding.parts[score.column], table_position(model, score.column)
@@ -195,10 +171,6 @@ def table_position(model: TableModel, label: Label) -> int:
 def row_digests(model: TableModel, table: Table) -> Array:
     """A number for every row that other rows hardly ever have; 0 for rows without observed cells.
 
-    Args:
-        model: the fitted model, whose columns count.
-        table: with its columns.
-
     Example:
         >>> from vfg.tables.frames import open_table
         >>> model = TableModel(bend=False)
@@ -216,6 +188,12 @@ def row_digests(model: TableModel, table: Table) -> Array:
     return np.where(observed.any(1), digests, np.uint64(0))
 
 
+def has_fitted_rows(model: TableModel, table: Table) -> bool:
+    """Whether rows of a table are among those that a model keeps digests of; see `bigtable.fit`."""
+    kept = np.array(model.origin.get("rows", ()), dtype=np.uint64)
+    return bool(np.isin(row_digests(model, table), kept).any())
+
+
 def score_filled(
     model: TableModel,
     table: Table,
@@ -224,19 +202,12 @@ def score_filled(
     level: float,
     ends: Tensor | None = None,
 ) -> Evaluation:
-    """Score what the entries of a matrix fill into hidden cells.
+    """Score what a matrix `(rows, modelled columns)` fills into the hidden cells of a table.
 
     Numbers, dates and ordered levels are scored as `transform` returns them, in deviations of their
     column. Categories have the errors of their mean code points, and their accuracy is that of what
-    `transform` returns. Hidden categories that the model does not know are not scored.
-
-    Args:
-        model: whose encoding the matrix has.
-        table: the truth.
-        hidden: which of its cells were hidden, `(rows, columns)`.
-        means: the matrix `(rows, modelled columns)`.
-        level: of the intervals.
-        ends: of the intervals, two such matrices; None for a method that has none.
+    `transform` returns. Hidden categories that the model does not know are not scored. `ends` are
+    those of the intervals, two such matrices; None for a method that has none.
     """
     matrices = [model.spread_out(matrix) for matrix in (means, *(() if ends is None else ends))]
     encoding = model.encoding

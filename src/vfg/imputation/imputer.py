@@ -43,14 +43,7 @@ from vfg.utils.extras import needs
 
 
 def finish_table(imputer: VFGImputer, filled: Any, missing: Mask, *, indicate: bool) -> Any:
-    """Drop or zero empty columns of a filled table and append indicators, as the settings require.
-
-    Args:
-        imputer: a fitted imputer.
-        filled: the table; columns without observed cells in fitting are still missing.
-        missing: which cells were missing.
-        indicate: whether indicator columns may be appended.
-    """
+    """Drop or zero empty columns of a filled table, and append indicators, by the settings."""
     if imputer.keep_empty_features:
         kept = _with_zeros(imputer, filled, missing)
     else:
@@ -320,7 +313,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Ends of the central intervals of every missing value.
 
         Observed cells are their own ends. Columns of categories have the category that `transform`
-        fills in at both ends.
+        fills in at both ends. Ends are read from 60 draws, which depend on the seed and on the
+        position of a row in X; those of a linear model alone are closed forms.
 
         Args:
             X: a table with the columns that were fitted.

@@ -16,15 +16,8 @@ MOST_COLUMNS = 300
 def find_relations(values: Tensor, observed: Tensor) -> Tensor:
     """Linear relations that hold in all rows: rows `(coefficients, constant)` whose sum is 0.
 
-    They are searched for among all columns in complete rows, and between pairs of columns in the
-    rows that have both.
-
-    Args:
-        values: a matrix of standardised columns, `(rows, columns)`.
-        observed: which of its entries are known.
-
-    Returns:
-        `(relations, columns + 1)`, orthonormal.
+    They are searched for among all standardised columns in complete rows, and between pairs of
+    columns in the rows that have both. They are orthonormal, `(relations, columns + 1)`.
 
     Example:
         >>> x = torch.arange(20.0, dtype=torch.float64)
@@ -47,16 +40,7 @@ def find_relations(values: Tensor, observed: Tensor) -> Tensor:
 
 
 def fill_determined(relations: Tensor, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Entries that follow from known ones by exact relations.
-
-    Args:
-        relations: as `find_relations` returns them.
-        values: a matrix.
-        observed: which of its entries are known.
-
-    Returns:
-        The matrix with these entries, anything where they do not follow; and which of them do.
-    """
+    """Fill entries that follow from known ones by exact relations; and which of them do."""
     filled, determined = values.double().clone(), torch.zeros_like(observed)
     involved = (relations[:, :-1].abs() > EXACT).any(0)
     masks, groups = observed[:, involved].unique(dim=0, return_inverse=True)

@@ -37,15 +37,7 @@ LEAST = {"members": 1, "mixtures": 0, "neighbours": 0, "width": 1, "steps": 1}
 def check_table(table: Any, missing_values: Any, caller: str) -> Table:
     """Open a table and check that it has rows, columns and no infinite cells.
 
-    Args:
-        table: a frame, an array, or nested sequences.
-        missing_values: what marks missing cells.
-        caller: name of the estimator, for errors.
-
-    Raises:
-        ValueError: for tables without rows or columns, repeated names of columns, infinite cells,
-            or not of two axes.
-        TypeError: for sparse and lazy tables.
+    Errors name the `caller`, an estimator.
 
     Example:
         >>> check_table([[1, 2]], np.nan, "VFGImputer").rows
@@ -83,13 +75,6 @@ def check_share(name: str, value: Any) -> None:
 
 def as_seed(random_state: Any) -> int:
     """The seed of a `random_state` of scikit-learn.
-
-    Args:
-        random_state: an integer from 0 on, a `RandomState` that one is drawn from, or None for
-            the global one.
-
-    Raises:
-        ValueError: for anything else.
 
     Example:
         >>> as_seed(7), as_seed(np.random.RandomState(0)) == as_seed(np.random.RandomState(0))

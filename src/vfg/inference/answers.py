@@ -17,7 +17,7 @@ from vfg.graph.checks import suggestion
 from vfg.inference.calibration import continuous_columns, noise_scale
 from vfg.inference.draws import GROUP, Moments, Tile, is_joint
 from vfg.inference.evidence import Given
-from vfg.inference.propagation import Belief, evaluating, tiles
+from vfg.inference.propagation import Belief, evaluating, place_rows, tiles
 from vfg.inference.variables import (
     Array,
     Marginal,
@@ -137,9 +137,9 @@ class Answer(ABC):
         """How many rows of evidence there are."""
 
     @property
-    @abstractmethod
     def joint(self) -> bool:
         """Whether draws of different targets in one row belong together."""
+        return True
 
     @property
     def exact_quantiles(self) -> bool:
@@ -176,33 +176,19 @@ class Answer(ABC):
 
     @abstractmethod
     def samples(self, n: int) -> ByName:
-        """Draws by target, the draw along the first axis; the first are the same for every `n`.
-
-        Args:
-            n: how many draws per row.
-
-        Raises:
-            ValueError: if `n` is not positive.
-        """
+        """`n` > 0 draws by target, along the first axis; the first are the same for every `n`."""
 
     @abstractmethod
     def covariance(self, targets: Name | Sequence[Name]) -> Any:
         """The joint covariance matrix of one target or several, `(rows, width, width)`.
 
-        Args:
-            targets: names among the targets; their coordinates follow each other.
-
         Raises:
-            KeyError: for another name.
+            KeyError: for a name that is not among the targets.
         """
 
     @abstractmethod
     def select(self, rows: int | Sequence[int]) -> Self:
-        """The answer about one row or some of the rows only.
-
-        Args:
-            rows: a position, or several.
-        """
+        """The answer about one row or some of the rows only, by position."""
 
     @abstractmethod
     def _quantiles_at(self, levels: Sequence[float]) -> ByName:
@@ -231,9 +217,6 @@ class Answer(ABC):
         Args:
             q: a level or several, strictly between 0 and 1.
 
-        Raises:
-            ValueError: for a level outside of that.
-
         Example:
             >>> import vfg
             >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
@@ -254,9 +237,6 @@ class Answer(ABC):
         Args:
             level: the probability inside, between 0 and 1.
 
-        Raises:
-            ValueError: for another level.
-
         Example:
             >>> import vfg
             >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
@@ -275,12 +255,11 @@ class Answer(ABC):
 
         Args:
             row: which row of the evidence.
-            level: of the central intervals.
+            level: of the central intervals, between 0 and 1.
             draws: about how many draws or quantiles stand for a distribution; 0 for the ends of
                 the interval alone.
 
         Raises:
-            ValueError: for a level that is not between 0 and 1.
             IndexError: for a row that does not exist.
 
         Example:
@@ -336,14 +315,8 @@ class Answer(ABC):
 class GraphAnswer(Answer):
     """What the answers of models of graphs share: evidence, targets, and how values get names.
 
-    Args:
-        model: a model of a graph.
-        given: the evidence.
-        targets: the targets of the query.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        padded: whether rows are computed in padded tiles of a fixed size, so that their bits depend
-            on nothing else in the batch.
+    With `padded`, rows are computed in padded tiles of a fixed size, so that their bits depend on
+    nothing else in the batch.
     """
 
     def __init__(
@@ -399,10 +372,6 @@ class GraphAnswer(Answer):
         return self._given.rows
 
     @property
-    def joint(self) -> bool:
-        return True
-
-    @property
     def converged(self) -> Tensor:
         return torch.ones(self._given.rows, dtype=torch.bool, device=self._given.table.device)
 
@@ -422,8 +391,7 @@ class GraphAnswer(Answer):
     def samples(self, n: int) -> ByName:
         """Draws `(n, rows, width)`, of a column `(n, rows)`; 0 or 1, or codes, of discrete leaves.
 
-        The first draws are the same for every `n`, and for every choice of targets. Latent nodes
-        are NaN if the answer is not joint.
+        They are the same for all targets. Latent nodes are NaN if the answer is not joint.
 
         Example:
             >>> import vfg
@@ -447,8 +415,10 @@ class GraphAnswer(Answer):
                 here = rows.to(like.device)
                 for target in chosen:
                     found[target.name][here] = self._shares(tile, target)[positions].to(like)
-        for target in chosen:
-            found[target.name] = self._with_codes(target, found[target.name])
+        for target in chosen:  # a code that was given is certain
+            known, shares = like[:, target.columns[0]], found[target.name]
+            certain = torch.arange(shares.shape[1], device=known.device) == known[:, None]
+            found[target.name] = torch.where(known.isnan()[:, None], shares, certain.to(shares))
         return found
 
     def covariance(self, targets: Name | Sequence[Name]) -> Tensor:
@@ -475,10 +445,7 @@ class GraphAnswer(Answer):
 
     def _chosen(self, targets: Name | Sequence[Name]) -> list[Target]:
         names = [targets] if isinstance(targets, str | int) else list(targets)
-        known = {target.name: target for target in self._targets}
-        for name in names:
-            if name not in known:
-                ByName(known)[name]  # the error lists the targets
+        known = ByName({target.name: target for target in self._targets})
         return [known[name] for name in names]
 
     @staticmethod
@@ -579,13 +546,6 @@ class GraphAnswer(Answer):
             put[name] = torch.where(known.isnan(), value.to(known), chosen)
         return put
 
-    def _with_codes(self, target: Target, shares: Tensor) -> Tensor:
-        """Probabilities `(rows, categories)` with certainty where the code was given."""
-        known = self._given.table[:, target.columns[0]]
-        codes = torch.arange(shares.shape[1], device=known.device)
-        certain = (codes == known[:, None]).to(known)
-        return torch.where(known.isnan()[:, None], shares.to(known), certain)
-
     def _labelled(self, values: ByName) -> dict[str, Array]:
         return {
             label: _coordinate(values[target.name], target, place)
@@ -625,6 +585,14 @@ class GraphAnswer(Answer):
                         put.index_copy_(len(first), here, own)
         return [self._named(whole, columns) for whole in wholes]
 
+    def _by_row(self, of: Callable[[Any], Tensor], *shape: int) -> Tensor:
+        """What tiles say of their rows, `(rows, *shape)`."""
+        found = self._given.table.new_zeros(self.rows, *shape)
+        with evaluating(self._model):
+            for rows, positions, tile in self._tiles():
+                found[rows.to(found.device)] = of(tile)[positions].to(found)
+        return found
+
     def _own_tiles(self, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Rows, their positions in a tile, and the ids of that tile's rows.
 
@@ -652,17 +620,13 @@ def _coordinate(values: Tensor, target: Target, place: int) -> Array:
 
 
 class MessageAnswer(GraphAnswer):
-    r"""What a model with deterministic states infers, in data units.
+    r"""What a model with deterministic states infers from the result of message passing.
 
     What the numbers mean depends on the roots. If all of them aggregate by `gaussian` or
     `precision`, draws are **joint**: $h \sim N(r, P^{-1}/\tau)$ at the roots, decoded, plus the
     noise of the leaves. The mean is decode(r), and the states that a row's draws decode to are
     shifted so that 64 fixed internal draws have that mean. Otherwise the spread is noise alone,
     whose scale depends on which leaves were observed, independent from column to column.
-
-    Args:
-        model: the model; this and more as in `GraphAnswer`.
-        belief: the result of message passing.
 
     Example:
         >>> import vfg
@@ -707,9 +671,8 @@ class MessageAnswer(GraphAnswer):
 
     @cached_property
     def std(self) -> ByName:
-        r"""Standard deviations, shaped like `mean`; 0 where observed.
+        r"""Standard deviations from 64 internal draws and the noise; $\sqrt{p(1-p)}$ for Bernoulli.
 
-        From 64 internal draws and the noise in closed form; $\sqrt{p(1-p)}$ for Bernoulli leaves.
         NaN for categorical leaves, which have none, and for latent nodes if the answer is not
         joint, because then nothing is known of their spread.
         """
@@ -727,14 +690,13 @@ class MessageAnswer(GraphAnswer):
         device, seen = self._row_ids.device, self._given.seen
         temperature = self._model.spread.log_temperature.exp()
         for rows, positions, ids in self._own_tiles(TILE.get(device.type, OTHER_TILE)):
-            wide = seen.new_zeros((len(ids), seen.shape[1]))
-            belief = self._belief
+            mask, belief = place_rows(seen, rows, positions, len(ids), False), self._belief
             if self._padded:
                 belief = belief.select(rows).place(positions, len(ids))
             tile = Tile(
                 self._model,
                 belief,
-                noise=noise_scale(self._model, wide.index_copy(0, positions, seen[rows])),
+                noise=noise_scale(self._model, mask),
                 temperature=temperature,
                 row_ids=ids,
                 seed=self._seed,
@@ -762,9 +724,7 @@ class MessageAnswer(GraphAnswer):
 
     def _quantiles(self, tile: Tile, levels: Tensor) -> TableAndStates:
         is_real = continuous_columns(self._model)
-        ones = (levels[:, None, None] > 1.0 - tile.expected()).to(tile.noise.dtype)
-        # Codes have no order, which shows in their deviations.
-        discrete = torch.where(tile.deviations().isnan(), torch.nan, ones)
+        discrete = discrete_quantiles(tile.expected(), tile.deviations(), levels)
         table = torch.where(is_real, tile.plain_quantiles(levels), discrete)
         if not self.joint:
             states = self._states([x.expand(len(levels), *x.shape) for x in tile.belief.backward])
@@ -778,15 +738,18 @@ def _as_unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:
     return {node: torch.full_like(state, torch.nan) for node, state in states.items()}
 
 
+def discrete_quantiles(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor:
+    """Quantiles of Bernoulli columns; NaN of codes, which have no order and no deviation."""
+    ones = (levels[:, None, None] > 1.0 - mean).to(deviation)
+    return torch.where(deviation.isnan(), torch.nan, ones)
+
+
 def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
     r"""Quantiles over the first axis, with a Normal tail where draws are too few.
 
     Between draws the quantile is interpolated. Where fewer than `TAIL` of n draws lie outside, at
     a level q beyond $t = \mathrm{TAIL} / n$, it is $m + (x_t - m) z_q / z_t$ with the median m, the
     quantile $x_t$ and Normal quantiles z.
-
-    Raises:
-        ValueError: for a level outside of `LEVELS`.
     """
     if bool(((levels < LEVELS[0]) | (levels > LEVELS[1])).any()):
         raise ValueError(
@@ -816,9 +779,6 @@ def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
 def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Target]:
     """Targets by name, each once; None means all leaves.
 
-    Raises:
-        ValueError: for a name that is no leaf, column or latent node, or for no name at all.
-
     Example:
         >>> import vfg
         >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 2}, width=3))
@@ -835,10 +795,6 @@ def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Targ
 
 def as_row_ids(model: nn.Module, row_ids: ArrayLike | None, rows: int) -> Tensor:
     """Distinct integers from 0 on, on the model's device; None means the position.
-
-    Raises:
-        TypeError: for what is not integers.
-        ValueError: for a wrong number of them, negative ones, or one that appears twice.
 
     Example:
         >>> import vfg

@@ -68,18 +68,10 @@ class Given:
 
 
 def as_given(model: Tabular, given: ArrayLike, observed: ArrayLike | None) -> Given:
-    """Check evidence in any of its forms.
+    """Check evidence: a table with NaN, a frame, a mapping from names, or a list of mappings.
 
-    Args:
-        model: whose leaves, columns and latent nodes are given.
-        given: a table with NaN for missing values, a frame with some of the columns, a mapping
-            from names to values, or a list of such mappings, one per row.
-        observed: which cells of the table may be used; None means all but NaN.
-
-    Raises:
-        ValueError: for unknown names, wrong shapes, infinite values, or evidence that contradicts
-            itself or the mask.
-        TypeError: for what is not numbers.
+    The mask says which cells of the table may be used; None means all but NaN. Names are those of
+    leaves, columns and latent nodes.
     """
     states: dict[str, Tensor] = {}
     if is_records(given):

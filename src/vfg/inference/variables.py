@@ -46,8 +46,7 @@ class Variable:
         high: the greatest.
         categories: what a choice can be.
         idle: whether it is constant in training, and so no evidence.
-        place: its position among the columns of the leaf, in the order in which the leaf's values
-            are given.
+        place: its position among the columns of the leaf.
     """
 
     name: str
@@ -328,9 +327,6 @@ def even_levels(count: int) -> Array:
 
 def central_levels(level: float) -> tuple[float, float]:
     """The levels of the two ends of a central interval.
-
-    Raises:
-        ValueError: for a level that is not between 0 and 1.
 
     Example:
         >>> central_levels(0.5)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, as_labels, as_table
-from vfg.objectives.surrogate import Terms, in_data_units
+from vfg.objectives.surrogate import Terms, in_data_units, show_means
 from vfg.sampling import Noise, draw_states, log_likelihoods, log_weights
 from vfg.sampling.noise import counted_noise
 
@@ -72,13 +72,7 @@ class Bound:
         return Bound(self.reconstruction.to(like), self.prior.to(like), self.posterior.to(like))
 
     def __repr__(self) -> str:
-        parts = {
-            "total": self.total,
-            "reconstruction": self.reconstruction.sum(),
-            "kl": self.kl.sum(),
-        }
-        inside = ", ".join(f"{name}={part.mean():.4g}" for name, part in parts.items())
-        return f"Bound({inside}; means over rows)"
+        return f"Bound({show_means(self, ('total', 'reconstruction', 'kl'))}; means over rows)"
 
 
 def bound(

@@ -16,11 +16,7 @@ class Sections(nn.Module):
     """Cuts a table `(rows, columns)` into leaf blocks `(leaves, rows, columns)`, and joins them.
 
     Leaves that name their columns by position take those; all others take consecutive columns in
-    the order of the leaves.
-
-    Args:
-        schedule: where each leaf is computed.
-        likelihoods: the likelihood of every leaf, which determines its number of columns.
+    the order of the leaves. The likelihood of a leaf determines its number of columns.
     """
 
     leaf_of_column: Tensor
@@ -65,9 +61,6 @@ class Scaling(nn.Module):
 
     All are kept in float64 whatever the model's dtype, because subtracting a large location is
     where precision is lost. A new model scales nothing.
-
-    Args:
-        columns: number of table columns.
 
     Example:
         >>> scaling = Scaling(1)
@@ -117,9 +110,6 @@ def column_positions(
     graph: Graph, likelihoods: Mapping[str, LikelihoodSpec]
 ) -> dict[str, tuple[int, ...]]:
     """The table columns of every leaf.
-
-    Raises:
-        ValueError: if a leaf names another number of columns than its likelihood has.
 
     Example:
         >>> from vfg.distributions.likelihoods import Gaussian

@@ -45,9 +45,6 @@ def answer(
         level: of the interval.
         marginal: values to compare with, such as the column of the training table; in grey.
 
-    Returns:
-        The axes.
-
     Raises:
         ValueError: if the row or the coordinate does not exist, or draws are unknown.
 

@@ -47,11 +47,7 @@ def open_any(table: Any) -> Table:
 
 
 def column_index(table: Table, column: Label) -> int:
-    """The place of a column.
-
-    Raises:
-        ValueError: if there is none of that name.
-    """
+    """The place of a column."""
     if column not in table.labels:
         raise ValueError(f"there is no column {column!r}; there are {quote(table.labels)}")
     return table.labels.index(column)
@@ -71,11 +67,7 @@ def as_floats(column: Column) -> Array:
 
 
 def check_mask(hidden: Any, shape: tuple[int, int]) -> Mask:
-    """A boolean mask of that shape.
-
-    Raises:
-        ValueError: for another shape.
-    """
+    """A boolean mask of that shape."""
     mask = to_array(hidden).astype(bool)
     if mask.shape != shape:
         raise ValueError(
@@ -179,12 +171,8 @@ def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None)
         column: its name, or its position in an array.
         ax: where; None makes a new figure.
 
-    Returns:
-        The axes.
-
     Raises:
-        ValueError: if the tables differ in shape, there is no such column, or nothing of it is
-            observed.
+        ValueError: if the shapes differ, or the column is unknown or has no observed cells.
 
     Example:
         >>> ax = distribution([[1.0], [2.0], [None]], [[1.0], [2.0], [1.5]], column=0)
@@ -207,15 +195,12 @@ def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None)
 
 
 def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = None) -> Figure:
-    """Draw `distribution` for several columns side by side.
+    """Draw `distribution` for several columns side by side, one axes per column.
 
     Args:
         table: with missing values.
         filled: the same table without.
         columns: which; None takes those with missing and observed cells.
-
-    Returns:
-        The figure, one axes per column.
 
     Raises:
         ValueError: if no column has missing values.
@@ -410,24 +395,16 @@ def coverage(
     drawn = np.stack([_select_cells(table, mask, places, plain) for table in tables])
     finest = (len(tables) - 1) / (len(tables) + 1)
     known = np.array([level for level in levels if level <= finest])
-    return _coverage(ax, known, _covered_shares(target, drawn, known), len(target))
-
-
-def _covered_shares(truth: Array, drawn: Array, levels: Array) -> Array:
-    """Share of cells within the central interval of their draws, by level."""
-    low = np.quantile(drawn, 0.5 - levels / 2, axis=0, method="weibull")
-    high = np.quantile(drawn, 0.5 + levels / 2, axis=0, method="weibull")
-    return np.asarray(((low <= truth) & (truth <= high)).mean(axis=1))
-
-
-def _coverage(ax: Axes | None, levels: Array, shares: Array, cells: int) -> Axes:
+    low = np.quantile(drawn, 0.5 - known / 2, axis=0, method="weibull")
+    high = np.quantile(drawn, 0.5 + known / 2, axis=0, method="weibull")
+    shares = ((low <= target) & (target <= high)).mean(axis=1)
     ax = tidy(axes_or_new(ax, 3.9, 3.6), x="level of the interval", y="hidden cells inside")
-    ax.plot(levels, shares, "o-", color=FILLED, linewidth=LINE, markersize=4, label="found")
+    ax.plot(known, shares, "o-", color=FILLED, linewidth=LINE, markersize=4, label="found")
     ideal = np.linspace(0.0, 1.0, 101)
-    reach = 2.0 * np.sqrt(ideal * (1.0 - ideal) / cells)
+    reach = 2.0 * np.sqrt(ideal * (1.0 - ideal) / len(target))
     ax.fill_between(
         ideal, ideal - reach, ideal + reach, color=REFERENCE, alpha=BAND, linewidth=0,
-        label=f"chance, {cells} cells",
+        label=f"chance, {len(target)} cells",
     )  # fmt: skip
     ax.plot(ideal, ideal, color=REFERENCE, linewidth=HAIRLINE, linestyle="--", label="ideal")
     ax.set_xlim(0.0, 1.0)

@@ -25,10 +25,10 @@ from vfg.plots.style import (
     tidy,
     to_array,
 )
+from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 Array = NDArray[Any]
@@ -53,9 +53,6 @@ def embedding(
             different integers become categories.
         name: what the colour means.
 
-    Returns:
-        The axes.
-
     Raises:
         ValueError: for points without two axes, or colours of another number.
 
@@ -74,7 +71,9 @@ def embedding(
         raise ValueError(f"there are {len(plane)} points, but {len(shades)} colours")
     if shades is None:
         ax.scatter(plane[:, 0], plane[:, 1], s=10, color=CATEGORIES[0], alpha=0.8, linewidths=0)
-    elif _is_category(shades):
+    elif shades.dtype.kind in "UObS" or (
+        shades.dtype.kind in "iu" and len(np.unique(shades)) <= len(CATEGORIES)
+    ):
         _by_category(ax, plane, shades, name)
     else:
         drawn = ax.scatter(plane[:, 0], plane[:, 1], s=10, c=shades, cmap=SHADES, linewidths=0)
@@ -111,11 +110,6 @@ def principal_components(points: Array) -> tuple[Array, Array]:
     return (left * sizes * signs)[: len(points), :2] + 0.0, shares
 
 
-def _is_category(values: Array) -> bool:
-    few = values.dtype.kind in "iu" and len(np.unique(values)) <= len(CATEGORIES)
-    return values.dtype.kind in "UObS" or few
-
-
 def _by_category(ax: Axes, plane: Array, values: Array, name: str) -> None:
     texts = np.array([str(value) for value in values])
     for place, kind in enumerate(dict.fromkeys(str(value) for value in np.unique(values))):
@@ -143,9 +137,6 @@ def traversal(
         shape: height and width of an image.
         names: what stands beside the rows.
 
-    Returns:
-        The figure, one axes per picture, row by row.
-
     Raises:
         ValueError: if the numbers do not fit together.
 
@@ -172,16 +163,13 @@ def reconstructions(
     *,
     observed: ArrayLike | Tensor | None = None,
 ) -> Figure:
-    """Draw images, what was seen of them, and what the model makes of that.
+    """Draw images, what was seen of them if given, and what the model makes of that.
 
     Args:
         table: images `(rows, pixels)`; take a few rows.
         rebuilt: the same rows as from `VFG.reconstruct`.
         shape: height and width of an image.
         observed: which pixels were seen; adds a row of pictures where the others are coloured.
-
-    Returns:
-        The figure, one axes per picture: data, seen if given, rebuilt.
 
     Raises:
         ValueError: if the numbers do not fit together.
@@ -210,11 +198,13 @@ def _grid(pictures: Array, shape: tuple[int, int], names: Sequence[str] | None) 
         raise ValueError(f"images of shape {shape} have {shape[0] * shape[1]} pixels, not {pixels}")
     if names is not None and len(names) != rows:
         raise ValueError(f"there are {rows} rows of pictures, but {len(names)} names")
+    with needs("plot"):
+        import matplotlib
     side = min(0.8, 10.0 / columns)
     figure = new_figure(
         side * columns + 0.4, side * shape[0] / shape[1] * rows + 0.3, rows, columns
     )
-    shades = _greys()
+    shades = matplotlib.colormaps[GREYS].with_extremes(bad=FILLED)  # for pixels that are not seen
     # A few pixels that run away should not take the contrast from all others.
     low, high = np.nanquantile(pictures, [0.01, 0.99])
     flat = pictures.reshape(rows * columns, *shape)
@@ -225,13 +215,6 @@ def _grid(pictures: Array, shape: tuple[int, int], names: Sequence[str] | None) 
     return figure
 
 
-def _greys() -> Colormap:
-    """Shades of pixels, with a colour for those that were not seen."""
-    import matplotlib
-
-    return matplotlib.colormaps[GREYS].with_extremes(bad=FILLED)
-
-
 def traversal_curves(
     moved: ArrayLike | Tensor,
     values: Sequence[float] | Tensor,
@@ -239,16 +222,13 @@ def traversal_curves(
     *,
     columns: Sequence[str] | None = None,
 ) -> Axes:
-    """Draw what columns of a table do while one latent coordinate moves.
+    """Draw what columns of a table do while one latent coordinate moves, one line each.
 
     Args:
         moved: `(values, columns)`: one row of what `VFG.traverse` returned.
         values: what was added to the coordinate.
         ax: where; None makes a new figure.
         columns: their names.
-
-    Returns:
-        The axes, one line per column.
 
     Raises:
         ValueError: if the numbers do not fit together.

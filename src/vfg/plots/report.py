@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ import numpy as np
 from vfg.imputation.answers import axis_numbers
 from vfg.inference.variables import Model, central_levels
 from vfg.inputs import Name
+from vfg.plots.graphs import graph as draw_graph
+from vfg.plots.imputations import distributions, missingness
+from vfg.tables.cells import Label
+from vfg.tables.frames import open_table
 from vfg.utils.extras import needs
 from vfg.utils.files import write_atomically
 
@@ -32,28 +37,6 @@ MOST_CHECKED = 500
 """Of how many rows the confidence is computed, so that it takes seconds."""
 MOST_COLUMNS = 40
 """How many columns get a picture of their distribution."""
-
-STYLE = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #333; --quiet: #666; --line: #ddd;
-  --ours: #D55E00; --mean: #8C8C8C; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #16181d; --ink: #e8eaee; --quiet: #a7aeb9; --line: #3a4049; }
-  img { filter: invert(0.91) hue-rotate(180deg); }
-}
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); margin: 2rem auto; padding: 0 1rem;
-  max-width: 62rem; background: var(--paper); }
-h1 { font-size: 1.6rem; margin-bottom: 0.2rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-p { max-width: 46rem; } .quiet, caption { color: var(--quiet); }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
-th, td { text-align: right; padding: 0.18rem 0.7rem; border-bottom: 1px solid var(--line); }
-th { font-weight: 600; } th:first-child, td:first-child { text-align: left; }
-td.text { text-align: left; } tr.all td { font-weight: 600; border-top: 2px solid var(--ink); }
-.facts { display: flex; flex-wrap: wrap; gap: 0.6rem 2.4rem; margin: 1rem 0; }
-.facts div b { display: block; font-size: 1.35rem; }
-img { max-width: 100%; height: auto; } .scroll { overflow-x: auto; }
-.bars { min-width: 12rem; } .bars span { display: block; height: 0.42rem; margin: 0.1rem 0; }
-.ours { background: var(--ours); } .mean { background: var(--mean); }
-"""
 
 
 @dataclass(frozen=True)
@@ -84,11 +67,7 @@ class Report:
 
 
 def write_report(report: Report, path: str | Path) -> None:
-    """Write the page, whole or not at all.
-
-    Args:
-        report: what it is made of.
-        path: of the file.
+    """Write the page to a file, whole or not at all.
 
     Raises:
         ImportError: without matplotlib, which comes with the extra `plot`.
@@ -98,30 +77,25 @@ def write_report(report: Report, path: str | Path) -> None:
 
 
 def page(report: Report) -> str:
-    """The page as text.
-
-    Args:
-        report: what it is made of.
-    """
-    from vfg.tables.frames import open_table
-
+    """The page as text."""
     columns = open_table(report.table).columns()
     gaps = np.stack([column.missing for column in columns], axis=1)
-    names = [str(column.label) for column in columns]
+    labels = [column.label for column in columns]
     parts = [
         _head(report, gaps),
-        _missing(report, names, gaps),
+        _missing(report, labels, gaps),
         _recovered(report),
-        _doubtful(report, names, gaps),
-        _distributions(report, gaps),
+        _doubtful(report, labels, gaps),
+        _distributions(report, labels, gaps),
         _graph(report),
         _settings(report),
     ]
     title = f"How {escape(report.source)} was filled"
+    style = (files("vfg.plots") / "report.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n<title>{title}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n"
+        f"<style>\n{style}</style></head>\n<body>\n<h1>{title}</h1>\n"
         + "\n".join(part for part in parts if part)
         + "\n</body></html>\n"
     )
@@ -146,14 +120,12 @@ def _head(report: Report, gaps: Any) -> str:
     return f'<div class="facts">{found}</div>{part}'
 
 
-def _missing(report: Report, names: Sequence[str], gaps: Any) -> str:
-    from vfg.plots import missingness
-
+def _missing(report: Report, labels: Sequence[Label], gaps: Any) -> str:
     drawing = missingness(report.table).get_figure(root=True)
     picture = _picture(drawing, "Which cells were missing")
     rows = [
-        (escape(name), f"{int(count):,}", f"{share:.1%}")
-        for name, count, share in zip(names, gaps.sum(0), gaps.mean(0), strict=True)
+        (escape(str(label)), f"{int(count):,}", f"{share:.1%}")
+        for label, count, share in zip(labels, gaps.sum(0), gaps.mean(0), strict=True)
         if count
     ]
     table = _table(("column", "missing", "share"), rows)
@@ -205,12 +177,8 @@ def confidence(model: Model, table: Any, missing: Any) -> Any:
     """How sure a model is of missing cells, `(rows, columns)`, between 0 and 1; NaN elsewhere.
 
     Of categories it is the probability of the likeliest one, of numbers and dates how much shorter
-    the 90 % interval is than without evidence, as a share.
-
-    Args:
-        model: the model.
-        table: its columns, in its order.
-        missing: which cells are missing.
+    the 90 % interval is than without evidence, as a share. The table has the model's columns in
+    their order.
     """
     names: list[Name] = list(model.variables)
     answer, before = model.infer(table, targets=names), model.infer([{}], targets=names)
@@ -231,11 +199,9 @@ def confidence(model: Model, table: Any, missing: Any) -> Any:
     return found
 
 
-def _doubtful(report: Report, names: Sequence[str], gaps: Any) -> str:
+def _doubtful(report: Report, labels: Sequence[Label], gaps: Any) -> str:
     if report.model is None or not gaps.any():
         return ""
-    from vfg.tables.frames import open_table
-
     rows = np.flatnonzero(gaps.any(1))
     if len(rows) > MOST_CHECKED:
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_CHECKED, replace=False))
@@ -245,11 +211,10 @@ def _doubtful(report: Report, names: Sequence[str], gaps: Any) -> str:
     sure = confidence(report.model, part, gaps[rows])
     order = np.argsort(np.where(np.isnan(sure), 2.0, sure), axis=None, kind="stable")
     count = min(MOST_DOUBTFUL, int(gaps[rows].sum()))
-    chosen = [divmod(int(k), len(names)) for k in order[:count]]
     cells = []
-    for k, c in chosen:
-        value = escape(str(filled[c].values[rows[k]]))
-        cells.append((f"{rows[k] + 1:,}", escape(names[c]), value, f"{sure[k, c]:.0%}"))
+    for k, c in (divmod(int(place), len(labels)) for place in order[:count]):
+        texts = escape(str(labels[c])), escape(str(filled[c].values[rows[k]]))
+        cells.append((f"{rows[k] + 1:,}", *texts, f"{sure[k, c]:.0%}"))
     head = "row" if len(gaps) == report.rows else "row of the pictures' rows"
     return (
         "<h2>Most doubtful cells</h2><p>Filled cells of which the model knows least: of categories "
@@ -259,11 +224,8 @@ def _doubtful(report: Report, names: Sequence[str], gaps: Any) -> str:
     )
 
 
-def _distributions(report: Report, gaps: Any) -> str:
-    from vfg.plots import distributions
-    from vfg.tables.frames import open_table
-
-    counts = dict(zip(open_table(report.table).labels, gaps.sum(0), strict=True))
+def _distributions(report: Report, labels: Sequence[Label], gaps: Any) -> str:
+    counts = dict(zip(labels, gaps.sum(0), strict=True))
     chosen = [label for label, count in counts.items() if 0 < count < len(gaps)]
     most = sorted(chosen, key=lambda label: -counts[label])[:MOST_COLUMNS]
     if not most:
@@ -283,9 +245,7 @@ def _distributions(report: Report, gaps: Any) -> str:
 def _graph(report: Report) -> str:
     if report.graph is None:
         return ""
-    from vfg.plots import graph
-
-    picture = _picture(graph(report.graph).get_figure(root=True), "The graph of the model")
+    picture = _picture(draw_graph(report.graph).get_figure(root=True), "The graph of the model")
     return f"<h2>The graph</h2>{picture}"
 
 

@@ -79,9 +79,6 @@ def likelihoods(history: LikelihoodHistory, ax: Axes | None = None) -> Axes:
         history: what `GaussianVFG.fit` returned.
         ax: where; None makes a new figure.
 
-    Returns:
-        The axes.
-
     Example:
         >>> ax = likelihoods(LikelihoodHistory(log_likelihoods=[-3.0, -2.0]))
         >>> ax.lines[0].get_ydata().tolist()
@@ -100,16 +97,13 @@ def likelihoods(history: LikelihoodHistory, ax: Axes | None = None) -> Axes:
 
 
 def consistency(distances: Mapping[str, Tensor], ax: Axes | None = None) -> Axes:
-    """Draw how far forward and backward states are apart, node by node.
+    """Draw how far forward and backward states are apart, node by node, the first on top.
 
     A dot is the mean over rows, a line the range between their 5 % and 95 % quantiles.
 
     Args:
         distances: what `VFG.consistency` returned: `(rows,)` by node.
         ax: where; None makes a new figure.
-
-    Returns:
-        The axes, the first node on top.
 
     Raises:
         ValueError: if there are no nodes.

@@ -1,6 +1,6 @@
 """Sampled states: q and p of every latent node, drawn together, so that there is a bound."""
 
-from vfg.sampling.noise import Noise, fresh_noise, generated_noise, no_noise
+from vfg.sampling.noise import Noise, generated_noise, no_noise
 from vfg.sampling.samplers import Deterministic, Sampled, Sampler, StatesSpec, states_spec
 from vfg.sampling.state_sampler import (
     Draw,
@@ -21,7 +21,6 @@ __all__ = [
     "Sampler",
     "StatesSpec",
     "draw_states",
-    "fresh_noise",
     "log_likelihoods",
     "log_weights",
     "no_noise",

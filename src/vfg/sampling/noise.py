@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from vfg.distributions.priors import HALF_LOG_TWO_PI
 from vfg.passing.schedule import Schedule
 from vfg.utils.random import normal
 
@@ -16,20 +16,20 @@ Noise = Callable[[int, Tensor], Tensor]
 `(nodes, draws, rows, numbers)`."""
 
 
-def fresh_noise(block: int, like: Tensor) -> Tensor:
-    """From torch's global random stream, as training wants it."""
-    return torch.randn_like(like)
-
-
 def no_noise(block: int, like: Tensor) -> Tensor:
     """None at all: every draw is at its centre."""
     return torch.zeros_like(like)
 
 
-def generated_noise(generator: torch.Generator) -> Noise:
-    """From a generator on the device of the model, in the order in which blocks are drawn."""
+def generated_noise(generator: torch.Generator | None) -> Noise:
+    """From a generator on the device of the model, in the order in which blocks are drawn.
+
+    None stands for torch's global generator, the only one that compiled code can draw from.
+    """
 
     def noise(block: int, like: Tensor) -> Tensor:
+        if generator is None:
+            return torch.randn_like(like)
         return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
 
     return noise
@@ -50,19 +50,6 @@ def counted_noise(schedule: Schedule, row_ids: Tensor, draws: Tensor, seed: int)
 
 
 Solve = Callable[[Tensor, Tensor], Tensor]
-LIMIT = 6.0
-"""Bound of the logarithm of a learned scale: scales lie between 0.0025 and 403."""
-HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-
-
-def bound_log_scale(logarithm: Tensor) -> Tensor:
-    """The logarithm of a scale, bounded smoothly to ±`LIMIT`; 0 stays 0.
-
-    Example:
-        >>> bound_log_scale(torch.tensor([0.0, 1e9]))
-        tensor([0., 6.])
-    """
-    return LIMIT * torch.tanh(logarithm / LIMIT)
 
 
 def add_diagonal(precision: Tensor, vector: Tensor, diagonal: Tensor) -> Tensor:

@@ -8,19 +8,13 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from vfg.distributions.priors import bound_log_scale
 from vfg.flows import Conditioner, ImageNetwork, Network
 from vfg.flows.checks import check_rate
 from vfg.flows.conditioners import check_residual, squeeze, unsqueeze
 from vfg.passing.aggregation import aggregation
 from vfg.passing.schedule import Block
-from vfg.sampling.noise import (
-    add_diagonal,
-    bound_log_scale,
-    factorise,
-    log_density,
-    scale_noise,
-    solve_factored,
-)
+from vfg.sampling.noise import add_diagonal, factorise, log_density, scale_noise, solve_factored
 from vfg.utils.specs import Spec
 
 
@@ -202,8 +196,7 @@ class Sampler(nn.Module):
     of D and d. In a ladder what the parents' draws expect takes their place, at all other nodes.
     An amortised network sees the aggregated state and the children's states side by side; it moves
     the centre, in which a learned share of the aggregated state stays, and the logarithms of the
-    scales. All scales are bounded, and
-    computed in the precision of the data under autocast.
+    scales. All scales are bounded, and computed in the precision of the data under autocast.
 
     `children` are how many children of which width one node has, for every group of edges.
     """
@@ -252,15 +245,27 @@ class Sampler(nn.Module):
         noise: Tensor,
     ) -> Proposal:
         """Draw from q with standard Normal numbers `(nodes, draws, rows, width)`."""
+        eta, precision = incoming.information, incoming.precision
         with torch.autocast(noise.device.type, enabled=False):
-            if incoming.precision is None:
+            if eta is None or precision is None:
                 return self._around(incoming, move, expected, noise)
-            return self._informed(incoming, move, default, expected, noise)
+            if expected is not None:
+                precision = add_diagonal(precision, eta, expected.precision)
+                eta = eta + expected.precision * expected.mean
+            elif self.log_lean is not None:
+                lean = bound_log_scale(self.log_lean).exp()
+                precision = add_diagonal(precision, eta, lean)
+                eta = eta + lean * default
+            factor = factorise(precision, incoming.value)
+            stretch = bound_log_scale(self.log_scale + move.change)
+            around = solve_factored(factor, eta) + move.shift
+            state = around + stretch.exp() * scale_noise(factor, noise)
+            return Proposal(state, log_density(factor, noise) - stretch)
 
     def _around(
         self, incoming: Incoming, move: Move, expected: Expected | None, noise: Tensor
     ) -> Proposal:
-        """Around the aggregated state, coordinate by coordinate."""
+        """Around the aggregated state, coordinate by coordinate, as messages have no precision."""
         assert self.by_count is not None
         slope = self.by_count * incoming.reached.log1p()
         precision = (-2.0 * bound_log_scale(self.log_scale + slope + move.change)).exp()
@@ -271,28 +276,3 @@ class Sampler(nn.Module):
             centre = (known * centre + expected.precision * expected.mean) / precision
         factor = factorise(precision, precision)
         return Proposal(centre + scale_noise(factor, noise), log_density(factor, noise))
-
-    def _informed(
-        self,
-        incoming: Incoming,
-        move: Move,
-        default: Tensor,
-        expected: Expected | None,
-        noise: Tensor,
-    ) -> Proposal:
-        """From messages that carry their precision."""
-        eta, precision = incoming.information, incoming.precision
-        assert eta is not None
-        assert precision is not None
-        if expected is not None:
-            precision = add_diagonal(precision, eta, expected.precision)
-            eta = eta + expected.precision * expected.mean
-        elif self.log_lean is not None:
-            lean = bound_log_scale(self.log_lean).exp()
-            precision = add_diagonal(precision, eta, lean)
-            eta = eta + lean * default
-        factor = factorise(precision, incoming.value)
-        stretch = bound_log_scale(self.log_scale + move.change)
-        around = solve_factored(factor, eta) + move.shift
-        state = around + stretch.exp() * scale_noise(factor, noise)
-        return Proposal(state, log_density(factor, noise) - stretch)

@@ -25,11 +25,8 @@ class Markup(str):
 def element(tag: str, *children: Any, **attributes: Any) -> Markup:
     """An element of HTML or SVG.
 
-    Args:
-        tag: its name.
-        children: markup as it is, anything else as escaped text; None is left out.
-        attributes: with `_` for `-`, and `_` at the end of Python's own words; None and False are
-            left out, True has no value.
+    Children are escaped unless they are markup. Attributes have `_` for `-` and after Python's own
+    words. None and False are left out; True has no value.
 
     Example:
         >>> element("p", "1 < 2", class_="note", aria_hidden="true", hidden=False)

@@ -49,15 +49,7 @@ class Opened:
 
 
 class Session:
-    """The model and the tables of one server.
-
-    Args:
-        model: the model.
-        table: a path, a frame or an array that is open from the start; None for none.
-
-    Raises:
-        ValueError: for a table that cannot be read, or does not fit the model.
-    """
+    """The model and the tables of one server."""
 
     def __init__(self, model: OpenModel, table: Any = None) -> None:
         self.model = model
@@ -97,11 +89,7 @@ class Session:
         return {"token": token, "name": table.name, "rows": table.rows, "summary": table.summary}
 
     def opened(self, described: Any) -> Opened:
-        """The table that the page speaks of, with what was computed from it.
-
-        Raises:
-            ValueError: if there is none, or none any more.
-        """
+        """The table that the page speaks of, with what was computed from it."""
         if not described:
             raise ValueError("no table is open; drop one under Fill, or pick a file there")
         for tables in (self.own, *self.clients.values()):

@@ -33,16 +33,10 @@ MOST_OTHERS = 256
 
 
 def simplex_codes(frequencies: Array) -> Array:
-    """The corners of a simplex, whitened: Σ p_c m_c = 0 and Σ p_c m_c m_cᵀ = I.
+    """The corners of a simplex `(categories, categories - 1)`: Σ p_c m_c = 0, Σ p_c m_c m_cᵀ = I.
 
     With equal frequencies the simplex is regular. A corner lies at the distance √(1/p_c − 1), so
     rare categories count as one in a hundred.
-
-    Args:
-        frequencies: how frequent every category is, `(categories,)`.
-
-    Returns:
-        The code points `(categories, categories - 1)`.
 
     Example:
         >>> simplex_codes(np.array([0.5, 0.5]))
@@ -81,11 +75,7 @@ def spread_codes(count: int, width: int) -> Array:
 
 
 def whiten(points: Array, frequencies: Array) -> Array:
-    """Points centred and whitened so that Σ p_c m_c = 0 and Σ p_c m_c m_cᵀ = I.
-
-    Raises:
-        numpy.linalg.LinAlgError: if the points do not span their space.
-    """
+    """Points centred and whitened so that Σ p_c m_c = 0 and Σ p_c m_c m_cᵀ = I."""
     shares = frequencies / frequencies.sum()
     return np.asarray((points - shares @ points) @ whitening(points, frequencies))
 
@@ -103,19 +93,11 @@ def whitening(points: Array, frequencies: Array) -> Array:
 
 
 def category_means(members: Array, count: int, values: Array, observed: Mask) -> Array:
-    """The mean of every column in every category, shrunk towards 0 where cells are few.
+    """The mean of every column in every category `(count, width)`, shrunk to 0 where cells are few.
 
     A mean of n cells counts (n − 1) / (n − 1 + 10): a category that is seen once would otherwise
-    repeat its row, and a model would learn to read hidden cells off it.
-
-    Args:
-        members: the category of every row, -1 for none.
-        count: how many categories there are.
-        values: standardised columns `(width, rows)`, anything where they are not observed.
-        observed: which of them are observed.
-
-    Returns:
-        The means `(count, width)`.
+    repeat its row, and a model would learn to read hidden cells off it. `members` is the category
+    of every row, -1 for none; `values` and `observed` are `(width, rows)`.
     """
     rows = np.flatnonzero(members >= 0)
     ones = np.ones(len(rows))
@@ -133,18 +115,11 @@ def _trust(cells: Array) -> Array:
 
 
 def optimal_codes(means: Array, frequencies: Array) -> Array:
-    """Code points that keep most of how categories differ in the other columns.
+    """Code points `(categories, 8)` that keep most of how categories differ in the other columns.
 
-    The leading eight principal directions of the categories' means, weighted by frequency, with a
-    fixed small spread that keeps the points apart (and stands in for directions that are missing),
-    whitened. Points beyond ten are shrunk, so that none of them is an outlier.
-
-    Args:
-        means: the means of the other columns in every category, `(categories, columns)`.
-        frequencies: how frequent every category is.
-
-    Returns:
-        The code points `(categories, 8)`.
+    The leading eight principal directions of the categories' means `(categories, columns)`,
+    weighted by frequency, with a fixed small spread that keeps the points apart (and stands in for
+    directions that are missing), whitened. Points beyond ten are shrunk: none is an outlier.
     """
     return optimal_map(means, frequencies)(means)
 
@@ -205,16 +180,9 @@ def joint_codes(
 ) -> list[Array]:
     """Code points of several columns with many categories, each computed from all other columns.
 
-    They begin as fixed spread points and are computed twice, so that columns with many
-    categories depend on each other too.
-
-    Args:
-        members: for each of these columns, the category of every row, -1 for none.
-        counts: how often each category was seen.
-        others: values and mask of all other columns' sections, each `(width, rows)`.
-
-    Returns:
-        The code points of each column, `(categories, 8)`.
+    They begin as fixed spread points and are computed twice, so that columns with many categories
+    depend on each other too. `members` holds the category of every row, -1 for none; `others`
+    values and mask of all other columns' sections, each `(width, rows)`.
     """
     codes = [whiten(spread_codes(len(count), WIDEST), count) for count in counts]
     for _ in range(2 if len(codes) > 1 else 1):
@@ -232,13 +200,7 @@ def cross_fitted_codes(
 
     A point that is computed from a row's own cells tells a model what is in them, and the more so
     the fewer rows a category has. So the rows of a category are dealt into ten folds, and those of
-    a fold have the point that the others give.
-
-    Args:
-        codes: the code points of the column, `(categories, 8)`.
-        members: the category of every row, -1 for none.
-        counts: how often each category was seen.
-        rest: values and mask of all other columns' sections, each `(width, rows)`.
+    a fold have the point that the others give. For `members` and `rest` see `joint_codes`.
     """
     section = place_codes(codes, members)[0].copy()
     means = _means_of(members, len(counts), rest)
@@ -337,12 +299,7 @@ def _are_identifiers(counts: Array) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class CategoryEncoding(ColumnEncoding):
-    """Base of the encodings of categories, which keep two arrays.
-
-    Args:
-        categories: in the order of the arrays.
-        counts: how often each was seen, `(categories,)`.
-    """
+    """Base of the encodings of categories, which keep their counts and one more array."""
 
     arrays: ClassVar[tuple[str, str]]
 
@@ -370,7 +327,7 @@ class CategoryEncoding(ColumnEncoding):
 
 @dataclass(frozen=True, eq=False)
 class CategoricalEncoding(CategoryEncoding):
-    """A column of categories as code points.
+    """A column of the categories that were seen, as code points `(categories, width)`.
 
     Two categories are one dimension, up to nine the corners of a simplex, more of them points in
     eight dimensions that keep how the categories differ in the other columns; all whitened over
@@ -379,11 +336,6 @@ class CategoricalEncoding(CategoryEncoding):
     categories, nearly all seen only once, holds identifiers or free text: it is no evidence either,
     and its missing cells stay missing. Those of a constant column are filled with its only
     category, others with one of the 4096 most frequent categories.
-
-    Args:
-        categories: those that were seen.
-        counts: how often each was seen, `(categories,)`.
-        points: their code points, `(categories, width)`.
     """
 
     name: ClassVar[str] = "codes"
@@ -459,16 +411,12 @@ class CategoricalEncoding(CategoryEncoding):
         chosen[is_point] = order[place[is_point]]
 
     def probabilities(self, values: Array, scale: float | None = None) -> Array:
-        """The probability of every category.
+        """The probability of every category from numbers `(rows, width)`.
 
-        With a scale s, π_c ∝ p_c exp(−‖v − m_c‖² / 2s²) for the frequencies p and code points m.
-        Without one, the values v are taken for means of code points, v = Σ π_c m_c, which for a
-        simplex has the solution π_c = w_c (1 + m_c · v), none below what one more cell would say;
-        for more than nine categories, where many π fit, s = 0.5 is taken.
-
-        Args:
-            values: numbers `(rows, width)`.
-            scale: the deviation of their errors, or None.
+        With a deviation s of their errors, π_c ∝ p_c exp(−‖v − m_c‖² / 2s²) for the frequencies p
+        and code points m. Without one, the values v are taken for means of code points,
+        v = Σ π_c m_c, which for a simplex has the solution π_c = w_c (1 + m_c · v), none below what
+        one more cell would say; for more than nine categories, where many π fit, s = 0.5 is taken.
         """
         if self.empty:
             return np.zeros((len(values), 0))
@@ -497,8 +445,7 @@ class CategoricalEncoding(CategoryEncoding):
     def _scores(self, scale: float | None, chosen: Array) -> tuple[Array, Array]:
         """Slopes and offsets of scores that rise with the probabilities of chosen categories.
 
-        For the mean of corners they are the probabilities, else their logarithms but for a term
-        that all categories share.
+        For the mean of corners they are the probabilities, else their logarithms up to a constant.
         """
         points = self.points[chosen]
         if scale is None and self.is_simplex:
@@ -511,17 +458,12 @@ class CategoricalEncoding(CategoryEncoding):
 
 @dataclass(frozen=True, eq=False)
 class OrdinalEncoding(CategoryEncoding):
-    """A column of ordered categories as normal scores, one dimension.
+    """A column of ordered categories, from the lowest to the highest, as rising normal scores.
 
     A level's score is the Normal quantile in the middle of its share of the cumulative frequencies,
     where every level counts half a cell more than it has, so that all scores differ; scores are
     standardised over the observed rows. Filled cells have the level whose score is nearest, between
     the lowest and the highest level observed. Levels that are not known are no evidence.
-
-    Args:
-        categories: from the lowest to the highest.
-        counts: how often each was seen, `(categories,)`.
-        scores: the scores of the levels, rising.
     """
 
     name: ClassVar[str] = "levels"
@@ -534,6 +476,16 @@ class OrdinalEncoding(CategoryEncoding):
     def fit(cls, categories: tuple[Any, ...], counts: Array) -> OrdinalEncoding:
         """The scores of levels that were seen so often."""
         return cls(categories, counts, normal_scores(counts))
+
+    @property
+    def points(self) -> Array:
+        """The scores as points of one dimension, `(categories, 1)`."""
+        return self.scores[:, None]
+
+    @property
+    def is_simplex(self) -> bool:
+        """Probabilities do not follow from the mean of scores."""
+        return False
 
     @property
     def empty(self) -> bool:
@@ -560,9 +512,7 @@ class OrdinalEncoding(CategoryEncoding):
     def probabilities(self, values: Array, scale: float | Array | None = None) -> Array:
         """The probability of every level: that of a Normal between the middles of scores.
 
-        Args:
-            values: numbers `(rows, 1)`.
-            scale: the deviation of their errors, one or `(rows, 1)`; None for 1.
+        The scale is the deviation of the errors of values `(rows, 1)`, one or `(rows, 1)`.
         """
         if self.empty:
             return np.zeros((len(values), len(self.categories)))

@@ -32,6 +32,15 @@ STORAGE_OF_KIND: dict[str, Storage] = {
     "m": "duration",
 }
 """What a column holds, by the one-letter kind of its dtype."""
+STORAGE_OF_TYPES: dict[Storage, tuple[type, ...]] = {
+    "boolean": (bool, np.bool_),
+    "integer": (Integral, np.bool_),
+    "float": (Real, np.bool_, Decimal),
+    "text": (str, Real, np.bool_),
+    "date": (date, np.datetime64),
+    "duration": (timedelta, np.timedelta64),
+}
+"""What a column of Python objects holds, by the types of its cells; the first that has them all."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +50,7 @@ class Column:
     Args:
         label: its name, or its position.
         storage: what its dtype, or its cells if they are Python objects, can hold.
-        values: the cells, anything where they are missing. Dates are `datetime64` of local
-            time in the column's own time zone.
+        values: the cells, anything where missing; dates are `datetime64` of local time.
         missing: which cells are missing.
         categories: the categories that its dtype declares, or None.
         ordered: whether the order of those categories means something.
@@ -95,16 +103,7 @@ def marked_cells(values: Array, marker: Any) -> Mask:
 
 
 def read_cells(label: Label, cells: Array, marker: Any) -> Column:
-    """A column of Python objects, with the storage that all observed cells share.
-
-    Args:
-        label: its label, for errors.
-        cells: an object array `(rows,)`.
-        marker: the marker of missing cells.
-
-    Raises:
-        TypeError: for cells that are no numbers, texts, booleans or dates.
-    """
+    """A column of an object array `(rows,)`, with the storage that all observed cells share."""
     gone = absent_cells(cells)
     # The missing value of pandas cannot be compared with a marker.
     missing = gone | marked_cells(np.where(gone, np.array(None), cells), marker)
@@ -118,24 +117,13 @@ def read_cells(label: Label, cells: Array, marker: Any) -> Column:
 
 def _shared_storage(label: Label, cells: list[Any]) -> Storage:
     types = sorted(set(map(type, cells)), key=lambda kind: kind.__qualname__)
-
-    def all_are(*wanted: type) -> bool:
-        return all(issubclass(kind, wanted) for kind in types)
-
     if not types:
         return "empty"
-    if all_are(bool, np.bool_):
-        return "boolean"
-    if all_are(Integral, np.bool_):
-        return "integer"
-    if all_are(Real, np.bool_, Decimal):
-        return "float"
-    if all_are(str, Real, np.bool_):
-        return "text"
-    if all_are(date, np.datetime64) and not any(getattr(cell, "tzinfo", None) for cell in cells):
-        return "date"
-    if all_are(timedelta, np.timedelta64):
-        return "duration"
+    for storage, wanted in STORAGE_OF_TYPES.items():
+        if all(issubclass(kind, wanted) for kind in types):
+            if storage == "date" and any(getattr(cell, "tzinfo", None) for cell in cells):
+                break
+            return storage
     names = ", ".join(kind.__name__ for kind in types)
     raise TypeError(
         f"every cell given as argument must be a string, a number, a boolean or a date without "
@@ -144,18 +132,13 @@ def _shared_storage(label: Label, cells: list[Any]) -> Storage:
 
 
 def _convert(storage: Storage, cells: Array) -> Array:
-    if storage == "float":
-        return cells.astype(np.float64)
     if storage == "integer":
         try:
             return cells.astype(np.int64)
         except OverflowError:
             return cells.astype(np.float64)
-    if storage == "boolean":
-        return cells.astype(bool)
-    if storage == "date":
-        return cells.astype("datetime64[us]")
-    return cells.astype("timedelta64[us]") if storage == "duration" else cells
+    dtypes = {"float": "f8", "boolean": "?", "date": "M8[us]", "duration": "m8[us]"}
+    return cells.astype(dtypes.get(storage, cells.dtype), copy=False)
 
 
 def cast(values: Array, dtype: np.dtype[Any]) -> Array:

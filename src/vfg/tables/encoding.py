@@ -34,11 +34,7 @@ from vfg.utils.specs import check_choice
 
 
 class Arrays(nn.Module):
-    """Arrays of an encoding as buffers, so that model files keep them.
-
-    Args:
-        shapes: shape and dtype of every array, by name.
-    """
+    """Arrays of an encoding as buffers, by shape and dtype, so that model files keep them."""
 
     def __init__(self, shapes: Mapping[str, tuple[list[int], str]]) -> None:
         super().__init__()
@@ -75,21 +71,18 @@ RESTORE: dict[str, Any] = {
 class Encoding:
     """The translation of a table's columns to standardised real numbers, fitted to a table.
 
-    Every column becomes a section of one to eight columns: numbers and dates one
-    (`NumericEncoding`), ordinal columns one (`OrdinalEncoding`), booleans and categories as many as
-    their code points need (`CategoricalEncoding`). The encoded values of the fitted table have mean
-    0 and variance 1, and code points are uncorrelated within their section. Made by `Encoding.fit`,
-    or restored by `Encoding.from_dict`.
+    Every column becomes a section of one to eight columns: numbers, dates and ordinal columns one,
+    booleans and categories as many as their code points need. The encoded values of the fitted
+    table have mean 0 and variance 1, and code points are uncorrelated within their section. Made by
+    `Encoding.fit`, or restored by `Encoding.from_dict`.
 
     Args:
         schema: the kind of every column.
-        parts: the encoding of every column.
+        parts: the encoding of every column; as an attribute, by label.
         missing_values: what marks missing cells besides NaN, None, NaT and NA.
         frame: the library and the names of the dtypes of the fitted frame; None for arrays.
 
     Attributes:
-        schema: the kind of every column.
-        parts: the encoding of every column, by label.
         sections: which columns of the matrix every column of the table becomes, by label.
         width: the number of columns of the matrix.
         idle: columns that are no evidence and that no model needs to fill: constant ones,
@@ -143,14 +136,12 @@ class Encoding:
         the observed range.
 
         Args:
-            schema: the kinds of all columns; or a mapping of some of them, the others being
-                inferred; None infers all.
+            schema: the kinds of all columns, or of some of them; others are inferred.
             table: an array, nested sequences or a frame.
             missing_values: what marks missing cells besides NaN, None, NaT and NA.
 
         Raises:
-            ValueError: for infinite cells, other columns than the schema has, or cells that do not
-                fit the kind of their column.
+            ValueError: for infinite cells, or columns and cells that do not fit the schema.
             TypeError: for cells that are no numbers, strings, booleans or dates.
         """
         opened = open_table(table, missing_values)
@@ -174,8 +165,7 @@ class Encoding:
             table: a table with the columns that were fitted.
 
         Returns:
-            Values `(rows, width)`, float64 and 0 where there is no evidence, and the mask of the
-            same shape.
+            Values `(rows, width)`, 0 where there is no evidence, and the mask of the same shape.
 
         Raises:
             ValueError: for infinite cells, or other columns than those fitted.
@@ -184,11 +174,7 @@ class Encoding:
         return self.encode_columns(_relabel(opened.columns(), self.schema), opened.rows)
 
     def encode_columns(self, columns: Sequence[Column], rows: int) -> tuple[Array, Mask]:
-        """The matrix of some columns of a table; all others are missing.
-
-        Args:
-            columns: under the labels of the schema.
-            rows: how many rows they have.
+        """The matrix of some columns, under the labels of the schema; all others are missing.
 
         Raises:
             ValueError: for a column that holds what it did not in fitting.
@@ -205,10 +191,6 @@ class Encoding:
         """Some columns of a table's matrix, and which of their entries are evidence.
 
         Idle columns, such as constant ones, are no evidence.
-
-        Args:
-            table: with the columns that were fitted.
-            columns: of the matrix.
         """
         return self.without_idle(*self.encode(table), columns)
 
@@ -217,9 +199,6 @@ class Encoding:
 
         As `evidence`, but the code points of columns with many categories are computed without the
         cells of their own row, which a model would learn to read off them.
-
-        Args:
-            table: with the columns that were fitted.
         """
         opened = self._open(table)
         columns = _relabel(opened.columns(), self.schema)

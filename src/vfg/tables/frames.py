@@ -48,12 +48,7 @@ class Table(ABC):
     """A table that can be read column by column and copied with other cells.
 
     Missing are all cells that stand for nothing (NaN, None, NaT, NA, null), and besides those that
-    equal `marker`.
-
-    Args:
-        labels: the columns' names, or their positions.
-        rows: how many rows there are.
-        marker: what else marks a missing cell, as `missing_values` in scikit-learn.
+    equal `marker`, as `missing_values` in scikit-learn.
     """
 
     def __init__(self, labels: Sequence[Label], rows: int, marker: Any) -> None:
@@ -83,12 +78,7 @@ class Table(ABC):
 
     @abstractmethod
     def replace_cells(self, fills: Mapping[int, tuple[Mask, Array]]) -> Any:
-        """A copy of the table, some of whose cells are replaced.
-
-        Args:
-            fills: for a column's position, which of its cells to replace and the new values of
-                these cells; columns that are not named come back as they are.
-        """
+        """A copy of the table with new values in the masked cells of some columns, by position."""
 
     @cached_property
     def missing(self) -> Mask:
@@ -97,11 +87,7 @@ class Table(ABC):
         return np.stack(masks, axis=1) if masks else np.zeros((self.rows, 0), dtype=bool)
 
     def columns(self) -> list[Column]:
-        """Read every column.
-
-        Raises:
-            ValueError: if a column of numbers holds an infinite one.
-        """
+        """Read every column, and refuse infinite numbers."""
         columns = [self.column(position) for position in range(len(self.labels))]
         infinite = [column.label for column in columns if _has_infinity(column)]
         if infinite:
@@ -149,7 +135,11 @@ class ArrayTable(Table):
             position: self._written(values, self.array[~missing, position])
             for position, (missing, values) in fills.items()
         }
-        dtype = _wide_enough(self.array.dtype, written.values())
+        dtype = self.array.dtype
+        if dtype.kind in "fiubU":
+            # Texts may be longer than an array of texts has room for, and do not fit among numbers.
+            wider = [values.dtype for values in written.values() if values.dtype.kind in "UO"]
+            dtype = np.result_type(dtype, *wider)
         result = np.array(self.array, dtype=dtype)
         for position, values in written.items():
             result[fills[position][0], position] = values
@@ -167,11 +157,7 @@ class ArrayTable(Table):
 class TableView(Table):
     """Some columns of a table, in any order, and with some of their cells hidden.
 
-    Args:
-        table: the whole table.
-        positions: of the columns in the whole table.
-        hidden: cells that count as missing, `(rows, columns of the view)`; None hides none.
-        labels: what the columns of the view are called; None for their labels in the whole table.
+    `hidden` is `(rows, columns of the view)`.
 
     Example:
         >>> view = TableView(open_table([[1.0, 2.0], [3.0, 4.0]]), [1], np.array([[True], [False]]))
@@ -219,9 +205,6 @@ def as_cell_mask(observed: Any, table: Table) -> Mask:
     """Which cells of a table may be used: a boolean array or frame, or truth values by column.
 
     Of a mapping, what is not named may not be used.
-
-    Raises:
-        ValueError: for a wrong shape, what is not boolean, or an unknown column.
     """
     shape = (table.rows, len(table.labels))
     if isinstance(observed, Mapping):
@@ -246,14 +229,9 @@ def open_table(table: Any, missing_values: Any = np.nan) -> Table:
     """A table of any supported kind, ready to be read and written.
 
     Args:
-        table: an array, nested sequences, or a frame of pandas, polars or another library that
-            narwhals supports.
-        missing_values: what marks a missing cell besides NaN, None, NaT, NA and null, which always
-            do: a number or a string.
-
-    Raises:
-        ValueError: for a table without two axes, or one of complex numbers.
-        TypeError: for a table of an unknown kind, or an impossible marker.
+        table: an array, nested sequences, or a frame of pandas or a library that narwhals supports.
+        missing_values: a number or a string that marks a missing cell besides NaN, None, NaT, NA
+            and null, which always do.
 
     Example:
         >>> table = open_table([[1, "a"], [None, "b"]])
@@ -315,14 +293,6 @@ def _from_sequences(table: Any) -> Array:
     return np.asarray(table) if numbers or types == {bool} else objects
 
 
-def _wide_enough(dtype: np.dtype[Any], written: Any) -> np.dtype[Any]:
-    # Texts may be longer than an array of texts has room for, and do not fit among numbers.
-    wider = [values.dtype for values in written if values.dtype.kind in "UO"]
-    return np.result_type(dtype, *wider) if dtype.kind in "fiubU" else dtype
-
-
 def _has_infinity(column: Column) -> bool:
-    if column.values.dtype.kind != "f":
-        return False
-    infinite = np.isinf(column.values)
-    return bool(infinite.any() and (infinite & ~column.missing).any())
+    is_float = column.values.dtype.kind == "f"
+    return is_float and bool((np.isinf(column.values) & ~column.missing).any())

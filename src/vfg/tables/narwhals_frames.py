@@ -58,11 +58,8 @@ class NarwhalsTable(Table):
             new = as_series(spread, series)
             keep = nw.new_series("keep", ~missing, nw.Boolean(), backend=series.implementation)
             changed.append(series.zip_with(keep, new).alias(series.name))
-        return self._native(self.frame.with_columns(*changed))
-
-    def _native(self, frame: nw.DataFrame[Any]) -> Any:
-        """The frame of its own library; narwhals cannot express all categories of Arrow."""
-        native = frame.to_native()
+        native = self.frame.with_columns(*changed).to_native()
+        # narwhals cannot express all categories of Arrow.
         return native.cast(self.frame.to_native().schema) if self._is_arrow else native
 
     @property
@@ -74,11 +71,7 @@ class NarwhalsTable(Table):
 
 
 def read_series(label: Label, series: nw.Series[Any], marker: Any) -> Column:
-    """A series of narwhals as a column.
-
-    Raises:
-        TypeError: for a dtype that holds no numbers, texts, booleans or dates.
-    """
+    """A series of narwhals as a column."""
     missing = np.asarray(series.is_null().to_numpy(), dtype=bool)
     storage = _storage(series.dtype)
     if storage is None:
@@ -98,16 +91,14 @@ def _storage(dtype: Any) -> Storage | None:
         return "float"
     if dtype.is_integer():
         return "integer"
-    if isinstance(dtype, nw.Date | nw.Datetime):
-        return "date"
-    known: tuple[tuple[Any, Storage], ...] = (
-        (nw.Boolean, "boolean"),
-        (nw.Duration, "duration"),
-        (nw.String, "text"),
-        (nw.Categorical, "category"),
-        (nw.Enum, "category"),
-    )
-    return next((storage for kind, storage in known if isinstance(dtype, kind)), None)
+    known: dict[Storage, Any] = {
+        "date": nw.Date | nw.Datetime,
+        "boolean": nw.Boolean,
+        "duration": nw.Duration,
+        "text": nw.String,
+        "category": nw.Categorical | nw.Enum,
+    }
+    return next((storage for storage, kind in known.items() if isinstance(dtype, kind)), None)
 
 
 def _kind(dtype: Any) -> str:

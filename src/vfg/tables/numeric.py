@@ -25,14 +25,10 @@ STEPS = ("D", "h", "m", "s", "ms", "us", "ns")
 
 @dataclass(frozen=True)
 class TimeUnit:
-    """Moments or durations as whole numbers of ticks since an origin.
+    """Moments `"M"` or durations `"m"` as whole numbers of ticks since an origin.
 
-    Args:
-        kind: `"M"` for moments, `"m"` for durations.
-        unit: the unit of a tick.
-        origin: where ticks are counted from, in ticks of numpy.
-        step: the resolution in ticks: the coarsest of day, hour, minute, second and so on that
-            every observed moment is a multiple of.
+    The step is the resolution in ticks: the coarsest of day, hour, minute, second and so on that
+    every observed moment is a multiple of.
     """
 
     kind: str
@@ -80,25 +76,14 @@ def _resolution(ticks: Array, unit: str) -> int:
 class NumericEncoding(ColumnEncoding):
     """A column of numbers or dates, standardised by the mean and deviation of its observed cells.
 
-    The map is affine, z = (x − centre) / deviation. A model sees evidence beyond ten deviations, or
-    beyond the observed cells if they lie further, as if it lay there. Cells further than a hundred
-    interquartile ranges from the median, if they are at most one in twenty, do not count for
-    centre, deviation and what a model sees; for the limits of filled cells they do. A constant
-    column is encoded as zeros, whatever comes later, and its missing cells are filled with
-    its value. A column without observed cells is no evidence, and is not filled.
-
-    Args:
-        centre: the mean of the observed cells.
-        deviation: their standard deviation, 1 for a constant column.
-        lowest: the least observed cell.
-        highest: the greatest observed cell.
-        floor: below which no filled cell lies; None for no limit.
-        ceiling: above which no filled cell lies; None for no limit.
-        empty: whether no cell was observed.
-        whole: whether filled cells are rounded to integers.
-        clock: how dates are counted; None for numbers.
-        furthest: deviations from the centre beyond which evidence is not seen as it is.
-        decimals: to how many decimals filled cells are rounded; None for all of them.
+    The map is affine, z = (x − centre) / deviation. A model sees evidence beyond `furthest`
+    deviations, ten or those of the observed cells if they lie further, as if it lay there. Cells
+    further than a hundred interquartile ranges from the median, if they are at most one in twenty,
+    do not count for centre, deviation and what a model sees; for the limits of filled cells, floor
+    and ceiling, they do. A constant column has the deviation 1 and is encoded as zeros, whatever
+    comes later, and its missing cells are filled with its value. A column without observed cells is
+    no evidence, and is not filled. Filled cells are rounded to integers if `whole`, else to
+    `decimals` unless None. A clock counts dates.
     """
 
     name: ClassVar[str] = "scale"
@@ -118,13 +103,7 @@ class NumericEncoding(ColumnEncoding):
 
     @classmethod
     def fit(cls, spec: Continuous | Integer | Date, column: Column) -> NumericEncoding:
-        """Standardise a column.
-
-        Args:
-            spec: its kind, and its bounds; where it has none, filled cells keep to the observed
-                range.
-            column: its cells.
-        """
+        """Standardise a column; filled cells keep to its bounds or else to the observed range."""
         clock = TimeUnit.read(column.observed) if column.values.dtype.kind in "Mm" else None
         numbers = _numbers(column, clock)[~column.missing]
         if not len(numbers):
@@ -175,11 +154,7 @@ class NumericEncoding(ColumnEncoding):
         return cast(numbers, np.dtype(np.uint64 if self.highest >= 2.0**63 else np.int64))
 
     def numbers(self, values: Array) -> Array:
-        """Numbers, or ticks of the clock, within the limits and before they are rounded.
-
-        Args:
-            values: `(rows, 1)`.
-        """
+        """Numbers, or ticks of the clock, within the limits and before they are rounded."""
         if self.empty:
             return np.full(len(values), np.nan)
         standard = np.zeros(len(values)) if self.constant else values[:, 0]
@@ -255,14 +230,13 @@ def _bounds(
 ) -> tuple[float | None, float | None]:
     if not isinstance(spec, Date):
         return spec.bounds
-    low, high = spec.bounds
     if clock is None or clock.kind == "m":
         return None, None
-
-    def ticks(bound: str | None) -> float | None:
-        return None if bound is None else float(clock.ticks(np.array([bound], "M8"))[0])
-
-    return ticks(low), ticks(high)
+    low, high = (
+        None if bound is None else float(clock.ticks(np.array([bound], "M8"))[0])
+        for bound in spec.bounds
+    )
+    return low, high
 
 
 KNOTS = 128
@@ -277,9 +251,6 @@ class NormalScores(nn.Module):
     r"""Piecewise linear maps $x \mapsto (1 - a) x + a \Phi^{-1}(F(x))$, one per column.
 
     F is the distribution of a column's known cells. Beyond them slopes are 1.
-
-    Args:
-        columns: how many.
 
     Example:
         >>> values = torch.tensor([[1.0], [2.0], [100.0]], dtype=torch.float64)
@@ -301,13 +272,7 @@ class NormalScores(nn.Module):
 
     @classmethod
     def of(cls, values: Tensor, observed: Tensor, shares: Tensor) -> NormalScores:
-        """Maps by the known cells of a matrix.
-
-        Args:
-            values: the matrix, `(rows, columns)`.
-            observed: which of its entries are known.
-            shares: how far each column goes to its normal scores; 0 leaves it as it is.
-        """
+        """Maps by the known cells of a matrix; a share of 0 leaves its column as it is."""
         made = cls(values.shape[1])
         for column, share in enumerate(shares.tolist()):
             knots = _knots(values[observed[:, column], column].double(), share)
@@ -325,12 +290,7 @@ class NormalScores(nn.Module):
         return _interpolate(flat, self.scores, self.knots).view(scores.shape)
 
     def inverse_at(self, scores: Tensor, columns: Tensor) -> Tensor:
-        """Values of scores, each of a column of its own.
-
-        Args:
-            scores: of any shape.
-            columns: of the same shape.
-        """
+        """Values of scores, each of a column of its own; both of the same shape."""
         # One search in all columns at once, each moved to a place of its own.
         lines = torch.arange(len(self.scores), dtype=torch.float64) * (2.0 * SCORE_LIMIT)
         ends = self.scores.clamp(-SCORE_LIMIT, SCORE_LIMIT) + lines[:, None]

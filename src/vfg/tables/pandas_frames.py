@@ -51,12 +51,7 @@ class PandasTable(Table):
 
 
 def read_series(label: Any, series: Any, marker: Any) -> Column:
-    """A series of pandas as a column.
-
-    Raises:
-        TypeError: for a dtype that holds no numbers, texts, booleans or dates.
-        ValueError: for complex numbers.
-    """
+    """A series of pandas as a column."""
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         return _read_categories(label, series, marker)
@@ -156,13 +151,7 @@ def _as_dtype(values: Array, like: Any) -> Any:
 
 
 def with_dtypes(frame: Any, dtypes: Mapping[Any, str], schema: Mapping[Any, Any]) -> Any:
-    """A frame of decoded cells with the dtypes of another, by the columns of both.
-
-    Args:
-        frame: the frame.
-        dtypes: names of dtypes, by column.
-        schema: kinds of columns, for the categories of categorical dtypes.
-    """
+    """A frame of decoded cells with dtypes by column; the schema has the categories."""
     for label, name in dtypes.items():
         dtype = pd.api.types.pandas_dtype(name)
         if isinstance(dtype, pd.CategoricalDtype):

@@ -271,8 +271,7 @@ class Schema(Mapping[Label, ColumnSpec]):
             The schema, with the categories of every categorical, ordinal column.
 
         Raises:
-            ValueError: for repeated labels, a given label that the table lacks, or a kind that a
-                column cannot be.
+            ValueError: for repeated or unknown labels, or a kind that a column cannot be.
             TypeError: for cells that are no numbers, strings, booleans or dates.
 
         Example:
@@ -281,7 +280,8 @@ class Schema(Mapping[Label, ColumnSpec]):
         """
         opened = open_table(table, missing_values)
         check_labels(opened.labels, given)
-        columns, inferred = opened.columns(), {c.label: _infer_spec(c) for c in opened.columns()}
+        columns = opened.columns()
+        inferred = {c.label: Ordinal() if c.ordered else FITTING[c.storage][0]() for c in columns}
         return cls(inferred | dict(given or {})).resolve(columns)
 
     def resolve(self, columns: Sequence[Column]) -> Schema:
@@ -310,8 +310,7 @@ class Schema(Mapping[Label, ColumnSpec]):
     def check(self, labels: Sequence[Label]) -> None:
         """Refuse a table with other columns, or with the same ones in another order.
 
-        Names are compared if both sides have them; labels that merely count the columns are no
-        names.
+        Names are compared if both sides have them; labels that count the columns are no names.
 
         Raises:
             ValueError: what is wrong, and with which columns.
@@ -370,10 +369,6 @@ class Schema(Mapping[Label, ColumnSpec]):
         return f"Schema({self._specs!r})"
 
 
-def _infer_spec(column: Column) -> ColumnSpec:
-    return Ordinal() if column.ordered else FITTING[column.storage][0]()
-
-
 def _resolve(spec: ColumnSpec, column: Column) -> ColumnSpec:
     """A description that fits a column, with its categories."""
     legal = FITTING[column.storage]
@@ -390,11 +385,7 @@ def _resolve(spec: ColumnSpec, column: Column) -> ColumnSpec:
 
 
 def check_storage(spec: ColumnSpec, column: Column) -> None:
-    """Refuse a column that holds what it did not in fitting; one without cells may hold anything.
-
-    Raises:
-        ValueError: what it was, what it holds, and what to do.
-    """
+    """Refuse a column that holds what it did not in fitting; an empty one may hold anything."""
     if not isinstance(spec, FITTING[column.storage]) and not column.missing.all():
         raise ValueError(
             f"the column {column.label!r} was {spec.name} in fitting, but now holds "

@@ -26,12 +26,7 @@ MARGIN = 2.0
 
 
 def expected_gain(model: nn.Module, device: str, precision: str = "float32") -> float:
-    """By how much compiled steps of a model are expected to be faster.
-
-    Args:
-        model: a model or flow.
-        device: `"cpu"` or `"cuda"`.
-        precision: of its conditioners.
+    """By how much compiled steps of a model on `"cpu"` or `"cuda"` are expected to be faster.
 
     Example:
         >>> import vfg
@@ -53,12 +48,7 @@ def compiling_pays(
 ) -> bool:
     """Whether compiling the steps that are left saves clearly more time than it takes.
 
-    Args:
-        steps: how many are left.
-        seconds: what one takes as it is.
-        gain: by how much compiled ones are expected to be faster.
-        cost: seconds that compiling takes.
-        budget: seconds that are left, if they are limited.
+    A step takes `seconds` now, compiling `cost`, and `budget` is what is left if time is limited.
 
     Example:
         >>> [compiling_pays(steps, 0.1, gain=2.0, cost=120.0) for steps in (1000, 10_000)]
@@ -102,11 +92,7 @@ class Recorder:
     """Records work on one GPU as CUDA graphs, which share their memory.
 
     Work that cannot be recorded, because it waits for the device or calls something that does, runs
-    as it is, with a warning.
-
-    Args:
-        device: the GPU.
-        generators: where work draws from, beside torch's global generator of the device.
+    as it is, with a warning. It may draw from `generators`, beside the global one of the device.
     """
 
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
@@ -177,11 +163,7 @@ class Recorder:
 
 
 class Replayed:
-    """Work that runs as it is a few times and is replayed from then on.
-
-    Args:
-        work: what to do.
-        recorder: where it is recorded; None runs the work as it is every time.
+    """Work that runs as it is a few times and is replayed from then on, if there is a recorder.
 
     Example:
         >>> total = torch.zeros(())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,11 +50,7 @@ def _as_rows(item: ArrayLike) -> Tensor:
 
 
 def fit_scaling(model: Tabular, cells: Tensor, seen: Tensor, scale: bool) -> None:
-    """Fit range, location and scale of the columns, unless the model has them already.
-
-    Raises:
-        ValueError: if a column has no observed cell.
-    """
+    """Fit range, location and scale of the columns, unless the model has them already."""
     counts = seen.sum(0)
     if bool((counts == 0).any()):
         column = int((counts == 0).nonzero()[0])
@@ -117,15 +113,18 @@ def initialise(model: VFG, data: Table, rows: int) -> None:
     ):
         return
     flows = [model.passing.group(g).flow for g in range(len(model.passing.schedule.groups))]
-    hooks = [flow.register_forward_pre_hook(_initialise_flow) for flow in flows if flow is not None]
+
+    def initialise_flow(flow: Flow, inputs: tuple[Tensor, ...]) -> None:
+        flow.initialise(inputs[0])
+
+    hooks = [flow.register_forward_pre_hook(initialise_flow) for flow in flows if flow is not None]
     labels = None if data.labels is None else data.labels[:rows]
+    mode = model.training
+    model.eval()  # normalisations are set without dropout
     model(data.cells[:rows], data.seen[:rows], labels)
+    model.train(mode)
     for hook in hooks:
         hook.remove()
-
-
-def _initialise_flow(flow: Flow, inputs: tuple[Tensor, ...]) -> None:
-    flow.initialise(inputs[0])
 
 
 @dataclass(frozen=True)
@@ -168,11 +167,19 @@ def join_world(device: torch.device) -> Iterator[World]:
         yield World()
 
 
+def forked_generators(device: torch.device) -> AbstractContextManager[None]:
+    """A context after which torch's global generators are as before.
+
+    On a CPU a run has generators of its own and leaves the global one alone. On a GPU it draws from
+    the global one, which recorded steps know.
+    """
+    if device.type == "cpu":
+        return nullcontext()
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
 def check_device(device: str | int | torch.device) -> torch.device:
     """A device that can be used here.
-
-    Raises:
-        ValueError: for a device that torch does not know or that this machine does not have.
 
     Example:
         >>> check_device("cpu")

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -90,7 +89,9 @@ class History:
         names = ["number", "objective", "reconstruction", "kl", "edge", "validation", "rate"]
         shown = self.epochs if len(self) <= 12 else [*self.epochs[:5], *self.epochs[-5:]]
         lines = ["  ".join(f"{name:>14}" for name in names)]
-        lines += ["  ".join(_cell(getattr(epoch, name)) for name in names) for epoch in shown]
+        for epoch in shown:
+            values = [getattr(epoch, name) for name in names]
+            lines.append("  ".join(f"{'':>14}" if v is None else f"{v:>14.5g}" for v in values))
         if len(shown) < len(self):
             lines.insert(6, f"{'...':>14}")
         return "\n".join([*lines, repr(self)])
@@ -144,10 +145,6 @@ class History:
         return axes
 
 
-def _cell(value: float | None) -> str:
-    return f"{'':>14}" if value is None else f"{value:>14.5g}"
-
-
 NARROW = 110
 """Up to this width of a terminal the terms would push aside the remaining time."""
 
@@ -159,16 +156,11 @@ class Rate(ProgressColumn):
         return Text("" if task.speed is None else f"{task.speed:.3g}/s")
 
 
-class Progress:
-    """The progress bar of training; shows nothing unless visible.
-
-    Args:
-        epochs: how many there will be at the most.
-        visible: whether to show anything.
-    """
+class Progress(Bar):
+    """The progress bar of training; shows nothing unless visible."""
 
     def __init__(self, epochs: int, *, visible: bool) -> None:
-        self.bar = Bar(
+        super().__init__(
             TextColumn(
                 "epoch {task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True)
             ),
@@ -179,19 +171,7 @@ class Progress:
             disable=not visible,
             transient=False,
         )
-        self.task = self.bar.add_task("fit", total=epochs, terms="")
-
-    def __enter__(self) -> Progress:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.bar.stop()
+        self.add_task("fit", total=epochs, terms="")
 
     def show(self, history: History) -> None:
         """Bring the bar up to the last epoch."""
@@ -199,26 +179,18 @@ class Progress:
         terms = []
         if last.validation is not None:
             terms.append(f"held-out {last.validation:.4f} (best {history.best})")
-        if not terms or self.bar.console.width > NARROW:
+        if not terms or self.console.width > NARROW:
             terms.append(f"objective {last.objective:.3f}")
-        if self.bar.console.width > NARROW:
+        if self.console.width > NARROW:
             terms.append(f"fit {last.reconstruction:.3f}  distance {last.kl + last.edge:.3f}")
-        self.bar.update(self.task, completed=len(history), terms="  ".join(terms))
+        self.update(self.task_ids[0], completed=len(history), terms="  ".join(terms))
 
 
 FILE = "training.safetensors"
 
 
 class Checkpoint:
-    """The folder of a run.
-
-    Args:
-        folder: where it is, or will be.
-        fingerprint: what identifies the run; a folder that belongs to another is refused.
-
-    Raises:
-        ValueError: if the folder holds another run or a file that cannot be read.
-    """
+    """The folder of a run; one that belongs to a run with another fingerprint is refused."""
 
     def __init__(self, folder: str | Path, fingerprint: str) -> None:
         self.path = Path(folder) / FILE
@@ -256,9 +228,6 @@ def fingerprint(described: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
     for name, tensor in tensors.items():
         digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(_bytes(tensor))
+        plain = tensor.detach().cpu().contiguous().flatten()
+        digest.update(plain.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from numbers import Real
@@ -24,6 +23,7 @@ from vfg.training.data import (
     choose_device,
     collect_rows,
     fit_scaling,
+    forked_generators,
     join_world,
 )
 from vfg.training.history import Checkpoint, Epoch, History, Progress, fingerprint
@@ -60,7 +60,7 @@ def fit(
     augment: Augment | None = None,
     **options: Any,
 ) -> Any:
-    r"""Fit a model of any kind to a table, in place.
+    """Fit a model of any kind to a table, in place.
 
     Of a `vfg.GaussianVFG` the likelihood is maximised by EM; see `GaussianVFG.fit`. Of a
     `vfg.TableModel` the encoding and all parts are fitted; see `TableModel.fit`. A `vfg.VFG` is
@@ -68,18 +68,17 @@ def fit(
 
     Algorithm 1 ascends the surrogate objective; Algorithm 2, interleaved by `masking`, passes
     messages from a random subset of each row's sections and scores the others. With sampled states
-    every step ascends the bound on the likelihood instead: of all observed sections, or, where
-    `masking` hides some, of those that are left, so that q learns to work from any of them; every
-    such step is a bound on log p of what it sees, and `Masking.visible` is not used. Only observed
-    cells ever enter a loss. Training a model that was trained before continues from where it is.
+    every step ascends the bound on the likelihood of all observed sections, or, where `masking`
+    hides some, of those that are left, so that q learns to work from any of them;
+    `Masking.visible` is not used. Only observed cells ever enter a loss. Training a model that was
+    trained before continues from where it is.
 
     A non-finite loss is answered by going back and lowering the rate. So is a blow-up of sampled
     states, an epoch after which held-out cells are predicted far worse than before: training goes
     on from the best state, with one warning.
 
     Several VFGs of equal configuration, such as those of several seeds, are trained as one batched
-    model, in little more time than one on a GPU: each has batches, masks and a best state of its
-    own.
+    model, on a GPU in little more time than one: each has its own batches, masks and best state.
 
     Args:
         model: a `vfg.VFG`, `vfg.GaussianVFG` or `vfg.TableModel`, or a list of VFGs; on return a
@@ -95,9 +94,9 @@ def fit(
         progress: whether to show a progress bar; None shows one for a VFG.
         augment: what is done to the cells of every batch, in the model's units, such as
             `torch.bernoulli` for pixels that are probabilities.
-        options: fields of the settings that differ, such as `epochs=20` or `seed=1`. `validation`
-            may be a table, or a pair of a table and its labels: these rows are not trained on,
-            and their objective chooses the state.
+        options: fields of the settings that differ, such as `epochs=20`. `validation` may be a
+            table, or a table and its labels: these rows are not trained on, and their objective
+            chooses the state.
 
     Returns:
         The history of the run.
@@ -128,11 +127,13 @@ def fit(
     to_score = None
     if not isinstance(options.get("validation", 0.0), Real):
         to_score = options.pop("validation")
+        if not (isinstance(to_score, tuple) and len(to_score) == 2):
+            to_score = (to_score, None)
     settings = with_options(settings, options, FitSettings, "a VFG")
     _check_models(models, settings, labels)
     first = models[0]
     cells, seen, given = _read_rows(first, table, labels, observed)
-    scored = None if to_score is None else _read_rows(first, *_split_labels(to_score))
+    scored = None if to_score is None else _read_rows(first, *to_score)
     folder = None
     if checkpoint is not None:
         parts = [*Table(cells, seen, given), *(scored or ())]
@@ -145,7 +146,7 @@ def fit(
     data = _scale(first, Table(cells, seen, given))
     if scored is not None:
         scored = _scale(first, scored)
-    with join_world(where) as world, _forked_generators(where):
+    with join_world(where) as world, forked_generators(where):
         task = TableTask(models, data, settings, validation=scored, augment=augment)
         history = _train(task, settings, world, folder, progress is not False)
         for one in models:
@@ -172,16 +173,17 @@ def maximise(
 
     The module has a method `objective(*rows, beta)` that returns a number to maximise, for the rows
     of a batch and the weight β of the present epoch. It draws from torch's global generators, which
-    are seeded within. On a GPU its steps are recorded as CUDA graphs, so that it must not wait for
-    the device. Settings that are about tables (`masking`, `layerwise`, `free_bits`, `validation`,
-    `scale`) are not used.
+    have a state of this run within a step and their own after it; modules that are trained in
+    several threads take turns. On a GPU steps are recorded as CUDA graphs, so that a module must
+    not wait for the device. Settings about tables (`masking`, `layerwise`, `free_bits`,
+    `validation`, `scale`) are not used.
 
     Args:
         model: the module; on return it has the best state found, in evaluation mode.
         rows: a tensor, or several, with a row per example; one of them has real numbers.
         settings: None for the defaults.
-        validate: the loss of the module as it is on rows that are not trained on, smaller is
-            better; None keeps the last state.
+        validate: the loss of the module as it is on other rows, smaller is better; None keeps the
+            last state.
         device: where to train; the GPU if there is one.
         progress: whether to show a progress bar.
         options: fields of the settings that differ.
@@ -213,7 +215,7 @@ def maximise(
         raise ValueError(f"all tensors must have the same number of rows, but they have {sizes}")
     where = choose_device(device)
     task = ModuleTask(model.to(where), [part.to(where) for part in parts], validate)
-    with join_world(where) as world, _forked_generators(where):
+    with join_world(where) as world, forked_generators(where):
         return _train(task, settings, world, None, progress)
 
 
@@ -224,14 +226,6 @@ def _train(
     history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
     task.model.eval()
     return history
-
-
-def _forked_generators(device: torch.device) -> AbstractContextManager[None]:
-    """A context after which torch's global generators are as before."""
-    forked: AbstractContextManager[None] = torch.random.fork_rng(
-        devices=[device] if device.type == "cuda" else []
-    )
-    return forked
 
 
 def _check_models(models: list[VFG], settings: FitSettings, labels: Any) -> None:
@@ -280,12 +274,6 @@ def _identify(
     return fingerprint(described, tensors)
 
 
-def _split_labels(validation: Any) -> tuple[Any, Any]:
-    """A validation table and its labels, if it has some."""
-    is_pair = isinstance(validation, tuple) and len(validation) == 2
-    return validation if is_pair else (validation, None)
-
-
 def _read_rows(model: VFG, table: Any, labels: Any, observed: Any = None) -> Table:
     """Checked cells in their own units, those that may be seen, and labels."""
     cells, seen = as_cells(model, collect_rows(table), observed)
@@ -321,11 +309,7 @@ class Run:
     """One training run: what changes from step to step, and from epoch to epoch."""
 
     def __init__(
-        self,
-        task: Task,
-        settings: FitSettings,
-        world: World,
-        checkpoint: Checkpoint | None = None,
+        self, task: Task, settings: FitSettings, world: World, checkpoint: Checkpoint | None = None
     ) -> None:
         self.task, self.model, self.settings = task, task.model, settings
         self.world, self.checkpoint = world, checkpoint
@@ -353,7 +337,7 @@ class Run:
                     self._save()
             except KeyboardInterrupt:
                 self.history.stopped = "interrupted"
-        self.optimiser.clear()
+        self.optimiser.inner.zero_grad()
         _restore(self.model, self.best)
         self.task.finish()
         return self.history
@@ -390,16 +374,12 @@ class Run:
             start, memory = self.best, {}  # the start of the epoch may have diverged already
 
     def _evaluate(self, number: int, beta: float, means: list[float]) -> Epoch:
-        losses = self.validation()
-        objective, reconstruction, kl, edge, root, constants = means
+        with self.steps.global_generator():  # a module's own validation may draw
+            losses = self.validation()
+        names = ("objective", "reconstruction", "kl", "edge", "root", "constants")
         return Epoch(
             number,
-            objective,
-            reconstruction,
-            kl,
-            edge,
-            root,
-            constants,
+            **dict(zip(names, means, strict=True)),
             validation=sum(losses) / len(losses) if losses else None,
             rate=self.optimiser.rate,
             beta=beta,
@@ -517,16 +497,15 @@ class Run:
     def _save(self) -> None:
         if self.checkpoint is None or not self.world.is_first:
             return
-        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        tensors |= {f"best.{name}": value for name, value in self.best.items()}
-        tensors |= {f"average.{name}": value for name, value in self.average.values.items()}
-        tensors |= {f"optimiser.{name}": value for name, value in self.optimiser.copy().items()}
-        progress: dict[str, Any] = {
-            "history": self.history.to_dict(),
-            "slowdown": self.slowdown,
-            "elapsed": self.elapsed,
+        parts = {
+            "model": self.model.state_dict(),
+            "best": self.best,
+            "average": self.average.values,
+            "optimiser": self.optimiser.copy(),
         }
-        self.checkpoint.write(tensors, progress)
+        tensors = {f"{part}.{n}": value for part, own in parts.items() for n, value in own.items()}
+        progress = {"slowdown": self.slowdown, "elapsed": self.elapsed}
+        self.checkpoint.write(tensors, {"history": self.history.to_dict(), **progress})
 
     def _resume(self) -> None:
         stored = None if self.checkpoint is None else self.checkpoint.read()

@@ -31,9 +31,6 @@ class RunningNorm:
     A gradient that is clipped at a fixed norm is still remembered for long by an optimiser whose
     other gradients are much shorter; one that is shortened to twice the usual norm is not.
 
-    Args:
-        device: of the gradients.
-
     Example:
         >>> usual = RunningNorm(torch.device("cpu"))
         >>> [round(usual.factor(torch.tensor(norm)).item(), 3) for norm in (1.0, 1.5, 100.0)]
@@ -57,10 +54,6 @@ def has_blown_up(before: Sequence[Epoch], epoch: Epoch) -> bool:
 
     Its held-out loss is then far above the best one, and its objective below the usual one, which
     it is not where a model merely overfits.
-
-    Args:
-        before: the epochs of the run so far.
-        epoch: the one that follows them.
 
     Example:
         >>> def epoch(number, objective, validation):
@@ -109,13 +102,7 @@ NETWORKS = (Rounding, nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
 
 
 class AdamW:
-    """`torch.optim.AdamW` with weight decay on networks only.
-
-    Args:
-        model: whose parameters to train; those that need no gradient are left out.
-        rate: the learning rate at the start.
-        weight_decay: of the networks.
-    """
+    """`torch.optim.AdamW` with weight decay on networks only."""
 
     def __init__(self, model: nn.Module, rate: float, weight_decay: float) -> None:
         decayed = {
@@ -163,10 +150,8 @@ class AdamW:
     def clip(self, largest: float | str, copies: int = 1) -> Tensor:
         """Shorten the gradient if it is longer than `largest`, a norm, or `"running"`: than usual.
 
-        The gradient of a stack is that of all copies, so it may be as much longer.
-
-        Returns:
-            Its norm before that.
+        The gradient of a stack is that of all copies, so it may be as much longer. Returns its norm
+        before that.
         """
         if not isinstance(largest, str):
             parameters = list(self.named.values())
@@ -175,14 +160,6 @@ class AdamW:
         norm = nn.utils.get_total_norm(gradients)
         torch._foreach_mul_(gradients, self.usual.factor(norm))
         return norm
-
-    def clear(self) -> None:
-        """Forget the gradients."""
-        self.inner.zero_grad(set_to_none=True)
-
-    def step(self) -> None:
-        """One update of every parameter that has a gradient."""
-        self.inner.step()
 
     def copy(self) -> dict[str, Tensor]:
         """The moments and step counts, by parameter, and the usual norm of a gradient."""
@@ -219,11 +196,7 @@ AVERAGED_EVERY = 10
 
 
 class Average:
-    """A running mean of parameters that reaches back over the last share of the steps.
-
-    Args:
-        model: whose parameters are averaged.
-        share: of the steps so far; 0 averages nothing.
+    """A running mean of parameters that reaches back over the last share of the steps; 0 for none.
 
     Example:
         >>> model = nn.Linear(1, 1, bias=False)

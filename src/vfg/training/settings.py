@@ -15,10 +15,9 @@ from vfg.training.optimiser import SCHEDULES
 class Masking:
     """How training hides sections.
 
-    In a masked step every row draws its own share of sections to keep, between the two ends of
-    `keep`, and then which ones; messages come from the kept sections only, and the likelihood
-    counts the hidden ones, plus `visible` times the kept ones. Steps of the two algorithms
-    alternate as evenly as `rate` allows.
+    In a masked step every row draws its own share of sections to keep, and then which ones;
+    messages come from the kept sections only, and the likelihood counts the hidden ones, plus
+    `visible` times the kept ones. Steps of the two algorithms alternate as evenly as `rate` allows.
 
     Args:
         rate: share of steps that use Algorithm 2; the others use Algorithm 1.
@@ -138,13 +137,11 @@ class FitSettings:
     memory: str = "store"
 
     def __post_init__(self) -> None:
-        _at_least("epochs", self.epochs, 1)
-        _at_least("batch", self.batch, 1)
-        _at_least("steps", 1 if self.steps is None else self.steps, 1)
-        _at_least("warmup", self.warmup, 0)
-        _at_least("beta", self.beta, 0.0)
-        _at_least("free_bits", self.free_bits, 0.0)
-        _at_least("patience", 1 if self.patience is None else self.patience, 1)
+        least: dict[str, float] = {"epochs": 1, "batch": 1, "steps": 1, "patience": 1}
+        for name, bound in {**least, "warmup": 0, "beta": 0.0, "free_bits": 0.0}.items():
+            value = getattr(self, name)
+            if value is not None and not value >= bound:
+                raise ValueError(f"{name} must be at least {bound}, but got {value}")
         for name, choices in {
             "compile": (True, False, "auto"),
             "precision": PRECISIONS,
@@ -166,12 +163,5 @@ class FitSettings:
             raise ValueError(f"clip is a positive norm or 'running', but got {self.clip!r}")
         for name in ("rate", "clip", "budget"):
             value = getattr(self, name)
-            if isinstance(value, str):
-                continue
-            if value is not None and not value > 0.0:
+            if not isinstance(value, str | None) and not value > 0.0:
                 raise ValueError(f"{name} must be positive, but got {value}")
-
-
-def _at_least(name: str, value: float, least: float) -> None:
-    if not value >= least:
-        raise ValueError(f"{name} must be at least {least}, but got {value}")

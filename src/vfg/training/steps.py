@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Flow, Rounding, of_kind, temporarily_set, tensor_cores
+from vfg.flows import Flow, ImageNetwork, Rounding, of_kind, temporarily_set, tensor_cores
 from vfg.passing.aggregation import FramedPrecision
 from vfg.training.acceleration import (
     COST,
+    Loss,
     Recorder,
     Replayed,
     compile_loss,
@@ -21,44 +22,46 @@ from vfg.training.acceleration import (
     expected_gain,
 )
 from vfg.training.data import World
+from vfg.training.losses import BoundLoss
 from vfg.training.optimiser import AdamW, Average
 from vfg.training.settings import FitSettings
 from vfg.training.tasks import Task
+from vfg.utils.random import as_global_generator
 
 
 class Steps:
-    """Everything that happens to a model within an epoch.
+    """Everything that happens to the model of a task, in place, within an epoch.
 
     What changes from step to step (rows, rate, β, masks) lies in tensors and generators that stay
     where they are, and nothing is read back before the epoch is over. So a GPU records each kind of
     step once, from the gathering of its rows to the update, and replays it.
-
-    Args:
-        task: what is maximised; its model is trained in place.
-        settings: of the run.
-        world: the processes that share every step.
-        optimiser: of the model's parameters.
-        average: of the model's parameters.
     """
 
     def __init__(
-        self,
-        task: Task,
-        settings: FitSettings,
-        world: World,
-        optimiser: AdamW,
-        average: Average,
+        self, task: Task, settings: FitSettings, world: World, optimiser: AdamW, average: Average
     ) -> None:
         self.task, self.model, self.settings, self.world = task, task.model, settings, world
         self.optimiser, self.average = optimiser, average
         device, dtype = task.like.device, task.like.dtype
-        self.batch = _batch_size(settings.batch, task.rows, world)
+        self.batch = min(settings.batch, task.rows) // world.size * world.size
+        if not self.batch:
+            raise ValueError(f"{world.size} processes cannot share {task.rows} rows")
         self.number = settings.steps or task.rows // self.batch
-        self.loss = _wrap_loss(task.loss, settings, world)
+        loss = task.loss
+        if world.size > 1:
+            loss = nn.parallel.DistributedDataParallel(
+                loss, broadcast_buffers=False, find_unused_parameters=True
+            )
+        self.loss: Loss = torch.compile(loss) if settings.compile is True else loss
         # Looking for them takes longer than small layers, so it is done once.
         self.constrained = of_kind(self.model, FramedPrecision)
         self.flows, self.networks = of_kind(self.model, Flow), of_kind(self.model, Rounding)
+        self.drawing = [*self.networks, *of_kind(task.loss, BoundLoss)]
+        self.convolves = device.type == "cuda" and bool(of_kind(self.model, ImageNetwork))
         self.generator = torch.Generator(device)
+        # A GPU's recorded steps draw noise from the global generator of the device.
+        self.noise = torch.Generator() if device.type == "cpu" else None
+        self.is_compiled = settings.compile is True
         shape = (self.batch,) if task.copies == 1 else (self.batch, task.copies)
         self.rows = torch.zeros(shape, dtype=torch.long, device=device)
         self.beta = torch.zeros((), dtype=dtype, device=device)
@@ -72,35 +75,30 @@ class Steps:
     def epoch(
         self, number: int, seed: int, beta: float, rate: Callable[[int], float]
     ) -> tuple[list[float], bool]:
-        """Take the steps of an epoch.
+        """Take the steps of an epoch; all that is drawn follows from `seed`, so a run can resume.
 
-        Args:
-            number: of the epoch.
-            seed: of everything drawn in it, so that a run can resume.
-            beta: weight of the KL and prior terms.
-            rate: the learning rate of a step by its number in the run.
-
-        Returns:
-            The terms of the loss, averaged over the steps, and whether all were finite.
+        `rate` gives the learning rate of a step by its number in the run. Returns the terms of the
+        loss, averaged over the steps, and whether all were finite.
         """
         self.begin(seed, beta)
         self.model.train()
         first = number * self.number
         begun = time.monotonic()
-        for step, rows in enumerate(self._order().split(self.batch)[: self.number], start=first):
-            self.rows.copy_(rows)
-            self.optimiser.rate = rate(step)
-            self.kind(step)()
-            self.average.update(step)
+        own = None if self._draws_globally else self.noise
+        with temporarily_set(self.drawing, "generator", own):
+            order = self._order().split(self.batch)[: self.number]
+            for step, rows in enumerate(order, start=first):
+                self.rows.copy_(rows)
+                self.optimiser.rate = rate(step)
+                self.kind(step)()
+                self.average.update(step)
         self.model.eval()
         terms = (self.total / (self.number * self.task.copies)).tolist()  # waits for the device
-        if self.may_compile and not self._is_new(begun):
+        # If steps were recorded in this epoch, its time is no measure.
+        is_new = any(kind.recorded_at >= begun for kind in self.kinds.values())
+        if self.may_compile and not is_new:
             self._decide(number + 1, (time.monotonic() - begun) / self.number)
         return terms, bool(self.finite)
-
-    def _is_new(self, begun: float) -> bool:
-        """Whether steps were recorded since then, so that the time since is no measure."""
-        return any(kind.recorded_at >= begun for kind in self.kinds.values())
 
     def _decide(self, done: int, seconds: float) -> None:
         """Compile the loss if that pays, by the time of the first epoch without recordings."""
@@ -109,32 +107,45 @@ class Steps:
         kind = self.rows.device.type
         gain, cost = expected_gain(self.model, kind, self.settings.precision), COST[kind]
         if compiling_pays(left, seconds, gain, cost, self.settings.budget):
-            self.loss = compile_loss(self.loss)
+            self.loss, self.is_compiled = compile_loss(self.loss), True
             self.kinds.clear()
 
     def begin(self, seed: int, beta: float) -> None:
         """Seed an epoch and set its weight of the KL terms; sums start at zero."""
-        torch.manual_seed(seed * 1009 + self.world.rank)  # dropout, inside a forked generator
+        if self.noise is None:
+            torch.manual_seed(seed * 1009 + self.world.rank)  # inside a forked generator
+        else:
+            self.noise.manual_seed(seed * 1009 + self.world.rank)
         self.generator.manual_seed(seed)
         self.beta.fill_(beta)
         self.total.zero_()
         self.finite.fill_(True)
+
+    @property
+    def _draws_globally(self) -> bool:
+        """Whether steps run code that draws from torch's global generator and takes no other."""
+        return self.task.is_module or self.task.augment is not None or self.is_compiled
+
+    def global_generator(self) -> AbstractContextManager[None]:
+        """A context in which such code draws the numbers of this run."""
+        if self.noise is None or not self._draws_globally:
+            return nullcontext()
+        return as_global_generator(self.noise)
 
     def _order(self) -> Tensor:
         """The rows of an epoch's batches: whole passes over the table, each in its own order.
 
         Those of every copy of a stack are in a column of their own.
         """
-        rows = self.task.rows
-        each = rows // self.batch
+        each = self.task.rows // self.batch
+        permute = partial(
+            torch.randperm, self.task.rows, generator=self.generator, device=self.rows.device
+        )
         copies = [
-            torch.cat([self._permutation(rows)[: each * self.batch] for _ in range(passes)])
+            torch.cat([permute()[: each * self.batch] for _ in range(passes)])
             for passes in [-(-self.number // each)] * self.task.copies
         ]
         return copies[0] if len(copies) == 1 else torch.stack(copies, dim=1)
-
-    def _permutation(self, rows: int) -> Tensor:
-        return torch.randperm(rows, generator=self.generator, device=self.rows.device)
 
     def kind(self, step: int) -> Replayed:
         """What a step does, which depends on its number in few ways.
@@ -154,9 +165,25 @@ class Steps:
         with (
             temporarily_set(self.networks, "precision", self.settings.precision),
             temporarily_set(self.flows, "memory", self.settings.memory),
+            self.global_generator(),  # before what changes settings of torch: threads take turns
             self._fast_module(),
         ):
-            self._update(masked, layer)
+            batch = self.task.batch(self.rows, masked, self.generator)
+            if self.world.size > 1:
+                own = slice(self.world.rank, None, self.world.size)
+                batch = tuple(None if part is None else part[own] for part in batch)
+            terms = self.loss(*batch, self.beta if self.settings.beta > 0.0 else 0.0)
+            self.optimiser.inner.zero_grad()
+            (-terms[0] / self.task.unit).backward()
+            for number, parameters in enumerate(self.task.layers):
+                if number != layer:  # which alone is updated
+                    for parameter in parameters:
+                        parameter.grad = None
+            norm = self.optimiser.clip(self.settings.clip, self.task.copies)
+            self.optimiser.inner.step()
+            self.project()
+            self.finite &= terms.detach().isfinite().all() & norm.isfinite()
+            self.total += terms.detach()
 
     @contextmanager
     def _fast_module(self) -> Iterator[None]:
@@ -164,6 +191,9 @@ class Steps:
 
         Convolutions try out which algorithm is fastest: sizes never change in training.
         """
+        if not self.task.is_module and not self.convolves:
+            yield
+            return
         cudnn, before = torch.backends.cudnn, torch.backends.cudnn.benchmark
         cudnn.benchmark = True
         try:
@@ -173,45 +203,7 @@ class Steps:
         finally:
             cudnn.benchmark = before
 
-    def _update(self, masked: bool, layer: int) -> None:
-        batch = self.task.batch(self.rows, masked, self.generator)
-        if self.world.size > 1:
-            own = slice(self.world.rank, None, self.world.size)
-            batch = tuple(None if part is None else part[own] for part in batch)
-        terms = self.loss(*batch, self.beta if self.settings.beta > 0.0 else 0.0)
-        self.optimiser.clear()
-        (-terms[0] / self.task.unit).backward()
-        if self.task.layers:
-            _freeze_all_but(self.task.layers, layer)
-        norm = self.optimiser.clip(self.settings.clip, self.task.copies)
-        self.optimiser.step()
-        self.project()
-        self.finite &= terms.detach().isfinite().all() & norm.isfinite()
-        self.total += terms.detach()
-
     def project(self) -> None:
         """Take parameters back to where they may be."""
         for constrained in self.constrained:
             constrained.project()  # type: ignore[operator]
-
-
-def _batch_size(wanted: int, rows: int, world: World) -> int:
-    size = min(wanted, rows) // world.size * world.size
-    if not size:
-        raise ValueError(f"{world.size} processes cannot share {rows} rows")
-    return size
-
-
-def _wrap_loss(loss: nn.Module, settings: FitSettings, world: World) -> Callable[..., Tensor]:
-    if world.size > 1:
-        loss = nn.parallel.DistributedDataParallel(
-            loss, broadcast_buffers=False, find_unused_parameters=True
-        )
-    return torch.compile(loss) if settings.compile is True else loss
-
-
-def _freeze_all_but(layers: list[list[nn.Parameter]], chosen: int) -> None:
-    for number, parameters in enumerate(layers):
-        if number != chosen:
-            for parameter in parameters:
-                parameter.grad = None

@@ -19,14 +19,11 @@ Augment = Callable[[Tensor], Tensor]
 
 
 class Task:
-    """What the loop asks of a model and its rows.
+    """What the loop asks of a model, which is trained in place, and its rows.
 
-    Args:
-        model: what is trained, in place.
-        loss: takes what `batch` returns and β, and returns the six terms of an epoch.
-        rows: how many rows there are.
-        like: a tensor on the device and of the dtype of the data.
-        unit: what the objective is divided by, so that norms of gradients mean the same for all.
+    `loss` takes what `batch` returns and β, and returns the six terms of an epoch. `like` has the
+    device and dtype of the data. The objective is divided by `unit`, so that norms of gradients
+    mean the same for all.
     """
 
     copies = 1
@@ -35,13 +32,15 @@ class Task:
     """Whether a run goes back to its best state after an epoch that undid what was learned."""
     is_module = True
     """Whether `model` is any module, whose products follow the precision as a whole."""
+    augment: Augment | None = None
+    """What is done to the cells of every batch."""
 
     def __init__(
         self, model: nn.Module, loss: nn.Module, rows: int, like: Tensor, unit: float
     ) -> None:
         self.model, self.loss, self.rows, self.like, self.unit = model, loss, rows, like, unit
         self.layers: list[list[nn.Parameter]] = []
-        """With layer-wise training the parameters of each layer, from the leaves up."""
+        """With layer-wise training the parameters of the edges into each layer, leaves first."""
 
     def batch(self, rows: Tensor, masked: bool, generator: torch.Generator) -> Batch:
         """What the loss takes, for rows `(batch,)`, or `(batch, copies)` for a stack."""
@@ -62,11 +61,8 @@ class Task:
 class ModuleTask(Task):
     """Any module with a method `objective(*rows, beta)`, a number to maximise.
 
-    Args:
-        model: the module.
-        rows: tensors with a row per example.
-        validate: the held-out loss of the module as it is, smaller is better; None if there is
-            none.
+    `rows` are tensors with a row per example; `validate` is the held-out loss of the module as it
+    is, smaller is better.
     """
 
     def __init__(
@@ -83,36 +79,12 @@ class ModuleTask(Task):
         return lambda: [] if self.validate is None else [float(self.validate())]
 
 
-class Validation:
-    """The held-out losses of all models of a task.
-
-    Args:
-        losses: one for each model.
-        unstack: what gives the models the state of their stack.
-    """
-
-    def __init__(
-        self, losses: Sequence[HeldOutLoss | RowsLoss], unstack: Callable[[], None]
-    ) -> None:
-        self.losses, self.unstack = losses, unstack
-
-    def __call__(self) -> list[float]:
-        """The losses in the present state; none if nothing is held out."""
-        self.unstack()
-        values = [loss() for loss in self.losses]
-        return [value for value in values if value is not None]
-
-
 class TableTask(Task):
-    """A VFG, or several stacked into one, and a table in the model's units.
+    """A VFG, or several of equal configuration stacked into one, and a table in the model's units.
 
-    Args:
-        models: one VFG, or several of equal configuration.
-        data: cells, those that may be seen, and labels.
-        settings: of the run.
-        held: which cells are held out; None draws sections by `settings.validation`.
-        validation: rows by whose objective states are chosen, in place of held-out cells.
-        augment: what is done to the cells of every batch.
+    `data` are cells, observedness and labels. `held` says which cells are held out; None draws
+    sections by `settings.validation`. Objectives of the rows of `validation` choose states in place
+    of held-out cells. `augment` is applied to the cells of every batch.
     """
 
     is_module = False
@@ -135,17 +107,21 @@ class TableTask(Task):
         for one in models:
             initialise(one, self.data, min(settings.batch, len(data.cells)))
         model = models[0] if len(models) == 1 else stack_models(models)
+        self.recovers = model.sampling is not None
+        hides = settings.input_dropout > 0.0
         loss = (
-            SurrogateLoss(model)
-            if model.sampling is None
-            else BoundLoss(model, settings.free_bits, settings.input_dropout > 0.0)
+            BoundLoss(model, settings.free_bits, hides) if self.recovers else SurrogateLoss(model)
         )
         super().__init__(model, loss, len(data.cells), data.cells, data.cells.shape[1])
         self.models, self.copies = list(models), len(models)
-        self.recovers = model.sampling is not None
         self.settings, self.rows_to_score, self.augment = settings, validation, augment
         if settings.layerwise:
-            self.layers = _edges_by_layer(model)
+            schedule = model.passing.schedule
+            layers: dict[int, list[nn.Parameter]] = {}
+            for index, group in enumerate(schedule.groups):
+                layer = schedule.blocks[group.parent].layer
+                layers.setdefault(layer, []).extend(model.passing.group(index).parameters())
+            self.layers = [layers[layer] for layer in sorted(layers)]
 
     def batch(self, rows: Tensor, masked: bool, generator: torch.Generator) -> Batch:
         cells, seen = self.data.cells[rows].flatten(1), self.data.seen[rows].flatten(1)
@@ -175,13 +151,20 @@ class TableTask(Task):
         return visible, scored
 
     def validation(self, recorder: Recorder | None) -> Callable[[], list[float]]:
-        losses: list[HeldOutLoss | RowsLoss]
-        if self.rows_to_score is None:
-            seed = self.settings.seed
-            losses = [HeldOutLoss(m, self.data, self.held, recorder, seed) for m in self.models]
-        else:
-            losses = [RowsLoss(m, self.rows_to_score, self.settings.beta) for m in self.models]
-        return Validation(losses, self._unstack)
+        scored, seed, beta = self.rows_to_score, self.settings.seed, self.settings.beta
+        self.losses: list[HeldOutLoss | RowsLoss] = [
+            HeldOutLoss(model, self.data, self.held, recorder, seed)
+            if scored is None
+            else RowsLoss(model, scored, beta)
+            for model in self.models
+        ]
+        return self._validate
+
+    def _validate(self) -> list[float]:
+        """The losses of all models in the present state of their stack."""
+        self._unstack()
+        values = [loss() for loss in self.losses]
+        return [value for value in values if value is not None]
 
     @torch.no_grad()
     def locate_trouble(self) -> str:
@@ -207,13 +190,3 @@ class TableTask(Task):
             unstack_models(self.model, self.models)
             for model in self.models:
                 model.eval()
-
-
-def _edges_by_layer(model: VFG) -> list[list[nn.Parameter]]:
-    """The parameters of the edges into each layer, from the leaves up."""
-    schedule = model.passing.schedule
-    layers: dict[int, list[nn.Parameter]] = {}
-    for index, group in enumerate(schedule.groups):
-        layer = schedule.blocks[group.parent].layer
-        layers.setdefault(layer, []).extend(model.passing.group(index).parameters())
-    return [layers[layer] for layer in sorted(layers)]

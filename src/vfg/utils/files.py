@@ -22,15 +22,6 @@ STREAMS = ("/dev/fd/", "/dev/std", "/proc/")
 def write_atomically(path: str | os.PathLike[str], data: bytes, *, private: bool = False) -> None:
     """Write a file whole or not at all; see `open_target`.
 
-    Args:
-        path: the file to create or replace.
-        data: its whole content.
-        private: whether a new file is for its owner alone.
-
-    Raises:
-        FileNotFoundError: if the folder does not exist.
-        OSError: if the disk is full or the folder cannot be written to.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -47,18 +38,10 @@ def open_target(path: str | os.PathLike[str], *, private: bool = False) -> Itera
     """A file to write to: a plain file is replaced as a whole, a device or pipe written through.
 
     A plain file, or the one that a symbolic link points to, is written under a temporary name
-    beside it, synced and renamed at the end of the block. It keeps its mode. If the block fails,
-    the temporary file is removed and the target is untouched. The temporary name follows from the
-    target's, so that the next run takes over what a killed process left.
-
-    Args:
-        path: the file to create or replace.
-        private: whether a new file is for its owner alone, as the umask allows.
-
-    Raises:
-        FileNotFoundError: if the folder does not exist.
-        IsADirectoryError: if the target is a folder.
-        OSError: if the disk is full or the folder cannot be written to.
+    beside it, synced and renamed at the end of the block. It keeps its mode; a new one that is
+    `private` is for its owner alone. If the block fails, the temporary file is removed and the
+    target is untouched. The temporary name follows from the target's, so that the next run takes
+    over what a killed process left.
     """
     if is_stream(path):
         with open(path, "wb") as file:
@@ -109,9 +92,6 @@ def standard_output() -> Iterator[BinaryIO]:
 
     What others print to standard output meanwhile, such as the log of an engine, goes to standard
     error, so that it is no part of a table.
-
-    Raises:
-        OSError: if standard output is closed, or does not take everything.
     """
     if sys.stdout is None:
         raise OSError("standard output is closed; name a file")
@@ -206,15 +186,10 @@ def _copy_mode(target: Path, handle: int, new: int) -> None:
     try:
         known = target.stat()
     except FileNotFoundError:
-        os.fchmod(handle, new & ~_umask())
+        mask = os.umask(0o077)  # the system returns it only when it is set
+        os.umask(mask)
+        os.fchmod(handle, new & ~mask)
         return
     os.fchmod(handle, stat.S_IMODE(known.st_mode))
     with suppress(OSError):
         os.fchown(handle, known.st_uid, known.st_gid)
-
-
-def _umask() -> int:
-    """The mode bits that new files must not have; the system returns them only when set."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -9,18 +9,11 @@ from torch import Tensor
 
 
 def positive_solve(matrix: Tensor, right: Tensor) -> Tensor:
-    r"""$A^{-1} b$ for symmetric positive matrices, by one Cholesky factor each.
+    r"""$A^{-1} b$ for symmetric positive A `(..., width, width)`, by one Cholesky factor each.
 
     The derivative $\bar b = A^{-1} \bar x$, $\bar A = -\bar b x^\top$ uses the same factor again;
     deriving the factorisation itself would take several times as long. Positivity is not
     checked, which would wait for the device: without it the solution is meaningless.
-
-    Args:
-        matrix: A, `(..., width, width)`.
-        right: b, `(..., width)`.
-
-    Returns:
-        The solutions, `(..., width)`.
 
     Example:
         >>> positive_solve(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[3.0, 3.0]]))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -14,22 +18,13 @@ _FIRST, _SECOND, _GOLDEN = (
 def uniform(
     seed: int, row_ids: Tensor, draws: Tensor, nodes: Tensor | int, coordinates: Tensor
 ) -> Tensor:
-    r"""Uniform numbers in (0, 1), each a hash of five integers.
+    r"""Float64 numbers in (0, 1) `(draws, rows, coordinates)`, each a hash of five integers.
 
     $$u = (\lfloor \mathrm{hash}(\text{seed}, \text{row}, \text{draw}, \text{node},
       \text{coordinate}) / 2^{12} \rfloor + \tfrac12) / 2^{52}$$
 
-    A number does not depend on which others are drawn with it, nor on the device.
-
-    Args:
-        seed: any integer; those that differ by a multiple of 2⁶⁴ are the same seed.
-        row_ids: integers `(rows,)`.
-        draws: integers `(draws,)`.
-        nodes: one integer, or one per coordinate.
-        coordinates: integers `(coordinates,)`.
-
-    Returns:
-        Float64 numbers `(draws, rows, coordinates)` on the device of `row_ids`.
+    A number does not depend on which others are drawn with it, nor on the device. Seeds that differ
+    by a multiple of 2⁶⁴ are the same; `nodes` is one integer, or one per coordinate.
 
     Example:
         >>> two = uniform(0, torch.arange(3), torch.arange(2), 0, torch.arange(4))
@@ -58,6 +53,36 @@ def normal(
     """
     quantiles: Tensor = torch.special.ndtri(uniform(seed, row_ids, draws, nodes, coordinates))
     return quantiles
+
+
+_GLOBAL_GENERATOR = threading.RLock()
+"""Held while torch's global generator has the state of another one."""
+
+
+@contextmanager
+def as_global_generator(generator: torch.Generator) -> Iterator[None]:
+    """Within this context torch's global generator of the CPU draws the numbers of another one.
+
+    For code that takes no generator: compiled code and modules of users. Threads take turns.
+
+    Example:
+        >>> own = torch.Generator().manual_seed(0)
+        >>> before = torch.get_rng_state()
+        >>> with as_global_generator(own):
+        ...     drawn = torch.rand(2)
+        >>> bool(torch.equal(drawn, torch.rand(2, generator=torch.Generator().manual_seed(0))))
+        True
+        >>> bool(torch.equal(before, torch.get_rng_state()))
+        True
+    """
+    with _GLOBAL_GENERATOR:
+        before = torch.get_rng_state()
+        torch.set_rng_state(generator.get_state())
+        try:
+            yield
+        finally:
+            generator.set_state(torch.get_rng_state())
+            torch.set_rng_state(before)
 
 
 def _absorb(state: Tensor, value: Tensor) -> Tensor:

@@ -191,11 +191,9 @@ class WorkerDiedError(RuntimeError):
 
 
 def run_once(workers: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-    """What a function returns that new actors call together; a cluster must be connected.
+    """What a function returns that new actors call together, or what it raises first.
 
-    Raises:
-        WorkerDiedError: if an actor died.
-        Exception: whatever the function raised first.
+    A cluster must be connected. `WorkerDiedError` says that an actor died.
     """
     ray = _import_ray()
     kind = ray.remote(num_cpus=1, max_restarts=0)(Worker)

@@ -22,11 +22,7 @@ def embed(options: RowOptions) -> None:
 
 
 def embed_rows(model: Model, table: Any) -> dict[str, Any]:
-    """The states of the roots, by coordinate: `h0`, `h1`, ... of a table's model, else by root.
-
-    Raises:
-        ValueError: if the model has no latent space.
-    """
+    """The states of the roots, by coordinate: `h0`, `h1`, ... of a table's model, else by root."""
     import numpy as np
 
     import vfg

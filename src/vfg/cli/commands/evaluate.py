@@ -5,21 +5,15 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vfg.cli.errors import print_line
 from vfg.cli.fitting import FitOptions, load_table_model
-from vfg.cli.options import (
-    AsJson,
-    Debug,
-    Level,
-    TableFiles,
-    Threads,
-    check_share,
-    with_groups,
-)
+from vfg.cli.options import Level, RunOptions, TableFiles, check_share, with_groups
 from vfg.cli.output import print_json, print_table, print_text
 from vfg.cli.tables import ReadOptions, report_reading
 
@@ -39,16 +33,9 @@ class MethodScore:
     evaluation: Evaluation
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
-        return {"method": self.method, "seconds": self.seconds, **self.evaluation.to_dict()}
-
 
 def parse_baselines(text: str | None) -> list[str]:
     """Names with commas between them, or `all`; none for nothing.
-
-    Raises:
-        typer.BadParameter: for an unknown name.
 
     Example:
         >>> parse_baselines("knn,mean"), parse_baselines("all"), parse_baselines(None)
@@ -70,10 +57,14 @@ def evaluate_baselines(
 ) -> list[MethodScore]:
     """Impute held-out cells of a table by baselines, which see its standardised matrix."""
     import torch
+    from sklearn import impute
+    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 
     from vfg.imputation.evaluation import score_filled
     from vfg.tables.frames import hide_cells
 
+    kinds = {"mean": impute.SimpleImputer, "knn": impute.KNNImputer}
+    kinds["iterative"] = partial(impute.IterativeImputer, random_state=seed)
     values, shown = model.encode(hide_cells(table, hidden))
     masked = torch.where(shown, values, torch.nan).numpy()
     entries = []
@@ -81,7 +72,7 @@ def evaluate_baselines(
         begun = time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about convergence of chained regressions
-            filled = torch.from_numpy(make_baseline(name, seed).fit_transform(masked))
+            filled = torch.from_numpy(kinds[name](keep_empty_features=True).fit_transform(masked))
         seconds = time.monotonic() - begun
         evaluation = score_filled(model, table, hidden, filled, level)
         entries.append(MethodScore(name, evaluation, seconds))
@@ -92,17 +83,6 @@ BASELINES = ("mean", "knn", "iterative")
 """Imputers of scikit-learn by the names that users give them, with its default settings."""
 
 
-def make_baseline(name: str, seed: int) -> Any:
-    """A baseline by its name."""
-    from sklearn import impute
-    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-
-    if name == "iterative":
-        return impute.IterativeImputer(random_state=seed, keep_empty_features=True)
-    kind = impute.SimpleImputer if name == "mean" else impute.KNNImputer
-    return kind(keep_empty_features=True)
-
-
 def score_methods(
     source: Source,
     model: TableModel | None,
@@ -111,28 +91,18 @@ def score_methods(
     level: float,
     baselines: list[str],
 ) -> list[MethodScore]:
-    """The errors of a model and of baselines on held-out cells of a table.
-
-    Args:
-        source: the table.
-        model: fitted to other rows; None fits one to the cells that are not held out.
-        options: of the fit.
-        share: of the observed cells that are held out.
-        level: of the intervals.
-        baselines: their names.
-
-    Raises:
-        ValueError: if no cell can be held out.
-    """
+    """The errors of a model, else of one fitted to all other cells, and of baselines."""
     import vfg
     from vfg.bigtable.fill_batch import model_columns
-    from vfg.imputation.evaluation import evaluate, hold_out
+    from vfg.imputation.evaluation import evaluate, has_fitted_rows, hold_out
     from vfg.tables.frames import hide_cells, open_table
 
     chosen = options.select(source) if model is None else model_columns(model, source.names)
     whole = open_table(source.read().select(chosen))
     if not options.quiet:
         report_reading(source)
+    if model is not None and has_fitted_rows(model, whole):
+        print_line(FITTED_ROWS)
     hidden = hold_out(whole, share, options.seed, keep=LEAST_OBSERVED)
     if not hidden.any():
         raise ValueError("no cell can be held out; use more rows, or a larger --share")
@@ -147,6 +117,10 @@ def score_methods(
     return entries
 
 
+FITTED_ROWS = (
+    "warning: rows of this table are among those that the model was fitted to, so errors on new "
+    "rows are larger; leave out --model to fit one without the held-out cells, or use other rows"
+)
 LEAST_OBSERVED = 2
 """Observed cells that every column keeps at least: a spread needs two."""
 
@@ -156,6 +130,7 @@ def evaluate(
     table: TableFiles,
     options: FitOptions,
     reading: ReadOptions,
+    run: RunOptions,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -182,20 +157,24 @@ def evaluate(
             help="Baselines to compare with: mean, knn, iterative (comma-separated), or all.",
         ),
     ] = None,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
 ) -> None:
     """Hold out observed cells, impute them, and report the errors; also of baselines.
 
     vfg evaluate table.csv --baselines all
     """
+    from vfg.bigtable.fill_job import as_fitted
+
     names = parse_baselines(baselines)
-    source = reading.open(table)
     known = None if model is None else load_table_model(model, options.device)
+    source = reading.open(table, model=known)
+    if known is not None:
+        source = as_fitted(source, known)
     entries = score_methods(source, known, options, share, level, names)
-    if as_json:
-        methods = [entry.to_dict() for entry in entries]
+    if run.as_json:
+        methods = [
+            {"method": entry.method, "seconds": entry.seconds, **entry.evaluation.to_dict()}
+            for entry in entries
+        ]
         print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})
         return
     print_scores(entries[0].evaluation)

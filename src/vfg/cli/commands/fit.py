@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vfg.cli.fitting import FitOptions, fit_by_engine
+from vfg.cli.fitting import FitOptions, WorkOptions, fit_by_engine
 from vfg.cli.model_files import history_file, write_history
-from vfg.cli.options import (
-    AsJson,
-    Debug,
-    EngineName,
-    EveryRow,
-    Overwrite,
-    Processes,
-    TableFiles,
-    Threads,
-    with_groups,
-)
+from vfg.cli.options import RunOptions, TableFiles, with_groups
 from vfg.cli.output import print_json, print_text
 from vfg.cli.tables import ReadOptions, check_outputs, report_reading
 from vfg.utils.files import is_stream
@@ -38,22 +28,8 @@ def fit(
     ],
     options: FitOptions,
     reading: ReadOptions,
-    engine: EngineName = "local",
-    processes: Processes = 1,
-    every_row: EveryRow = False,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Keep the training in this folder, to go on with after a crash."
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the training that --checkpoint keeps.")
-    ] = False,
-    overwrite: Overwrite = False,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    work: WorkOptions,
+    run: RunOptions,
 ) -> None:
     """Fit a model to a table with missing values.
 
@@ -67,11 +43,11 @@ def fit(
     source = reading.open(table, [str(output)])
     inputs = [file.path for file in source.files]
     outputs = {"--output": output, "the history": history_file(output)}
-    check_outputs(outputs, inputs, overwrite)
-    check_checkpoint(checkpoint, resume)
+    check_outputs(outputs, inputs, work.overwrite)
+    check_checkpoint(work.checkpoint, work.resume)
     chosen = options.select(source)
     begun = time.monotonic()
-    model = fit_by_engine(source, chosen, options, engine, processes, every_row, checkpoint)
+    model = fit_by_engine(source, chosen, options, work)
     if model is None:  # another process of torchrun writes it
         return
     seconds = time.monotonic() - begun
@@ -89,7 +65,7 @@ def fit(
         "seconds": round(seconds, 2),
         "seed": options.seed,
     }
-    if as_json:
+    if run.as_json:
         print_json(summary)
     elif not options.quiet:
         print_text(
@@ -98,11 +74,7 @@ def fit(
 
 
 def check_checkpoint(folder: Path | None, resume: bool) -> None:
-    """Refuse to go on with nothing, and to go on without being asked.
-
-    Raises:
-        typer.BadParameter: for either.
-    """
+    """Refuse to go on with nothing, and to go on without being asked."""
     if folder is None:
         if resume:
             raise typer.BadParameter("--resume needs --checkpoint FOLDER, which keeps the training")
@@ -132,12 +104,7 @@ def describe_parts(model: TableModel) -> str:
 
 
 def check_target(path: Path) -> None:
-    """Refuse a file that cannot be written, before the model is fitted.
-
-    Raises:
-        FileNotFoundError: if its folder does not exist.
-        OSError: if it is a folder, or cannot be written.
-    """
+    """Refuse a file that cannot be written, before the model is fitted."""
     if is_stream(path):
         return
     check_folder((path.resolve() if path.is_symlink() else path).parent)

@@ -15,21 +15,18 @@ import typer
 
 from vfg.cli.commands.evaluate import LEAST_OBSERVED
 from vfg.cli.commands.fit import check_folder, check_target, describe_parts
-from vfg.cli.errors import print_line
-from vfg.cli.fitting import FitOptions, fit_model, load_table_model
+from vfg.cli.errors import print_line, usage_errors
+from vfg.cli.fitting import FitOptions, WorkOptions, fit_model, load_table_model
 from vfg.cli.options import (
-    AsJson,
-    Debug,
-    EngineName,
-    KnownModel,
+    LARGE,
+    EngineOptions,
     Output,
     OutputFormat,
     Overwrite,
-    Processes,
-    ShardRows,
+    RunOptions,
     TableFiles,
-    Threads,
     check_share,
+    option,
     with_groups,
 )
 from vfg.cli.output import print_json, print_text
@@ -40,42 +37,28 @@ from vfg.utils.files import is_stream
 
 if TYPE_CHECKING:
     from vfg.bigtable import Filling, Source
-    from vfg.bigtable.engines import Engine
     from vfg.imputation.evaluation import Evaluation
     from vfg.imputation.table_model import TableModel
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where a filled table goes, and who fills it."""
-
-    output: str
-    format: str | None
-    engine: Engine
-    shard_rows: int
-
-
-def check_output(output: str) -> None:
-    """Refuse a target that cannot be written: a file, a folder of shards, or standard output.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
+def check_output(output: str) -> Path | None:
+    """Refuse a target that cannot be written; the folder for the pieces of its job, if any."""
     from vfg.bigtable.fill_job import is_one_file
+    from vfg.bigtable.job import pieces_folder
 
+    path = Path(output)
     if output == "-":
-        return
-    if is_one_file(output):
-        check_target(Path(output))
-    elif Path(output).is_dir():
-        check_folder(Path(output))
-    else:
-        check_folder(Path(output).absolute().parent)
+        return None
+    with usage_errors():
+        is_file = is_one_file(output)
+    if is_file:
+        check_target(path)
+        return None if is_stream(output) else pieces_folder(path)
+    check_folder(path if path.is_dir() else path.absolute().parent)
+    return path
 
 
-def fill_table(
-    source: Source, model: TableModel, filling: Filling, target: Target, *, show: bool
-) -> dict[str, int]:
+def fill_table(source: Source, model: TableModel, *, show: bool, **settings: Any) -> dict[str, int]:
     """Fill a table; how many rows there are, how many an earlier run did, cells filled and left."""
     from vfg.bigtable import impute as impute_table
 
@@ -87,16 +70,7 @@ def fill_table(
             advance(now - done)
             done = now
 
-        found = impute_table(
-            source,
-            model,
-            target.output,
-            filling=filling,
-            shard_rows=target.shard_rows,
-            format=target.format,
-            engine=target.engine,
-            progress=progress,
-        )
+        found = impute_table(source, model, progress=progress, **settings)
     if found.left:
         parts = model.encoding.parts.items()
         empty = [str(label) for label, part in parts if part.empty]
@@ -127,31 +101,29 @@ OTHER_ROWS = (
 
 @dataclass(frozen=True)
 class ReportSubject:
-    """What is reported on.
-
-    Args:
-        source: the table with missing values.
-        model: that filled it.
-        file: of the model; None if it was fitted to this table.
-        options: of the fit.
-        seconds: that the fit took.
-        filling: what was imputed.
-    """
+    """What is reported on."""
 
     source: Source
     model: TableModel
-    file: Path | None
+    file: Path | None  # of the model; None if it was fitted to this table
     options: FitOptions
-    seconds: float
+    seconds: float  # that the fit took
     filling: Filling
 
     @property
     def settings(self) -> dict[str, Any]:
         """What was chosen, for people."""
-        filling = self.filling
-        chosen = {"model": self.file, "draws": filling.draws, "intervals": filling.level}
+        model, filling = self.model, self.filling
+        weights = ", ".join(f"{name} {weight:.2f}" for name, weight in model.part_weights.items())
+        chosen = {
+            "kind": describe_parts(model),
+            "weights": weights if len(model.members) else None,
+            "model": self.file,
+            "draws": filling.draws,
+            "intervals": filling.level,
+        }
         known = {name: value for name, value in chosen.items() if value is not None}
-        return {**describe_settings(self.model), **known, **self.options.describe()}
+        return known | self.options.describe()
 
 
 def write_imputation_report(subject: ReportSubject, path: Path) -> None:
@@ -188,9 +160,7 @@ def write_imputation_report(subject: ReportSubject, path: Path) -> None:
 def evaluate_held_out(subject: ReportSubject, table: Any) -> tuple[Evaluation | None, str]:
     """Errors on held-out cells, and a sentence that says which model they are of.
 
-    A model from a file is evaluated itself, as its training data are unknown. If the model was
-    fitted to this table, a second model is fitted without the held-out cells, in half the time, or
-    a few seconds.
+    A model from a file is evaluated itself; else a second one is fitted, in half the time.
     """
     import vfg
     from vfg.imputation.evaluation import evaluate, hold_out
@@ -229,66 +199,53 @@ def sample_rows(source: Source) -> Any:
     return pa.Table.from_batches(parts, schema=source.schema)
 
 
-def describe_settings(model: TableModel) -> dict[str, Any]:
-    """What a model is, for people."""
-    found = {"kind": describe_parts(model)}
-    if len(model.members):
-        weights = model.part_weights.items()
-        found["weights"] = ", ".join(f"{name} {weight:.2f}" for name, weight in weights)
-    return found
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions(EngineOptions):
+    """What is written, and by whom."""
 
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """What is written besides the filled table, or in place of it."""
-
-    draws: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Write every row this often, each time with new draws of its missing values.",
-        ),
-    ] = None
-    intervals: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            callback=check_share,
-            help="Add columns with the ends of intervals of this coverage, such as 0.9.",
-        ),
-    ] = None
-    flag: Annotated[
-        bool, typer.Option("--flag", help="Add columns that mark the imputed cells.")
-    ] = False
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write an HTML report with errors on held-out cells; without --model, a second "
-            "model is fitted for them.",
-        ),
-    ] = None
-    save: Annotated[Path | None, typer.Option(metavar="MODEL", help="Save the fitted model.")] = (
-        None
+    output: Output = "-"
+    to: OutputFormat = None
+    overwrite: Overwrite = False
+    draws: int | None = option(
+        None,
+        None,
+        "Write every row this often, each time with new draws of its missing values.",
+        min=1,
+    )
+    intervals: float | None = option(
+        None,
+        None,
+        "Add columns with the ends of intervals of this coverage, such as 0.9.",
+        metavar="SHARE",
+        callback=check_share,
+    )
+    flag: bool = option(False, None, "Add columns that mark the imputed cells.", "--flag")
+    report: Path | None = option(
+        None,
+        None,
+        "Write an HTML report with errors on held-out cells; without --model, a second model is "
+        "fitted for them.",
+        metavar="FILE",
+    )
+    save: Path | None = option(None, None, "Save the fitted model.", metavar="MODEL")
+    shard_rows: int = option(
+        65_536, LARGE, "Rows per batch, and per file if the output is a folder.", min=1
     )
 
 
 @with_groups
 def impute(
     table: TableFiles,
-    added: OutputOptions,
+    writing: WriteOptions,
     options: FitOptions,
     reading: ReadOptions,
-    output: Output = "-",
-    model: KnownModel = None,
-    to: OutputFormat = None,
-    engine: EngineName = "local",
-    processes: Processes = 1,
-    shard_rows: ShardRows = 65_536,
-    overwrite: Overwrite = False,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    run: RunOptions,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model", "-m", metavar="MODEL", help="A model file; by default a model is fitted."
+        ),
+    ] = None,
 ) -> None:
     """Impute the missing values of a table; without --model, fit a model to it first.
 
@@ -296,39 +253,47 @@ def impute(
     """
     from vfg.bigtable.engines import engine_named
     from vfg.bigtable.fill_batch import Filling
+    from vfg.bigtable.fill_job import as_fitted
 
     # Errors of the arguments should appear before a model is fitted, which may take hours.
-    filling = Filling(added.draws, added.intervals, added.flag, options.seed)
-    workers = engine_named(engine, processes=processes)
-    check_output(output)
-    for file in (added.report, added.save):
-        if file is not None:
-            check_target(file)
-    source = reading.open(table, [output])
+    with usage_errors():
+        filling = Filling(writing.draws, writing.intervals, writing.flag, options.seed)
+        workers = engine_named(writing.engine, processes=writing.processes)
+    output, save, report = writing.output, writing.save, writing.report
+    place = check_output(output)
+    format = output_format(output, writing.to, run.as_json, folder=place == Path(output))
+    for file in filter(None, (report, save)):
+        check_target(file)
+    known = load_model(model, options, save)
+    source = reading.open(table, [output], known)
     inputs = [file.path for file in source.files] + ([] if model is None else [model])
-    outputs = {"--output": output, "--report": added.report, "--save": added.save}
-    check_outputs(outputs, inputs, overwrite)
+    outputs = {"--output": output, "--report": report, "--save": save}
+    check_outputs(outputs, inputs, writing.overwrite)
     begun = time.monotonic()
-    place = None if output == "-" or is_stream(output) else job_place(output)
-    found = load_or_fit(
-        source, model, options, added.save, KeptModel(source, options, place, shard_rows)
-    )
+    if known is None:
+        kept = KeptModel(source, options, place, writing.shard_rows)
+        found = fit_or_resume(source, options, save, kept)
+    else:
+        source, found = as_fitted(source, known), known
     learning = time.monotonic() - begun
     if not options.quiet:
         report_reading(source, found if model is None else None)
-    target = Target(output, output_format(output, to, as_json), workers, shard_rows)
-    counts = fill_table(source, found, filling, target, show=is_watched(options.quiet))
-    if added.report is not None:
+    counts = fill_table(
+        source,
+        found,
+        show=is_watched(options.quiet),
+        target=output,
+        format=format,
+        filling=filling,
+        engine=workers,
+        shard_rows=writing.shard_rows,
+    )
+    if report is not None:
         subject = ReportSubject(source, found, model, options, learning, filling)
-        write_imputation_report(subject, added.report)
-    summary = {
-        "output": output,
-        **counts,
-        "learning_seconds": round(learning, 2),
-        "seed": options.seed,
-    }
-    if as_json and output != "-":
-        print_json(summary)
+        write_imputation_report(subject, report)
+    times = {"learning_seconds": round(learning, 2), "seed": options.seed}
+    if run.as_json and output != "-":
+        print_json({"output": output, **counts, **times})
     elif not options.quiet and output != "-":
         print_text(f"{output}: {summarise(counts)}")
 
@@ -344,14 +309,6 @@ def summarise(counts: Mapping[str, int]) -> str:
     if counts["resumed"]:
         words += f", {counts['resumed']:,} rows were done before"
     return words
-
-
-def job_place(output: str) -> Path:
-    """The folder that a job keeps its pieces in."""
-    from vfg.bigtable.fill_job import is_one_file
-    from vfg.bigtable.job import pieces_folder
-
-    return pieces_folder(Path(output)) if is_one_file(output) else Path(output)
 
 
 @dataclass(frozen=True)
@@ -395,6 +352,7 @@ class KeptModel:
         origin = [
             self.source.fingerprint(),
             self.options.describe(),
+            repr(self.source.dialect),
             None if graph is None else graph.read_text(),
             vfg.__version__,
         ]
@@ -402,21 +360,26 @@ class KeptModel:
         return self.folder / f"{KEPT_MODEL}{digest[:16]}.vfg"
 
 
-def load_or_fit(
-    source: Source, path: Path | None, options: FitOptions, save: Path | None, kept: KeptModel
+def load_model(path: Path | None, options: FitOptions, save: Path | None) -> TableModel | None:
+    """The model of a file, if one is named."""
+    if path is None:
+        return None
+    if options.columns or options.exclude or save:
+        raise typer.BadParameter(
+            "--columns, --exclude and --save are options of fitting and exclude --model"
+        )
+    return load_table_model(path, options.device)
+
+
+def fit_or_resume(
+    source: Source, options: FitOptions, save: Path | None, kept: KeptModel
 ) -> TableModel:
-    """The model of a file, or one that is fitted to the table by this run or an earlier one."""
+    """A model that is fitted to the table by this run or an earlier one."""
     import vfg
 
-    if path is not None:
-        if options.columns or options.exclude or save:
-            raise typer.BadParameter(
-                "--columns, --exclude and --save are options of fitting and exclude --model"
-            )
-        return load_table_model(path, options.device)
     model = kept.read()
     if model is None:
-        model = fit_model(source, options.select(source), options)
+        model = fit_model(source, options.select(source), options, WorkOptions())
         kept.write(model)
     if save is not None:
         vfg.save(model, save)

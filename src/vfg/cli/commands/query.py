@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from vfg.cli.errors import suggest
+from vfg.cli.errors import suggest, usage_errors
 from vfg.cli.model_files import choose_model, complete_names, complete_pairs
-from vfg.cli.options import AsJson, Debug, Level, ModelFile, ModelOption, Seed, Threads
+from vfg.cli.options import Level, ModelFile, ModelOption, RunOptions, Seed, with_groups
 from vfg.cli.output import bar, format_value, histogram, print_json, print_text
 
 if TYPE_CHECKING:
@@ -60,9 +60,6 @@ def repeat_options(arguments: Sequence[str]) -> Iterator[str]:
 def split_pairs(given: Sequence[str]) -> dict[str, str]:
     """Names and values from `NAME=VALUE`; the name ends at the last equals sign.
 
-    Raises:
-        typer.BadParameter: for anything else, or a name that comes twice.
-
     Example:
         >>> split_pairs(["age=3", "a=b=4"])
         {'age': '3', 'a=b': '4'}
@@ -79,13 +76,7 @@ def split_pairs(given: Sequence[str]) -> dict[str, str]:
 
 
 def find_variables(model: Model, name: str) -> list[Variable]:
-    """The variables under a name: a column, the columns of a leaf, or a latent node.
-
-    A column without a name may be called by its position.
-
-    Raises:
-        ValueError: for a name that is neither, with what may have been meant.
-    """
+    """The variables of a column (by position if it has no name), a leaf or a latent node."""
     from vfg.inference.variables import latent_variable
     from vfg.inputs import coordinate_labels
 
@@ -106,16 +97,7 @@ def find_variables(model: Model, name: str) -> list[Variable]:
 
 
 def parse_evidence(model: Model, given: Mapping[str, str]) -> dict[str, Any]:
-    """Evidence for `Model.infer` from values as they are typed.
-
-    Args:
-        model: of any kind.
-        given: texts by the names of columns and nodes; the values of a wide node have commas
-            between them.
-
-    Raises:
-        ValueError: for an unknown name, or a value that a column cannot have.
-    """
+    """Evidence for `Model.infer` from texts by name; values of a wide node are `"1,2,3"`."""
     evidence: dict[str, Any] = {}
     for name, text in given.items():
         variables = find_variables(model, name)
@@ -133,11 +115,7 @@ def parse_evidence(model: Model, given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def choose_targets(model: Model, names: Sequence[str], evidence: Mapping[str, Any]) -> list[str]:
-    """The targets: columns and latent nodes by name, by default all columns without evidence.
-
-    Raises:
-        ValueError: for an unknown name.
-    """
+    """The targets: columns and latent nodes by name, by default all columns without evidence."""
     if not names:
         return [name for name in model.variables if name not in evidence] or list(model.variables)
     targets: list[str] = []
@@ -166,7 +144,9 @@ GivenPairs = Annotated[
 ]
 
 
+@with_groups
 def query(
+    run: RunOptions,
     file: ModelFile = None,
     model: ModelOption = None,
     given: GivenPairs = None,
@@ -183,9 +163,6 @@ def query(
     level: Level = 0.9,
     draws: Annotated[int, typer.Option(min=10, help="Number of draws behind a histogram.")] = 1000,
     seed: Seed = 0,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
 ) -> None:
     """Infer variables given others: mean, interval and histogram.
 
@@ -195,11 +172,12 @@ def query(
 
     known = split_pairs(given or [])
     loaded: Model = vfg.load(choose_model(file, model))
-    evidence = parse_evidence(loaded, known)
-    targets = choose_targets(loaded, infer or [], evidence)
+    with usage_errors():
+        evidence = parse_evidence(loaded, known)
+        targets = choose_targets(loaded, infer or [], evidence)
     answer = loaded.infer(evidence, targets, seed=seed, padded=False)
     marginals = answer.marginals(level=level, draws=draws).values()
-    if as_json:
+    if run.as_json:
         answers = [describe(marginal) for marginal in marginals]
         print_json({"given": known, "level": level, "answers": answers})
         return
@@ -237,11 +215,6 @@ def describe(marginal: Marginal) -> dict[str, Any]:
 
 def format_marginal(marginal: Marginal, level: float, *, pictures: bool) -> list[str]:
     """The posterior of one variable, in lines of text.
-
-    Args:
-        marginal: to show.
-        level: of its interval.
-        pictures: whether to draw a histogram.
 
     Example:
         >>> from vfg.inference.variables import Marginal, Variable

@@ -13,11 +13,13 @@ import typer
 
 from vfg.cli.errors import suggest
 from vfg.cli.model_files import complete_experiments
-from vfg.cli.options import AsJson, Debug, Threads
+from vfg.cli.options import RunOptions, with_groups
 from vfg.cli.output import print_json, print_names
 
 
+@with_groups
 def reproduce(
+    run: RunOptions,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -35,22 +37,19 @@ def reproduce(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Output folder.")
     ] = None,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
 ) -> None:
     """Run an experiment of the paper and write its results."""
     from vfg.data import reproducing
 
     known = list(reproducing.names())
     if name is None:
-        print_names(known, as_json=as_json)
+        print_names(known, as_json=run.as_json)
         return
     if name not in known:
         raise typer.BadParameter(f"there is no experiment {name!r}; {suggest(name, known)}")
-    with stdout_to_stderr() if as_json else nullcontext():
+    with stdout_to_stderr() if run.as_json else nullcontext():
         found = reproducing.reproduce(name, quick=quick, seeds=seeds, output=output)
-    if as_json:
+    if run.as_json:
         print_json(found)
 
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vfg.cli.commands.query import GivenPairs, parse_evidence, split_pairs
+from vfg.cli.errors import usage_errors
 from vfg.cli.model_files import choose_model
 from vfg.cli.options import (
-    AsJson,
-    Debug,
     ModelFile,
     ModelOption,
     Output,
     OutputFormat,
     Overwrite,
     Quiet,
+    RunOptions,
     Seed,
-    Threads,
+    with_groups,
 )
 from vfg.cli.output import print_json
 from vfg.cli.progress import is_watched, progress_bar
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from vfg import Model
 
 
+@with_groups
 def sample(
+    run: RunOptions,
     file: ModelFile = None,
     model: ModelOption = None,
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Number of rows.")] = 10,
@@ -38,10 +40,7 @@ def sample(
     to: OutputFormat = None,
     overwrite: Overwrite = False,
     seed: Seed = 0,
-    threads: Threads = None,
     quiet: Quiet = False,
-    as_json: AsJson = False,
-    debug: Debug = False,
 ) -> None:
     """Draw new rows from a model, optionally given some columns.
 
@@ -51,11 +50,13 @@ def sample(
 
     path = choose_model(file, model)
     check_outputs({"--output": output}, [path], overwrite)
+    format = output_format(output, to, run.as_json)
     source: Model = vfg.load(path)
-    evidence = parse_evidence(source, split_pairs(given or []))
+    with usage_errors():
+        evidence = parse_evidence(source, split_pairs(given or []))
     batches = _batches(source, rows, evidence, seed, show=is_watched(quiet))
-    written = write_batches(batches, output, output_format(output, to, as_json))
-    if as_json and output != "-":
+    written = write_batches(batches, output, format)
+    if run.as_json and output != "-":
         print_json({"rows": written, "output": output, "seed": seed})
 
 
@@ -79,13 +80,6 @@ def draw_rows(
 
     The same rows come out however they are divided into calls. The exception is a `vfg.VFG` without
     evidence, which draws its rows one after the other: there the calls count.
-
-    Args:
-        model: of any kind.
-        rows: how many.
-        evidence: what is given of every row, as `Model.infer` takes it.
-        seed: of the draws.
-        first: the number of the first row.
     """
     import numpy as np
 

@@ -48,21 +48,16 @@ def apply_flows(
 ) -> tuple[Tensor, Tensor]:
     """Apply one flow after the other, consecutive affine couplings as one function.
 
-    Args:
-        flows: in the order in which data pass them forwards.
-        x: `(edges, batch, width)`.
-        inverse: whether to go backwards.
-        memory: what to store for the derivative; see `memory`.
-
-    Returns:
-        The result and the logarithm of the determinant of the direction computed.
+    Returns the result and the logarithm of the determinant of the direction computed.
     """
     ordered = list(reversed(flows)) if inverse else list(flows)
     log_det: Tensor | None = None
     for is_chain, members in groupby(ordered, key=lambda flow: _fits(flow, x, memory)):
         if is_chain:
             couplings = [flow for flow in members if isinstance(flow, AffineCoupling)]
-            x, term = _apply_chain(couplings, x, inverse, memory)
+            layers = [layer for flow in couplings for layer in _layers(flow)]
+            parameters = [p for layer in layers for p in (layer.weight, layer.bias)]
+            x, term = _Chain.apply(_call(couplings, x, inverse, memory), x, *parameters)  # type: ignore[no-untyped-call]
         else:
             x, term = checkpointed(list(members), x, memory, inverse=inverse)
         log_det = term if log_det is None else log_det + term
@@ -111,19 +106,12 @@ class _Call:
         return Noise(rate, [layer[edges, rows] for layer in layers])
 
 
-def _apply_chain(
-    flows: list[AffineCoupling], x: Tensor, inverse: bool, memory: str
-) -> tuple[Tensor, Tensor]:
+def _call(flows: list[AffineCoupling], x: Tensor, inverse: bool, memory: str) -> _Call:
     noise = [_noise(flow, x) for flow in flows]
     learns = torch.is_grad_enabled()
     keeps = learns and memory == "store" and has_room(_hidden_numbers(flows, x), x.device)
     precision = flows[0].conditioner.precision
-    call = _Call(flows, inverse, learns, keeps, learns and memory == "invert", noise, precision)
-    parameters = [
-        p for flow in flows for layer in _layers(flow) for p in (layer.weight, layer.bias)
-    ]
-    result: tuple[Tensor, Tensor] = _Chain.apply(call, x, *parameters)  # type: ignore[no-untyped-call]
-    return result
+    return _Call(flows, inverse, learns, keeps, learns and memory == "invert", noise, precision)
 
 
 def _hidden_numbers(flows: list[AffineCoupling], x: Tensor) -> int:
@@ -134,7 +122,9 @@ def _hidden_numbers(flows: list[AffineCoupling], x: Tensor) -> int:
 def _noise(flow: AffineCoupling, x: Tensor) -> Noise:
     rate = _rate(flow)
     widths = [layer.weight.shape[-1] for layer in _layers(flow)[:-1]] if rate else []
-    return Noise(rate, [random_bytes((*x.shape[:2], width), x.device) for width in widths])
+    generator = flow.conditioner.generator
+    layers = [random_bytes((*x.shape[:2], width), x.device, generator) for width in widths]
+    return Noise(rate, layers)
 
 
 def _rate(flow: AffineCoupling) -> float:
@@ -172,7 +162,11 @@ class _Chain(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         x, y, *parameters = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return None, *_differentiate_again(ctx.call, x, parameters, gradients)
+            draws = any(noise.rate for noise in ctx.call.noise)
+            call = ctx.call
+            return None, *differentiate(
+                call.flows, x, parameters, gradients, call.inverse, draws=draws
+            )
         gradient = torch.zeros_like(x) if gradients[0] is None else gradients[0]
         derivatives = [block.zeros() for block in ctx.blocks]
         back, room = x.new_empty(x.shape), Workspace(reused=True)
@@ -204,10 +198,12 @@ def _run_forward(
 ) -> tuple[Tensor, Tensor, list[Moves]]:
     """The result of a tile, its log-determinant, and what the derivative needs."""
     steps: list[Moves] = []
-    kept = moved = append_one(x)
+    flows, state = call.flows, append_one(x)
+    kept, moved = (state.index_select(1, i) for i in (flows[0].kept_one, flows[0].moved_one))
     logarithm = x.new_zeros(x.shape[:2])
-    for number, flow in enumerate(call.flows):
-        kept, moved = _next_halves(call.flows, number, kept, moved)
+    for number, flow in enumerate(flows):
+        if number:
+            kept, moved = _change_halves(flows[number - 1], flow, kept, moved, has_one=True)
         noise = call.noise_at(number, edges, rows)
         block = blocks[number].of(edges)
         moved, step = move(
@@ -217,7 +213,7 @@ def _run_forward(
         if not call.inverts:
             steps.append(step)
     state = torch.cat([kept[:, :-1], moved[:, :-1]], dim=1)
-    return state.index_select(1, call.flows[-1].places).mT, logarithm, steps
+    return state.index_select(1, flows[-1].places).mT, logarithm, steps
 
 
 def _run_backward(
@@ -229,9 +225,9 @@ def _run_backward(
     gradient: Tensor,
     logarithm: Tensor | None,
 ) -> Tensor:
-    """The gradient of a tile's input; those of the couplings' tensors are added to `derivatives`.
+    """The gradient of a tile's input, from the last step to the first.
 
-    The steps come from the last to the first.
+    Those of the couplings' tensors are added to `derivatives`.
     """
     flows = call.flows
     state = gradient.mT
@@ -242,7 +238,8 @@ def _run_backward(
         moved = move_back(
             kept, moved, row, next(steps), *one, flow.bound, room, inverse=call.inverse
         )
-        kept, moved = _previous_halves(flows, number, kept, moved, has_one=False)
+        if number:
+            kept, moved = _change_halves(flow, flows[number - 1], kept, moved, has_one=False)
     state = torch.cat([kept, moved], dim=1)
     return state.index_select(1, flows[0].places).mT
 
@@ -254,20 +251,14 @@ def _recompute_moves(
     flows, state = call.flows, append_one(y)
     kept, moved = (state.index_select(1, i) for i in (flows[-1].kept_one, flows[-1].moved_one))
     for number in reversed(range(len(flows))):
-        noise, bound = call.noise_at(number, edges, rows), flows[number].bound
+        flow, noise = flows[number], call.noise_at(number, edges, rows)
+        back = not call.inverse
         moved, step = move(
-            kept, moved, blocks[number], noise, bound, room, inverse=not call.inverse, keeps=True
+            kept, moved, blocks[number], noise, flow.bound, room, inverse=back, keeps=True
         )
         yield step
-        kept, moved = _previous_halves(flows, number, kept, moved, has_one=True)
-
-
-def _differentiate_again(
-    call: _Call, x: Tensor, parameters: list[Tensor], gradients: tuple[Tensor | None, ...]
-) -> tuple[Tensor | None, ...]:
-    if any(noise.rate for noise in call.noise):
-        raise RuntimeError("flows with dropout in training mode can be differentiated only once")
-    return differentiate(call.flows, x, parameters, gradients, call.inverse)
+        if number:
+            kept, moved = _change_halves(flow, flows[number - 1], kept, moved, has_one=True)
 
 
 @cache
@@ -277,29 +268,10 @@ def _compare_halves(before: int, after: int, width: int) -> str:
     return "same" if one == two else "swapped" if one == two[::-1] else "others"
 
 
-def _next_halves(
-    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The halves of a coupling, from the result of the one before or, at first, the whole."""
-    flow = flows[number]
-    if number == 0:
-        return kept.index_select(1, flow.kept_one), kept.index_select(1, flow.moved_one)
-    return _change_halves(flows[number - 1], flow, kept, moved, has_one=True)
-
-
-def _previous_halves(
-    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor, *, has_one: bool
-) -> tuple[Tensor, Tensor]:
-    """The halves of the coupling before; `has_one` if both end with a constant 1."""
-    if number == 0:
-        return kept, moved
-    return _change_halves(flows[number], flows[number - 1], kept, moved, has_one=has_one)
-
-
 def _change_halves(
     own: AffineCoupling, other: AffineCoupling, kept: Tensor, moved: Tensor, *, has_one: bool
 ) -> tuple[Tensor, Tensor]:
-    """From the halves of one coupling to those of another; states are copied only once."""
+    """From the halves of one coupling, which may end with a constant 1, to those of another."""
     halves = _compare_halves(own.block, other.block, own.width)
     if halves != "others":
         return (kept, moved) if halves == "same" else (moved, kept)

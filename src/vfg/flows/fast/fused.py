@@ -96,8 +96,7 @@ def forward(inputs: Tensor, layers: Layers) -> Tensor:
 def backward(inputs: Tensor, gradient: Tensor, layers: Layers) -> tuple[Tensor, ...]:
     """Derivatives from one by the numbers, `(edges, outputs, rows)`.
 
-    Those by the inputs, the first weights, the last weights, and, with a second hidden layer, its
-    weights and its bias.
+    Those by the inputs, the first and last weights, and a second hidden layer's weights and bias.
     """
     from vfg.flows.fast.kernels import conditioner_backward
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vfg.flows.base import Flow
-from vfg.flows.conditioners import Conditioner, ImageNetwork
+from vfg.flows.conditioners import Conditioner, GatedResidual
 from vfg.flows.fast.primitives import is_ordinary
 
 MEMORIES = ("store", "recompute", "invert")
@@ -40,25 +40,28 @@ def checkpointed(
     """The same, storing no more than `memory` allows."""
     if memory == "store" or not torch.is_grad_enabled() or not is_ordinary(x):
         return apply_in_order(flows, x, inverse=inverse)
-    draws = any(_has_dropout(flow) for flow in flows)
-    if draws and x.is_cuda:
+    generator = _dropout_generator(flows)
+    if generator is not None and x.is_cuda:
         warnings.warn(
             f"memory={memory!r} is for flows without dropout on a GPU, where it cannot be drawn "
             "again; everything is stored for these flows",
             stacklevel=2,
         )
         return apply_in_order(flows, x, inverse=inverse)
-    call = _Call(list(flows), inverse, memory == "invert", draws)
+    call = _Call(list(flows), inverse, memory == "invert", generator)
     parameters = [p for flow in flows for p in flow.parameters()]
     result: tuple[Tensor, Tensor] = _Checkpoint.apply(call, x, *parameters)  # type: ignore[no-untyped-call]
     return result
 
 
-def _has_dropout(flow: Flow) -> bool:
-    """Whether a flow draws random numbers."""
-    kinds = (Conditioner, ImageNetwork)
-    networks = (module for module in flow.modules() if isinstance(module, kinds))
-    return any(network.training and network.dropout > 0.0 for network in networks)
+def _dropout_generator(flows: Sequence[Flow]) -> torch.Generator | None:
+    """Where the dropout of flows draws from; None if they draw nothing."""
+    kinds = (Conditioner, GatedResidual)
+    networks = (m for flow in flows for m in flow.modules() if isinstance(m, kinds))
+    for network in networks:
+        if network.training and network.dropout > 0.0:
+            return network.generator or torch.default_generator
+    return None
 
 
 def _step(flow: Flow, x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
@@ -72,7 +75,8 @@ class _Call:
     flows: list[Flow]
     inverse: bool
     inverts: bool
-    draws: bool
+    generator: torch.Generator | None
+    """Where dropout draws from, if there is any."""
 
 
 class _Checkpoint(torch.autograd.Function):
@@ -84,7 +88,7 @@ class _Checkpoint(torch.autograd.Function):
         log_det = x.new_zeros(x.shape[:2])
         y = x
         for flow in call.flows:
-            streams.append(torch.get_rng_state() if call.draws else None)
+            streams.append(None if call.generator is None else call.generator.get_state())
             if not call.inverts:
                 states.append(y)
             y, term = _step(flow, y, inverse=call.inverse)
@@ -100,22 +104,25 @@ class _Checkpoint(torch.autograd.Function):
         call: _Call = ctx.call
         states, parameters = ctx.saved_tensors[: ctx.states], ctx.saved_tensors[ctx.states :]
         if torch.is_grad_enabled():
-            if call.draws:
-                raise RuntimeError(
-                    "flows with dropout in training mode can be differentiated only once"
-                )
-            return None, *differentiate(call.flows, states[0], parameters, gradients, call.inverse)
+            return None, *differentiate(
+                call.flows,
+                states[0],
+                parameters,
+                gradients,
+                call.inverse,
+                draws=call.generator is not None,
+            )
         gradient, logarithm = gradients
         by_parameter: list[Tensor | None] = []
         state = states[-1]  # the output, if the states are inverted
         for number in reversed(range(len(call.flows))):
             flow, stream = call.flows[number], ctx.streams[number]
             if call.inverts:
-                with torch.no_grad(), _replay(stream):
+                with torch.no_grad(), _replay(call.generator, stream):
                     state = _step(flow, state, inverse=not call.inverse)[0]
             else:
                 state = states[number]
-            with torch.enable_grad(), _replay(stream):
+            with torch.enable_grad(), _replay(call.generator, stream):
                 gradient, *own = differentiate(
                     [flow],
                     state.detach().requires_grad_(),
@@ -129,12 +136,17 @@ class _Checkpoint(torch.autograd.Function):
 
 
 @contextmanager
-def _replay(stream: Tensor | None) -> Iterator[None]:
+def _replay(generator: torch.Generator | None, stream: Tensor | None) -> Iterator[None]:
     """Repeat the draws that began at a state of the generator, then restore the generator."""
-    with nullcontext() if stream is None else torch.random.fork_rng(devices=[]):
-        if stream is not None:
-            torch.set_rng_state(stream)
+    if generator is None or stream is None:
         yield
+        return
+    before = generator.get_state()
+    generator.set_state(stream)
+    try:
+        yield
+    finally:
+        generator.set_state(before)
 
 
 def differentiate(
@@ -145,11 +157,14 @@ def differentiate(
     inverse: bool,
     *,
     again: bool = True,
+    draws: bool = False,
 ) -> Gradients:
     """The derivative by `x` and the parameters, layer by layer, from those by the two outputs.
 
-    With `again` it can be differentiated again.
+    With `again` it can be differentiated again, unless the flows draw dropout.
     """
+    if draws:
+        raise RuntimeError("flows with dropout in training mode can be differentiated only once")
     outputs = apply_in_order(flows, x, inverse=inverse)
     pairs = [
         (output, gradient)

@@ -29,21 +29,20 @@ LEVELS = 256
 """Values of a byte; dropout rates are rounded to multiples of 1/256."""
 
 
-def random_bytes(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """A byte for every entry, from torch's global random stream."""
+def random_bytes(
+    shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None = None
+) -> Tensor:
+    """A byte for every entry; without a generator from torch's global one."""
     size = math.prod(shape)
-    words = torch.empty(-(-size // 8), dtype=torch.int64, device=device).random_(-(2**63), None)
+    words = torch.empty(-(-size // 8), dtype=torch.int64, device=device)
+    words.random_(-(2**63), None, generator=generator)
     return words.view(torch.uint8)[:size].view(shape)
 
 
 def drop(x: Tensor, noise: Tensor, rate: float, room: Tensor | None = None) -> Tensor:
-    """Set the entries with a small byte to 0, in place; the others are not scaled up.
+    """Set the share `rate` of entries, those with a small byte, to 0, in place; none are scaled up.
 
-    Args:
-        x: the tensor, overwritten.
-        noise: a random byte for every entry.
-        rate: the share of entries that are dropped.
-        room: memory shaped like `x` that may be overwritten; None allocates it.
+    `noise` has a random byte per entry; `room` is memory shaped like `x` that may be overwritten.
 
     Example:
         >>> drop(torch.ones(3), torch.tensor([10, 100, 200], dtype=torch.uint8), rate=0.25)
@@ -77,9 +76,11 @@ PRECISIONS = ("float32", "tf32", "bf16")
 
 
 class Rounding(nn.Module):
-    """A network whose products may be rounded to `precision`, which is not saved."""
+    """A network whose products may be rounded to `precision`; neither attribute is saved."""
 
     precision: str = "float32"
+    generator: torch.Generator | None = None
+    """Where dropout draws from; None for torch's global generator, as compiled code needs it."""
 
 
 @contextmanager
@@ -248,11 +249,7 @@ def is_ordinary(x: Tensor) -> bool:
 def split(x: Tensor, one: Tensor, two: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     """The coordinates `one` and `two`, which together are all, of `x (..., width)`.
 
-    Args:
-        x: the states.
-        one: indices of coordinates.
-        two: indices of the others.
-        places: position of each coordinate after the halves are concatenated.
+    `places` is the position of each coordinate after the halves are concatenated.
 
     Example:
         >>> one, two, places = torch.tensor([2]), torch.tensor([0, 1]), torch.tensor([1, 2, 0])

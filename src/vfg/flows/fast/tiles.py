@@ -31,10 +31,8 @@ ROOM = 1 / 16
 class Workspace:
     """Memory for the large tensors of a tile, used again by the next one.
 
-    Allocating it for every tile would take longer than filling it.
-
-    Args:
-        reused: whether memory is reused; else every tensor gets its own.
+    Allocating it for every tile would take longer than filling it. Unless `reused`, every tensor
+    gets its own.
     """
 
     def __init__(self, *, reused: bool) -> None:
@@ -188,22 +186,10 @@ def move_back(
     *,
     inverse: bool,
 ) -> Tensor:
-    """The derivative of `move`.
+    """The derivative of `move`: the gradient with respect to the moved coordinates before it.
 
-    Args:
-        gradient_kept: with respect to the kept coordinates; the conditioner's part is added in
-            place.
-        gradient_moved: with respect to the moved coordinates afterwards.
-        gradient_log: with respect to the logarithm of the determinant, `(edges, 1, rows)`.
-        moves: what `move` returned.
-        block: the coupling.
-        derivatives: derivatives with respect to its tensors, to which this tile's are added.
-        bound: of the logarithms of the scales.
-        room: for hidden layers.
-        inverse: whether the coupling was inverted.
-
-    Returns:
-        The gradient with respect to the moved coordinates before.
+    The conditioner's part is added to `gradient_kept`, and this tile's derivatives with respect to
+    the tensors of the coupling to `derivatives`, in place. `gradient_log` is `(edges, 1, rows)`.
     """
     sign = -1.0 if inverse else 1.0
     moved, log_scale = moves.moved[:, :-1], moves.log_scale

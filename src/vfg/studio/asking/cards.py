@@ -156,15 +156,9 @@ def density_drawing(posterior: Marginal, baseline: Marginal) -> Markup:
     box = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "preserveAspectRatio": "none"}
     marks = density_marks(posterior, baseline)
     svg = element("svg", *marks, **box, class_="density", aria_hidden="true", focusable="false")
-    return concat(
-        svg, _axis_ends(posterior.variable, axis(posterior.variable, posterior, baseline))
-    )
-
-
-def _axis_ends(variable: Variable, ends: tuple[float, float]) -> Markup:
-    return element(
-        "div", *(element("span", variable.show_number(end)) for end in ends), class_="axis"
-    )
+    variable = posterior.variable
+    ends = [variable.show_number(end) for end in axis(variable, posterior, baseline)]
+    return concat(svg, element("div", *(element("span", end) for end in ends), class_="axis"))
 
 
 def density_marks(posterior: Marginal, baseline: Marginal) -> list[Markup | None]:
@@ -345,13 +339,8 @@ def answers(
 ) -> Markup:
     """Cards of all variables, of latent nodes, and a picture where the columns are pixels.
 
-    Args:
-        answered: what to show.
-        baseline: what to compare it with; None takes the answer without evidence.
-        search: what the names of variables are searched for.
-        selected: the variable whose value is being set.
-        revision: of its controls; those of the same revision are left alone.
-        rows: of the table at hand, from which values can be taken.
+    They are compared with a baseline, None for the answer without evidence. Controls of the
+    selected variable stay as they are within a revision. `rows` is the length of the open table.
     """
     names = choose_names(answered, selected, search)
     before = baseline or answered.marginal

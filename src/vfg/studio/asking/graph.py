@@ -38,19 +38,12 @@ DEEP = 6
 
 @dataclass(frozen=True)
 class View:
-    """What is drawn of a graph.
-
-    Args:
-        graph: with groups of leaves as single nodes, or the Bayesian network behind families.
-        groups: the leaves of each group.
-        is_network: whether edges lead from causes to effects.
-        alone: variables of a network without any edge.
-    """
+    """What is drawn: a graph with groups as single nodes, or the network behind families."""
 
     graph: Graph
-    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    is_network: bool = False
-    alone: tuple[str, ...] = ()
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the leaves of each
+    is_network: bool = False  # whether edges lead from causes to effects
+    alone: tuple[str, ...] = ()  # variables of a network without any edge
 
     @cached_property
     def places(self) -> dict[str, tuple[float, float]]:
@@ -90,10 +83,7 @@ def view_of(graph: Graph, expanded: tuple[str, ...] = ()) -> View:
 
 
 def leaf_groups(graph: Graph) -> list[tuple[list[str], list[str]]]:
-    """Leaves that are drawn as one node if there are many, and the latent nodes between them.
-
-    They are leaves with the same parents, or all leaves below a node of a tree.
-    """
+    """Leaves with the same parents, or below one node of a tree, and the latent nodes between."""
     if len(graph.leaves) <= MANY_LEAVES:
         return []
     siblings: dict[tuple[str, ...], list[str]] = {}
@@ -140,10 +130,7 @@ def network_arrows(graph: Graph) -> list[tuple[str, str]]:
 def place_nodes(
     view: View, sizes: Mapping[str, tuple[float, float]], width: float
 ) -> dict[str, tuple[float, float]]:
-    """Centres of all nodes in pixels, y downwards.
-
-    A layer that is wider than the drawing stands in rows, its neighbours below each other.
-    """
+    """Centres of all nodes in pixels, y downwards; a layer that is too wide stands in rows."""
     places = view.places
     layers: dict[float, list[str]] = {}
     for name in sorted(places, key=lambda name: places[name]):

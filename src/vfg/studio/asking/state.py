@@ -22,13 +22,9 @@ SMALL, LARGE = 380.0, 1000.0
 
 @dataclass(frozen=True)
 class Question:
-    """Evidence in the order in which it was given, and what it was before.
+    """Evidence in the order in which it was given, and what it was before, the latest last.
 
-    Args:
-        evidence: names and values.
-        past: earlier evidence, the latest last.
-        last: the name whose value was set last; setting it again is no step of its own, so that
-            dragging a slider is undone at once.
+    Setting the `last` name again is no step of its own: dragging a slider is undone at once.
 
     Example:
         >>> question = Question().give("age", 40).give("age", 41).give("city", "Bern")
@@ -81,27 +77,16 @@ def _pairs(listed: Any) -> Pairs:
 
 @dataclass(frozen=True)
 class State:
-    """The state of the page.
-
-    Args:
-        question: the evidence.
-        selected: the variable whose value is being set.
-        search: what the cards are searched for.
-        revision: counts changes that controls on the page have to follow.
-        error: what went wrong last, in a sentence.
-        node: the node of the graph whose details are shown.
-        expanded: groups of leaves that are shown leaf by leaf.
-        baseline: evidence of the case to compare with; None compares with no evidence.
-    """
+    """The state of the page."""
 
     question: Question = field(default_factory=Question)
-    selected: str | None = None
+    selected: str | None = None  # the variable whose value is being set
     search: str = ""
-    revision: int = 0
-    error: str = ""
-    node: str = ""
-    expanded: tuple[str, ...] = ()
-    baseline: Pairs | None = None
+    revision: int = 0  # counts changes that controls on the page have to follow
+    error: str = ""  # what went wrong last, in a sentence
+    node: str = ""  # whose details are shown
+    expanded: tuple[str, ...] = ()  # groups that are shown leaf by leaf
+    baseline: Pairs | None = None  # evidence to compare with; None for no evidence
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""

@@ -16,7 +16,7 @@ from vfg.imputation.answers import axis_numbers, read_evidence
 from vfg.imputation.evaluation import hold_out
 from vfg.imputation.table_model import TableModel
 from vfg.inference.answers import Answer
-from vfg.inference.variables import Array, Variable
+from vfg.inference.variables import Array
 from vfg.inputs import Name
 from vfg.plots.latents import principal_components
 from vfg.studio.asking.model import OpenModel
@@ -46,11 +46,7 @@ def draw_rows(count: int, most: int, seed: int = 0) -> Array:
 
 
 def embedding(model: OpenModel, table: Table, method: str) -> tuple[Array, Array, Array]:
-    """Rows of a table in two dimensions, from the states of the roots.
-
-    Returns:
-        Which rows, where they are, `(rows, 2)`, and their states.
-    """
+    """Which rows of a table are shown, where they are in two dimensions, and their states."""
     rows = draw_rows(table.rows, MOST_TSNE if method == "t-SNE" else MOST_EMBEDDED)
     states = np.asarray(model.model.embed(table.frame.take(rows)))
     if method == "t-SNE" and len(rows) > 5:
@@ -77,18 +73,11 @@ def neighbours(rows: Array, states: Array, row: int, most: int = 8) -> list[int]
 
 @dataclass(frozen=True)
 class Traversal:
-    """What is expected while one coordinate of a latent node moves.
+    """Expected numbers, of choices the last probability, while one latent coordinate moves."""
 
-    Args:
-        steps: how far it is moved, `(steps,)`.
-        values: expected numbers by variable, `(steps,)` each; for choices the probability of the
-            last category.
-        pixels: the images, `(steps, height, width)`, or None.
-    """
-
-    steps: Array
-    values: Mapping[str, Array]
-    pixels: Array | None = None
+    steps: Array  # how far it is moved
+    values: Mapping[str, Array]  # by variable, `(steps,)` each
+    pixels: Array | None = None  # images, `(steps, height, width)`
 
 
 def traversal(
@@ -105,7 +94,8 @@ def traversal(
     else:
         assert isinstance(own, vfg.GaussianVFG)
         expected = _moved_state(own, given, node, coordinate, moved).expectations()
-        values = {name: _last_probability(expected[name]) for name in model.variables}
+        # Numbers as they are; of categories the probability of the last one.
+        values = {name: expected[name].reshape(len(moved), -1)[:, -1] for name in model.variables}
     pixels = np.stack(list(values.values()), axis=1)
     shape = model.picture
     return Traversal(moved, values, None if shape is None else pixels.reshape(len(moved), *shape))
@@ -119,11 +109,6 @@ def _moved_state(
     state = mean.repeat(len(moved), 1).double()
     state[:, coordinate] += torch.from_numpy(moved)
     return model.infer({node: state})
-
-
-def _last_probability(expected: Array) -> Array:
-    """Expected numbers as they are; of categories the probability of the last one."""
-    return expected if expected.ndim == 1 else expected[:, -1]
 
 
 def _table_traversal(
@@ -168,19 +153,12 @@ def samples(model: OpenModel, count: int, seed: int = 0) -> tuple[Any, Array | N
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coverage of intervals for held-out cells, and errors of means.
-
-    Args:
-        levels: how often they should, `(levels,)`.
-        coverage: how often they do.
-        cells: how many were held out.
-        columns: by column: hidden cells, error and the error of filling in means, both in
-            deviations, and the coverage at the middle level.
-    """
+    """Coverage of intervals for held-out cells, and errors of means."""
 
     levels: Array
-    coverage: Array
-    cells: int
+    coverage: Array  # of each level
+    cells: int  # how many were held out
+    # Name, held-out cells, error and error of means in deviations, coverage.
     columns: tuple[tuple[str, int, float, float, float], ...]
 
 
@@ -188,7 +166,8 @@ def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int =
     """Hold out numbers of a table, and measure the coverage of their intervals."""
     rows = draw_rows(table.rows, MOST_CALIBRATED)
     part = replace(table, whole=table.whole.take(rows))
-    numbers = [k for k, v in enumerate(part.variables.values()) if not _is_choice(v)]
+    variables = enumerate(part.variables.values())
+    numbers = [k for k, v in variables if v.kind != "choice" and not v.idle]
     hidden = np.zeros_like(part.missing)
     hidden[:, numbers] = hold_out(part.cells, share, seed)[:, numbers]
     if not hidden.any():
@@ -217,10 +196,6 @@ def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int =
     return Calibration(LEVELS, coverage, int(hidden.sum()), tuple(columns))
 
 
-def _is_choice(variable: Variable) -> bool:
-    return variable.kind == "choice" or variable.idle
-
-
 def consistency(model: OpenModel, table: Table) -> dict[str, float]:
     """How far forward and backward states are apart, by node; empty if that means nothing."""
     own = model.model
@@ -231,11 +206,7 @@ def consistency(model: OpenModel, table: Table) -> dict[str, float]:
 
 
 def read_history(data: bytes) -> History:
-    """A training history that `History.save` wrote.
-
-    Raises:
-        ValueError: for anything else.
-    """
+    """A training history that `History.save` wrote."""
     try:
         return History.from_dict(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError) as error:

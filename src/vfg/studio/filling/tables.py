@@ -37,23 +37,14 @@ DATES = ("date", "duration", "empty")
 
 @dataclass(frozen=True)
 class Table:
-    """A table that fits a model.
+    """A table that fits a model."""
 
-    Args:
-        name: of its file.
-        whole: a `pyarrow.Table` with all its columns.
-        places: where the model's columns are among them.
-        variables: the model's columns, by name.
-        missing_values: what marks a missing cell besides null and NaN.
-        data: the bytes of the file that it was read from.
-    """
-
-    name: str
-    whole: Any
-    places: tuple[int, ...]
-    variables: Mapping[str, Variable]
-    missing_values: Any = np.nan
-    data: bytes | None = None
+    name: str  # of its file
+    whole: Any  # a `pyarrow.Table` with all columns
+    places: tuple[int, ...]  # where the model's columns are among them
+    variables: Mapping[str, Variable]  # the model's columns
+    missing_values: Any = np.nan  # what marks a missing cell besides null and NaN
+    data: bytes | None = None  # of the file that it was read from
 
     @property
     def rows(self) -> int:
@@ -97,10 +88,6 @@ def read_bytes(model: OpenModel, name: str, data: bytes) -> Table:
 
     Kinds of columns are those of the command line. Columns that are not in the model, and those
     whose categories are text, are left as the text that they are.
-
-    Raises:
-        ValueError: for a file that is too large, empty, of another kind or broken, or that does not
-            fit the model, in a sentence.
     """
     if len(data) > MOST_BYTES:
         raise too_large(name, len(data))
@@ -136,8 +123,7 @@ def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]
         import pyarrow as pa
 
         from vfg.bigtable import open_table as open_source
-        from vfg.bigtable.type_inference import mark_missing
-    source = open_source(path)
+    source = open_source(path, like=getattr(model.model, "origin", None))
     for file in source.files:
         file.name = repr(name)
     names, is_text = source.names, path.suffix in (".csv", ".tsv")
@@ -147,7 +133,8 @@ def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]
     known = dict(zip((names[place] for place in places), model.variables.values(), strict=True))
     texts = [name for name, v in known.items() if any(isinstance(c, str) for c in v.categories)]
     others = [column for column in names if column not in known]
-    source = source.with_text_columns([*others, *texts])
+    real = [name for name, variable in known.items() if variable.kind == "number"]
+    source = source.with_text_columns(others, texts, real)
     batches, size = [], 0
     for batch in source.batches(ROWS_AT_ONCE):
         batches.append(batch)
@@ -157,18 +144,11 @@ def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]
     whole = pa.Table.from_batches(batches, schema=source.schema)
     if not whole.num_rows:
         raise ValueError(f"{name!r} has no rows; choose a table with a header and rows")
-    for column in texts if is_text else ():
-        place = names.index(column)
-        whole = whole.set_column(place, column, mark_missing(whole.column(place)))
     return whole, places
 
 
 def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
-    """A frame or an array as a table of a model.
-
-    Raises:
-        ValueError: if columns are missing, or hold what the model cannot read.
-    """
+    """A frame or an array as a table of a model."""
     with needs("table"):
         import pyarrow as pa
     if not is_frame(table):
@@ -213,11 +193,7 @@ def _places(model: OpenModel, labels: Sequence[Any], name: str) -> tuple[int, ..
 
 
 def _check_columns(model: OpenModel, whole: Any, places: Sequence[int], name: str) -> Table:
-    """Check that columns hold what the model needs, and cast them.
-
-    Raises:
-        ValueError: for a column that holds something else.
-    """
+    """Check that columns hold what the model needs, and cast them."""
     is_table = isinstance(model.model, TableModel)
     marker = model.model.encoding.missing_values if isinstance(model.model, TableModel) else np.nan
     for place, variable in zip(places, model.variables.values(), strict=True):
@@ -249,11 +225,7 @@ def _arrow_type(column: Any, variable: Variable, is_table: bool) -> Any:
 
 
 def fill_table(model: OpenModel, table: Table) -> Table:
-    """Fill the missing values of the model's columns; other columns stay as they are.
-
-    Raises:
-        ValueError: for a table that is too long for a page.
-    """
+    """Fill the missing values of the model's columns; other columns stay as they are."""
     if table.rows > MOST_ROWS:
         raise ValueError(
             f"the table has {table.rows} rows, and the page fills at most {MOST_ROWS}; "
@@ -266,11 +238,7 @@ def fill_table(model: OpenModel, table: Table) -> Table:
 
 
 def row_evidence(table: Table, row: int, without: str = "") -> dict[str, Value]:
-    """What a row of a table, counted from 1, gives as evidence.
-
-    Raises:
-        ValueError: for a row that the table does not have.
-    """
+    """What a row of a table, counted from 1, gives as evidence."""
     if not 1 <= row <= table.rows:
         raise ValueError(f"the table has the rows 1 to {table.rows}, but got {row}")
     found = {
@@ -313,17 +281,11 @@ def _value(column: Column, row: int, variable: Variable) -> Value | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table, as the model sees it from the rest of its row.
-
-    Args:
-        expected: what is expected there, with the draws behind it.
-        actual: its value; None if it is missing.
-        influence: how far other cells of the row moved it, the strongest first.
-    """
+    """One cell of a table, as the model sees it from the rest of its row."""
 
     expected: Marginal
-    actual: Value | None
-    influence: tuple[tuple[str, float], ...]
+    actual: Value | None  # None if it is missing
+    influence: tuple[tuple[str, float], ...]  # of other cells of the row, the strongest first
 
 
 def cell(model: OpenModel, table: Table, row: int, column: str) -> Cell:
