@@ -288,3 +288,14 @@ def test_an_index_of_pandas_is_no_column(here, commands):
     assert pd.read_parquet(here / "f.parquet")["key"].tolist() == list(range(129, 99, -1))
     commands.succeed("fit", "t.parquet", "--linear", "-o", "m.vfg", "--columns", "key,a,b")
     assert list(vfg.load(here / "m.vfg").variables) == ["a", "b", "key"]
+
+
+def test_estimates_are_means_or_medians(store, here, commands):
+    mean, median = (
+        commands.succeed("impute", store.gaps, "-m", store.model, "--estimate", kind)
+        for kind in ("mean", "median")
+    )
+    assert mean == commands.succeed("impute", store.gaps, "-m", store.model)
+    assert len(median.splitlines()) == len(mean.splitlines())
+    words = commands.fail("impute", store.gaps, "-m", store.model, "--estimate", "mode", code=2)
+    assert "it must be mean or median, but is 'mode'" in words

@@ -7,10 +7,12 @@ import pandas as pd
 import polars as pl
 import pytest
 from imputation.mixed_tables import light, linear, mixed, numbers
+from sklearn.base import clone
 from tables.frames_of_every_kind import ARRAYS, FRAMES, cells_of, dtypes_of
 
 from vfg.imputation.table_model import TableModel
 from vfg.modelfile import dumps, loads
+from vfg.sklearn import VFGImputer
 from vfg.tables.frames import open_table
 
 # Gaps are filled, and nothing else is touched.
@@ -418,3 +420,38 @@ def test_marks_that_agree_by_chance_are_no_relation():
     table[:, :2] = 0.0
     table[7, :2] = 1.0
     assert linear().fit(table).model_.relations is None
+
+
+def skewed(rows, seed):
+    """Two columns; the second is log-normal given the first, far from its mean."""
+    generator = np.random.default_rng(seed)
+    first = generator.normal(size=rows)
+    return np.stack([first, np.exp(0.5 * first + generator.normal(size=rows))], axis=1)
+
+
+def test_medians_are_better_in_absolute_error_and_means_in_squared():
+    train, truth = skewed(600, 0), skewed(2000, 1)
+    settings = {"members": 1, "mixtures": 2, "neighbours": 1, "steps": 20, "random_state": 0}
+    mean = VFGImputer(**settings).fit(train)
+    median = clone(mean).set_params(estimate="median").fit(train)
+    asked = truth.copy()
+    asked[:, 1] = np.nan
+    means, medians = (imputer.transform(asked)[:, 1] for imputer in (mean, median))
+    exact = np.exp(0.5 * truth[:, 0])  # the median of a log-normal variable
+    assert np.abs(medians - exact).mean() < 0.5 * np.abs(means - exact).mean()
+    absolute, squared = (
+        [np.mean(np.abs(filled - truth[:, 1]) ** power) for filled in (means, medians)]
+        for power in (1, 2)
+    )
+    assert absolute[1] < 0.97 * absolute[0]
+    assert squared[0] < squared[1]
+    np.testing.assert_array_equal(median.transform(asked)[:, 0], truth[:, 0])
+
+
+def test_medians_of_the_linear_model_are_its_means():
+    table = numbers()[1]
+    means = VFGImputer(bend=False, random_state=0).fit_transform(table)
+    medians = VFGImputer(bend=False, estimate="median", random_state=0).fit_transform(table)
+    np.testing.assert_array_equal(means, medians)
+    with pytest.raises(ValueError, match="estimate must be 'mean' or 'median', but is 'mode'"):
+        VFGImputer(estimate="mode").fit(table)

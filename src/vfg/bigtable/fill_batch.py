@@ -12,7 +12,7 @@ from torch import Tensor
 from vfg.bigtable.formats import Dialect
 from vfg.bigtable.type_inference import cast_layout, cast_text, format_layout, mark_missing
 from vfg.bigtable.writing import format_like
-from vfg.imputation.settings import SEEDS, check_count, check_share
+from vfg.imputation.settings import SEEDS, check_count, check_estimate, check_share
 from vfg.imputation.table_model import MissingCells, TableModel
 from vfg.inference.variables import central_levels
 from vfg.tables.frames import open_table as opened
@@ -39,6 +39,7 @@ class Filling:
             for numbers and dates; None for no intervals.
         flag: whether to add columns `<name>_filled` of truth values.
         seed: of the draws.
+        estimate: "mean" or "median", as for `VFGImputer`.
 
     Raises:
         ValueError: for draws below 1, a level outside (0, 1), or both at once.
@@ -52,8 +53,10 @@ class Filling:
     level: float | None = None
     flag: bool = False
     seed: int = 0
+    estimate: str = "mean"
 
     def __post_init__(self) -> None:
+        check_estimate(self.estimate)
         if self.draws is not None:
             check_count("draws", self.draws)
         if self.level is not None:
@@ -65,7 +68,8 @@ class Filling:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings, ready for JSON."""
-        return asdict(self)
+        # Jobs of earlier versions, which resume, do not name it.
+        return {k: v for k, v in asdict(self).items() if (k, v) != ("estimate", "mean")}
 
 
 def filled_batch(
@@ -220,7 +224,8 @@ class _Part:
 
     def expected(self, filling: Filling) -> list[Any]:
         """All columns with what is expected, then what the settings add."""
-        columns = self._with_others(self._filled(self.cells.means()))
+        estimates = self.cells.estimates(filling.estimate, filling.seed)
+        columns = self._with_others(self._filled(estimates))
         if filling.level is not None:
             ends = self.cells.quantiles(central_levels(filling.level), filling.seed)
             low, high = (self._filled(end) for end in ends)

@@ -23,6 +23,7 @@ from vfg.imputation.settings import (
     ImputerSettings,
     as_seed,
     check_count,
+    check_estimate,
     check_share,
     check_table,
     to_python,
@@ -149,6 +150,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         steps: of training.
         budget: seconds that fitting may take; None for as long as the steps take.
         missing_values: what marks missing values besides NaN, None, NaT and NA.
+        estimate: "mean", which is best in squared error, or "median", best in absolute error, of
+            columns with order; categories are the most probable ones. Medians take draws.
         add_indicator: append a column that marks missing values, for every column that had some in
             `fit`.
         keep_empty_features: keep columns without any observed cell in `fit`, filled with 0 if they
@@ -189,6 +192,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         steps: int | None = None,
         budget: float | None = None,
         missing_values: Any = np.nan,
+        estimate: str = "mean",
         add_indicator: bool = False,
         keep_empty_features: bool = False,
         warm_start: bool = False,
@@ -210,6 +214,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.steps = steps
         self.budget = budget
         self.missing_values = missing_values
+        self.estimate = estimate
         self.add_indicator = add_indicator
         self.keep_empty_features = keep_empty_features
         self.warm_start = warm_start
@@ -248,6 +253,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             TypeError: for sparse tables and cells of unknown kinds.
         """
         settings = self._settings()
+        check_estimate(self.estimate)
         known: TableModel | None = getattr(self, "model_", None) if self.warm_start else None
         table = self._table(X, reset=known is None)
         model = TableModel(settings) if known is None else deepcopy(known)
@@ -481,18 +487,20 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _fill(self, table: Table) -> Any:
-        """The table with expected values in its missing cells."""
+        """The table with means or medians in its missing cells."""
+        check_estimate(self.estimate)
+        chosen = self.estimate, as_seed(self.random_state) if self.estimate == "median" else 0
         numbers = isinstance(table, ArrayTable) and table.array.dtype.kind == "f"
         if not numbers or table.rows <= ROWS_OF_A_PART:
             cells = MissingCells(self.model_, table)
-            return cells.fill(cells.means())
+            return cells.fill(cells.estimates(*chosen))
         # Parts use the same memory; ids continue, so that the bits are those of the whole.
         assert isinstance(table, ArrayTable)
         filled = np.empty_like(table.array)
         for start in range(0, table.rows, ROWS_OF_A_PART):
             part = ArrayTable(table.array[start : start + ROWS_OF_A_PART], table.marker)
             cells = MissingCells(self.model_, part, start)
-            filled[start : start + ROWS_OF_A_PART] = cells.fill(cells.means())
+            filled[start : start + ROWS_OF_A_PART] = cells.fill(cells.estimates(*chosen))
         return filled
 
     def _tables(self, cells: MissingCells, matrices: Tensor) -> list[Any]:

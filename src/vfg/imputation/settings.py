@@ -67,6 +67,12 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         raise ValueError(f"{name} must be a whole number of at least {least}, but is {value!r}")
 
 
+def check_estimate(estimate: str) -> None:
+    """Refuse anything but means and medians."""
+    if estimate not in ("mean", "median"):
+        raise ValueError(f"estimate must be 'mean' or 'median', but is {estimate!r}")
+
+
 def check_share(name: str, value: Any) -> None:
     """Raise a ValueError unless a value is a number between 0 and 1, both excluded."""
     if not (is_number(value, Real) and 0.0 < value < 1.0):

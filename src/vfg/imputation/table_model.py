@@ -631,6 +631,26 @@ class TableModel(Ensemble):
             quantiles[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
         return self.quantiles_with_relations(quantiles, levels, values, observed)
 
+    def medians(
+        self, values: Tensor, observed: Tensor, estimates: Tensor, *, seed: int, ids: Tensor
+    ) -> Tensor:
+        r"""Medians of every entry, `(rows, columns)`; those of categories are the estimates.
+
+        The median is estimated by $\hat\mu + m - \bar x$ for the mean $\hat\mu$ of the ensemble and
+        the median m and mean $\bar x$ of its draws. The variance of $m - \bar x$ is 0.57 / n of that
+        of Normal draws, and that of m is 1.57 / n.
+        """
+        if self.linear is None or not len(self.members):
+            return estimates  # means of Normal variables are their medians
+        medians = estimates.clone()
+        for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
+            part = values[rows], observed[rows]
+            drawn = self.draws(*part, DRAWS, seed, ids[rows], categories=False)
+            shift = torch.from_numpy(np.median(drawn.numpy(), axis=0)) - drawn.mean(0)
+            moved = self.with_relations(estimates[rows] + shift, *part)
+            medians[rows] = torch.where(self.unordered | part[1], estimates[rows], moved)
+        return medians
+
     @cached_property
     def limits(self) -> Tensor:
         """The least and the greatest value that draws have, `(2, columns)`."""
@@ -817,6 +837,13 @@ class MissingCells:
         """What cells are filled with, `(rows with missing cells, modelled columns)`."""
         prediction = self.model.predictions(self.values, self.observed, self.ids)
         return self.model.point_estimates(self.values, self.observed, prediction)
+
+    def estimates(self, kind: str, seed: int) -> Tensor:
+        """Means or medians, `(rows with missing cells, modelled columns)`."""
+        means = self.means()
+        if kind == "mean":
+            return means
+        return self.model.medians(self.values, self.observed, means, seed=seed, ids=self.ids)
 
     def draws(self, number: int, seed: int) -> Tensor:
         """Joint draws, `(number, rows with missing cells, modelled columns)`."""

@@ -199,6 +199,13 @@ def sample_rows(source: Source) -> Any:
     return pa.Table.from_batches(parts, schema=source.schema)
 
 
+def check_estimate(value: str) -> str:
+    """Refuse anything but means and medians."""
+    if value not in ("mean", "median"):
+        raise typer.BadParameter(f"it must be mean or median, but is {value!r}")
+    return value
+
+
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions(EngineOptions):
     """What is written, and by whom."""
@@ -220,6 +227,14 @@ class WriteOptions(EngineOptions):
         callback=check_share,
     )
     flag: bool = option(False, None, "Add columns that mark the imputed cells.", "--flag")
+    estimate: str = option(
+        "mean",
+        None,
+        "Fill numbers with the mean, which is best in squared error, or the median, best in "
+        "absolute error.",
+        metavar="mean|median",
+        callback=check_estimate,
+    )
     report: Path | None = option(
         None,
         None,
@@ -257,7 +272,9 @@ def impute(
 
     # Errors of the arguments should appear before a model is fitted, which may take hours.
     with usage_errors():
-        filling = Filling(writing.draws, writing.intervals, writing.flag, options.seed)
+        filling = Filling(
+            writing.draws, writing.intervals, writing.flag, options.seed, writing.estimate
+        )
         workers = engine_named(writing.engine, processes=writing.processes)
     output, save, report = writing.output, writing.save, writing.report
     place = check_output(output)
