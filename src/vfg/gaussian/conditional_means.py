@@ -12,7 +12,7 @@ innovations $e$, the system of $I + L^\top S_o^{-2} L$ is solved instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -241,15 +241,6 @@ class ExactMeans:
             spread = self.components.deviations(group)[:, 0]
             found[group.rows, group.missing] = spread * self.scale[group.missing]
         return torch.from_numpy(found)
-
-    def quantiles(
-        self, values: Tensor, observed: Tensor, levels: Sequence[float], fixed: Tensor
-    ) -> Tensor:
-        """Quantiles of every entry, `(levels, rows, columns)`; of fixed columns the means."""
-        spread = torch.where(fixed, 0.0, self.deviations(values, observed))
-        steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
-        found: Tensor = self(values, observed) + steps[:, None, None] * spread
-        return found
 
     def _mix_components(self, group: Group, cells: Array) -> Array:
         """Means of the missing cells, in units of the table."""

@@ -14,7 +14,13 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.relations import EXACT, fill_determined
+from vfg.imputation.relations import (
+    EXACT,
+    Relations,
+    deviations_given,
+    fill_determined,
+    follow_relations,
+)
 from vfg.imputation.row_mixture import RowMeans, RowMixture
 from vfg.imputation.stacking import (
     KINDS,
@@ -34,6 +40,7 @@ from vfg.model import VFG
 from vfg.tables.cells import Array
 from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.utils.cached import CachedModule
+from vfg.utils.random import normal
 
 DRAWS = 60
 """How many draws the ends of intervals are read from, whatever the way of asking: ends of a 90 %
@@ -99,6 +106,8 @@ class Ensemble(CachedModule):
     spread: Tensor
     reach: Tensor
     relations: Tensor | None
+    relation_noise: Tensor | None
+    departures: Tensor | None
     pooling: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
@@ -120,12 +129,14 @@ class Ensemble(CachedModule):
             self.register_buffer(name, torch.ones(columns, dtype=torch.float64))
         self.register_buffer("reach", torch.zeros(2, columns, dtype=torch.float64))
         # None is no part of the state, so that files of earlier versions are complete.
-        has_some = parts.relations is not None and len(parts.relations)
-        self.register_buffer("relations", parts.relations if has_some else None)
+        known = parts.relations if parts.relations is not None and len(parts.relations) else None
+        self.register_buffer("relations", None if known is None else known.coefficients)
+        self.register_buffer("relation_noise", None if known is None else known.noise)
         combination = parts.combination or Stacking.of_members(columns)
         for name in ("weights", "factors", "spread", "reach"):
             getattr(self, name).copy_(getattr(combination, name))
-        self.register_buffer("pooling", combination.pooling)
+        for name in ("pooling", "departures"):
+            self.register_buffer(name, getattr(combination, name))
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack
 
@@ -162,15 +173,57 @@ class Ensemble(CachedModule):
     ) -> Prediction:
         """Stacked means and votes from the means by kind; of the linear model if it is alone."""
         means = self.stacked_means(expected) if len(self.members) else expected["linear"]
-        means = self.with_relations(torch.where(observed, values, means), values, observed)
+        means = torch.where(observed, values, self.within_range(means))
+        means = self.with_relations(means, values, observed)
         return Prediction(means, expected.get(VOTES))
 
-    def with_relations(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
-        """Entries `(..., rows, columns)` in which those that follow from the evidence are exact."""
+    def within_range(self, means: Tensor) -> Tensor:
+        """Means within the usual range of their columns; all of them where there is none."""
+        return means
+
+    @property
+    def noisy_relations(self) -> Relations | None:
+        """All relations with their noise; None in files of earlier versions, which lack it."""
+        if self.relations is None or self.relation_noise is None:
+            return None
+        return Relations(self.relations, self.relation_noise)
+
+    def with_relations(
+        self, table: Tensor, values: Tensor, observed: Tensor, levels: Tensor | None = None
+    ) -> Tensor:
+        """Entries `(..., rows, columns)` moved to the relations that the columns have.
+
+        Those that follow from the evidence by exact relations are exact. `levels` are those of the
+        noise of relations, as of `follow_relations`.
+        """
         if self.relations is None:
             return table
-        exact, determined = fill_determined(self.relations.to(values.device), values, observed)
+        if self.noisy_relations is not None:
+            relations = self.noisy_relations.to(values.device)
+            table = follow_relations(relations, table, observed, levels)
+        exact, determined = self._determined(values, observed)
         return torch.where(determined, exact, table)
+
+    def _determined(self, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Entries that follow by exact relations, and which do."""
+        assert self.relations is not None
+        noise = self.relation_noise
+        exact = self.relations if noise is None else self.relations[noise == 0.0]
+        return fill_determined(exact.to(values.device), values, observed)
+
+    def relation_levels(self, number: int, ids: Tensor, seed: int) -> Tensor | None:
+        """Draws of the noise of relations in deviations, `(number, rows, relations)`."""
+        if self.relation_noise is None:
+            return None
+        own, every = (seed + 1) * DRAWING_SEEDS - 1, torch.arange(len(self.relation_noise))
+        return normal(own, ids, torch.arange(number), 0, every)
+
+    def deviations_with_relations(self, deviations: Tensor, observed: Tensor) -> Tensor:
+        """Deviations `(rows, columns)` that are smaller where relations hold."""
+        if self.noisy_relations is None:
+            return deviations
+        relations = self.noisy_relations.to(deviations.device)
+        return deviations_given(relations, deviations, observed)
 
     def quantiles_with_relations(
         self, ends: Tensor, levels: Sequence[float], values: Tensor, observed: Tensor
@@ -178,7 +231,7 @@ class Ensemble(CachedModule):
         """Quantiles that are apart by rounding errors where entries follow from the evidence."""
         if self.relations is None:
             return ends
-        exact, determined = fill_determined(self.relations.to(values.device), values, observed)
+        exact, determined = self._determined(values, observed)
         sides = torch.tensor(levels, dtype=torch.float64).sub(0.5).sign()[:, None, None]
         return torch.where(determined, exact + EXACT * sides, ends)
 
@@ -189,15 +242,17 @@ class Ensemble(CachedModule):
         assert self.linear is not None
         if not len(self.members):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
-            draws = concat_leaves(answer.samples(number))
-            draws = self.with_relations(torch.where(observed, values, draws), values, observed)
+            draws = torch.where(observed, values, concat_leaves(answer.samples(number)))
+            noise = self.relation_levels(number, ids, seed)
+            draws = self.with_relations(draws, values, observed, noise)
             return draws, self.joint_means(values, observed, ids)
         expected = self._means_by_kind(values, observed, ids, drawing=True)
         draws = values.new_empty(number, *values.shape, dtype=torch.float64)
         for part, own in self.draws_by_part(number).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
         draws = torch.where(observed, values, self.recentre(draws, expected))
-        draws = self.with_relations(draws, values, observed)
+        noise = self.relation_levels(number, ids, seed)
+        draws = self.with_relations(draws, values, observed, noise)
         return draws, self.predict(values, observed, expected)
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
@@ -205,16 +260,20 @@ class Ensemble(CachedModule):
         kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
         if not kinds.isdisjoint(KINDS[3:]) or self.pooling is not None:
             kinds.update(KINDS[3:])  # one call computes both, and votes
-        if drawing and drawing_shares(self.weights)[2] > 0:
+        if self.departures is not None or (drawing and drawing_shares(self.weights)[2] > 0):
             kinds.add("linear")
         return kinds
 
     def stacked_means(self, expected: Mapping[str, Tensor]) -> Tensor:
-        """Stacked means of every entry from the means by kind."""
+        """Stacked means of every entry from the means by kind, limited in their departures."""
         total = torch.zeros_like(next(iter(expected.values()), self.factors))
-        for kind, weight in zip(KINDS, self.weights, strict=True):
+        for place, kind in enumerate(KINDS):
             if kind in expected:
-                total = total + weight * expected[kind]
+                means = expected[kind]
+                if self.departures is not None and kind != "linear":
+                    limit, linear = self.departures[place], expected["linear"]
+                    means = linear + (means - linear).clamp(-limit, limit)
+                total = total + self.weights[place] * means
         return self.factors * total
 
     def average(self, tables: Sequence[Tensor]) -> Tensor:
@@ -409,7 +468,8 @@ class FewRows:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
         draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
-        return model.with_relations(draws, self.values, self.observed)
+        noise = model.relation_levels(number, ids, seed)
+        return model.with_relations(draws, self.values, self.observed, noise)
 
     def _member_draws(self, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of every member, all at once, `(draws, members, columns)`."""
@@ -435,15 +495,8 @@ class FewRows:
             drawn = decode(stack, self.belief, outer, one)
             triples = zip(drawn, self.belief.backward, centres, strict=True)
             states = [x + (centre - mean) for x, centre, mean in triples]
-            whole = Tile(
-                stack,
-                self.belief,
-                noise=torch.cat([tile.noise for tile in tiles], dim=1),
-                temperature=one,
-                row_ids=ids,
-                seed=seed,
-                remembered={},
-            )
+            noise = torch.cat([tile.noise for tile in tiles], dim=1)
+            whole = Tile(stack, self.belief, noise, one, ids, seed, remembered={})
             levels = torch.cat([tile.levels(draws) for tile in tiles], dim=-1)
             return whole.at_levels(states, levels).view(number, len(members), -1).double()
 

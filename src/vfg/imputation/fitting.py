@@ -31,7 +31,7 @@ from vfg.imputation.plan import (
     check_number_of_columns,
     make_plan,
 )
-from vfg.imputation.relations import find_relations
+from vfg.imputation.relations import Relations, find_copies, find_relations
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import KINDS, Parts, draw_rows, fit_stacking
@@ -129,7 +129,7 @@ def _fit_to_matrix(
     begun = time.monotonic()
     values, observed, rows = _matrix(whole, columns, settings.seed)
     linear = fit_linear(graph, values, observed, settings.seed)
-    relations = find_relations(values, observed)
+    relations = find_relations(values, observed, linear, unordered)
     spent, budget = time.monotonic() - begun, settings.budget
     is_late = budget is not None and spent > LINEAR_SHARE * budget and budget - spent < 1.0
     if is_late or not supports_deep(graph, len(values), settings.bend):
@@ -160,8 +160,9 @@ def _fit_to_matrix(
         labels=labels._replace(places=labels.places[rows]),
         members=members,
         checkpoint=settings.checkpoint,
+        relations=relations,
     )
-    parts.linear, parts.relations = linear, relations
+    parts.linear = linear
     return parts
 
 
@@ -294,6 +295,7 @@ def fit_members(
     labels: Labels | None = None,
     members: list[VFG] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    relations: Relations | None = None,
 ) -> Parts:
     """Fit members, mixtures and row mixtures, and their stacking, within the seconds of a budget.
 
@@ -301,26 +303,28 @@ def fit_members(
     Every member and every mixture has random held-out cells of its own. Row mixtures have none.
     The matrix is 0 where nothing is known. `labels` are the categories of `categories`; `members`
     are trained further instead of new ones; a folder `checkpoint` keeps their training. The parts
-    have no `linear`.
+    have no `linear`, and of the relations those that are useful.
     """
     clock = Stopwatch(budget)
     number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
+    copies = torch.from_numpy(find_copies(values.numpy(), observed.numpy()))
     held_out = [
-        _hold_out_sections(graph, observed, plan.held_out, seed * 1009 + k) for k in range(number)
+        _hold_out_sections(graph, observed, plan.held_out, seed * 1009 + k, copies)
+        for k in range(number)
     ]
     held = held_out[: plan.members]
     linears = None
     if members is None:
         linears, members = _start_members(graph, values, observed, held, plan, seed, clock)
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
-    neighbours = _fit_row_mixtures(values, observed, no_order, labels, plan, seed, clock)
+    neighbours = _fit_row_mixtures(values, observed, no_order, labels, plan, seed, clock, copies)
     mixtures = _fit_mixtures(graph, values, observed, held_out, no_order, plan, seed, clock)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
     model = stack_models(members)
     left = clock.left(0.75)
     all_held = torch.cat(held, dim=1)
-    parts = Parts(members, linears, mixtures, neighbours)
+    parts = Parts(members, linears, mixtures, neighbours, relations=relations)
     for turn, steps in enumerate((plan.steps, plan.more_steps)):
         plan = replace(plan, steps=steps)
         folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
@@ -339,6 +343,9 @@ def fit_members(
         left = clock.left(0.75)
         if clock.is_past(0.4) or not _deserve_training(parts, plan):
             break
+    assert parts.combination is not None
+    if relations is not None and parts.combination.useful is not None:
+        parts.relations = relations.select(parts.combination.useful)
     return parts
 
 
@@ -396,6 +403,7 @@ def _fit_row_mixtures(
     plan: Plan,
     seed: int,
     clock: Stopwatch,
+    copies: Tensor | None = None,
 ) -> list[RowMixture]:
     sizes, left = plan.neighbours, clock.left(0.3)
     if sizes is None:
@@ -405,7 +413,7 @@ def _fit_row_mixtures(
     return [
         fit_row_mixture(
             values, observed, kind, unordered=unordered, width=plan.width,
-            most=sizes.components, labels=labels, seed=seed * 1009 + place,
+            most=sizes.components, labels=labels, seed=seed * 1009 + place, copies=copies,
         )
         for place, kind in enumerate(kinds)
     ]  # fmt: skip
@@ -471,11 +479,18 @@ def _weigh_columns(
         likelihood.log_scale.copy_(0.5 * excess.log())
 
 
-def _hold_out_sections(graph: Graph, observed: Tensor, share: float, seed: int) -> Tensor:
-    """Hold out whole sections of some rows; the first known cell of a column is never held out."""
+def _hold_out_sections(
+    graph: Graph, observed: Tensor, share: float, seed: int, copies: Tensor | None = None
+) -> Tensor:
+    """Hold out whole sections of some rows; the first known cell of a column is never held out.
+
+    A cell and its copies, in rows to which `copies` gives the same first row, are held out
+    together.
+    """
     generator = torch.Generator().manual_seed(seed)
     widths = torch.tensor(list(graph.sections.values()))
     drawn = torch.rand(len(observed), len(widths), generator=generator) < share
+    drawn = drawn if copies is None else drawn[copies]
     held = observed & drawn.repeat_interleave(widths, dim=1)
     held[observed.int().argmax(0), torch.arange(observed.shape[1])] = False
     return held

@@ -53,22 +53,16 @@ OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
 class RowMeans(NamedTuple):
     """Means of every entry, `(rows, columns)`, and votes for categories."""
 
-    plain: Tensor
-    """The mean over similar rows."""
-    corrected: Tensor
-    """The same plus the prediction of the linear model of the residuals."""
-    votes: Tensor
-    """Shares of categories among similar rows, one column of labels after another, `(rows, all
-    categories)`."""
+    plain: Tensor  # the mean over similar rows
+    corrected: Tensor  # the same plus the prediction of the linear model of the residuals
+    votes: Tensor  # shares of categories among similar rows, (rows, categories of all columns)
 
 
 class Labels(NamedTuple):
     """The categories of rows, for which similar rows vote."""
 
-    places: Tensor
-    """The category of every row in every column of categories, -1 for none, `(rows, columns)`."""
-    sizes: list[int]
-    """How many categories each of these columns has."""
+    places: Tensor  # in every column of categories, -1 for none, (rows, columns)
+    sizes: list[int]  # how many categories each of these columns has
 
 
 class FitSource(NamedTuple):
@@ -78,6 +72,8 @@ class FitSource(NamedTuple):
     """The rows of the table that are its components."""
     linear: GaussianVFG
     """The linear model that filled their missing cells first."""
+    copies: Tensor
+    """For every row of the table the first row that it is a copy of, or itself."""
 
 
 class RowMixture(CachedModule):
@@ -116,7 +112,8 @@ class RowMixture(CachedModule):
     ) -> RowMeans:
         """Means of every entry of a matrix, any finite numbers where nothing is known.
 
-        Each row may be a component, its `own`, which is left out for it; -1 for none.
+        Each row may be a component, its `own`, which is left out for it with its copies; -1 for
+        none.
         """
         scores = self.ranks(values.double())
         expected, plain = torch.empty_like(scores), torch.empty_like(scores)
@@ -169,12 +166,13 @@ class RowMixture(CachedModule):
         a missing cell that was filled from them.
         """
         assert self.origin is not None
-        rows = self.origin.rows
+        rows, _, copies = self.origin
         scores, known = self.ranks(values[rows].double()), observed[rows]
         seen = known & ~held[rows]
         linear = fit_linear(self.origin.linear.graph, scores, seen, seed=0)
         model = RowMixture(len(rows), linear, self.sizes)
-        model.origin, model.ranks, model.labels = FitSource(rows, linear), self.ranks, self.labels
+        model.origin = FitSource(rows, linear, copies)
+        model.ranks, model.labels = self.ranks, self.labels
         model.noise.copy_(self.noise)
         model.heard.copy_(self.heard)
         model.begin(scores, seen)
@@ -184,11 +182,11 @@ class RowMixture(CachedModule):
         return model
 
     def components_of(self, rows: Tensor, table_rows: int) -> Tensor:
-        """Which components rows of the fitted table are; -1 for those that are none."""
+        """Which components rows of the fitted table, or copies of them, are; -1 for none."""
         assert self.origin is not None
         places = torch.full((table_rows,), -1)
-        places[self.origin.rows] = torch.arange(len(self.origin.rows))
-        return places[rows]
+        places[self._copied_rows] = torch.arange(len(self.origin.rows))
+        return places[self.origin.copies[rows]]
 
     def begin(self, scores: Tensor, observed: Tensor) -> None:
         """Fill the missing cells of the components with the means of the linear model."""
@@ -229,6 +227,18 @@ class RowMixture(CachedModule):
     @cached_property
     def _mean_function(self) -> MeanFunction:
         return mean_function(self.residual)
+
+    @cached_property
+    def _copied_rows(self) -> Tensor:
+        """The first row that every component is a copy of."""
+        assert self.origin is not None
+        return self.origin.copies[self.origin.rows]
+
+    @cached_property
+    def _has_copies(self) -> bool:
+        """Whether components are copies of each other; not known after loading."""
+        known = self.origin is not None
+        return known and len(self._copied_rows.unique()) < len(self._copied_rows)
 
     @cached_property
     def _targets(self) -> Tensor:
@@ -307,7 +317,11 @@ class RowMixture(CachedModule):
             logs = padded @ self._log_weights
             if own is not None:
                 is_component = own[rows] >= 0
-                logs[places[is_component], own[rows][is_component]] = -torch.inf
+                there = places[is_component], own[rows][is_component]
+                logs[there] = -torch.inf
+                if self._has_copies:
+                    alike = self._copied_rows[there[1]][:, None] == self._copied_rows
+                    logs[there[0]] = logs[there[0]].masked_fill(alike, -torch.inf)
             yield Tile(rows, places, logs.softmax(1))
 
     # Serialisation.
@@ -347,20 +361,22 @@ def fit_row_mixture(
     most: int = MOST_ROW_MIXTURES,
     labels: Labels | None = None,
     seed: int,
+    copies: Tensor | None = None,
 ) -> RowMixture:
     """Fit a mixture with a component at every row, or at `most` random ones.
 
     `unordered` columns stay as they are; `width` is that of the roots of linear models; rows vote
-    for the categories of `labels`.
+    for the categories of `labels`. `copies` has for every row the first that it is a copy of.
     """
     generator = torch.Generator().manual_seed(seed)
+    copies = torch.arange(len(values)) if copies is None else copies
     own = torch.randperm(len(values), generator=generator)[:most].sort().values
     columns = values.shape[1]
     ranks = NormalScores.of(values, observed, torch.where(unordered, 0.0, SHARE * kind.ranks))
     scores, seen = ranks(values[own].double()), observed[own]
     linear = fit_linear(star([1] * columns, width), scores, seen, seed)
     model = RowMixture(len(own), linear, labels.sizes if labels else ())
-    model.origin, model.ranks = FitSource(own, linear), ranks
+    model.origin, model.ranks = FitSource(own, linear, copies), ranks
     if labels is not None and labels.sizes:
         model.labels = labels.places[own]
     if not kind.uses_all_columns:

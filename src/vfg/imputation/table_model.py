@@ -25,8 +25,9 @@ from vfg.imputation.categories import CategoryColumn, Section, category_columns
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.mixtures import Mixture
+from vfg.imputation.relations import Relations
 from vfg.imputation.row_mixture import RowMixture
-from vfg.imputation.settings import ImputerSettings, check_count
+from vfg.imputation.settings import ImputerSettings, check_count, to_python
 from vfg.imputation.stacking import KINDS, Parts, Stacking
 from vfg.inference.answers import as_row_ids
 from vfg.inference.evidence import is_records
@@ -101,7 +102,7 @@ class TableModel(Ensemble):
 
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
-        "_held", "_leaf_names", "category_sections", "priors", "limits",
+        "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
     )  # fmt: skip
     history: History | None = None
 
@@ -113,19 +114,6 @@ class TableModel(Ensemble):
         self.origin: dict[str, Any] = {}
         self.arrays = Arrays({})
         self.eval()
-
-    @classmethod
-    def of_parts(cls, encoding: Encoding, columns: list[int], parts: Parts) -> TableModel:
-        """A fitted model.
-
-        Args:
-            encoding: how the table becomes a matrix of real numbers.
-            columns: the modelled columns of that matrix: those that are not idle.
-            parts: the models of these columns.
-        """
-        model = cls()
-        model._assemble(encoding, columns, parts)
-        return model
 
     def _assemble(self, encoding: Encoding, columns: list[int], parts: Parts) -> None:
         """Replace the encoding, the modelled columns of its matrix, and the parts over them."""
@@ -172,8 +160,8 @@ class TableModel(Ensemble):
     def refit(self, table: Any, settings: ImputerSettings) -> None:
         """Continue from a fitted model, with more steps or other rows of the same columns.
 
-        Encoding and graph are kept and members are trained further. The linear model, the mixtures
-        and the row mixtures, which need no start, are fitted again.
+        Encoding and graph are kept and members are trained further. All other parts, which need no
+        start, are fitted again.
 
         Args:
             table: with the columns that were fitted.
@@ -629,7 +617,11 @@ class TableModel(Ensemble):
         alone = self.linear is not None and not len(self.members)
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
-            ends = normal.quantiles(values, observed, levels, self.unordered)
+            spread = torch.where(self.unordered, 0.0, normal.deviations(values, observed))
+            spread = self.deviations_with_relations(spread, observed)
+            steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))[:, None, None]
+            centre = self.with_relations(normal(values, observed), values, observed)
+            ends = centre + steps * spread
             return self.quantiles_with_relations(ends, levels, values, observed)
         quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
@@ -641,16 +633,28 @@ class TableModel(Ensemble):
 
     @cached_property
     def limits(self) -> Tensor:
-        """The least and the greatest value that filled cells have, `(2, columns)`."""
-        ends = torch.tensor([[-torch.inf], [torch.inf]], dtype=torch.float64)
-        limits = ends.repeat(1, self.encoding.width)
+        """The least and the greatest value that draws have, `(2, columns)`."""
+        return self._ends("least", "greatest")
+
+    @cached_property
+    def usual_range(self) -> Tensor:
+        """The least and the greatest value that means have, relations aside, `(2, columns)`."""
+        return self._ends("floor", "ceiling")
+
+    def within_range(self, means: Tensor) -> Tensor:
+        return means.clamp(*self.usual_range.to(means.device))
+
+    def _ends(self, *names: str) -> Tensor:
+        """Two attributes of every column of numbers, standardised, `(2, columns)`."""
+        none = -np.inf, np.inf
+        ends = torch.tensor(none, dtype=torch.float64)[:, None].repeat(1, self.encoding.width)
         for label, part in self.encoding.parts.items():
             if isinstance(part, NumericEncoding) and not (part.empty or part.constant):
-                low = -np.inf if part.floor is None else part.floor
-                high = np.inf if part.ceiling is None else part.ceiling
-                both = part.standardise(np.array([low, high]))
-                limits[:, self.encoding.sections[label].start] = torch.from_numpy(both)
-        return limits[:, self.columns]
+                own = [getattr(part, name) for name in names]
+                own = [other if end is None else end for end, other in zip(own, none, strict=True)]
+                both = torch.from_numpy(part.standardise(np.array(own)))
+                ends[:, self.encoding.sections[label].start] = both
+        return ends[:, self.columns]
 
     @cached_property
     def unordered(self) -> Tensor:
@@ -683,6 +687,8 @@ class TableModel(Ensemble):
             "mixtures": [mixture.to_dict() for mixture in self.mixture_models],
             "neighbours": [one.to_dict() for one in self.row_mixture_models],
             **({} if self.relations is None else {"relations": len(self.relations)}),
+            **({} if self.relation_noise is None else {"noisy": True}),
+            **({} if self.departures is None else {"departures": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
@@ -692,17 +698,24 @@ class TableModel(Ensemble):
         """A new model with the configuration that `to_dict` returned."""
         model = cls()
         columns, linear = list(description["columns"]), description["linear"]
+        combination = Stacking.of_members(len(columns))
+        if "departures" in description:
+            limits = torch.zeros(len(KINDS), len(columns), dtype=torch.float64)
+            combination = replace(combination, departures=limits)
+        if "pooling" in description:
+            pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
+            combination = replace(combination, pooling=pooling)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
             mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
             neighbours=[RowMixture.from_dict(one) for one in description["neighbours"]],
             linear=None if linear is None else GaussianVFG.from_dict(linear),
-            relations=torch.zeros(description.get("relations", 0), len(columns) + 1).double(),
+            relations=_empty_relations(description.get("relations", 0), len(columns)),
+            combination=combination,
         )
-        if "pooling" in description:
-            pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
-            parts.combination = replace(Stacking.of_members(len(columns)), pooling=pooling)
         model.set_parts(len(columns), parts)
+        if not description.get("noisy"):
+            model.relation_noise = None  # a file of an earlier version, with exact relations alone
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
         model.origin = dict(json.loads(description.get("origin", "{}")))
@@ -730,6 +743,11 @@ def as_frame(table: Any, columns: Sequence[Label] | None = None) -> Any:
     return frame[list(columns)]
 
 
+def _empty_relations(number: int, columns: int) -> Relations:
+    zeros = torch.zeros(number, columns + 1, dtype=torch.float64)
+    return Relations(zeros, zeros[:, 0].clone())
+
+
 def _free_name(name: str, taken: Sequence[str]) -> str:
     """The name, changed where another node has it or where it is not allowed."""
     name = name.replace("->", "→") or "column"
@@ -742,7 +760,7 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
     part, spec = encoding.parts[label], encoding.schema[label]
     idle = label in encoding.idle
     if not isinstance(part, NumericEncoding):
-        categories = tuple(_plain(c) for c in getattr(part, "categories", ()))
+        categories = tuple(to_python(c) for c in getattr(part, "categories", ()))
         if part.empty or (len(categories) > 1 and idle):
             categories = categories[:1]
         return Variable(name, "choice", leaf, categories=categories, idle=idle)
@@ -753,10 +771,6 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
         return Variable(name, kind, leaf, float(ends[0]), float(ends[1]), idle=idle)
     kind = "integer" if isinstance(spec, Integer) else "number"
     return Variable(name, kind, leaf, part.lowest, part.highest, idle=idle)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 class MissingCells:

@@ -17,6 +17,9 @@ FURTHEST = 10.0
 """Deviations from the mean up to which evidence is never clipped."""
 OUTLYING = 100.0
 """Interquartile ranges from the median beyond which cells do not count for mean and deviation."""
+CROWD, CROWDED = 5, 0.1
+"""The outermost cells of a column, a tenth of them at most, crowd if they lie within so many
+deviations: the six greatest of 500 uniform numbers lie within 0.04, of Normal ones within 0.7."""
 DECIMALS = range(-6, 7)
 """Decimals that a column may be rounded to: steps from a million to a millionth."""
 STEPS = ("D", "h", "m", "s", "ms", "us", "ns")
@@ -109,6 +112,11 @@ class NumericEncoding(ColumnEncoding):
     comes later, and its missing cells are filled with its value. A column without observed cells is
     no evidence, and is not filled. Filled cells are rounded to integers if `whole`, else to
     `decimals` unless None. A clock counts dates.
+
+    Cells are filled within the bounds of a column, or its observed range: from floor to ceiling,
+    unless a relation gives them. Draws and intervals end there only at a bound. Where the outermost
+    cells crowd, as those of a bounded quantity do, draws end as far beyond these as these lie
+    apart; else they do not change a sign that all cells have. None means no end.
     """
 
     name: ClassVar[str] = "scale"
@@ -125,6 +133,8 @@ class NumericEncoding(ColumnEncoding):
     clock: TimeUnit | None = None
     furthest: float = FURTHEST
     decimals: int | None = None
+    least: float | None = None
+    greatest: float | None = None
 
     @classmethod
     def fit(cls, spec: Continuous | Integer | Date, column: Column) -> NumericEncoding:
@@ -140,10 +150,12 @@ class NumericEncoding(ColumnEncoding):
             centre, deviation, furthest = _moments(numbers)
         low, high = _bounds(spec, clock)
         floor, ceiling = lowest if low is None else low, highest if high is None else high
+        least, greatest = _ends(numbers, deviation, clock)
+        ends = least if low is None else low, greatest if high is None else high
         whole = isinstance(spec, Integer)
         decimals = None if whole or clock is not None else _decimals(numbers, deviation)
         limits = lowest, highest, floor, ceiling
-        return cls(centre, deviation, *limits, False, whole, clock, furthest, decimals)
+        return cls(centre, deviation, *limits, False, whole, clock, furthest, decimals, *ends)
 
     @property
     def constant(self) -> bool:
@@ -174,7 +186,7 @@ class NumericEncoding(ColumnEncoding):
             empty = np.full(len(numbers), "NaT", "M8[us]")
             return empty if self.empty else self.clock.moments(numbers)
         if self.decimals is not None:
-            numbers = np.clip(np.round(numbers, self.decimals), self.floor, self.ceiling)
+            numbers = self._within_limits(np.round(numbers, self.decimals))
         if not self.whole or self.empty:
             return numbers
         return cast(numbers, np.dtype(np.uint64 if self.highest >= 2.0**63 else np.int64))
@@ -184,7 +196,11 @@ class NumericEncoding(ColumnEncoding):
         if self.empty:
             return np.full(len(values), np.nan)
         standard = np.zeros(len(values)) if self.constant else values[:, 0]
-        return np.clip(standard * self.deviation + self.centre, self.floor, self.ceiling)
+        return self._within_limits(standard * self.deviation + self.centre)
+
+    def _within_limits(self, numbers: Array) -> Array:
+        low = -np.inf if self.least is None else self.least
+        return np.clip(numbers, low, np.inf if self.greatest is None else self.greatest)
 
     def to_dict(self) -> dict[str, Any]:
         fields = {"name": self.name, **asdict(self)}
@@ -196,6 +212,8 @@ class NumericEncoding(ColumnEncoding):
     def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> NumericEncoding:
         fields = {key: value for key, value in description.items() if key != "name"}
         clock = fields.pop("clock")
+        # Files of earlier versions have the same limits for all answers.
+        fields = {"least": fields["floor"], "greatest": fields["ceiling"]} | fields
         return cls(**fields, clock=None if clock is None else TimeUnit(**clock))
 
 
@@ -252,6 +270,26 @@ def _without_outliers(numbers: Array) -> Array:
     far = np.abs(numbers - median) > OUTLYING * (high - low)
     few = low < high and 0 < far.sum() <= len(numbers) / 20
     return numbers[~far] if few else numbers
+
+
+def _ends(
+    numbers: Array, deviation: float, clock: TimeUnit | None
+) -> tuple[float | None, float | None]:
+    """The least and the greatest possible value, as far as the observed cells tell; None if not."""
+    ordered = np.sort(numbers)
+    place = min(max(1, len(ordered) // 10), CROWD, len(ordered) - 1)
+    ends: list[float | None] = []
+    for side, (end, inner) in zip(
+        (-1.0, 1.0), (ordered[[0, place]], ordered[[-1, -1 - place]]), strict=True
+    ):
+        step = side * float(end - inner)
+        crowds = step <= CROWDED * deviation
+        # Nothing tells an origin of dates from other dates.
+        has_sign = clock is None and side * end <= 0.0
+        limit = float(end) + side * step if crowds else math.inf * side
+        limit = side * min(0.0, side * limit) if has_sign else limit
+        ends.append(limit if math.isfinite(limit) else None)
+    return ends[0], ends[1]
 
 
 def _bounds(
