@@ -11,11 +11,12 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bigtable.tables_on_disk import mixed, numbers
+from bigtable.tables_on_disk import linear_model, mixed, numbers
 
+from vfg.bigtable import Dialect, fit, impute, open_table, text_files, write_table
 from vfg.bigtable import columnar as readers
-from vfg.bigtable import open_table, text_files, write_table
 from vfg.bigtable.source import resize_batches
+from vfg.sklearn import VFGImputer
 
 SUFFIXES = ["csv", "tsv", "parquet", "feather", "arrow", "jsonl"]
 COMPRESSIONS = ["", ".gz", ".zst", ".bz2", ".lz4"]
@@ -455,3 +456,31 @@ def test_endless_pipes_are_refused_early(monkeypatch, line, words):
     with pytest.raises(ValueError, match=words):
         open_table("-", most_piped=2**24)
     assert endless.taken < 2**26
+
+
+def test_texts_and_numbers_of_json_lines_can_mean_missing(tmp_path):
+    lines = [
+        '{"a": 1, "b": "?", "?": "x"}',
+        '{"a": "?", "b": "say: \\"?\\", -999", "?": "y"}',
+        '{"a": -999.0, "b": "-999", "?": "?"}',
+    ]
+    path = text_file(tmp_path, "\n".join(lines) + "\n", "t.jsonl")
+    found = open_table(path, dialect=Dialect(missing=("?", "-999"))).read()
+    assert found["a"].to_pylist() == [1, None, None]
+    assert found["b"].to_pylist() == [None, 'say: "?", -999', None]
+    assert found["?"].to_pylist() == ["x", "y", None]
+    with pytest.raises(ValueError, match="delimiter, decimal mark and quotation marks are"):
+        open_table(path, dialect=Dialect(delimiter=";"))
+
+
+@pytest.mark.parametrize("steps", ["fit", "impute"])
+def test_json_lines_are_read_twice(tmp_path, csv_work, steps):
+    table = numbers(50)
+    write_table(table.to_batches(), table.schema, tmp_path / "t.jsonl")
+    model = linear_model(table)
+    csv_work.opens = 0
+    if steps == "fit":
+        fit(tmp_path / "t.jsonl", VFGImputer(bend=False, random_state=0))
+    else:
+        impute(tmp_path / "t.jsonl", model, tmp_path / "o.jsonl")
+    assert csv_work.opens == 2  # keys and types, then cells

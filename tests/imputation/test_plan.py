@@ -2,10 +2,12 @@
 
 import itertools
 
+import numpy as np
 import pytest
 
 import vfg
 from vfg.imputation.plan import WORK, Plan, make_plan
+from vfg.sklearn import VFGImputer
 
 SHAPES = [(20, 2), (500, 8), (1_500, 60), (20_000, 10), (1_000_000, 8), (400, 1_000)]
 
@@ -65,3 +67,12 @@ def test_given_counts_take_precedence_over_the_effort(effort):
     plan = make_plan(500, 8, effort=effort, members=5, mixtures=9, neighbours=7, steps=300)
     assert (plan.members, plan.steps, plan.more_steps) == (5, 300, 0)
     assert (plan.mixtures.number, plan.neighbours.number) == (9, 7)
+
+
+def test_tables_with_very_many_columns_are_refused(monkeypatch):
+    monkeypatch.setattr("vfg.imputation.plan.MOST_FITTED", 3)
+    table = np.arange(20.0).reshape(5, 4)
+    with pytest.raises(ValueError, match=r"has 4 columns .* at most 3 are .*VFG_MOST_COLUMNS"):
+        VFGImputer(bend=False).fit(table)
+    monkeypatch.setenv("VFG_MOST_COLUMNS", "4")
+    VFGImputer(bend=False).fit(table)

@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -319,10 +319,12 @@ class _Opener:
     def _file(self, path: Path, kind: Kind, name: str) -> TableFile:
         if kind.format in ("csv", "tsv"):
             return CsvFile(path, kind, name, self.dialect, self.like)
+        if kind.format == "jsonl" and replace(self.dialect, missing=()) == Dialect():
+            return JsonLinesFile(path, kind, name, self.dialect.missing)
         if self.dialect != Dialect():
             raise ValueError(
-                f"{name} is {kind.format}, but delimiter, decimal mark, quotation marks and texts "
-                "that mean missing are settings of CSV files"
+                f"{name} is {kind.format}, but delimiter, decimal mark and quotation marks are "
+                "settings of CSV files, and texts that mean missing are of CSV and JSON lines"
             )
         kinds: dict[str, Any] = {"parquet": ParquetFile, "arrow": ArrowFile, "jsonl": JsonLinesFile}
         return kinds[kind.format](path, kind, name)  # type: ignore[no-any-return]

@@ -566,12 +566,25 @@ MOST_BRACKETS = 500
 """How many brackets a line may open: the parser would crash on those nested too deeply."""
 
 
+JSON_CELL = re.compile(rb'(?P<cell>"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*)(?P<key>\s*:)?')
+"""A text, a number, or a key with its colon."""
+
+
 class JsonLinesFile(TableFile):
     """A file with one JSON object per line, whose keys name the columns.
 
-    A key that a line lacks is a missing value. The file is scanned once before it is read, since a
-    key may come first, or change its type, in any line.
+    A key that a line lacks is a missing value, and so are texts and numbers that are written like
+    one of `missing`. The file is scanned once before it is read, since a key may come first, or
+    change its type, in any line.
     """
+
+    def __init__(self, path: Path, kind: Kind, name: str, missing: Sequence[str] = ()) -> None:
+        super().__init__(path, kind, name)
+        self._marks = {*missing}
+        self._numbers: set[float] = set()
+        for text in missing:
+            with suppress(ValueError):  # it is no number
+                self._numbers.add(float(text))
 
     @property
     def schema(self) -> Any:
@@ -654,7 +667,16 @@ class JsonLinesFile(TableFile):
             # Every key has a colon; the parser takes very long for very many keys.
             check_number_of_columns(line.count(b":"), self.name)
         if block.strip():
-            yield block
+            yield JSON_CELL.sub(self._without_mark, block) if self._marks else block
+
+    def _without_mark(self, cell: re.Match[bytes]) -> bytes:
+        """Null for a text or number that means a missing value; keys stay."""
+        found = cell["cell"]
+        with suppress(ValueError):  # which the parser tells better
+            is_text = found.startswith(b'"')
+            marked = json.loads(found) in (self._marks if is_text else self._numbers)
+            return b"null" if marked and not cell["key"] else cell[0]
+        return cell[0]
 
     def _check_whole_numbers(self, line: bytes) -> None:
         """Refuse whole numbers of which the parser would lose digits."""

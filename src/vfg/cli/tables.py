@@ -90,10 +90,12 @@ class ReadOptions:
             dialect = Dialect(delimiter, self.decimal, missing, self.quotes, self.day_first)
             kinds = [kind_from_name(file, self.from_) for file in files if Path(file).is_file()]
             others = [kind.format for kind in kinds if kind.format not in ("csv", "tsv")]
+            if {*others} == {"jsonl"} and dialect == Dialect(missing=missing):
+                others = []
             if others and dialect != Dialect():
                 raise ValueError(
-                    f"delimiter, decimal mark, quotation marks, order of dates and texts that mean "
-                    f"missing are settings of CSV files, but the table is {others[0]}"
+                    f"delimiter, decimal mark, quotation marks and order of dates are settings of "
+                    f"CSV files, and --missing of CSV and JSON lines, but the table is {others[0]}"
                 )
         return open_table(
             list(files),

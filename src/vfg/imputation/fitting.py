@@ -28,6 +28,7 @@ from vfg.imputation.plan import (
     MOST_ROWS,
     ROW_MIXTURE_KINDS,
     Plan,
+    check_number_of_columns,
     make_plan,
 )
 from vfg.imputation.relations import Relations, find_copies, find_relations
@@ -81,6 +82,7 @@ def fit_parts(
         members = [deepcopy(member).cpu() for member in start.member_models] or None
     else:
         encoding, members = fit_encoding(table, settings), None
+        check_number_of_columns(encoding.width)
         whole = encoding.training_matrix(table)
         columns, graph = choose_columns(encoding, whole, settings)
     categories = category_columns(encoding, columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 
 from vfg.flows import Coupling
@@ -145,8 +146,23 @@ WIDE_WORK = 4_000_000
 """The same as `WORK` for these tables."""
 MOST_COLUMNS = 3_000
 """Tables with more columns get the linear model alone: a step would take many seconds."""
+MOST_FITTED = 10_000
+"""The most columns of real numbers that are fitted: covariances of so many take 3 GB."""
+LIFTS_MOST_FITTED = "VFG_MOST_COLUMNS"
+"""The environment variable that names another number."""
 FEWEST_ROWS = 20
 """Tables with fewer rows get the linear model alone."""
+
+
+def check_number_of_columns(number: int) -> None:
+    """Refuse a table with more columns than are fitted in reasonable time and memory."""
+    most = int(os.environ.get(LIFTS_MOST_FITTED, MOST_FITTED))
+    if number > most:
+        raise ValueError(
+            f"the table has {number:,} columns of numbers and categories' coordinates, but at most "
+            f"{most:,} are fitted; leave some out, or set the environment variable "
+            f"{LIFTS_MOST_FITTED} to a larger number if there is memory for the square of it"
+        )
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from bigtable.tables_on_disk import numbers
+from bigtable.tables_on_disk import linear_model, numbers
 
+import vfg
 from vfg.bigtable import write_table
 from vfg.bigtable.engines import process_group
 from vfg.training.data import World
@@ -95,3 +96,20 @@ def test_torchrun_and_ray_write_the_model_that_one_process_writes(folder):
     assert (folder / "torchrun.vfg").read_bytes() == one
     assert (folder / "ray.vfg").read_bytes() == one
     assert not list(folder.glob(".vfg-*"))
+
+
+@pytest.mark.slow
+def test_standard_output_stays_a_table_when_an_actor_dies(tmp_path):
+    table = numbers(60)
+    write_table(table.to_batches(), table.schema, tmp_path / "gaps.csv")
+    vfg.save(linear_model(table), tmp_path / "model.vfg")
+    options = ["impute", "gaps.csv", "-m", "model.vfg", "-o", "-", "--shard-rows", "10"]
+    script = [sys.executable, str(Path(__file__).with_name("dying_actor.py")), "died"]
+    ray = ["--engine", "ray", "--processes", "2"]
+    found = subprocess.run([*script, *options, *ray], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "died").exists()
+    alone = [sys.executable, "-m", "vfg", *options]
+    plain = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert found.stdout == plain.stdout
+    assert len(found.stdout.splitlines()) == 61
