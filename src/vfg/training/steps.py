@@ -23,7 +23,7 @@ from vfg.training.acceleration import (
 from vfg.training.data import World
 from vfg.training.losses import BoundLoss
 from vfg.training.optimiser import AdamW, Average
-from vfg.training.settings import FitSettings
+from vfg.training.settings import RunSettings
 from vfg.training.tasks import Task
 from vfg.utils.random import as_global_generator
 
@@ -39,7 +39,7 @@ class Steps:
     def __init__(
         self,
         task: Task,
-        settings: FitSettings,
+        settings: RunSettings,
         world: World,
         optimiser: AdamW,
         average: Average,
@@ -215,7 +215,7 @@ def _batch_size(wanted: int, rows: int, world: World) -> int:
     return size
 
 
-def _wrap_loss(loss: nn.Module, settings: FitSettings, world: World) -> Callable[..., Tensor]:
+def _wrap_loss(loss: nn.Module, settings: RunSettings, world: World) -> Callable[..., Tensor]:
     if world.size > 1:
         loss = nn.parallel.DistributedDataParallel(
             loss, broadcast_buffers=False, find_unused_parameters=True
