@@ -52,21 +52,10 @@ class Scheduled(Protocol):
 class Tabular(Protocol):
     """What reading tables and evidence needs of a model; `VFG` and `GaussianVFG` have it."""
 
-    @property
-    def graph(self) -> Graph:
-        """The nodes, and the names of the columns."""
-
-    @property
-    def sections(self) -> Sections:
-        """Which columns make up which leaf."""
-
-    @property
-    def scaling(self) -> Scaling:
-        """Location and scale of the columns."""
-
-    @property
-    def likelihood_specs(self) -> Mapping[str, LikelihoodSpec]:
-        """What every leaf holds."""
+    graph: Graph
+    sections: Sections
+    scaling: Scaling
+    likelihood_specs: dict[str, LikelihoodSpec]
 
     @property
     def passing(self) -> Scheduled:
@@ -113,7 +102,13 @@ def read_table(model: Tabular, table: ArrayLike, *, partial: bool = False) -> Te
     if is_frame(table):
         return torch.from_numpy(_frame_values(model, open_table(table), partial))
     given = as_tensor(table, "the table")
-    _check_shape(model, given)
+    if given.ndim != 2 or given.shape[1] != model.sections.columns:
+        widths = [f"{leaf}: {len(places)}" for leaf, places in model.sections.positions.items()]
+        shown = ", ".join([*widths[:8], *["..."] * (len(widths) > 8)])
+        raise ValueError(
+            f"the table must have shape (rows, {model.sections.columns}) for the leaves "
+            f"{{{shown}}}, but has {tuple(given.shape)}"
+        )
     _warn_of_order(model)
     return given if given.is_floating_point() else given.double()
 
@@ -374,7 +369,15 @@ def values_by_name(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Values by the names of leaves, columns and latent nodes as a table and latent states."""
     values = {name: as_value(model, name, value, what) for name, value in given.items()}
-    rows = _common_rows(values, what)
+    rows, first = 1, None
+    for name, value in values.items():
+        if len(value) not in (1, rows) and rows != 1:
+            raise ValueError(
+                f"all values of {what} must have the same number of rows, but {first!r} has "
+                f"{rows} and {name!r} has {len(value)}"
+            )
+        if len(value) != 1:
+            rows, first = len(value), name
     # Whole numbers keep every digit in float64.
     kinds = [x.dtype if x.is_floating_point() else torch.float64 for x in values.values()]
     kind = functools.reduce(torch.promote_types, kinds) if kinds else torch.get_default_dtype()
@@ -439,19 +442,6 @@ def column_label(model: Tabular, column: int) -> str | int:
     return (model.graph.columns or range(model.sections.columns))[column]
 
 
-def _common_rows(values: Mapping[Name, Tensor], what: str) -> int:
-    rows, first = 1, None
-    for name, value in values.items():
-        if len(value) not in (1, rows) and rows != 1:
-            raise ValueError(
-                f"all values of {what} must have the same number of rows, but {first!r} has "
-                f"{rows} and {name!r} has {len(value)}"
-            )
-        if len(value) != 1:
-            rows, first = len(value), name
-    return rows
-
-
 def refuse_infinite(name: Name, value: Tensor) -> Tensor:
     """The value of a latent node, which must not be infinite."""
     if bool(value.isinf().any()):
@@ -461,24 +451,24 @@ def refuse_infinite(name: Name, value: Tensor) -> Tensor:
     return value
 
 
-def _check_shape(model: Tabular, table: Tensor) -> None:
-    if table.ndim != 2 or table.shape[1] != model.sections.columns:
-        widths = {leaf: len(columns) for leaf, columns in model.sections.positions.items()}
-        shown = ", ".join(f"{leaf}: {width}" for leaf, width in list(widths.items())[:8])
-        more = ", ..." if len(widths) > 8 else ""
-        raise ValueError(
-            f"the table must have shape (rows, {model.sections.columns}) for the leaves "
-            f"{{{shown}{more}}}, but has {tuple(table.shape)}"
-        )
-
-
 def as_mask(model: Tabular, observed: ArrayLike, table: Tensor) -> Tensor:
     """Which cells of a table may be used: a boolean array, a frame, or leaves or columns by name.
 
     Of a mapping, what is not named may not be used.
     """
     if isinstance(observed, Mapping):
-        return _mask_by_name(model, observed, table)
+        mask = torch.zeros(table.shape, dtype=torch.bool, device=table.device)
+        for name, given in observed.items():
+            part = torch.as_tensor(given)
+            chosen = list(table_columns(model, name, "the mask"))
+            part = part[:, None] if part.ndim == 1 else part
+            if part.dtype != torch.bool or (part.ndim and part.shape != (len(table), len(chosen))):
+                raise ValueError(
+                    f"the mask of {name!r} must be boolean of shape {(len(table), len(chosen))}, "
+                    f"but is {part.dtype} of shape {tuple(part.shape)}"
+                )
+            mask[:, chosen] = part.to(mask.device)
+        return mask
     framed = is_frame(observed)
     mask = read_table(model, observed) == 1.0 if framed else torch.as_tensor(observed)
     if mask.shape != table.shape or mask.dtype != torch.bool:
@@ -498,21 +488,6 @@ def as_given_mask(
     mask = torch.zeros(table.shape, dtype=torch.bool, device=table.device)
     for name in [given] if isinstance(given, str | int) else given:
         mask[:, list(table_columns(model, name, "given"))] = True
-    return mask
-
-
-def _mask_by_name(model: Tabular, observed: Mapping[str, ArrayLike], table: Tensor) -> Tensor:
-    mask = torch.zeros(table.shape, dtype=torch.bool, device=table.device)
-    for name, given in observed.items():
-        part = torch.as_tensor(given)
-        chosen = list(table_columns(model, name, "the mask"))
-        part = part[:, None] if part.ndim == 1 else part
-        if part.dtype != torch.bool or (part.ndim and part.shape != (len(table), len(chosen))):
-            raise ValueError(
-                f"the mask of {name!r} must be boolean of shape {(len(table), len(chosen))}, but "
-                f"is {part.dtype} of shape {tuple(part.shape)}"
-            )
-        mask[:, chosen] = part.to(mask.device)
     return mask
 
 

@@ -18,7 +18,6 @@ from vfg.inference import Calibration
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.objectives import bound as bounds
 from vfg.objectives import surrogate as surrogates
-from vfg.objectives.surrogate import Surrogate
 from vfg.passing.aggregation import State
 from vfg.passing.aggregation import aggregation as aggregation_called
 from vfg.passing.messages import MessagePassing, Passes, States
@@ -279,7 +278,9 @@ class VFG(nn.Module):
             >>> model.encode(torch.zeros(3, 2))["root"].shape
             torch.Size([3, 2])
         """
-        passes, like = self._pass(table, observed, evidence, labels)
+        cells, seen, like = as_table(self, table, observed)
+        given, _, _ = as_evidence(self, evidence or {}, rows=len(cells))
+        passes = self(cells, seen, as_labels(self, labels, len(cells)), given)
         return States.of(self.passing.schedule, passes.forward, like)
 
     @torch.no_grad()
@@ -324,6 +325,7 @@ class VFG(nn.Module):
     consistency = surrogates.consistency
     bound = bounds.bound
     log_likelihood = bounds.log_likelihood
+    effective_sample_size = bounds.effective_sample_size
 
     infer = inference.infer
     fill = inference.fill
@@ -348,29 +350,7 @@ class VFG(nn.Module):
         leaves, priors = self._leaf_states(cells, observed), self._prior_means(labels)
         return self.passing.run(leaves, priors, evidence or {}, wanted=wanted)
 
-    def objective(
-        self,
-        cells: Tensor,
-        observed: Tensor,
-        scored: Tensor,
-        labels: Tensor | None,
-        beta: float | Tensor,
-    ) -> Surrogate:
-        """The surrogate with messages from the `observed` cells and likelihoods of the `scored`."""
-        weights = self.sections.split(scored.to(cells.dtype))
-        wanted = {block: (weight > 0).any(-1) for block, weight in weights.items()}
-        passes = self.forward(cells, observed, labels, wanted=wanted)
-        return surrogates.compute_surrogate(
-            self.passing,
-            passes,
-            self.sections.split(cells),
-            weights,
-            {index: self.likelihood_at(index) for index in self._blocks_of(self.likelihoods)},
-            {index: self.prior_at(index) for index in self._blocks_of(self.priors)},
-            latent=self.latent,
-            labels=labels,
-            beta=beta,
-        )
+    objective = surrogates.compute_surrogate
 
     def likelihood_at(self, block: int) -> Likelihood:
         """The likelihood of a leaf block."""
@@ -402,11 +382,12 @@ class VFG(nn.Module):
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> VFG:
         """A new model with the configuration that `to_dict` returned, at its initial parameters."""
+        states = description["states"]  # a name, or name and settings
         return cls(
             Graph.from_dict(description["graph"]),
             flow={k: spec_from_dict(FlowSpec, v) for k, v in description["flow"].items()},
             aggregation=description["aggregation"],
-            states=_states_from(description["states"]),
+            states=states if isinstance(states, str) else spec_from_dict(StatesSpec, states),
             latent=description["latent"],
             likelihood={
                 k: spec_from_dict(LikelihoodSpec, v) for k, v in description["likelihood"].items()
@@ -445,19 +426,3 @@ class VFG(nn.Module):
             index: self.likelihood_at(index).mean(backward[index])
             for index in self._blocks_of(self.likelihoods)
         }
-
-    def _pass(
-        self,
-        table: ArrayLike,
-        observed: ArrayLike | None,
-        evidence: Mapping[str, ArrayLike] | None,
-        labels: ArrayLike | None,
-    ) -> tuple[Passes, Tensor]:
-        cells, seen, like = as_table(self, table, observed)
-        given, _, _ = as_evidence(self, evidence or {}, rows=len(cells))
-        return self(cells, seen, as_labels(self, labels, len(cells)), given), like
-
-
-def _states_from(description: str | Mapping[str, Any]) -> str | StatesSpec:
-    """States as files have them: a name, or name and settings."""
-    return description if isinstance(description, str) else spec_from_dict(StatesSpec, description)

@@ -35,7 +35,7 @@ def test_bits_do_not_depend_on_how_a_table_is_cut(model, filling):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("filling", FILLINGS[:3])
+@pytest.mark.parametrize("filling", FILLINGS)
 def test_bits_of_bent_models_do_not_depend_on_it_either(bent, filling):
     batch = one_batch(mixed(120, seed=1))
     whole = filled_batch(bent, batch, 0, filling)

@@ -26,6 +26,12 @@ def linear(**settings):
     return VFGImputer(bend=False, random_state=0, **settings)
 
 
+def content(imputer):
+    """The bytes of a model, but for how its files were read."""
+    imputer.model_.origin = {}
+    return dumps(imputer.model_)
+
+
 def stored(folder, table, name="table.parquet"):
     write_table(table.to_batches(max_chunksize=97), table.schema, folder / name)
     return folder / name
@@ -41,7 +47,7 @@ def test_a_small_table_gives_the_model_of_fitting_in_memory(tmp_path):
     )
     table = pa.concat_tables([table.slice(0, 100), gap, table.slice(100)])
     found = fit(stored(tmp_path, table), linear())
-    assert dumps(found.model_) == dumps(linear().fit(table).model_)
+    assert content(found) == content(linear().fit(table))
 
 
 def test_only_the_chosen_columns_are_learned(tmp_path):
@@ -282,9 +288,7 @@ def test_progress_tells_how_many_rows_were_read(tmp_path):
 def test_a_csv_file_gives_the_model_of_a_parquet_file(tmp_path):
     table = mixed(3000).drop_columns(["id", "note"])
     one, other = (stored(tmp_path, table, f"table.{suffix}") for suffix in ("csv", "parquet"))
-    assert dumps(fit(one, linear(), rows=500).model_) == dumps(
-        fit(other, linear(), rows=500).model_
-    )
+    assert content(fit(one, linear(), rows=500)) == content(fit(other, linear(), rows=500))
 
 
 def over(table, rows, **settings):

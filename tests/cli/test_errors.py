@@ -56,7 +56,7 @@ def test_tracebacks_come_with_debug_only(store, commands):
     found = commands.invoke(*wrong, "--debug")
     assert "Traceback" in found.stderr
     assert found.stderr.splitlines()[-1].startswith("vfg: there is no column or node 'x'")
-    assert found.exit_code == 1
+    assert found.exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,11 @@ def test_tracebacks_come_with_debug_only(store, commands):
         (["fit", "a.csv"], "Missing option '--output' / '-o'"),
         (
             ["evaluate", "a.csv", "--rivals", "best"],
-            "--baselines takes mean, knn, iterative or all",
+            "--baselines takes mean, knn, ridge, extratrees, missforest, boosting",
         ),
         (["data", "nothing"], "there is no table 'nothing'"),
         (["reproduce", "nothing"], "there is no experiment 'nothing'"),
+        (["data", "iris", "-o", "x.odd"], "the format of 'x.odd' is not known from its name"),
     ],
 )
 def test_wrong_arguments_leave_with_2(arguments, words, commands):

@@ -1,6 +1,7 @@
 """`vfg evaluate`: hidden cells are hidden from everyone, and errors are what they say."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,9 @@ import pytest
 
 import vfg
 from vfg.bigtable import open_table as read
-from vfg.cli.commands.evaluate import parse_baselines
+from vfg.cli.commands.evaluate import BASELINES, PATTERNS, parse_names
+from vfg.imputation import evaluation
+from vfg.imputation.baselines import BASELINES as KNOWN
 from vfg.imputation.evaluation import evaluate, hold_out
 from vfg.modelfile import dumps
 from vfg.tables.frames import hide_cells, open_table
@@ -94,7 +97,7 @@ def test_baselines_fill_the_same_cells(numbers, here, commands):
     options = ["--linear", "--share", "0.2", "--baselines", "all", "--json"]
     said = json.loads(commands.succeed("evaluate", "t.csv", *options))
     methods = {entry["method"]: entry for entry in said["methods"]}
-    assert list(methods) == ["vfg", "mean", "knn", "iterative"]
+    assert list(methods) == ["vfg", *BASELINES]
     counts = [[column["hidden"] for column in entry["columns"]] for entry in said["methods"]]
     assert all(count == counts[0] for count in counts)
     assert methods["mean"]["rmse"] == pytest.approx(methods["vfg"]["baseline"], rel=0.02)
@@ -128,7 +131,28 @@ def test_shares_lie_between_0_and_1(share, store, commands):
 
 
 def test_baselines_by_name():
-    assert parse_baselines(" knn , mean") == ["knn", "mean"]
+    assert parse_names(" knn , mean", BASELINES, "--baselines") == ["knn", "mean"]
+    assert parse_names("iterative", BASELINES, "--baselines") == ["ridge"]
+    assert parse_names("all", BASELINES, "--baselines") == [*KNOWN, "linear"]
+    assert PATTERNS == evaluation.PATTERNS
+
+
+def test_patterns_and_seeds_are_averaged_and_drawn(numbers, here, commands):
+    numbers.to_pandas().to_csv("t.csv", index=False)
+    options = ["--linear", "--baselines", "mean,boosting", "--patterns", "cells,half"]
+    more = ["--share", "0.2", "--seeds", "2", "--plot", "cost.png"]
+    words = commands.succeed("evaluate", "t.csv", *options, *more)
+    assert Path("cost.png").stat().st_size > 5000
+    lines = [line.split() for line in words.splitlines()[-7:]]
+    assert lines[0] == ["method", "pattern", "error", "absolute", "right", "seconds"]
+    names = [(method, pattern) for method, pattern, *_ in lines[1:]]
+    wanted = [(m, p) for p in ("cells", "half") for m in ("vfg", "mean", "boosting")]
+    assert sorted(names) == sorted(wanted)
+    said = json.loads(commands.succeed("evaluate", "t.csv", *options, *more[:4], "--json"))
+    own = [e["rmse"] for e in said["methods"] if (e["method"], e["pattern"]) == ("vfg", "half")]
+    assert len(own) == 2
+    shown = float(next(line[2] for line in lines if line[:2] == ["vfg", "half"]))
+    assert shown == pytest.approx(sum(own) / 2, rel=0.01)
 
 
 def test_tables_come_with_gaps_on_request(here, commands):
@@ -152,3 +176,32 @@ def test_tables_are_listed(commands):
     assert {"california", "gaussian_network", "iris", "synthetic"} <= set(names)
     assert json.loads(commands.succeed("data", "--json")) == names
     assert "--mechanism takes mcar, mar, mnar" in commands.fail("data", "--mechanism", "x", code=2)
+
+
+def test_a_model_of_these_rows_is_told_from_one_of_others(store, here, commands):
+    """The model was fitted to the table with gaps, so its errors there are too small."""
+    words = "rows of this table are among those that the model was fitted to"
+    assert words in commands.invoke("evaluate", store.gaps, "-m", store.model).stderr
+    (here / "part.csv").write_text("".join(store.gaps.read_text().splitlines(True)[:40]))
+    assert words in commands.invoke("evaluate", "part.csv", "-m", store.model, "-q").stderr
+    other = pd.read_csv(store.gaps)
+    other.assign(height=150.0 + other.index / 4).to_csv("other.csv", index=False)
+    found = commands.invoke("evaluate", "other.csv", "-m", store.model)
+    assert found.exit_code == 0
+    assert words not in found.stderr
+    assert words not in commands.invoke("evaluate", store.gaps, "--linear").stderr
+
+
+def test_a_model_reads_as_its_fit_did(here, commands):
+    """Marks of missing values, delimiter and decimals of the fit hold for later tables."""
+    rows = [f"{k / 8:.3f}:{-999 if k % 9 == 0 else f'{k * 0.33:.2f}'}" for k in range(90)]
+    (here / "t.csv").write_text("a:b\n" + "\n".join(rows) + "\n")
+    commands.succeed("fit", "t.csv", "-o", "m.vfg", "--linear", "--missing=-999", "--delimiter=:")
+    (here / "n.csv").write_text("a:b\n1:-999\n2:5\n")
+    lines = commands.succeed("impute", "n.csv", "-m", "m.vfg").splitlines()
+    assert lines[::2] == ["a:b", "2:5"]
+    assert float(lines[1].removeprefix("1:")) == pytest.approx(2.64, abs=0.3)
+    assert "." in lines[1]
+    for command in ("score", "embed", "evaluate"):
+        found = commands.invoke(command, "n.csv", "-m", "m.vfg")
+        assert "lacks the column" not in found.stderr

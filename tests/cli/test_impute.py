@@ -134,15 +134,17 @@ def test_a_column_with_one_value_is_filled_with_it(here, commands):
 @pytest.mark.parametrize(
     ("arguments", "words", "code"),
     [
-        (["--draws", "2", "--intervals", "0.9"], "draws and level exclude each other", 1),
+        (["--draws", "2", "--intervals", "0.9"], "draws and level exclude each other", 2),
         (["--intervals", "90"], "must lie between 0 and 1", 2),
-        (["--engine", "spark"], "engine must be one of local, ray", 1),
+        (["--engine", "spark"], "engine must be one of local, ray", 2),
         (["--exclude", "id"], "are options of fitting and exclude --model", 2),
         (["-o", "no/where.csv"], "the folder 'no' does not exist", 1),
         (["-o", "f.xls/f.csv"], "does not exist", 1),
         (["--report", "no/r.html"], "the folder 'no' does not exist", 1),
-        (["--from", "odd"], "the format must be one of", 1),
-        (["--to", "odd"], "the format must be one of", 1),
+        (["--from", "odd"], "the format must be one of", 2),
+        (["--to", "odd"], "the format must be one of", 2),
+        (["--seed", str(10**30)], "seed must be from 0 to", 2),
+        (["--processes", "100000"], "processes are too many", 2),
     ],
 )
 def test_wrong_options_are_told_in_one_sentence(arguments, words, code, store, here, commands):
@@ -167,7 +169,7 @@ def test_models_without_a_table_cannot_fill(here, commands, store):
 
 @pytest.mark.parametrize("command", ["impute", "evaluate"])
 def test_a_known_model_is_asked_for_a_device_that_is_there(command, here, commands, store):
-    words = commands.fail(command, store.gaps, "-m", store.model, "--device", "tpu9")
+    words = commands.fail(command, store.gaps, "-m", store.model, "--device", "tpu9", code=2)
     assert "the device 'tpu9' is not there" in words
 
 
@@ -271,7 +273,7 @@ def test_quiet_says_nothing(here, commands):
 
 def test_settings_of_csv_files_are_refused_for_others(store, here, commands):
     commands.succeed("impute", store.gaps, "-m", store.model, "-o", "f.parquet")
-    words = commands.fail("impute", "f.parquet", "-m", store.model, "--delimiter", ";")
+    words = commands.fail("impute", "f.parquet", "-m", store.model, "--delimiter", ";", code=2)
     assert "are settings of CSV files" in words
 
 

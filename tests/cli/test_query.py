@@ -65,7 +65,7 @@ def test_wide_nodes_take_and_give_several_numbers(exact, commands):
     expected = model.infer({"AB": torch.tensor([[1.0, 2.0]])}, targets=["C"]).mean["C"].item()
     assert said["answers"][2]["value"] == pytest.approx(expected)
     assert "'AB' takes 2 values with commas between them" in commands.fail(
-        "query", path, "--given", "AB=1"
+        "query", path, "--given", "AB=1", code=2
     )
 
 
@@ -185,7 +185,7 @@ def test_categories_that_look_like_numbers_stay_text(here, commands):
     asked = ["query", "m.vfg", "--given", "zip=00701", "--infer", "x", "--json"]
     (found,) = json.loads(commands.succeed(*asked))["answers"]
     assert found["value"] == pytest.approx(0.0, abs=0.3)
-    words = commands.fail("query", "m.vfg", "--given", "zip=701")
+    words = commands.fail("query", "m.vfg", "--given", "zip=701", code=2)
     assert "'zip' is one of 00701, 02139, 10115, but got '701'; did you mean '00701'?" in words
 
 
@@ -238,14 +238,14 @@ def test_deep_models_answer_too(edges, tmp_path, commands):
 @pytest.mark.parametrize(
     ("arguments", "words", "code"),
     [
-        (["--given", "heigt=1"], "there is no column or node 'heigt'; did you mean 'height'", 1),
-        (["--given", "height=tall"], "'height' takes a number such as", 1),
-        (["--given", "height=nan"], "'height' takes a number such as", 1),
-        (["--given", "visits=2.5"], "'visits' takes a whole number such as", 1),
-        (["--given", "shirt=XXL"], "'shirt' is one of L, M, S, but got 'XXL'", 1),
-        (["--given", "since=soon"], "'since' takes a date such as 202", 1),
-        (["--given", "member=perhaps"], "'member' is one of False, True, but got 'perhaps'", 1),
-        (["--infer", "age"], "there is no column or node 'age'", 1),
+        (["--given", "heigt=1"], "there is no column or node 'heigt'; did you mean 'height'", 2),
+        (["--given", "height=tall"], "'height' takes a number such as", 2),
+        (["--given", "height=nan"], "'height' takes a number such as", 2),
+        (["--given", "visits=2.5"], "'visits' takes a whole number such as", 2),
+        (["--given", "shirt=XXL"], "'shirt' is one of L, M, S, but got 'XXL'", 2),
+        (["--given", "since=soon"], "'since' takes a date such as 202", 2),
+        (["--given", "member=perhaps"], "'member' is one of False, True, but got 'perhaps'", 2),
+        (["--infer", "age"], "there is no column or node 'age'", 2),
         (["--given", "height"], "--given takes NAME=VALUE, but got 'height'", 2),
         (["--given", "height=1", "height=2"], "--given names 'height' twice", 2),
         (["--level", "1"], "must lie between 0 and 1", 2),

@@ -33,7 +33,7 @@ def test_a_table_is_not_replaced_by_a_result(store, here, commands, words, link)
     (here / "s.csv").symlink_to("t.csv")
     os.link(here / "t.csv", here / "h.csv")
     line = words.replace("OUT", output).replace("MODEL", str(store.model))
-    assert "would replace a file that this command reads" in commands.fail(*line.split())
+    assert "would replace a file that this command reads" in commands.fail(*line.split(), code=2)
     assert (here / "t.csv").read_bytes() == store.gaps.read_bytes()
 
 
@@ -44,7 +44,7 @@ def test_a_table_is_not_replaced_by_a_result(store, here, commands, words, link)
 def test_a_model_is_not_replaced_by_a_result(store, here, commands, words):
     (here / "t.csv").write_bytes(store.gaps.read_bytes())
     (here / "m.csv").write_bytes(store.model.read_bytes())
-    assert "would replace a file" in commands.fail(*words.split())
+    assert "would replace a file" in commands.fail(*words.split(), code=2)
     assert (here / "m.csv").read_bytes() == store.model.read_bytes()
 
 
@@ -56,7 +56,8 @@ def test_overwrite_allows_it(store, here, commands):
 
 
 def test_two_outputs_are_two_files(store, here, commands):
-    words = commands.fail("impute", store.gaps, "--linear", "-o", "a.csv", "--save", "a.csv")
+    named = ["-o", "a.csv", "--save", "a.csv"]
+    words = commands.fail("impute", store.gaps, "--linear", *named, code=2)
     assert "--output and --save both name a.csv" in words
 
 
@@ -66,7 +67,7 @@ def test_streams_may_be_named_twice():
 
 @pytest.mark.parametrize("name", ["o.xlsx", "o.json", "o.csv.zip", "o.parquett"])
 def test_names_of_other_formats_are_no_folders(store, here, commands, name):
-    words = commands.fail("impute", store.gaps, "-m", store.model, "-o", name)
+    words = commands.fail("impute", store.gaps, "-m", store.model, "-o", name, code=2)
     assert f"the format of {name!r} is not known" in words
     assert os.listdir(here) == []
 

@@ -6,6 +6,7 @@ import torch
 from scipy import integrate
 from scipy.stats import norm
 
+import vfg
 from vfg.gaussian import tiles
 from vfg.gaussian.factors import Factors
 from vfg.gaussian.tiles import normal_moments, rows_of_a_tile
@@ -86,3 +87,28 @@ def test_roots_of_many_covariances_are_those_of_each(monkeypatch):
     roots = tiles._square_roots(singular)
     torch.testing.assert_close(roots @ roots, singular)
     torch.testing.assert_close(roots, roots.mT)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7, 9, 10, 11, 15])
+def test_a_root_does_not_depend_on_its_place_among_others(size):
+    generator = torch.Generator().manual_seed(size)
+    loadings = torch.randn(200, size, size, generator=generator, dtype=torch.float64)
+    covariance = loadings @ loadings.mT
+    chosen = torch.randperm(200, generator=generator)[:57]
+    some, every = tiles._square_roots(covariance[chosen]), tiles._square_roots(covariance)
+    assert torch.equal(some, every[chosen])
+    torch.testing.assert_close(some @ some, covariance[chosen])
+
+
+def test_draws_of_some_rows_are_those_of_the_whole_table():
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(150, 6, generator=generator, dtype=torch.float64)
+    seen = torch.rand(table.shape, generator=generator) < 0.6
+    graph = vfg.Graph.star({f"x{k}": 1 for k in range(6)}, width=9)
+    model = vfg.GaussianVFG(graph, components=8)
+    model.fit(table, iterations=5, finish="none")
+    ids = torch.arange(150)
+    whole = model.infer(table, observed=seen).samples(3)
+    for part in (ids[:40], ids[40:41], ids[41:]):
+        some = model.infer(table[part], observed=seen[part], row_ids=part).samples(3)
+        assert all(torch.equal(some[leaf], whole[leaf][:, part]) for leaf in whole)

@@ -9,6 +9,7 @@ import torch
 from imputation.mixed_tables import linear, mixed, numbers
 
 from vfg.imputation.evaluation import ColumnScore, Evaluation, evaluate, hold_out
+from vfg.imputation.relations import find_copies
 from vfg.tables.frames import open_table
 
 
@@ -42,7 +43,7 @@ def test_errors_are_those_of_the_hidden_cells(fitted):
     assert found.mae == pytest.approx(float(errors.abs().mean()))
 
 
-def test_intervals_cover_as_often_as_they_say(fitted):
+def test_intervals_have_their_nominal_coverage(fitted):
     fresh = numbers(rows=1000, seed=1)[0]
     found = fitted.evaluate(fresh, share=0.3, level=0.8)
     assert 0.75 < found.coverage < 0.85
@@ -129,3 +130,57 @@ def test_nothing_to_hide_is_no_error():
 def test_shares_and_levels_are_checked(fitted, name):
     with pytest.raises(ValueError, match=f"{name} must be a number between 0 and 1, but is 1.5"):
         fitted.evaluate(numbers()[1], **{name: 1.5})
+
+
+def test_patterns_hide_what_their_names_say():
+    values = np.random.default_rng(0).normal(size=(100, 4))
+    table = open_table(np.where(np.arange(400).reshape(100, 4) % 7 == 0, np.nan, values))
+    known = ~table.missing
+    by_column = hold_out(table, 0.5, 0, pattern="columns")
+    assert by_column.sum(1).max() == 1
+    assert 25 < by_column.any(1).sum() < 60
+    half = hold_out(table, 0.5, 0, pattern="half")
+    lost = half.any(0)
+    assert lost.sum() == 2
+    rows = half.any(1)
+    assert (half[rows][:, lost] | ~known[rows][:, lost]).mean() > 0.9
+    like_table = hold_out(table, 0.5, 0, pattern="table")
+    patterns = {tuple(row) for row in ~known}
+    for row, own in zip(like_table, known, strict=True):
+        assert not row.any() or any((np.array(p) & own == row).all() for p in patterns)
+    with pytest.raises(ValueError, match="no cell of the table is missing"):
+        hold_out(open_table(np.ones((5, 2))), 0.5, 0, pattern="table")
+
+
+class TestCopies:
+    def tables(self, seed):
+        """Rows of which some are copies, with missing cells of their own; and who is whose copy."""
+        generator = np.random.default_rng(seed)
+        rows = np.hstack([generator.normal(size=(60, 4)), generator.integers(3, size=(60, 2))])
+        whose = generator.integers(60, size=90)
+        observed = generator.random((90, 6)) < 0.8
+        return rows[whose], observed, whose
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_rows_that_agree_are_copies(self, seed):
+        table, observed, whose = self.tables(seed)
+        found = find_copies(table, observed)
+        assert (whose[found] == whose).all(), "no other rows"
+        for first in range(90):
+            for second in range(first):
+                both = (observed[first] & observed[second])[:4].sum()
+                if whose[first] == whose[second] and both >= 2:
+                    assert found[first] == found[second]
+
+    def test_columns_of_few_values_make_no_copies(self):
+        table = np.random.default_rng(0).integers(3, size=(100, 4)).astype(float)
+        assert find_copies(table, np.ones((100, 4), dtype=bool)).tolist() == list(range(100))
+
+    def test_copies_are_hidden_together(self):
+        frame = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 3)), columns=list("abc"))
+        frame["day"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(range(50), "D")
+        frame["name"] = [f"name {k % 7}" for k in range(50)]
+        twice = pd.concat([frame, frame], ignore_index=True)
+        hidden = hold_out(open_table(twice), 0.3, seed=0)
+        assert np.array_equal(hidden[:50], hidden[50:])
+        assert 0.2 < hidden.mean() < 0.4

@@ -1,5 +1,6 @@
 """The linear model and its bent members."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -101,7 +102,7 @@ def test_member_means_are_those_of_the_members():
         assert torch.equal(found[place], own.double())
 
 
-def test_trees_of_latent_nodes_can_be_bent():
+def test_trees_of_latent_nodes_get_nonlinear_members():
     values, observed = matrix(columns=4)
     tree = vfg.Graph.tree({str(k): 1 for k in range(4)}, arity=2, width=3)
     members = trained(values, observed, graph=tree)[0].members
@@ -121,7 +122,7 @@ def test_neighbours_take_part_of_a_budget():
     sizes = NeighbourPlan(2, 3000, 3)
     clocks = Stopwatch(None), Stopwatch(2.0)
     free, under_budget = (
-        _fit_row_mixtures(values, observed, ORDERED, plan(neighbours=sizes), 0, clock)
+        _fit_row_mixtures(values, observed, ORDERED, None, plan(neighbours=sizes), 0, clock)
         for clock in clocks
     )
     assert [len(near.centres) for near in free] == [3000, 3000]
@@ -129,8 +130,8 @@ def test_neighbours_take_part_of_a_budget():
     assert sizes.within(0.25).components < 1000
 
 
-def test_neighbours_do_not_hear_what_the_answer_is():
-    """Cells of a row that were kept aside make no difference to what is said about them."""
+def test_row_mixtures_do_not_use_held_out_cells():
+    """Held-out cells of a row do not change how they are predicted."""
     values, observed = matrix(rows=60)
     parts, _ = trained(values, observed, neighbours=NeighbourPlan(2, 60, 3))
     held = _hold_out_sections(star([1] * 3, 4), observed, 0.3, seed=0)
@@ -142,11 +143,14 @@ def test_neighbours_do_not_hear_what_the_answer_is():
     for cells in (values, other):
         near = parts.neighbours[0].without(cells, observed, held)
         found.append(_means_without_own_row(near, cells[row], shown, row, 60))
-    assert all(torch.equal(a[~shown], b[~shown]) for a, b in zip(*found, strict=True))
+    assert all(
+        torch.equal(a[~shown], b[~shown])
+        for a, b in zip(*(pair[:2] for pair in found), strict=True)
+    )
 
 
 @pytest.mark.slow
-def test_bending_learns_what_no_linear_model_can():
+def test_nonlinear_members_learn_what_no_linear_model_can():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(800, 1, generator=generator, dtype=torch.float64)
     values = torch.cat([x, x.square(), x + 0.1 * torch.randn(800, 1, generator=generator)], dim=1)
@@ -180,3 +184,35 @@ def test_members_that_do_not_calibrate_copy_the_first():
     parts, _ = trained(values, observed)
     first, second = (member.spread.state_dict() for member in parts.members)
     assert not all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_copies_of_a_cell_are_held_out_together():
+    observed = torch.rand(60, 3, generator=torch.Generator().manual_seed(0)) < 0.8
+    copies = torch.arange(60) % 20
+    held = _hold_out_sections(star([1] * 3, 4), observed, 0.5, seed=0, copies=copies)
+    first = observed.int().argmax(0).tolist()
+    assert held.any()
+    for row in range(60):
+        for column in range(3):
+            alike = held[copies == copies[row], column] | ~observed[copies == copies[row], column]
+            if held[row, column] and row % 20 not in [place % 20 for place in first]:
+                assert alike.all()
+
+
+def test_intervals_of_new_rows_hold_although_the_table_has_every_row_three_times():
+    generator = np.random.default_rng(0)
+
+    def draw(rows):
+        cause = generator.normal(size=(rows, 1))
+        return np.hstack([cause, cause + generator.normal(size=(rows, 2))])
+
+    table = np.tile(draw(100), (3, 1))
+    table[generator.random(table.shape) < 0.15] = np.nan
+    new = draw(400)
+    hidden = np.where(generator.random(new.shape) < 0.3, np.nan, new)
+    model = vfg.TableModel(seed=0, members=1, steps=20, mixtures=1, neighbours=2)
+    model.fit(table)
+    answer = model.infer(hidden)
+    low, high = (np.stack(list(ends.values()), axis=1) for ends in answer.interval(0.9))
+    missing = np.isnan(hidden)
+    assert 0.83 < ((low <= new) & (new <= high))[missing].mean() < 0.97

@@ -229,7 +229,8 @@ def test_filled_numbers_keep_to_bounds_or_the_observed_range():
     table = np.array([[0.0, 0.0], [10.0, 10.0], [np.nan, np.nan]])
     schema = {1: Continuous((0, 11))}
     encoding = Encoding.fit(schema, table)
-    assert encoding.decode(np.full((3, 2), 9.0), table)[2].tolist() == [10.0, 11.0]
+    assert encoding.decode(np.full((3, 2), 9.0), table)[2, 1] == 11.0
+    assert [part.ceiling for part in encoding.parts.values()] == [10.0, 11.0]
 
 
 def test_far_evidence_is_clipped_for_the_model_only():

@@ -107,8 +107,34 @@ def test_a_column_without_cells_is_no_evidence_and_has_no_fill():
 )
 def test_fills_keep_to_bounds_or_the_observed_range(spec, expected):
     scale = NumericEncoding.fit(spec, column([0.0, 20.0]))
+    assert (scale.floor, scale.ceiling) == expected
     found = scale.decode(np.array([[-10.0], [10.0]]))
-    assert tuple(found.tolist()) == expected
+    for end, bound, answer in zip(expected, spec.bounds, found.tolist(), strict=True):
+        assert answer == end or bound is None
+
+
+def test_draws_end_at_bounds_or_where_cells_crowd():
+    generator = np.random.default_rng(0)
+    tails = generator.normal(size=300)
+
+    def ends(cells, spec=None):
+        scale = NumericEncoding.fit(spec or Continuous(), column(cells))
+        return scale.least, scale.greatest
+
+    assert ends(tails) == (None, None)
+    assert ends(np.exp(tails))[0] == pytest.approx(0.0, abs=0.1)
+    assert ends(np.exp(tails))[1] is None
+    assert ends(10.0 + tails)[0] == 0.0, "no cell is negative"
+    assert ends(-10.0 - tails)[1] == 0.0
+    assert ends(tails.clip(-1.0, 1.0)) == (-1.0, 1.0), "censored"
+    low, high = ends(generator.uniform(-1.0, 1.0, size=300))
+    assert -1.1 < low < -1.0 + 0.02
+    assert 1.0 - 0.02 < high < 1.1
+    assert ends(tails, Continuous((-9, None))) == (-9, None)
+    scale = NumericEncoding.fit(Continuous(), column(tails))
+    assert scale.decode(np.array([[9.0]]))[0] > 8.0
+    old = {k: v for k, v in scale.to_dict().items() if k not in ("least", "greatest")}
+    assert NumericEncoding.from_dict(old, {}).decode(np.array([[9.0]]))[0] == tails.max()
 
 
 def test_integers_are_rounded_and_do_not_overflow():

@@ -156,7 +156,7 @@ def places(run):
     """Where everything lies that a step reads or writes."""
     moments = [value for state in run.optimiser.inner.state.values() for value in state.values()]
     own = [run.steps.rows, run.steps.beta, run.steps.total, run.steps.finite]
-    own += [loss.value for loss in run.validation.losses]
+    own += [loss.value for loss in run.task.losses]
     tensors = [*run.model.state_dict().values(), *run.task.data[:2], *moments, *own]
     return [tensor.data_ptr() for tensor in tensors]
 

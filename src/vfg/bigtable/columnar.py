@@ -69,6 +69,11 @@ class TableFile(ABC):
         return []
 
     @property
+    def layouts(self) -> dict[str, str]:
+        """The layouts of dates and durations in text; known after the types are."""
+        return {}
+
+    @property
     def needs_inference(self) -> bool:
         """Whether types have yet to be inferred from the cells, so that `scan` saves a pass."""
         return False
@@ -101,8 +106,10 @@ class TableFile(ABC):
             f"{self.name} has changed since it was opened; run it again once the file is complete"
         )
 
-    def with_text_columns(self, names: Sequence[str], categories: Sequence[str] = ()) -> TableFile:
-        """The same file with some columns left as text, if it is one of text."""
+    def with_text_columns(
+        self, names: Sequence[str], categories: Sequence[str] = (), real: Sequence[str] = ()
+    ) -> TableFile:
+        """The same file with some columns read otherwise, if it is one of text."""
         return self
 
     def check_schema(self, schema: Any) -> Any:
@@ -172,7 +179,11 @@ class ColumnarFile(TableFile):
             for batch in self._read_batches():
                 # Offsets and texts of a damaged file may point anywhere, so they are validated.
                 batch.validate(full=True)
-                yield conform(batch, schema)
+                if batch.schema.equals(schema, check_metadata=True):
+                    yield batch
+                else:
+                    columns = [_cast(batch.column(field.name), field.type) for field in schema]
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _check_stored(self, schema: Any) -> Any:
         """A stored schema as it is handed out: types that few can compute with are replaced."""
@@ -240,14 +251,6 @@ class ArrowFile(ColumnarFile):
         if start == b"ARROW1":
             return pa.ipc.open_file(stored)
         return pa.ipc.open_stream(stored)
-
-
-def conform(batch: Any, schema: Any) -> Any:
-    """A record batch with the columns of a schema, in its order and types."""
-    if batch.schema.equals(schema, check_metadata=True):
-        return batch
-    columns = [_cast(batch.column(field.name), field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _common_storage(kind: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from vfg.bigtable.formats import Dialect
-from vfg.bigtable.type_inference import cast_text, mark_missing
+from vfg.bigtable.type_inference import cast_layout, cast_text, format_layout, mark_missing
 from vfg.bigtable.writing import format_like
 from vfg.imputation.settings import SEEDS, check_count, check_share
 from vfg.imputation.table_model import MissingCells, TableModel
@@ -115,14 +115,15 @@ class TextColumns:
     types: Any  # of the columns of the model, as a `pyarrow.Schema`
     samples: dict[str, str]  # observed cells by column; filled ones are written alike
     dialect: Dialect
+    layouts: dict[str, str]  # of dates and durations, by column
 
     def fill(self, model: TableModel, batch: Any, first_row: int, filling: Filling) -> Any:
         """Fill a record batch of text, as `filled_batch` does; the result has `schema`."""
         columns = [
-            self._parse(batch.column(field.name), self.types.field(field.name).type)
-            if field.name in self.types.names
-            else batch.column(field.name)
-            for field in batch.schema
+            self._parse(name, batch.column(name))
+            if name in self.types.names
+            else batch.column(name)
+            for name in batch.schema.names
         ]
         typed = pa.RecordBatch.from_arrays(columns, batch.schema.names)
         filled = filled_batch(model, typed, first_row, filling)
@@ -131,28 +132,42 @@ class TextColumns:
             name: self._merge(name, batch.column(name), typed.column(name), filled, rows)
             for name in self.types.names
         }
+        for name in self._interval_ends(filled.schema):
+            texts[name] = self._format(name.rpartition("_")[0], filled.column(name))
         arrays = [texts.get(name, filled.column(name)) for name in filled.schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema(filled.schema))
 
     def schema(self, filled: Any) -> Any:
         """The schema of filled tables, with text for the columns of the model."""
+        texts = [*self.types.names, *self._interval_ends(filled)]
         fields = [
-            field.with_type(pa.string()) if field.name in self.types.names else field
-            for field in filled
+            field.with_type(pa.string()) if field.name in texts else field for field in filled
         ]
         return pa.schema(fields)
 
-    def _parse(self, cells: Any, kind: Any) -> Any:
-        marked = mark_missing(cells, self.dialect.missing)
+    def _interval_ends(self, filled: Any) -> list[str]:
+        """The added columns that are written in the layout of the columns that they are of."""
+        ends = [f"{name}_{end}" for name in self.layouts for end in ("low", "high")]
+        return [name for name in ends if name in filled.names and name not in self.types.names]
+
+    def _parse(self, name: str, cells: Any) -> Any:
+        kind, marked = self.types.field(name).type, mark_missing(cells, self.dialect.missing)
+        if name in self.layouts:
+            return cast_layout(marked, self.layouts[name], kind)
         return cast_text(marked, kind, decimal=self.dialect.decimal or ".")
+
+    def _format(self, name: str, values: Any) -> Any:
+        sample = self.samples.get(name, "")
+        if name in self.layouts:
+            return format_layout(values, self.layouts[name], sample).cast(pa.string())
+        return format_like(values, sample, self.dialect.decimal or ".").cast(pa.string())
 
     def _merge(self, name: str, before: Any, typed: Any, filled: Any, rows: Any) -> Any:
         """The text of a column: as it was where it was observed or still is missing."""
         missing = pc.is_null(typed, nan_is_null=True).take(rows)
         values = filled.column(name)
         is_filled = pc.and_(missing, pc.is_valid(values))
-        texts = format_like(values, self.samples.get(name, ""), self.dialect.decimal or ".")
-        return pc.if_else(is_filled, texts.cast(pa.string()), before.take(rows))
+        return pc.if_else(is_filled, self._format(name, values), before.take(rows))
 
 
 def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None) -> Any:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,6 +24,7 @@ from vfg.imputation.imputer import VFGImputer
 from vfg.imputation.settings import check_count
 from vfg.imputation.table_model import TableModel
 from vfg.modelfile import load
+from vfg.tables.schema import Continuous
 from vfg.training.history import fingerprint
 from vfg.utils.extras import needs
 from vfg.utils.files import is_stream
@@ -99,7 +100,9 @@ def impute(
     written = (
         target_kind(target, format).format if one_file else normalise_format(format or "parquet")
     )
-    table = _with_text(source if isinstance(source, Source) else open_table(source), known)
+    table = as_fitted(
+        source if isinstance(source, Source) else open_table(source, like=known.origin), known
+    )
     keeps_text = table.is_text and written in ("csv", "tsv")
     job = _Job(
         table,
@@ -185,9 +188,12 @@ class _Job:
 
     @property
     def _dialect(self) -> Dialect | None:
-        """CSV files get the delimiter and decimal mark of CSV files that are read."""
+        """Text files are written as those that are read, each kind with its own delimiter."""
+        if self.work.text is None:
+            return None
         is_csv = self.source.files[0].kind.format == "csv"
-        return self.source.dialect if is_csv and self.work.text is not None else None
+        dialect = self.source.dialect
+        return dialect if is_csv else replace(dialect, delimiter=None)
 
     def _all(self) -> Generator[Any]:
         done = 0
@@ -206,7 +212,8 @@ class _Job:
                 sink.write(batch)
 
         with job_folder(folder, self._describe(format)) as place:
-            names = [self._name(shard, format) for shard in range(len(self._sizes))]
+            suffix = next(suffix for suffix, known in SUFFIXES.items() if known == format)
+            names = [f"part-{shard:05d}{suffix}" for shard in range(len(self._sizes))]
             resumed = self._fill_shards(place, names, write)
             place.finish(self.source.rows)
         return resumed
@@ -267,11 +274,6 @@ class _Job:
         rows, size = self.source.rows, self.shard_rows
         return [min(size, rows - first) for first in range(0, rows, size)]
 
-    @staticmethod
-    def _name(shard: int, format: str) -> str:
-        suffix = next(suffix for suffix, known in SUFFIXES.items() if known == format)
-        return f"part-{shard:05d}{suffix}"
-
     def _describe(self, format: str) -> dict[str, Any]:
         from vfg import __version__
 
@@ -286,8 +288,12 @@ class _Job:
         }
 
 
-def _with_text(source: Source, model: TableModel) -> Source:
-    """The source, with text where the model knows no column, or one whose categories are text."""
+def as_fitted(source: Source, model: TableModel) -> Source:
+    """A table of text files with its columns read as they were in fitting.
+
+    Columns that the model does not know, and those whose categories are text, stay text. Those of
+    real numbers are such if they hold whole ones, so that filled cells keep their decimals.
+    """
     specs = dict(
         zip(model_columns(model, source.names), model.encoding.schema.values(), strict=True)
     )
@@ -296,10 +302,17 @@ def _with_text(source: Source, model: TableModel) -> Source:
         for name, spec in specs.items()
         if any(isinstance(category, str) for category in getattr(spec, "categories", None) or ())
     ]
-    return source.with_text_columns([name for name in source.names if name not in specs], texts)
+    others = [name for name in source.names if name not in specs]
+    real = [name for name, spec in specs.items() if isinstance(spec, Continuous)]
+    return source.with_text_columns(others, texts, real)
 
 
 def _text_columns(source: Source, model: TableModel) -> TextColumns:
     types = source.schema  # known before the samples are
     fields = [types.field(name) for name in model_columns(model, source.names)]
-    return TextColumns(pa.schema(fields), source.samples, source.dialect)
+    layouts = {
+        field.name: source.layouts[field.name]
+        for field in fields
+        if field.name in source.layouts and field.type != pa.string()
+    }
+    return TextColumns(pa.schema(fields), source.samples, source.dialect, layouts)

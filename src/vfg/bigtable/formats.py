@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 from vfg.utils.extras import needs
 from vfg.utils.specs import check_choice
@@ -43,6 +43,15 @@ class Kind:
 
 
 @dataclass(frozen=True)
+class Quoting:
+    """What stands in quotation marks although it need not."""
+
+    names: bool = False
+    cells: tuple[str, ...] = ()  # columns, of which all observed cells do
+    empty: tuple[str, ...] = ()  # columns, of which all empty cells do
+
+
+@dataclass(frozen=True)
 class Dialect:
     """How the cells of separated text are written.
 
@@ -52,6 +61,9 @@ class Dialect:
         missing: texts that mean a missing value, besides `NA`, `NaN`, `null` and the like. A number
             stands for all ways to write it: `-999` also for `-999.0`.
         quotes: whether quotation marks enclose cells; False reads them as text.
+        day_first: whether 03/04/2020 is in April rather than March; None decides by days above 12.
+        newline: between lines; detected in files that are read.
+        quoting: which cells are quoted without need; detected in files that are read.
 
     Raises:
         ValueError: for a delimiter or decimal mark that cannot be.
@@ -65,6 +77,9 @@ class Dialect:
     decimal: str | None = None
     missing: tuple[str, ...] = ()
     quotes: bool = True
+    day_first: bool | None = None
+    newline: str = "\n"
+    quoting: Quoting = Quoting()
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and (
@@ -77,6 +92,37 @@ class Dialect:
             raise ValueError(f"the decimal mark must be . or a comma, but is {self.decimal!r}")
         if self.decimal is not None and self.decimal == self.delimiter:
             raise ValueError("the delimiter and the decimal mark cannot both be a comma")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the CSV files of a fit were read: kept in `TableModel.origin` for those to be filled."""
+
+    dialect: Dialect
+    columns: tuple[str, ...]  # that were fitted
+    layouts: Mapping[str, str]  # of dates and durations, by column
+    samples: Mapping[str, str]  # cells of these, with 0 for all digits
+
+    KEPT: ClassVar = ("delimiter", "decimal", "missing", "quotes", "day_first")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that holds for other files, ready for JSON."""
+        dialect = {name: getattr(self.dialect, name) for name in self.KEPT}
+        return {**vars(self), "dialect": dialect}
+
+    @classmethod
+    def from_dict(cls, origin: Mapping[str, Any]) -> Reading | None:
+        """The inverse of `to_dict`; None for what it did not write."""
+        try:
+            known = {name: origin["dialect"][name] for name in cls.KEPT}
+            dialect = Dialect(**{**known, "missing": tuple(map(str, known["missing"]))})
+            layouts, samples = (
+                {str(name): str(text) for name, text in origin[key].items()}
+                for key in ("layouts", "samples")
+            )
+            return cls(dialect, tuple(map(str, origin["columns"])), layouts, samples)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
 
 
 def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> Kind:

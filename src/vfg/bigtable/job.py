@@ -125,10 +125,7 @@ def digest_file(path: Path) -> str:
 
 @contextmanager
 def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
-    """The folder of a job, made or gone on with, and locked against other jobs.
-
-    What an earlier run left unfinished is removed.
-    """
+    """The folder of a job, made or gone on with, locked, and without unfinished files."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a folder, or remove it")
     check_contents(folder)

@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from vfg.bigtable.formats import (
     MOST_PIPED,
     Dialect,
     Kind,
+    Reading,
     check_text,
     kind_from_bytes,
     kind_from_name,
@@ -67,6 +68,8 @@ class Source:
             found = file.schema
             for name in kinds:
                 kinds[name] = _common_column_type(file, found.field(name), kinds[name])
+                if file.layouts.get(name) != self.layouts.get(name):
+                    kinds[name] = pa.string()
         return pa.schema([first.field(name).with_type(kind) for name, kind in kinds.items()])
 
     @property
@@ -96,6 +99,11 @@ class Source:
         return first.dialect if isinstance(first, CsvFile) else Dialect()
 
     @property
+    def layouts(self) -> dict[str, str]:
+        """The layouts of columns of dates and durations in text; known after the types are."""
+        return self.files[0].layouts
+
+    @property
     def doubts(self) -> list[str]:
         """Sentences about cells that may be meant otherwise; known after the types are."""
         texts = [file.doubts for file in self.files if isinstance(file, CsvFile)]
@@ -107,7 +115,9 @@ class Source:
         texts = [file.samples for file in self.files if isinstance(file, CsvFile)]
         return {name: cell for samples in reversed(texts) for name, cell in samples.items()}
 
-    def with_text_columns(self, names: Sequence[str], categories: Sequence[str] = ()) -> Source:
+    def with_text_columns(
+        self, names: Sequence[str], categories: Sequence[str] = (), real: Sequence[str] = ()
+    ) -> Source:
         """The same table with some columns of text files left as the text that they are.
 
         Both tables share what is known of the files, so types are inferred once.
@@ -115,8 +125,9 @@ class Source:
         Args:
             names: of the columns; their missing values stay text too, as they were read.
             categories: names of columns that become text with null for missing values.
+            real: names of columns that become real numbers if they hold whole ones.
         """
-        return Source([file.with_text_columns(names, categories) for file in self.files])
+        return Source([file.with_text_columns(names, categories, real) for file in self.files])
 
     @cached_property
     def rows(self) -> int:
@@ -178,13 +189,15 @@ def open_table(
     format: str | None = None,
     exclude: Sequence[Place] = (),
     dialect: Dialect | None = None,
+    like: Mapping[str, Any] | None = None,
     most_piped: int = MOST_PIPED,
 ) -> Source:
     """A table in one file or several, ready to be read in pieces.
 
     In text files, empty cells and `NA`, `NaN`, `null` and the like are missing values. Columns have
     the narrowest type that holds all cells: integers with missing values stay integers,
-    numbers with leading zeros stay text.
+    numbers with leading zeros stay text. Dates such as `31.12.2020` are dates if every cell of the
+    column fits one order of day and month, and durations are such as `1:30:00`.
 
     Args:
         source: a file, a folder of Parquet files, a pattern such as `part-*.csv`, `"-"` for
@@ -193,6 +206,8 @@ def open_table(
             the suffix, also before `.gz`, `.zst`, `.bz2` or `.lz4`, or off the first bytes.
         exclude: files and folders that patterns and folders do not take, such as earlier output.
         dialect: of CSV files; None detects delimiter and decimal mark.
+        like: `TableModel.origin` of a model: CSV files with its columns are read as those that it
+            was fitted to.
         most_piped: bytes of standard input or a pipe that are copied to the temporary disk.
 
     Raises:
@@ -203,7 +218,8 @@ def open_table(
     if not places:
         raise ValueError("a table needs at least one file, but none was given")
     hidden = [Path(place).resolve() for place in exclude]
-    opener = _Opener(format, hidden, dialect or Dialect(), most_piped)
+    reading = Reading.from_dict(like or {})
+    opener = _Opener(format, hidden, dialect or Dialect(), reading, most_piped)
     return Source([file for place in places for file in opener.files(place)])
 
 
@@ -250,6 +266,7 @@ class _Opener:
     format: str | None
     exclude: Sequence[Path]
     dialect: Dialect
+    like: Reading | None
     most_piped: int
 
     def files(self, place: Place) -> Iterator[TableFile]:
@@ -301,7 +318,7 @@ class _Opener:
 
     def _file(self, path: Path, kind: Kind, name: str) -> TableFile:
         if kind.format in ("csv", "tsv"):
-            return CsvFile(path, kind, name, self.dialect)
+            return CsvFile(path, kind, name, self.dialect, self.like)
         if self.dialect != Dialect():
             raise ValueError(
                 f"{name} is {kind.format}, but delimiter, decimal mark, quotation marks and texts "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from dataclasses import field as setting
@@ -15,9 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from vfg.bigtable.columnar import TableFile, check_number_of_columns
-from vfg.bigtable.formats import Dialect, Kind, check_text, open_bytes, reading_errors
+from vfg.bigtable.formats import (
+    Dialect,
+    Kind,
+    Quoting,
+    Reading,
+    check_text,
+    open_bytes,
+    reading_errors,
+)
 from vfg.bigtable.type_inference import (
+    IDENTIFIER,
+    LAYOUTS,
     MOMENTS,
+    PADDING,
+    cast_layout,
     cast_text,
     common_type,
     mark_missing,
@@ -34,6 +47,7 @@ with needs("table"):
 LONGEST_LINE = 8 << 20
 """Bytes that are parsed together, and that no line may be longer than."""
 SEPARATORS = (",", ";", "\t", "|")
+DEFAULTS = vars(Dialect())
 
 
 @dataclass
@@ -45,7 +59,8 @@ class FileInfo:
     types: dict[str, Any] = setting(default_factory=dict)
     rows: int | None = None
     samples: dict[str, str] = setting(default_factory=dict)  # first observed cells, as written
-    doubts: list[str] = setting(default_factory=list)  # see `reading_doubts`
+    layouts: dict[str, str] = setting(default_factory=dict)  # see `LAYOUTS`
+    doubts: list[str] = setting(default_factory=list)  # see `Inference.doubts`
     is_warned: bool = False  # of cells that hold rows
     blank_lines: int = 0  # before the names
 
@@ -58,17 +73,28 @@ class CsvFile(TableFile):
     the copies that `with_text_columns` returns share the result.
     """
 
-    def __init__(self, path: Path, kind: Kind, name: str, dialect: Dialect = Dialect()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        path: Path,
+        kind: Kind,
+        name: str,
+        dialect: Dialect = Dialect(),  # noqa: B008
+        like: Reading | None = None,
+    ) -> None:
         super().__init__(path, kind, name)
         self.text_columns: dict[str, None] = {}
         self.text_categories: dict[str, None] = {}
-        self._wanted = dialect
+        self.real_columns: dict[str, None] = {}
+        self._wanted, self._like = dialect, like
         self._info = FileInfo()
 
-    def with_text_columns(self, names: Sequence[str], categories: Sequence[str] = ()) -> CsvFile:
+    def with_text_columns(
+        self, names: Sequence[str], categories: Sequence[str] = (), real: Sequence[str] = ()
+    ) -> CsvFile:
         found = copy(self)
         found.text_columns = dict.fromkeys(names)
         found.text_categories = dict.fromkeys(categories)
+        found.real_columns = dict.fromkeys(real)
         return found
 
     @property
@@ -87,12 +113,16 @@ class CsvFile(TableFile):
     @property
     def samples(self) -> dict[str, str]:
         """The first observed cell of columns, as it is written; known after the types are."""
-        return self._info.samples
+        return {**(self._like.samples if self._like else {}), **self._info.samples}
 
     @property
     def doubts(self) -> list[str]:
         """Sentences about cells that may be meant otherwise; known after the types are."""
         return self._info.doubts
+
+    @property
+    def layouts(self) -> dict[str, str]:
+        return self._info.layouts
 
     def _read_start(self) -> Dialect:
         with self._reading():
@@ -102,15 +132,32 @@ class CsvFile(TableFile):
             line = self._first_line(start)
             blank = re.match(rb"(?:\xef\xbb\xbf)?([\r\n]*)", memoryview(start))
             self._info.blank_lines = len(re.findall(rb"\r\n|\r|\n", blank[1])) if blank else 0
-            separator = self._wanted.delimiter or (
-                "\t" if self.kind.format == "tsv" else find_delimiter(line)
-            )
-            check_number_of_columns(line.count(separator) + 1, self.name)
-            dialect = replace(self._wanted, delimiter=separator)
+            dialect = self._choose_dialect(line)
+            check_number_of_columns(line.count(dialect.delimiter or ",") + 1, self.name)
             with _reader(pa.BufferReader(start), dialect, {}) as reader:
                 self._info.names = list(self.check_schema(reader.schema).names)
-            decimal = dialect.decimal or self._find_decimal(start, dialect)
-            return replace(dialect, decimal=decimal)
+            return replace(
+                dialect,
+                decimal=dialect.decimal or self._find_decimal(start, dialect),
+                newline=find_newline(start),
+                quoting=find_quoting(start, dialect, self._info.names),
+            )
+
+    def _choose_dialect(self, line: str) -> Dialect:
+        """The dialect that is wanted, else that of the fit if it splits a first line well."""
+        wanted, like = self._wanted, self._like
+        if like is not None:
+            own = {key: value for key, value in vars(wanted).items() if value != DEFAULTS[key]}
+            known = replace(like.dialect, **own)
+            first = csv.reader([line.strip("\ufeff\r")], delimiter=known.delimiter or ",")
+            with suppress(csv.Error, StopIteration):  # for example for very long names
+                if {*like.columns} <= {*next(first)}:
+                    return known
+            wanted = replace(wanted, missing=wanted.missing or like.dialect.missing)
+        is_tabs = self.kind.format == "tsv"
+        return replace(
+            wanted, delimiter=wanted.delimiter or ("\t" if is_tabs else find_delimiter(line))
+        )
 
     def _find_decimal(self, start: Any, dialect: Dialect) -> str:
         """The decimal mark of the first block, where a comma can be one."""
@@ -136,6 +183,8 @@ class CsvFile(TableFile):
             self._infer_types()
         texts = dict.fromkeys([*self.text_columns, *self.text_categories], pa.string())
         types = {**self._info.types, **texts}
+        for name in self.real_columns:
+            types[name] = pa.float64() if types[name] == pa.int64() else types[name]
         return pa.schema([(name, types[name]) for name in self.names])
 
     @property
@@ -152,17 +201,28 @@ class CsvFile(TableFile):
 
     def batches(self, schema: Any) -> Iterator[Any]:
         types = {field.name: field.type for field in schema}
-        for batch in self._batches(types):
+        texts = {
+            name for name, kind in types.items() if name in self.layouts or kind == pa.string()
+        }
+        for batch in self._batches({**types, **dict.fromkeys(texts, pa.string())}):
             columns = [
-                self._text(batch, name) if kind == pa.string() else batch.column(name)
+                self._text(batch, name, kind) if name in texts else batch.column(name)
                 for name, kind in types.items()
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _text(self, batch: Any, name: str) -> Any:
-        """A column of text, with nulls for missing values unless it is left as it is."""
+    def _text(self, batch: Any, name: str, kind: Any = None) -> Any:
+        """A column of text, with nulls for missing values unless it is left as it is; or dates."""
         column = batch.column(name)
-        return column if name in self.text_columns else mark_missing(column, self.dialect.missing)
+        if name in self.text_columns:
+            return column
+        marked = mark_missing(column, self.dialect.missing)
+        if kind in (None, pa.string()):
+            return marked
+        dates = cast_layout(marked, self.layouts[name], kind)
+        if dates is None:
+            raise self._change_error()
+        return dates
 
     def scan(self) -> Iterator[Any]:
         if not self.needs_inference:
@@ -182,36 +242,18 @@ class CsvFile(TableFile):
     def _typed_batches(self) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Batches of text, and their columns that are not text so far; keeps types at the end."""
         texts = {**self.text_columns, **self.text_categories}
-        types = {name: pa.null() for name in self.names if name not in texts}
-        rows, dialect = 0, self.dialect
-        samples: dict[str, str] = {}
-        doubts: dict[str, Any] = {}
+        found = Inference([name for name in self.names if name not in texts], self.dialect)
         for batch in self._batches(dict.fromkeys(self.names, pa.string())):
-            rows += batch.num_rows
             for column in batch.columns:
                 check_text(column.buffers()[2], self.name)
-            cells = {
-                name: mark_missing(batch.column(name), dialect.missing)
-                for name, kind in types.items()
-                if kind != pa.string() or name not in samples
-            }
-            typed = {
-                name: cast_text(cells[name], kind, decimal=dialect.decimal or ".")
-                for name, kind in types.items()
-                if kind != pa.string()
-            }
-            types.update({name: column.type for name, column in typed.items()})
             self._check_newlines(batch)
-            for name, column in cells.items():
-                if name not in samples and column.null_count < len(column):
-                    samples[name] = column.drop_null()[0].as_py()
-            if rows == batch.num_rows:
-                doubts = {**cells, **typed}
-            yield batch, typed
-        self._info.types.update(types)
-        self._info.samples.update(samples)
-        self._info.doubts[:] = reading_doubts(doubts, types)
-        self._info.rows = rows
+            yield batch, found.add(batch)
+        found.choose_layouts({} if self._like is None else self._like.layouts)
+        self._info.types.update(found.types)
+        self._info.samples.update(found.samples)
+        self._info.layouts.update(found.layouts)
+        self._info.doubts[:] = found.doubts
+        self._info.rows = found.rows
 
     def _check_newlines(self, batch: Any) -> None:
         """Warn of cells that hold whole rows, as they do after an unclosed quotation mark."""
@@ -300,50 +342,188 @@ def find_decimal(columns: Sequence[Any]) -> str:
     return "," if has_mark[","] and not has_mark["."] else "."
 
 
+def find_newline(start: Any) -> str:
+    r"""What ends the lines of a text that begins so.
+
+    Example:
+        >>> find_newline(b"a,b\r\n1,2\r\n")
+        '\r\n'
+    """
+    found = re.search(rb"\r\n|\n|\r", memoryview(start)[:LONGEST_LINE])
+    return "\n" if found is None else found[0].decode()
+
+
+QUOTED_BYTES = 1 << 16
+"""The part of a file that tells which columns are quoted: 64 KiB are read in about 20 ms."""
+
+
+def find_quoting(start: Any, dialect: Dialect, names: Sequence[str]) -> Quoting:
+    r"""What stands in quotation marks in all lines at the start of a text.
+
+    Example:
+        >>> find_quoting(b'"a","b"\n"x",1\n"y",\n', Dialect(","), ["a", "b"])
+        Quoting(names=True, cells=('a',), empty=())
+    """
+    block = bytes(memoryview(start)[:QUOTED_BYTES])
+    if b'"' not in block or not dialect.quotes:
+        return Quoting()
+    mark = (dialect.delimiter or ",").encode()
+    pattern = rb'("(?:[^"]|"")*"|[^%b\r\n]*)(%b|\r\n|\n|\r|\Z)' % (re.escape(mark), re.escape(mark))
+    lines: list[list[bytes]] = [[]]
+    for match in re.finditer(pattern, block.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")):
+        lines[-1].append(match[1])
+        lines += [] if match[2] == mark else [[]]
+    lines = [line for line in lines if any(line)]
+    if len(block) == QUOTED_BYTES:
+        lines.pop()  # which may be cut
+    if not lines or any(len(line) != len(names) for line in lines):
+        return Quoting()
+    head, *rows = lines
+    cells: list[str] = []
+    empty: list[str] = []
+    for name, column in zip(names, zip(*rows, strict=True), strict=False):
+        observed = [cell.startswith(b'"') for cell in column if cell.strip(b'"')]
+        missing = [cell == b'""' for cell in column if not cell.strip(b'"')]
+        cells += [name] if observed and all(observed) else []
+        # Where no cell is missing yet, as in columns before.
+        empty += [name] if all(missing) and (missing or empty) else []
+    return Quoting(all(cell.startswith(b'"') for cell in head), tuple(cells), tuple(empty))
+
+
 MOST_MARKS = 3
 """Different texts among numbers that may still be marks of missing values."""
 SENTINELS = tuple(sign * int("9" * digits) for digits in range(2, 7) for sign in (-1, 1))
 """Numbers that stand for missing values in many tables."""
 
 
-def reading_doubts(columns: Mapping[str, Any], types: Mapping[str, Any]) -> list[str]:
-    """Sentences about columns whose cells may mark missing values without being read so.
+NAME_IT = "if that marks missing values, name it in --missing"
+AMBIGUOUS = (
+    "looks like dates, but no day above 12 tells days from months; say which comes first by "
+    "--day-first or --month-first"
+)
 
-    `columns` has the cells of the first block, `types` the types of the whole columns.
+
+class Inference:
+    """Types, layouts and first cells of columns of text, inferred from block after block.
 
     Example:
-        >>> columns = {"a": pa.array(["1", "?", "3", "4"])}
-        >>> reading_doubts(columns, {"a": pa.string()})
-        ["the text column 'a' looks like numbers with '?'"]
+        >>> found = Inference(["a"], Dialect())
+        >>> typed = found.add(pa.record_batch({"a": ["1", "?", "3", "4"]}))
+        >>> found.types["a"], found.doubts[0].partition(";")[0]
+        (DataType(string), "the text column 'a' looks like numbers with '?'")
     """
-    marks: dict[str, list[str]] = {}
-    found = []
-    for name, cells in columns.items():
-        if types[name] == pa.string() and cells.type == pa.string():
-            for mark in _marks_among_numbers(cells):
-                marks.setdefault(mark, []).append(name)
-        elif pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
-            number = _sentinel(cells)
-            if number is not None:
-                found.append(f"the column {name!r} has {number} far from its other numbers")
-    for mark, names in marks.items():
-        listed = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
-        several = f"{len(names)} text columns ({listed}) look"
-        subject = several if len(names) > 1 else f"the text column {listed} looks"
-        found.append(f"{subject} like numbers with {mark!r}")
-    return found
+
+    def __init__(self, names: Sequence[str], dialect: Dialect) -> None:
+        self.dialect, self.rows = dialect, 0
+        self.types: dict[str, Any] = dict.fromkeys(names, pa.null())
+        self.samples: dict[str, str] = {}
+        self.layouts: dict[str, str] = {}
+        self._possible: dict[str, dict[str, Any]] = {}
+        """Layouts that all cells of a column have so far, with the types that hold them."""
+        self._odd: dict[str, tuple[str, int]] = {}
+        """Cells that made columns of numbers text, and their rows."""
+        self._first: dict[str, Any] = {}
+
+    def add(self, batch: Any) -> dict[str, Any]:
+        """Take a block of text into account; its columns that were not text before, by name."""
+        cells = {
+            name: mark_missing(batch.column(name), self.dialect.missing)
+            for name, kind in self.types.items()
+            if kind != pa.string() or name not in self.samples or self._possible.get(name)
+        }
+        typed = {}
+        for name, column in cells.items():
+            before = self.types[name]
+            if before != pa.string():
+                typed[name] = cast_text(column, before, decimal=self.dialect.decimal or ".")
+                self.types[name] = typed[name].type
+            if self.types[name] == pa.string():
+                self._note_text(name, column, before)
+            if name not in self.samples and column.null_count < len(column):
+                self.samples[name] = column.drop_null()[0].as_py()
+        self._first = self._first or {**cells, **typed}
+        self.rows += batch.num_rows
+        return typed
+
+    def _note_text(self, name: str, column: Any, before: Any) -> None:
+        """Keep the layouts that a column of text still can have, and the cell that made it text."""
+        if before == pa.string() or pa.types.is_null(before):
+            first = column.drop_null()[:1].to_pylist() or [""]
+            is_moment = re.match(r"\s*[0-9]+[./:-]", first[0])  # most texts are none
+            possible = self._possible.get(
+                name, dict.fromkeys(LAYOUTS if is_moment else (), pa.null())
+            )
+            found = {key: cast_layout(column, key, kind) for key, kind in possible.items()}
+            self._possible[name] = {k: v.type for k, v in found.items() if v is not None}
+        elif before in (pa.int64(), pa.float64()):
+            odd = column.filter(pc.invert(is_number(column, self.dialect.decimal or ".")))
+            if len(odd):
+                self._odd[name] = odd[0].as_py(), self.rows + pc.index(column, odd[0]).as_py() + 1
+
+    def choose_layouts(self, known: Mapping[str, str]) -> None:
+        """Choose the layouts that are left, after the last block; those that are known go first."""
+        first = {None: "dmh", True: "dh", False: "mh"}[self.dialect.day_first]
+        for name, kind in self.types.items():
+            wanted, possible = known.get(name, ""), self._possible.get(name, {})
+            if pa.types.is_null(kind) and wanted in LAYOUTS:  # no cell tells otherwise
+                possible = {wanted: pa.duration("s") if wanted == "hms:" else pa.timestamp("s")}
+            elif wanted in possible:
+                possible = {wanted: possible[wanted]}
+            self._possible[name] = {key: kept for key, kept in possible.items() if key[0] in first}
+            if len(self._possible[name]) == 1:
+                [(self.layouts[name], self.types[name])] = self._possible[name].items()
+
+    @property
+    def doubts(self) -> list[str]:
+        """Sentences about columns that may be meant otherwise, with what to do."""
+        marks: dict[str, list[str]] = {}
+        found, odd = [], dict(self._odd)
+        for name, cells in self._first.items():
+            if self.types[name] == pa.string() and cells.type == pa.string():
+                for mark in self._marks_among_numbers(cells):
+                    if re.search("[0-9]", mark):
+                        odd.setdefault(name, (mark, pc.index(cells, mark).as_py() + 1))
+                    else:
+                        marks.setdefault(mark, []).append(name)
+            elif pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
+                number = _sentinel(cells)
+                if number is not None:
+                    found.append(
+                        f"the column {name!r} has {number} far from its other numbers; {NAME_IT}"
+                    )
+        for mark, names in marks.items():
+            listed = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+            several = f"{len(names)} text columns ({listed}) look"
+            subject = several if len(names) > 1 else f"the text column {listed} looks"
+            found.append(f"{subject} like numbers with {mark!r}; {NAME_IT}")
+        found += [
+            f"the column {name!r} is text, not numbers, because of {cell!r} in row {row}; mend the "
+            "cell, or name it in --missing"
+            for name, (cell, row) in odd.items()
+        ]
+        unclear = [name for name, possible in self._possible.items() if len(possible) > 1]
+        return found + [f"the text column {name!r} {AMBIGUOUS}" for name in unclear]
+
+    def _marks_among_numbers(self, cells: Any) -> list[str]:
+        """The few texts in a column that else holds numbers; none for other columns."""
+        observed = cells.drop_null()
+        numeric = is_number(observed, self.dialect.decimal or ".")
+        others = pc.unique(observed.filter(pc.invert(numeric))).to_pylist()
+        is_mostly_numeric = 2 * (pc.sum(numeric).as_py() or 0) > len(observed)
+        return others if is_mostly_numeric and 0 < len(others) <= MOST_MARKS else []
 
 
-def _marks_among_numbers(cells: Any) -> list[str]:
-    """The few texts in a column that else holds numbers; none for other columns."""
-    observed = cells.drop_null()
-    plain = pc.ascii_trim(observed, " \t")
-    numeric = pc.match_substring_regex(
-        plain, r"^[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?$"
-    )
-    others = pc.unique(plain.filter(pc.invert(numeric))).to_pylist()
-    is_mostly_numeric = 2 * (pc.sum(numeric).as_py() or 0) > len(observed)
-    return others if is_mostly_numeric and 0 < len(others) <= MOST_MARKS else []
+def is_number(cells: Any, decimal: str) -> Any:
+    """Which cells of text are numbers with a decimal mark, but no names of digits.
+
+    Example:
+        >>> is_number(pa.array(["1.5", "1,5", "007", "2"]), ".").to_pylist()
+        [True, False, False, True]
+    """
+    plain, mark = pc.ascii_trim(cells, PADDING), re.escape(decimal)
+    number = rf"^[+-]?([0-9]+{mark}?[0-9]*|{mark}[0-9]+)([eE][+-]?[0-9]+)?$"
+    named = pc.match_substring_regex(plain, IDENTIFIER)
+    return pc.and_not(pc.match_substring_regex(plain, number), named)
 
 
 def _sentinel(cells: Any) -> int | None:
@@ -362,10 +542,7 @@ def _sentinel(cells: Any) -> int | None:
 def _reader(
     stream: Any, dialect: Dialect, types: dict[str, Any], blank_lines: int | None = None
 ) -> Any:
-    """A reader of a stream of separated text, with the types of columns by name.
-
-    Empty lines are skipped; if a number of blank lines is given, only those before the names.
-    """
+    """A reader of separated text that skips empty lines, or only so many before the names."""
     return pcsv.open_csv(
         stream,
         pcsv.ReadOptions(block_size=LONGEST_LINE, skip_rows=blank_lines or 0),

@@ -82,6 +82,74 @@ def cast_text(
         return cells
 
 
+_CLOCK = "(?P<t>(?:[ T][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]+)?)?)?)"
+_PARTS = {"d": "(?P<d>[0-9]{1,2})", "m": "(?P<m>[0-9]{1,2})", "y": "(?P<y>[0-9]{4})"}
+LAYOUTS = {
+    f"{order}{mark}": f"[{mark}]".join(_PARTS[part] for part in order) + _CLOCK
+    for order in ("dmy", "mdy")
+    for mark in "./-"
+} | {"hms:": "(?P<h>[0-9]{1,5}):(?P<m>[0-5][0-9]):(?P<s>[0-5][0-9])"}
+"""Dates that are not in ISO form, also with a time, and durations, as regular expressions."""
+
+
+def cast_layout(cells: Any, layout: str, known: Any) -> Any:
+    """Cast cells of text in a layout of `LAYOUTS` to moments or durations; None if one has another.
+
+    Example:
+        >>> cast_layout(pa.array(["31.1.2020", None]), "dmy.", pa.null()).to_pylist()
+        [datetime.date(2020, 1, 31), None]
+    """
+    pattern = f"^{LAYOUTS[layout]}$"
+    few = pc.ascii_trim(_first_observed(cells), PADDING)  # most columns fail there already
+    if pc.all(pc.match_substring_regex(few, pattern)).as_py() is False:
+        return None
+    parts = pc.extract_regex(pc.ascii_trim(cells, PADDING), pattern)
+    if parts.null_count > cells.null_count:
+        return None
+    part = {field.name: pc.struct_field(parts, field.name) for field in parts.type}
+    if layout == "hms:":
+        hours, minutes, seconds = (part[name].cast(pa.int64()) for name in "hms")
+        total = pc.add(pc.multiply(pc.add(pc.multiply(hours, 60), minutes), 60), seconds)
+        return total.cast(pa.duration("s"))
+    month, day = (pc.utf8_lpad(part[name], 2, "0") for name in "md")
+    clock = pc.replace_substring_regex(part["t"], "^[ T]([0-9]:)", r" 0\1")
+    texts = pc.binary_join_element_wise(part["y"], month, day, "-")
+    values = cast_text(pc.binary_join_element_wise(texts, clock, ""), known, candidates=MOMENTS)
+    return None if values.type == pa.string() else values
+
+
+def format_layout(values: Any, layout: str, sample: str) -> Any:
+    """Moments or durations as text in a layout, with leading zeros and time as in a sample.
+
+    Example:
+        >>> format_layout(pa.array([90], pa.duration("s")), "hms:", "01:30:00").to_pylist()
+        ['00:01:30']
+    """
+    if layout == "hms:":
+        wide = len(sample.partition(":")[0]) if sample.startswith("0") else 1
+        seconds = [
+            None if cell is None else round(cell.total_seconds()) for cell in values.to_pylist()
+        ]
+        texts = [
+            None if s is None else f"{s // 3600:0{wide}d}:{s // 60 % 60:02d}:{s % 60:02d}"
+            for s in seconds
+        ]
+        return pa.array(texts, pa.large_string())
+    order, mark = layout[:3], layout[3]
+    dates = pc.strftime(
+        values.cast(pa.timestamp("s"), safe=False),
+        mark.join(f"%{p}" for p in order).replace("%y", "%Y"),
+    )
+    if re.match(r"[0-9][./-]|[0-9]+[./-][0-9][./-]", sample):
+        dates = pc.replace_substring_regex(dates, "(^|[./-])0", r"\1")
+    clock = re.search("[ T](.*)$", sample)
+    if clock is None:
+        return dates.cast(pa.large_string())
+    form = "%H:%M" if clock[1].count(":") == 1 else "%H:%M:%S"
+    times = pc.strftime(values.cast(pa.timestamp("s"), safe=False), clock[0][0] + form)
+    return pc.binary_join_element_wise(dates, times, "").cast(pa.large_string())
+
+
 def widen(cells: Any, kind: Any) -> Any:
     """Cast cells to a wider type, with the same values as if their text were cast to it.
 

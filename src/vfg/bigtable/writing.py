@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,32 +22,32 @@ with needs("table"):
     import pyarrow.parquet as pq
 
 
-def header_line(names: Sequence[str], separator: str) -> bytes:
+def header_line(names: Sequence[str], dialect: Dialect) -> bytes:
     r"""The first line of a file of separated text.
 
     Example:
-        >>> header_line(["a", "b,c"], ",")
+        >>> header_line(["a", "b,c"], Dialect(","))
         b'a,"b,c"\n'
     """
-    cells = _quote(pa.array(names, pa.large_string()), separator).to_pylist()
-    return (separator.join(cells) + "\n").encode()
+    separator = dialect.delimiter or ","
+    texts = pa.array(names, pa.large_string())
+    cells = _quote(texts, separator, always=dialect.quoting.names).to_pylist()
+    return (separator.join(cells) + dialect.newline).encode()
 
 
-def csv_lines(batch: Any, separator: str, decimal: str = ".") -> bytes:
+def csv_lines(batch: Any, dialect: Dialect) -> bytes:
     r"""The rows of a record batch as lines of separated text; missing values are empty cells.
 
     Example:
-        >>> csv_lines(pa.record_batch({"a": [1.0, None], "b": ["x", "y"]}), ",")
+        >>> csv_lines(pa.record_batch({"a": [1.0, None], "b": ["x", "y"]}), Dialect(","))
         b'1.0,x\n,y\n'
     """
     if not batch.num_rows:
         return b""
-    cells = [
-        _cells(batch.column(k), field, separator, decimal) for k, field in enumerate(batch.schema)
-    ]
+    cells = [_cells(batch.column(k), field, dialect) for k, field in enumerate(batch.schema)]
     if len(cells) == 1:  # an empty line would be no row
         cells[0] = pc.if_else(pc.equal(cells[0], ""), '""', cells[0])
-    lines = _concat([_concat(cells, separator), _text("\n")], "")
+    lines = _concat([_concat(cells, dialect.delimiter or ","), _text(dialect.newline)], "")
     # The cells of an array of texts lie one after the other: together they are the file.
     return bytes(lines.buffers()[2])
 
@@ -58,24 +59,17 @@ def json_lines(batch: Any) -> bytes:
         >>> json_lines(pa.record_batch({"a": [1.5, None]}))
         b'{"a":1.5}\n{"a":null}\n'
     """
-    rows = batch.to_pylist()
-    return "".join(_object(row) + "\n" for row in rows).encode()
+    dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_as_text).encode
+    rows = [{key: _json_cell(key, cell) for key, cell in row.items()} for row in batch.to_pylist()]
+    return "".join(dump(row) + "\n" for row in rows).encode()
 
 
-def _object(row: dict[str, Any]) -> str:
-    cells = {
-        key: _json_number(key, cell) if isinstance(cell, float) else cell
-        for key, cell in row.items()
-    }
-    return json.dumps(cells, separators=(",", ":"), ensure_ascii=False, default=_as_text)
-
-
-def _json_number(key: str, cell: float) -> float | None:
-    if math.isinf(cell):
+def _json_cell(key: str, cell: Any) -> Any:
+    if isinstance(cell, float) and math.isinf(cell):
         raise ValueError(
             f"the column {key!r} holds an infinite number, which JSON cannot; use CSV or Parquet"
         )
-    return None if math.isnan(cell) else cell
+    return None if cell != cell else cell
 
 
 def _as_text(cell: Any) -> Any:
@@ -107,8 +101,9 @@ def format_like(column: Any, sample: str, decimal: str) -> Any:
     return text
 
 
-def _cells(column: Any, field: Any, separator: str, decimal: str) -> Any:
-    kind = field.type
+def _cells(column: Any, field: Any, dialect: Dialect) -> Any:
+    separator, decimal = dialect.delimiter or ",", dialect.decimal or "."
+    kind, quoting = field.type, dialect.quoting
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
@@ -118,7 +113,9 @@ def _cells(column: Any, field: Any, separator: str, decimal: str) -> Any:
         )
     text = format_like(column, "", decimal)
     needs_quotes = not pa.types.is_floating(kind) or decimal == separator
-    return pc.fill_null(_quote(text, separator) if needs_quotes else text, "")
+    always = field.name in quoting.cells
+    texts = pc.fill_null(_quote(text, separator, always) if needs_quotes or always else text, "")
+    return pc.if_else(pc.equal(texts, ""), '""', texts) if field.name in quoting.empty else texts
 
 
 def _decimals(column: Any) -> Any:
@@ -129,9 +126,9 @@ def _decimals(column: Any) -> Any:
     return pc.if_else(whole, _concat([text, _text(".0")], ""), text)
 
 
-def _quote(column: Any, separator: str) -> Any:
-    """Texts in quotation marks where they need them."""
-    needy = pc.match_substring_regex(column, f'["\\r\\n{separator}]')
+def _quote(column: Any, separator: str, always: bool = False) -> Any:
+    """Texts in quotation marks where they need them, or all but empty ones."""
+    needy = pc.match_substring_regex(column, "(?s)." if always else f'["\\r\\n{separator}]')
     if not pc.any(needy).as_py():
         return column
     doubled = pc.replace_substring(column, '"', '""')
@@ -157,7 +154,7 @@ class Sink:
         target: a path, whose suffix gives format and compression, or `"-"` for standard output.
         schema: names and types of the columns.
         format: as in `open_table`; None reads it off the suffix, standard output getting `"csv"`.
-        dialect: delimiter and decimal mark of CSV; None for commas and points.
+        dialect: of separated text; None for commas and points, and quotation marks where needed.
 
     Raises:
         FileNotFoundError: if the folder does not exist.
@@ -257,18 +254,16 @@ def write_table(
 
 
 class _TextWriter:
-    """Lines of text, the first of which names the columns if there is a separator."""
+    """Lines of JSON, or of separated text in a dialect, the first of which names the columns."""
 
-    def __init__(self, stream: Any, schema: Any, separator: str | None, decimal: str) -> None:
-        self.stream, self.separator, self.decimal = stream, separator, decimal
-        if separator is not None:
-            stream.write(header_line(schema.names, separator))
+    def __init__(self, stream: Any, schema: Any, dialect: Dialect | None) -> None:
+        self.stream, self.dialect = stream, dialect
+        if dialect is not None:
+            stream.write(header_line(schema.names, dialect))
 
     def write_batch(self, batch: Any) -> None:
-        if self.separator is None:
-            self.stream.write(json_lines(batch))
-        else:
-            self.stream.write(csv_lines(batch, self.separator, self.decimal))
+        lines = json_lines(batch) if self.dialect is None else csv_lines(batch, self.dialect)
+        self.stream.write(lines)
 
     def close(self) -> None:
         """Nothing is left to write."""
@@ -283,8 +278,8 @@ def _writer(stream: Any, schema: Any, format: str, dialect: Dialect) -> Any:
         return pq.ParquetWriter(stream, schema, **options)
     if format == "arrow":
         return pa.ipc.new_file(stream, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
-    separators = {"csv": dialect.delimiter or ",", "tsv": "\t", "jsonl": None}
-    return _TextWriter(stream, schema, separators[format], dialect.decimal or ".")
+    own = {"csv": dialect, "tsv": replace(dialect, delimiter="\t"), "jsonl": None}
+    return _TextWriter(stream, schema, own[format])
 
 
 def _without_dictionaries(schema: Any) -> Any:

@@ -9,8 +9,8 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 import typer
@@ -68,15 +68,24 @@ class Commands(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
-            if _is_usage_error(error):
-                raise
             if ctx.meta.get("vfg.debug"):
                 traceback.print_exception(error)
+            if _is_usage_error(error):
+                raise
             print_line(explain(error))
             if isinstance(error, OSError):
                 _discard_stdout()  # where it is full, the rest would fail again at the exit
             code = FAILED if isinstance(error, EXPECTED) else DEFECT
             raise typer.Exit(code) from error
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Around what reads options: a value that cannot be is an error of usage."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 class ClosedOutput(io.TextIOBase):

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from vfg.cli.errors import print_line, suggest
-from vfg.cli.options import COMMON, FILES, FITTING, GRAPH, Arrows, Quiet, Seed, option
+from vfg.cli.errors import print_line, suggest, usage_errors
+from vfg.cli.options import (
+    COMMON,
+    FILES,
+    FITTING,
+    GRAPH,
+    LARGE,
+    Arrows,
+    EngineOptions,
+    Overwrite,
+    Quiet,
+    Seed,
+    option,
+)
 from vfg.cli.progress import is_watched, watch_training
 from vfg.cli.tables import choose_columns
+from vfg.utils.specs import check_choice
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
@@ -33,9 +47,11 @@ def choose_graph(
     if file is not None and sections is not None:
         raise typer.BadParameter("--graph and --sections exclude each other; choose one")
     if file is not None:
-        from vfg.graph.files import read_graph, states_arrows
+        from vfg.graph.files import READERS, read_graph, states_arrows
 
-        graph = read_graph(file, width=width, arrows=arrows)
+        is_known = file.suffix.lower() in READERS
+        with nullcontext() if is_known else usage_errors():
+            graph = read_graph(file, width=width, arrows=arrows)
         inner = [node.name for node in graph.nodes if node.name in columns]
         inner = [name for name in inner if name not in graph.leaves]
         if inner and arrows is None and not states_arrows(file):
@@ -64,12 +80,14 @@ def sections_graph(text: str, columns: Sequence[str], width: int | None = None) 
     named = [name for part in parts for name in part]
     for place, name in enumerate(named):
         if name not in columns:
-            raise ValueError(
+            raise typer.BadParameter(
                 f"--sections names {name!r}, which is no column of the fit; "
                 f"{suggest(name, columns)}"
             )
         if name in named[:place]:
-            raise ValueError(f"--sections names {name!r} twice; a column is in one section only")
+            raise typer.BadParameter(
+                f"--sections names {name!r} twice; a column is in one section only"
+            )
     parts += [[name] for name in columns if name not in named]
     leaves = [Node("+".join(part), len(part), columns=tuple(part)) for part in parts]
     if width is None:
@@ -188,6 +206,7 @@ class FitOptions:
     def settings(self, columns: Sequence[str]) -> ImputerSettings:
         """The settings of a fit to some columns."""
         from vfg.imputation.settings import ImputerSettings
+        from vfg.tables.schema import Continuous, Schema
 
         watched = is_watched(self.quiet)
         if watched:
@@ -195,7 +214,7 @@ class FitOptions:
         known = [field.name for field in fields(ImputerSettings)]
         plain = {name: value for name, value in vars(self).items() if name in known}
         graph = choose_graph(self.graph, self.sections, self.width, columns, self.arrows)
-        parsed = {
+        parsed: dict[str, Any] = {
             "graph": graph,
             "width": self.width if graph is None else None,  # else the graph has it
             "schema": parse_kinds(self.kinds or (), columns),
@@ -203,7 +222,12 @@ class FitOptions:
             "device": check_device(self.device),
             "progress": watched,
         }
-        return ImputerSettings(**{**plain, **parsed})
+        with usage_errors():
+            Schema(parsed["schema"] or {})
+            for ends in (parsed["bounds"] or {}).values():
+                if str not in map(type, ends):  # dates are checked with their column
+                    Continuous(ends)
+            return ImputerSettings(**{**plain, **parsed})
 
 
 def load_table_model(path: str | Path, device: str | None = None) -> TableModel:
@@ -230,7 +254,7 @@ def check_device(name: str | None) -> str | None:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         found = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-        raise ValueError(
+        raise typer.BadParameter(
             f"the device {name!r} is not there; choose one of {', '.join(found)}"
         ) from error
     return name
@@ -270,7 +294,7 @@ def _split_pair(text: str, option: str, form: str, columns: Sequence[str]) -> tu
     if not (equals and value):
         raise typer.BadParameter(f"{option} takes {form}, but got {text!r}")
     if name not in columns:
-        raise ValueError(
+        raise typer.BadParameter(
             f"{option} names {name!r}, which is no column of the fit; {suggest(name, columns)}"
         )
     return name, value
@@ -285,37 +309,50 @@ def _parse_end(text: str) -> float | str | None:
         return text.strip()
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkOptions(EngineOptions):
+    """Who fits the model, to which rows, and from where on."""
+
+    every_row: bool = option(
+        False,
+        LARGE,
+        "Fit the linear model to all rows; by default to a sample of at most 200,000.",
+        "--every-row",
+    )
+    checkpoint: Path | None = option(
+        None,
+        None,
+        "Keep the training in this folder, to go on with after a crash.",
+        metavar="FOLDER",
+    )
+    resume: bool = option(
+        False, None, "Go on with the training that --checkpoint keeps.", "--resume"
+    )
+    overwrite: Overwrite = False
+
+
 def fit_model(
-    source: Source,
-    columns: list[str],
-    options: FitOptions,
-    every_row: bool = False,
-    checkpoint: Path | None = None,
+    source: Source, columns: list[str], options: FitOptions, work: WorkOptions
 ) -> TableModel:
     """Fit a model to some columns of a table, in this process."""
     from vfg.bigtable.fit import fit
     from vfg.sklearn import VFGImputer
 
-    settings = replace(options.settings(columns), checkpoint=checkpoint)
+    settings = replace(options.settings(columns), checkpoint=work.checkpoint)
     imputer = VFGImputer.from_settings(settings)
-    model: TableModel = fit(source, imputer, columns=columns, every_row=every_row).model_
+    model: TableModel = fit(source, imputer, columns=columns, every_row=work.every_row).model_
     return model
 
 
 def fit_by_engine(
-    source: Source,
-    columns: list[str],
-    options: FitOptions,
-    engine: str,
-    processes: int,
-    every_row: bool,
-    checkpoint: Path | None = None,
+    source: Source, columns: list[str], options: FitOptions, work: WorkOptions
 ) -> TableModel | None:
     """Fit a model by an engine, or by torchrun: None in all but the first of its processes."""
     from vfg.bigtable.engines import ENGINES, process_group
-    from vfg.utils.specs import check_choice
 
-    check_choice("--engine", engine, ENGINES)
+    engine, processes = work.engine, work.processes
+    with usage_errors():
+        check_choice("--engine", engine, ENGINES)
     size = max(processes, int(os.environ.get("WORLD_SIZE", "1")))
     if size > 1 and options.budget is not None:
         raise typer.BadParameter(
@@ -325,21 +362,21 @@ def fit_by_engine(
     if size > 1 and source.is_piped:
         raise typer.BadParameter("a table from a pipe can be read by one process only; name a file")
     if engine == "ray":
-        if checkpoint is not None:
+        if work.checkpoint is not None:
             raise typer.BadParameter("--checkpoint is for this process or torchrun, not for Ray")
-        return _fit_by_ray(source, columns, options, processes, every_row)
+        return _fit_by_ray(source, columns, options, work)
     if processes > 1:
         raise typer.BadParameter(
             f"--processes {processes} needs --engine ray, or: torchrun --nproc-per-node "
             f"{processes} -m vfg fit ..."
         )
     with process_group() as world:
-        model = fit_model(source, columns, options, every_row, checkpoint)
+        model = fit_model(source, columns, options, work)
     return model if world.is_first else None
 
 
 def _fit_by_ray(
-    source: Source, columns: list[str], options: FitOptions, processes: int, every_row: bool
+    source: Source, columns: list[str], options: FitOptions, work: WorkOptions
 ) -> TableModel:
     from vfg.bigtable.engines.ray import Ray
     from vfg.bigtable.fit import fit_files
@@ -349,7 +386,9 @@ def _fit_by_ray(
 
     imputer = VFGImputer.from_settings(replace(options.settings(columns), progress=False))
     files = [(os.path.abspath(file.path), file.kind.format) for file in source.files]
-    data, history = Ray(processes).together(fit_files, files, imputer, columns, every_row)
+    data, history = Ray(work.processes).together(
+        fit_files, files, imputer, columns, work.every_row, source.dialect
+    )
     model: Any = loads(data)
     model.history = None if history is None else History.from_dict(history)
     return model  # type: ignore[no-any-return]

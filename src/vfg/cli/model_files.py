@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def read_names(path: str | Path) -> list[str]:
-    """The columns and nodes that a model file names; none if it cannot be read.
-
-    The names are in the header of the file, so that the model need not be loaded.
-    """
+    """The columns and nodes in the header of a model file; none if it cannot be read."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -98,11 +95,7 @@ def history_file(model: Path) -> Path:
 
 
 def write_history(model: Path, history: History | None) -> None:
-    """Write the history beside a model, or remove that of an earlier one, which had its name.
-
-    A file that is no history, or the history of a model under another name, is left alone with a
-    warning.
-    """
+    """Write the history beside a model, or remove that of an earlier one; other files stay."""
     from vfg.utils.files import is_stream, write_atomically
 
     path = history_file(model)
@@ -157,15 +150,11 @@ def draw_history(history: dict[str, Any]) -> list[str]:
     what = "held-out loss"
     if any(loss is None for loss in losses):
         what, losses = "loss", [-epoch["objective"] for epoch in epochs]
+    number = min(len(losses), WIDTH)  # evenly spread, the last one among them
+    shown = [losses[(k + 1) * len(losses) // number - 1] for k in range(number)]
     best = len(epochs) if history["best"] is None else history["best"] + 1
     return [
         f"{what} {losses[0]:.4g} to {losses[best - 1]:.4g} in {len(epochs)} epochs of "
         f"{epochs[-1]['seconds']:.0f} s, best in epoch {best} (stopped: {history['stopped']})",
-        bars(_thin(losses)),
+        bars(shown),
     ]
-
-
-def _thin(losses: list[float]) -> list[float]:
-    """At most as many as there is room for, evenly spread, the last one among them."""
-    number = min(len(losses), WIDTH)
-    return [losses[(k + 1) * len(losses) // number - 1] for k in range(number)]

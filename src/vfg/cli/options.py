@@ -15,6 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
+from vfg.cli.errors import usage_errors
+from vfg.utils.specs import check_choice
+
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Expand parameters of a command that are dataclasses into the options in them.
@@ -149,11 +152,22 @@ Overwrite = Annotated[
 ]
 
 
+def check_arrows(value: str | None) -> str | None:
+    """Refuse other directions than graph files have."""
+    if value is not None:
+        from vfg.graph.files import ARROWS
+
+        with usage_errors():
+            check_choice("it", value, ARROWS)
+    return value
+
+
 Arrows = Annotated[
     str | None,
     typer.Option(
         "--arrows",
         rich_help_panel=GRAPH,
+        callback=check_arrows,
         metavar="DIRECTION",
         help="Where the edges of the graph file lead: child-parent (to latent nodes) or "
         "cause-effect (a Bayesian network over the columns).",

@@ -62,6 +62,7 @@ def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
 ) -> None:
     """Print a table; numbers to the right, anything else to the left."""
+    from rich.markup import escape
     from rich.table import Table
 
     numeric = [all(isinstance(row[k], int | float) for row in rows) for k in range(len(heads))]
@@ -69,7 +70,8 @@ def print_table(
     for head, is_number in zip(heads, numeric, strict=True):
         table.add_column(head, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_escape(show_controls(format_value(cell))) for cell in row))
+        # Names of columns may look like markup.
+        table.add_row(*(escape(show_controls(format_value(cell))) for cell in row))
     console().print(table)
 
 
@@ -163,10 +165,3 @@ def to_drawable(text: str) -> str:
 
 def _mark(eighths: int) -> str:
     return BLOCKS[max(0, min(8, eighths))]
-
-
-def _escape(text: str) -> str:
-    """Escape names of columns that look like markup."""
-    from rich.markup import escape
-
-    return escape(text)

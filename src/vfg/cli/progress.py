@@ -15,10 +15,7 @@ def is_watched(quiet: bool = False) -> bool:
 
 @contextmanager
 def progress_bar(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
-    """A bar with rate and time left, and the function to call with how much more is done.
-
-    It is silent if the total is None or standard error is no terminal.
-    """
+    """A bar, silent for no total or no terminal; yields what to call with how much more is done."""
     if total is None or not is_watched():
         yield lambda _: None
         return

@@ -9,7 +9,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vfg.cli.errors import print_line, suggest
+import typer
+
+from vfg.cli.errors import print_line, suggest, usage_errors
 from vfg.cli.model_files import split_model
 from vfg.cli.options import (
     FILES,
@@ -60,6 +62,12 @@ class ReadOptions:
         None, FILES, "The decimal mark of CSV files; by default detected.", metavar="MARK"
     )
     quotes: bool = option(True, FILES, "Whether quotation marks enclose cells of CSV files.")
+    day_first: bool | None = option(
+        None,
+        FILES,
+        "Which comes first in dates like 03/04/2020; by default as days above 12 tell.",
+        "--day-first/--month-first",
+    )
     most_piped: float = option(
         64.0,
         FILES,
@@ -68,18 +76,31 @@ class ReadOptions:
         min=0.0,
     )
 
-    def open(self, files: Sequence[str], exclude: Sequence[str] = ()) -> Source:
-        """A table of one file or several, without those that the command writes."""
+    def open(
+        self, files: Sequence[str], exclude: Sequence[str] = (), model: Model | None = None
+    ) -> Source:
+        """A table without the files that the command writes, read as that of a model's fit."""
         from vfg.bigtable import Dialect, open_table
+        from vfg.bigtable.formats import kind_from_name
 
         marks = [] if self.missing is None else [text.strip() for text in self.missing.split(",")]
         delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
-        dialect = Dialect(delimiter, self.decimal, tuple(filter(None, marks)), self.quotes)
+        with usage_errors():
+            missing = tuple(filter(None, marks))
+            dialect = Dialect(delimiter, self.decimal, missing, self.quotes, self.day_first)
+            kinds = [kind_from_name(file, self.from_) for file in files if Path(file).is_file()]
+            others = [kind.format for kind in kinds if kind.format not in ("csv", "tsv")]
+            if others and dialect != Dialect():
+                raise ValueError(
+                    f"delimiter, decimal mark, quotation marks, order of dates and texts that mean "
+                    f"missing are settings of CSV files, but the table is {others[0]}"
+                )
         return open_table(
             list(files),
             format=self.from_,
             exclude=exclude,
             dialect=dialect,
+            like=getattr(model, "origin", None),
             most_piped=int(self.most_piped * 2**30),
         )
 
@@ -91,17 +112,16 @@ def report_reading(source: Source, model: TableModel | None = None) -> None:
         decimal = "comma" if dialect.decimal == "," else "point"
         print_line(f"read as: {dialect.delimiter!r} between cells, decimal {decimal}")
     for doubt in source.doubts:
-        print_line(f"{doubt}; if that marks missing values, name it in --missing")
+        print_line(doubt)
     if model is not None:
         kinds: dict[str, list[str]] = {}
         for name, spec in model.encoding.schema.items():
             kinds.setdefault(spec.name, []).append(str(name))
-        listed = [f"{len(names)} {kind} ({_list(names)})" for kind, names in kinds.items()]
+        listed = [
+            f"{len(names)} {kind} ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})"
+            for kind, names in kinds.items()
+        ]
         print_line(f"columns: {', '.join(listed)}")
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def check_outputs(
@@ -113,13 +133,13 @@ def check_outputs(
         if output is None or str(output) == "-" or is_stream(output):
             continue
         if not overwrite and any(_is_same_file(output, file) for file in read):
-            raise ValueError(
+            raise typer.BadParameter(
                 f"{name} {output} would replace a file that this command reads; name another "
                 "file, or add --overwrite"
             )
         for earlier, other in written.items():
             if _is_same_file(output, other):
-                raise ValueError(f"{earlier} and {name} both name {output}; name two files")
+                raise typer.BadParameter(f"{earlier} and {name} both name {output}; name two files")
         written[name] = output
 
 
@@ -167,7 +187,7 @@ def parse_columns(text: str | None, names: Sequence[str], option: str) -> list[s
         chosen = [part for part in chosen if part]
     for name in chosen:
         if name not in names:
-            raise ValueError(
+            raise typer.BadParameter(
                 f"{option} names {name!r}, which is no column of the table; {suggest(name, names)}"
             )
     return list(dict.fromkeys(chosen))
@@ -188,7 +208,7 @@ def choose_columns(
     left_out = parse_columns(exclude, names, "--exclude")
     found = [name for name in names if name in wanted and name not in left_out]
     if not found:
-        raise ValueError("no column is left to fit; name others in --columns or --exclude")
+        raise typer.BadParameter("no column is left to fit; name others in --columns or --exclude")
     return found
 
 
@@ -215,9 +235,14 @@ def write_batches(batches: Iterator[Any], output: str, format: str | None) -> in
     return write_table(chain([first], batches), first.schema, output, format=format)
 
 
-def output_format(output: str, to: str | None, as_json: bool) -> str | None:
-    """The format to write in: on standard output, `--json` means JSON lines."""
-    return "jsonl" if as_json and output == "-" and to is None else to
+def output_format(output: str, to: str | None, as_json: bool, folder: bool = False) -> str | None:
+    """The format of a file, or of the files of a folder; `--json` means JSON lines on stdout."""
+    from vfg.bigtable.formats import normalise_format
+    from vfg.bigtable.writing import target_kind
+
+    with usage_errors():  # also for endings that no table file has
+        found = normalise_format(to or "parquet") if folder else target_kind(output, to).format
+    return "jsonl" if as_json and output == "-" and to is None else to and found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,12 +267,14 @@ class RowOptions(RunOptions, ReadOptions):
         """Write what some work finds; the number of rows."""
         import vfg
         from vfg.bigtable.fill_batch import filled_schema
+        from vfg.bigtable.fill_job import as_fitted
 
-        source = self.open(self.table, [self.output])
+        source = self.open(self.table, [self.output], model)
         inputs = [self.model, *(file.path for file in source.files)]
         check_outputs({"--output": self.output}, filter(None, inputs), self.overwrite)
         columns = select_model_columns(model, source.names)
         if isinstance(model, vfg.TableModel):
+            source = as_fitted(source, model)
             filled_schema(model, source.schema)  # refuses columns that hold what they did not
         batches = map_rows(source, columns, work, show=is_watched(self.quiet))
         return write_batches(

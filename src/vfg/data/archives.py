@@ -42,8 +42,12 @@ def download(what: str, url: str, digest: str, *, instead: str) -> bytes:
     kept = cache() / url.rsplit("/", 1)[-1].removesuffix(".gz")
     if kept.is_file() and is_intact(kept.read_bytes(), digest):
         return kept.read_bytes()
+    request = urllib.request.Request(url, headers={"User-Agent": "vfg"})
     try:
-        content = _fetch(url)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            content: bytes = answer.read()
+        if url.endswith(".gz"):
+            content = gzip.decompress(content)
     except (OSError, EOFError, http.client.HTTPException) as error:
         raise missing_data_error(what, instead, f"{url} cannot be downloaded ({error})") from error
     if not is_intact(content, digest):
@@ -77,10 +81,3 @@ def missing_data_error(what: str, file: str, reason: str) -> FileNotFoundError:
         f"{what} cannot be loaded: set the environment variable VFG_DATA to a folder that holds "
         f"{file}, because {reason}"
     )
-
-
-def _fetch(url: str) -> bytes:
-    request = urllib.request.Request(url, headers={"User-Agent": "vfg"})
-    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-        content: bytes = answer.read()
-    return gzip.decompress(content) if url.endswith(".gz") else content

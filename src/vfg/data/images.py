@@ -63,9 +63,7 @@ def digits() -> Images:
         train,
         validation,
         test,
-        labels={
-            part: _classes(bundle.target[place]) for part, place in zip(PARTS, places, strict=True)
-        },
+        labels=_by_part([bundle.target[place] for place in places]),
         shape=(8, 8),
         peak=16,
         source="scikit-learn's digits",
@@ -88,8 +86,7 @@ def mnist() -> Images:
         Grey images from 0 to 255; 50,000, 10,000 and 10,000 rows.
 
     Raises:
-        FileNotFoundError: if `VFG_DATA` names no folder that holds `mnist.npz` and the original
-            files cannot be downloaded.
+        FileNotFoundError: if there is neither `mnist.npz` in `VFG_DATA` nor a download.
     """
     arrays = archive("mnist.npz")
     if arrays is None:
@@ -98,12 +95,12 @@ def mnist() -> Images:
             for part, (file, digest) in MNIST_FILES.items()
         }
     pixels = arrays["train"].reshape(len(arrays["train"]), -1)
-    classes = np.split(_classes(arrays["train_labels"]), [50_000])
+    labels = [*np.split(arrays["train_labels"], [50_000]), arrays["test_labels"]]
     return Images(
         pixels[:50_000],
         pixels[50_000:],
         arrays["test"].reshape(len(arrays["test"]), -1),
-        labels=dict(zip(PARTS, [*classes, _classes(arrays["test_labels"])], strict=True)),
+        labels=_by_part(labels),
         shape=(28, 28),
         peak=255,
         source="MNIST",
@@ -125,8 +122,8 @@ def binarized_mnist() -> Images:
         Binary images without labels; 50,000, 10,000 and 10,000 rows.
 
     Raises:
-        FileNotFoundError: if `VFG_DATA` names no folder that holds `mnist_static_binarized.npz`
-            and the original files cannot be downloaded.
+        FileNotFoundError: if there is neither `mnist_static_binarized.npz` in `VFG_DATA` nor a
+            download.
     """
     file = "mnist_static_binarized.npz"
     arrays = archive(file)
@@ -153,8 +150,8 @@ def caltech() -> Images:
         Binary images, 1 the object, with labels from 1 to 101; 4100, 2264 and 2307 rows.
 
     Raises:
-        FileNotFoundError: if `VFG_DATA` names no folder that holds
-            `caltech101_silhouettes_28_split1.npz` and the original file cannot be downloaded.
+        FileNotFoundError: if there is neither `caltech101_silhouettes_28_split1.npz` in `VFG_DATA`
+            nor a download.
     """
     name, file = "Caltech 101 silhouettes", "caltech101_silhouettes_28_split1.npz"
     arrays = archive(file)
@@ -166,8 +163,7 @@ def caltech() -> Images:
         parts = [1 - _transpose_pixels(arrays[f"{part}_data"]) for part in ("train", "val", "test")]
         labels = [arrays[f"{part}_labels"] for part in ("train", "val", "test")]
     train, validation, test = parts
-    classes = dict(zip(PARTS, map(_classes, labels), strict=True))
-    return Images(train, validation, test, classes, (28, 28), 1, name)
+    return Images(train, validation, test, _by_part(labels), (28, 28), 1, name)
 
 
 OMNIGLOT = "https://github.com/yburda/iwae/raw/master/datasets/OMNIGLOT/chardata.mat"
@@ -185,8 +181,7 @@ def omniglot() -> Images:
         Grey images from 0 to 255 without labels; 23,000 and 1345 rows, and the test rows.
 
     Raises:
-        FileNotFoundError: if `VFG_DATA` names no folder that holds `omniglot_28_gray.npz` and the
-            original file cannot be downloaded.
+        FileNotFoundError: if there is neither `omniglot_28_gray.npz` in `VFG_DATA` nor a download.
     """
     file = "omniglot_28_gray.npz"
     arrays = archive(file)
@@ -198,7 +193,9 @@ def omniglot() -> Images:
         source = "Omniglot, a reduction and split of its own, not chardata.mat"
     else:
         arrays = _matlab(download("Omniglot", OMNIGLOT, OMNIGLOT_DIGEST, instead=file))
-        train, test = (_transpose_pixels(_bytes(arrays[part].T)) for part in ("data", "testdata"))
+        # Grey values between 0 and 1, as whole numbers to 255.
+        grey = (np.rint(255.0 * arrays[part].T) for part in ("data", "testdata"))
+        train, test = map(_transpose_pixels, grey)
         train, validation = train[:-1345], train[-1345:]
         source = "Omniglot, chardata.mat"
     return Images(train, validation, test, None, (28, 28), 255, source)
@@ -206,16 +203,14 @@ def omniglot() -> Images:
 
 def _unpack_bits(bits: NDArray[np.uint8]) -> Pixels:
     """Pixels of 28 x 28 binary images that are kept as bits."""
-    pixels: Pixels = np.unpackbits(bits, axis=1)[:, :784]
-    return pixels
+    return np.unpackbits(bits, axis=1)[:, :784]
 
 
 def _idx(content: bytes) -> Pixels:
     """An array in the format of the original MNIST files: bytes after a header."""
     dimensions = content[3]
     shape = np.frombuffer(content, ">i4", dimensions, offset=4)
-    pixels: Pixels = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
-    return pixels
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
 def _digits_of_text(content: bytes) -> Pixels:
@@ -238,10 +233,6 @@ def _transpose_pixels(pixels: NDArray[Any]) -> Pixels:
     return np.ascontiguousarray(images).reshape(len(images), -1)
 
 
-def _bytes(values: NDArray[Any]) -> Pixels:
-    """Grey values between 0 and 1 as whole numbers to 255."""
-    return np.rint(255.0 * values).astype(np.uint8)
-
-
-def _classes(labels: NDArray[Any]) -> Labels:
-    return labels.reshape(-1).astype(np.int64)
+def _by_part(labels: list[NDArray[Any]]) -> dict[str, Labels]:
+    flat = [classes.reshape(-1).astype(np.int64) for classes in labels]
+    return dict(zip(PARTS, flat, strict=True))

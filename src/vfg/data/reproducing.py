@@ -61,8 +61,13 @@ def reproduce(
     package = _package(name)
     if seeds is not None and seeds < 1:
         raise ValueError(f"reproduce expects at least 1 seed, but got {seeds}")
-    _check_extras()
-    folder = _default_folder(package, quick) if output is None else Path(output).absolute()
+    # Say so before hours of work if figures could not be drawn after them.
+    for extra, module in {"plot": "matplotlib", "table": "pandas"}.items():
+        with needs(extra):
+            import_module(module)
+    folder = Path.cwd() / "outputs" if output is None else Path(output).absolute()
+    if output is None and package == "experiments":
+        folder = PACKAGES[package] / ("outputs" if quick else "docs/results")
     options = ["--quick"] * quick
     options += [] if seeds is None else ["--seeds", str(seeds)]
     options += [] if output is None else ["--output", str(folder)]
@@ -78,14 +83,6 @@ def reproduce(
     return found
 
 
-def _check_extras() -> None:
-    """Say so before hours of work if figures could not be drawn after them."""
-    with needs("plot"):
-        import_module("matplotlib")
-    with needs("table"):
-        import_module("pandas")
-
-
 def _package(name: str) -> str:
     if name not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {name!r}; choose among {', '.join(EXPERIMENTS)}")
@@ -97,10 +94,3 @@ def _package(name: str) -> str:
         f"the experiment {name!r} is found neither as {places}; install vfg from a wheel, or run "
         "it from a checkout"
     )
-
-
-def _default_folder(package: str, quick: bool) -> Path:
-    """The folder that experiments write to without `--output`."""
-    if package != "experiments":
-        return Path.cwd() / "outputs"
-    return PACKAGES[package] / ("outputs" if quick else "docs/results")

@@ -108,8 +108,7 @@ def uci(name: str) -> tuple[Array, tuple[str, ...]]:
         The table `(rows, columns)` and the names of its columns.
 
     Raises:
-        FileNotFoundError: if the table comes neither with scikit-learn nor from the folder that the
-            environment variable `VFG_DATA` names.
+        FileNotFoundError: if the table comes neither with scikit-learn nor from `VFG_DATA`.
 
     Example:
         >>> table, columns = uci("breast_wdbc")
@@ -137,8 +136,7 @@ def california() -> tuple[Array, tuple[str, ...]]:
         The table `(20640, 8)` and the names of its columns.
 
     Raises:
-        FileNotFoundError: if `VFG_DATA` names no folder that holds `california_housing.npz` and
-            scikit-learn cannot download its own copy.
+        FileNotFoundError: if neither `VFG_DATA` has `california_housing.npz` nor scikit-learn.
     """
     file = "california_housing.npz"
     arrays = archive(file)

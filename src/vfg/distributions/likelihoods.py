@@ -65,7 +65,10 @@ class GaussianLikelihood(Likelihood):
         return state
 
     def sample(self, state: Tensor, generator: torch.Generator) -> Tensor:
-        return state + self.scale() * _normal(state, generator)
+        normals = torch.randn(
+            state.shape, dtype=state.dtype, device=state.device, generator=generator
+        )
+        return state + self.scale() * normals
 
 
 class BernoulliLikelihood(Likelihood):
@@ -101,8 +104,13 @@ class CategoricalLikelihood(Likelihood):
 
     def __init__(self, nodes: int, width: int, spec: Categorical) -> None:
         super().__init__()
-        start = _code_points(spec.categories, width).expand(nodes, -1, -1)
-        self.points = nn.Parameter(start.clone(), spec.learn)
+        # On a line, or in random directions from a fixed seed.
+        start = torch.linspace(-1.5, 1.5, spec.categories)[:, None]
+        if width > 1:
+            generator = torch.Generator().manual_seed(spec.categories)
+            drawn = torch.randn(spec.categories, width, generator=generator)
+            start = 1.5 * F.normalize(drawn, dim=-1)
+        self.points = nn.Parameter(start.repeat(nodes, 1, 1), spec.learn)
         self.log_sharpness = nn.Parameter(torch.zeros(nodes, 1, 1), spec.learn)
 
     def logits(self, state: Tensor) -> Tensor:
@@ -292,18 +300,6 @@ def likelihoods_by_leaf(
     by_leaf = dict(given) if isinstance(given, Mapping) else {"*": given}
     chosen = for_each(list(leaves), by_leaf, "leaf")
     return {leaf: likelihood_spec(spec, learn_noise) for leaf, spec in chosen.items()}
-
-
-def _code_points(categories: int, width: int) -> Tensor:
-    """Starting points: on a line, or random directions from a fixed seed."""
-    if width == 1:
-        return torch.linspace(-1.5, 1.5, categories)[:, None]
-    generator = torch.Generator().manual_seed(categories)
-    return 1.5 * F.normalize(torch.randn(categories, width, generator=generator), dim=-1)
-
-
-def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
 
 
 def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -16,7 +16,18 @@ from vfg.utils.specs import Spec
 LOG_TWO = math.log(2.0)
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 LIMIT = 6.0
-"""Bound of the logarithm of a component's scale: no component collapses onto a row."""
+"""Bound of the logarithm of a learned scale: scales lie between 0.0025 and 403, so that no
+component of a mixture collapses onto a row."""
+
+
+def bound_log_scale(logarithm: Tensor) -> Tensor:
+    """The logarithm of a scale, bounded smoothly to ±`LIMIT`; 0 stays 0.
+
+    Example:
+        >>> bound_log_scale(torch.tensor([0.0, 1e9]))
+        tensor([0., 6.])
+    """
+    return LIMIT * torch.tanh(logarithm / LIMIT)
 
 
 class LogDensity(NamedTuple):
@@ -295,7 +306,7 @@ class MixturePrior(Prior):
 
     def log_prob(self, state: Tensor, observed: Tensor, labels: Tensor | None) -> LogDensity:
         mask = observed.to(state.dtype)
-        log_scales = self._log_scales()
+        log_scales = bound_log_scale(self.log_scales)
         precision = (-2.0 * log_scales).exp()
         # Expanded, so that no (batch, components, width) tensor is written out.
         square = (mask * state.square()) @ precision.mT
@@ -307,11 +318,8 @@ class MixturePrior(Prior):
     def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
         drawn = choose_part(normals[..., -1], self.logits.softmax(-1))
         index = drawn[..., None].expand(-1, -1, self.locations.shape[-1])
-        scale = self._log_scales().exp().gather(1, index)
+        scale = bound_log_scale(self.log_scales).exp().gather(1, index)
         return self.locations.gather(1, index) + scale * normals[..., :-1]
-
-    def _log_scales(self) -> Tensor:
-        return LIMIT * torch.tanh(self.log_scales / LIMIT)
 
 
 class PriorFlow(Prior):
@@ -378,6 +386,10 @@ class FlowPrior(PriorSpec):
         hidden: width of the conditioners' hidden layers.
         layers: number of the conditioners' layers.
         activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
+        dropout: of the conditioners in training mode.
+        image: rows and columns, if the roots are images; see `Coupling`, as for what follows.
+        channels: width of the convolutions, per pixel.
+        residual: gated residual layers of convolutions at each of two scales.
 
     Raises:
         ValueError: if a number is out of its range.
@@ -392,12 +404,18 @@ class FlowPrior(PriorSpec):
     hidden: int = 64
     layers: int = 3
     activation: str = "relu"
+    dropout: float = 0.0
+    image: tuple[int, int] | None = None
+    channels: int = 16
+    residual: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.image, list):  # as JSON stores it
+            object.__setattr__(self, "image", tuple(self.image))
         self._coupling()
 
     def build(self, nodes: int, width: int) -> Prior:
         return PriorFlow(self._coupling().build(nodes, width))
 
     def _coupling(self) -> Coupling:
-        return Coupling(self.blocks, self.hidden, layers=self.layers, activation=self.activation)
+        return Coupling(**asdict(self))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
 from typing import cast
 
 import torch
@@ -45,8 +44,13 @@ class Composition(Flow):
         self.flows = nn.ModuleList(members)
 
     def linear_part(self) -> Tensor:
-        """The product of the members' linear parts."""
-        return reduce(_compose, (flow.linear_part() for flow in self._members()))
+        """The product of the members' linear parts, in the widest of their dtypes."""
+        result, *others = (flow.linear_part() for flow in self._members())
+        for part in others:
+            dtype = torch.promote_types(result.dtype, part.dtype)
+            with without_autocast(result):
+                result = part.to(dtype) @ result.to(dtype)
+        return result
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return apply_flows(self._members(), x, inverse=False, memory=self.memory)
@@ -90,10 +94,3 @@ class Inverse(Flow):
 
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
         return self.flow.forward(y)
-
-
-def _compose(first: Tensor, second: Tensor) -> Tensor:
-    """The matrix of `first` and then `second`, in the wider of their dtypes."""
-    dtype = torch.promote_types(first.dtype, second.dtype)
-    with without_autocast(first):
-        return second.to(dtype) @ first.to(dtype)

@@ -94,7 +94,15 @@ class Permutation(Flow):
 
     def __init__(self, edges: int, width: int, order: Tensor | Sequence[int] | None = None) -> None:
         super().__init__(edges, width)
-        self.register_buffer("order", _check_order(order, edges, width))
+        given = torch.arange(width).flip(0) if order is None else torch.as_tensor(order)
+        coordinates = torch.arange(width, device=given.device)
+        fits = tuple(given.shape) in [(width,), (edges, width)]
+        if not fits or not bool((given.sort(-1).values == coordinates).all()):
+            raise ValueError(
+                f"Permutation expects an order of the coordinates 0 to {width - 1}, of shape "
+                f"({width},) or ({edges}, {width}), but got {given.tolist()}"
+            )
+        self.register_buffer("order", given.long().expand(edges, width).clone())
 
     def linear_part(self) -> Tensor:
         """The permutation matrix of each edge."""
@@ -150,7 +158,12 @@ class LULinear(Flow):
         self._check_matrix(matrix, shift)
         permutation, lower, upper = torch.linalg.lu(matrix.double())
         diagonal = upper.diagonal(dim1=-2, dim2=-1)
-        self._check_diagonal(diagonal)
+        bad = ~((diagonal != 0) & diagonal.isfinite()).all(-1)
+        if bad.any():
+            raise ValueError(
+                f"LULinear.set_matrix expects invertible finite matrices, but those of the edges "
+                f"{bad.nonzero().flatten().tolist()} are not"
+            )
         log_diagonal = diagonal.abs().log().diag_embed()
         self.factors.copy_(lower.tril(-1) + log_diagonal + upper.triu(1))
         self.sign.copy_(diagonal.sign())
@@ -198,29 +211,17 @@ class LULinear(Flow):
         return self.shift.to(x.dtype).unsqueeze(1)
 
     def _check_matrix(self, matrix: Tensor, shift: Tensor | None) -> None:
-        expected = (self.edges, self.width, self.width)
-        if tuple(matrix.shape) != expected:
-            raise ValueError(
-                f"LULinear.set_matrix expects matrices of shape {expected}, "
-                f"but got {tuple(matrix.shape)}"
-            )
         if shift is not None and self.shift is None:
             raise ValueError(
                 "LULinear.set_matrix got a shift for a flow without one; build it with bias=True"
             )
-        if shift is not None and tuple(shift.shape) != (self.edges, self.width):
-            raise ValueError(
-                f"LULinear.set_matrix expects shifts of shape {(self.edges, self.width)}, "
-                f"but got {tuple(shift.shape)}"
-            )
-
-    def _check_diagonal(self, diagonal: Tensor) -> None:
-        bad = ~((diagonal != 0) & diagonal.isfinite()).all(-1)
-        if bad.any():
-            raise ValueError(
-                f"LULinear.set_matrix expects invertible finite matrices, but those of the edges "
-                f"{bad.nonzero().flatten().tolist()} are not"
-            )
+        shape = (self.edges, self.width, self.width)
+        for what, given, expected in (("matrices", matrix, shape), ("shifts", shift, shape[:2])):
+            if given is not None and tuple(given.shape) != expected:
+                raise ValueError(
+                    f"LULinear.set_matrix expects {what} of shape {expected}, "
+                    f"but got {tuple(given.shape)}"
+                )
 
 
 class Householder(Flow):
@@ -281,8 +282,12 @@ class Householder(Flow):
             return _rotate(y, unit, mixed), y.new_zeros(y.shape[:-1])
 
     def _factors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The unit vectors V and S^{-1} V."""
-        unit = _unit_or_zero(self.vectors.to(dtype))
+        """The unit vectors V, or zero, and S^{-1} V."""
+        vectors = self.vectors.to(dtype)
+        square = vectors.square().sum(-1, keepdim=True)
+        # Below this length the derivative of the unit vector leaves single precision's range.
+        long = square > 1e-24
+        unit = vectors * torch.where(long, square, 1.0).rsqrt() * long
         half = torch.eye(unit.shape[1], dtype=dtype, device=unit.device) / 2
         with without_autocast(unit):
             triangle = (unit @ unit.mT).triu(1) + half
@@ -310,24 +315,5 @@ def _substitute(triangle: Tensor, right: Tensor) -> Tensor:
     return torch.stack(solved[::-1], dim=1)
 
 
-def _unit_or_zero(vectors: Tensor) -> Tensor:
-    square = vectors.square().sum(-1, keepdim=True)
-    # Below this length the derivative of the unit vector leaves single precision's range.
-    long = square > 1e-24
-    return vectors * torch.where(long, square, 1.0).rsqrt() * long
-
-
 def _reorder(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(-1, order.unsqueeze(1).expand_as(x))
-
-
-def _check_order(order: Tensor | Sequence[int] | None, edges: int, width: int) -> Tensor:
-    given = torch.arange(width).flip(0) if order is None else torch.as_tensor(order)
-    coordinates = torch.arange(width, device=given.device)
-    fits = tuple(given.shape) in [(width,), (edges, width)]
-    if not fits or not bool((given.sort(-1).values == coordinates).all()):
-        raise ValueError(
-            f"Permutation expects an order of the coordinates 0 to {width - 1}, of shape "
-            f"({width},) or ({edges}, {width}), but got {given.tolist()}"
-        )
-    return given.long().expand(edges, width).clone()

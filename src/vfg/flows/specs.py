@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +18,7 @@ from vfg.flows.checks import (
 )
 from vfg.flows.composition import Composition
 from vfg.flows.conditioners import Network, check_network
-from vfg.flows.couplings import AdditiveCoupling, AffineCoupling, CouplingLayer, SplineCoupling
+from vfg.flows.couplings import AdditiveCoupling, AffineCoupling, SplineCoupling
 from vfg.flows.linear import ActivationNormalisation, ElementwiseAffine, Householder, LULinear
 from vfg.flows.splines import MonotoneSpline
 from vfg.utils.specs import Spec
@@ -59,6 +60,8 @@ class Coupling(FlowSpec):
         normalise: whether scale and shift are set from the first batch by `initialise`.
         image: rows and columns, if the nodes are blocks of an image, read row by row: convolutions
             then add to the output of the fully connected conditioners.
+        residual: gated residual layers of convolutions at each of two scales, in place of the fully
+            connected conditioners; the image has even sides. See `Network`.
 
     Raises:
         TypeError, ValueError: if an argument has the wrong type or is out of its range.
@@ -82,6 +85,7 @@ class Coupling(FlowSpec):
     shared: int = 0
     image: tuple[int, int] | None = None
     channels: int = 16
+    residual: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.image, list):  # as JSON stores it
@@ -93,7 +97,6 @@ class Coupling(FlowSpec):
         check_flag("Coupling", "normalise", self.normalise)
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
-        """Build the layers and the final scale and shift; see `FlowSpec.build`."""
         last = ActivationNormalisation if self.normalise else ElementwiseAffine
         layers = self.layers_of(edges, width, private_generator(generator))
         return Composition([*layers, last(edges, width)])
@@ -102,17 +105,12 @@ class Coupling(FlowSpec):
         """The coupling layers alone, or the spline in their place; identities at the start."""
         if width == 1:
             return [MonotoneSpline(edges, width, bins=self.bins)]
-        return [self._layer(edges, width, block, generator) for block in range(self.blocks)]
-
-    def _layer(
-        self, edges: int, width: int, block: int, generator: torch.Generator
-    ) -> CouplingLayer:
         network = Network(**{field.name: getattr(self, field.name) for field in fields(Network)})
-        shared: dict[str, Any] = {"block": block, "network": network, "generator": generator}
-        if self.kind == "spline":
-            return SplineCoupling(edges, width, bins=self.bins, **shared)
-        layer = AffineCoupling if self.kind == "affine" else AdditiveCoupling
-        return layer(edges, width, **shared)
+        layer = {"affine": AffineCoupling, "additive": AdditiveCoupling, "spline": SplineCoupling}
+        options: dict[str, Any] = {"bins": self.bins} if self.kind == "spline" else {}
+        options |= {"network": network, "generator": generator}
+        make = partial(layer[self.kind], edges, width, **options)
+        return [make(block=block) for block in range(self.blocks)]
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,6 @@ class Spline(FlowSpec):
         check_flag("Spline", "decreasing", self.decreasing)
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
-        """Build the spline and its scale and shift; see `FlowSpec.build`."""
         spline = MonotoneSpline(
             edges, width, bins=self.bins, tail=self.tail, decreasing=self.decreasing
         )
@@ -174,7 +171,6 @@ class Linear(FlowSpec):
         check_choice("Linear", "kind", self.kind, ("lu", "householder", "affine"))
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
-        """Build the map; see `FlowSpec.build`."""
         if self.kind == "lu":
             return LULinear(edges, width)
         scale = ElementwiseAffine(edges, width)

@@ -73,7 +73,11 @@ def rational_quadratic(
     line = (here.y - here.x) + (here.height - here.width) * position
     excess = x - inside
     tail = torch.where(excess < 0, here.first, here.last)
-    y = x + (line + here.height * _bend(position, here)) + (tail - 1) * excess
+    # How far the relative height lies above the relative position.
+    hump = position * (1 - position)
+    bend = hump * (here.first - here.slope - here.curve * position)
+    bend = bend / (here.slope + here.curve * hump)
+    y = x + (line + here.height * bend) + (tail - 1) * excess
     return y, _log_derivative(position, here)
 
 
@@ -133,7 +137,8 @@ def bounded_derivatives(raw: Tensor, widths: Tensor, heights: Tensor) -> Tensor:
 
     Args:
         raw: any numbers, last axis `bins + 1`; zeros give the harmonic means.
-        widths, heights: of the bins, last axis `bins`.
+        widths: of the bins, last axis `bins`.
+        heights: of the bins, last axis `bins`.
 
     Example:
         >>> bounded_derivatives(torch.zeros(3), torch.ones(2), torch.tensor([1.0, 3.0]))
@@ -177,13 +182,6 @@ def _bin(index: Tensor, x_knots: Tensor, y_knots: Tensor, derivatives: Tensor) -
     stacked = stacked.expand(*index.shape, *stacked.shape[-2:])
     chosen = index[..., None, None].expand(*index.shape, 1, len(table))
     return _Bin(*stacked.gather(-2, chosen).squeeze(-2).unbind(-1))
-
-
-def _bend(position: Tensor, here: _Bin) -> Tensor:
-    """How far the relative height lies above the relative position."""
-    hump = position * (1 - position)
-    steepness = here.first - here.slope - here.curve * position
-    return hump * steepness / (here.slope + here.curve * hump)
 
 
 def _position(height: Tensor, here: _Bin) -> Tensor:

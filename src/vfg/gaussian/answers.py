@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vfg.distributions.likelihoods import Categorical
+from vfg.gaussian.category_points import Unit
 from vfg.gaussian.em.general import family_moments
 from vfg.gaussian.factors import (
     Factors,
@@ -27,7 +28,7 @@ from vfg.gaussian.parameters import Values, factors_of, with_latents
 from vfg.gaussian.structure import Clique, Structure
 from vfg.gaussian.tiles import (
     DRAWS,
-    CodedTile,
+    Tile,
     mixture_covariance,
     mixture_quantiles,
     normal_moments,
@@ -41,7 +42,6 @@ from vfg.inference.answers import (
     Target,
     sorted_quantiles,
 )
-from vfg.inference.propagation import evaluating
 from vfg.inputs import Name
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ _FACTORS: WeakKeyDictionary[GaussianVFG, tuple[tuple[Any, ...], Factors, Factors
 """Factors of models whose latent nodes are not given, with what they were computed from."""
 ROWS_AT_ONCE = 4096
 """Rows whose posteriors are computed together, which bounds memory."""
-Part = tuple[Tensor, list[tuple[Tensor, Tensor]]]
 
 
 class GaussianAnswer(GraphAnswer):
@@ -89,13 +88,12 @@ class GaussianAnswer(GraphAnswer):
         r"""The mean of a function of the columns: $\sum_k p(k \mid x_o)\, g(E[x \mid x_o, k])$.
 
         Exact for functions that are linear about every component; evidence is mapped as it is.
-        Leaves must be affine and hold numbers.
 
         Args:
             change: maps `(..., columns)` to `(..., columns)`, column by column.
 
         Raises:
-            ValueError: for other leaves.
+            ValueError: for leaves that are not affine, or discrete.
 
         Example:
             >>> import vfg
@@ -111,7 +109,7 @@ class GaussianAnswer(GraphAnswer):
                 "nonlinear or discrete; take the function of draws instead"
             )
 
-        def changed(tile: CodedTile) -> TableAndStates:
+        def changed(tile: Tile) -> TableAndStates:
             found = column_means(tile.belief, tile.readout)[..., :columns]
             whole = torch.where(tile.mask[:, None, :columns], tile.values[:, None, :columns], found)
             table = change(self._decode(whole))
@@ -132,12 +130,7 @@ class GaussianAnswer(GraphAnswer):
     @cached_property
     def responsibilities(self) -> Tensor:
         """Probabilities of the components given the evidence, `(rows, components)`."""
-        like = self._given.table
-        found = like.new_zeros(self._given.rows, self._model.components)
-        with evaluating(self._model):
-            for rows, positions, tile in self._tiles():
-                found[rows.to(like.device)] = tile.shares[positions].to(like)
-        return found
+        return self._by_row(lambda tile: tile.shares, self._model.components)
 
     def covariance(self, targets: Name | Sequence[Name]) -> Tensor:
         """As in `Answer`; exact for affine leaves and latent nodes, else from 256 draws.
@@ -151,7 +144,9 @@ class GaussianAnswer(GraphAnswer):
             (torch.Size([1, 2, 2]), torch.Size([1, 3, 3]))
         """
         chosen = self._chosen(targets)
-        if not all(self._is_affine(target) for target in chosen):
+        specs, is_identity = self._model.likelihood_specs, self._model.leaves.is_identity
+        # Affine functions of the innovations have exact covariances.
+        if not all(t.is_latent or (is_identity and specs[t.node].is_real) for t in chosen):
             return super().covariance(targets)
         free = self._side_by_side(self._known, chosen).isnan()
         found = self._exact_covariance(chosen)
@@ -159,7 +154,7 @@ class GaussianAnswer(GraphAnswer):
 
     # Private.
 
-    def _tiles(self) -> Iterator[tuple[Tensor, Tensor, CodedTile]]:
+    def _tiles(self) -> Iterator[tuple[Tensor, Tensor, Tile]]:
         model, latent = self._model, bool(self._given.states)
         observing, readout = factors_of_model(model, latent)
         side: Side | None = "leaf" if latent else None
@@ -169,9 +164,7 @@ class GaussianAnswer(GraphAnswer):
             here = values.new_zeros(len(ids), seen.shape[1]).index_copy(0, positions, values)
             every = torch.arange(len(ids), device=seen.device)
             belief = condition(observing, here, Masks(mask, every), side)
-            tile = CodedTile(
-                readout, belief, ids, self._seed, model.codes, observing, here, mask, side
-            )
+            tile = Tile(readout, belief, ids, self._seed, model.codes, observing, here, mask, side)
             yield rows, positions, tile
 
     def _evidence(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,16 +193,16 @@ class GaussianAnswer(GraphAnswer):
     def _decode(self, found: Tensor) -> Tensor:
         return self._model.decode(found[..., : self._model.structure.columns])
 
-    def _tile_means(self, tile: CodedTile) -> TableAndStates:
+    def _tile_means(self, tile: Tile) -> TableAndStates:
         """Means; where they follow from those of the components nothing else is computed."""
         if not self._model.leaves.is_identity:
             return self._tile_moments(tile)[0]
         table = self._decode(tile.means)
-        for column, probabilities in self._discrete(tile):
-            table[:, column] = self._discrete_moments(column, probabilities)[0]
+        for unit, probabilities in self._discrete(tile):
+            table[:, unit.column] = self._discrete_moments(unit, probabilities)[0]
         return self._table_and_states(tile.means, table)
 
-    def _tile_moments(self, tile: CodedTile) -> tuple[TableAndStates, TableAndStates]:
+    def _tile_moments(self, tile: Tile) -> tuple[TableAndStates, TableAndStates]:
         """Means and deviations."""
         mean, variance = mixed_moments(tile.shares, *tile.moments)
         leaves, columns = self._model.leaves, self._model.structure.columns
@@ -222,11 +215,12 @@ class GaussianAnswer(GraphAnswer):
         else:
             draws = self._draw(tile, DRAWS_FOR_QUANTILES).table
             table, spread = draws.mean(0), draws.std(0)
-        for column, probabilities in self._discrete(tile):
-            table[:, column], spread[:, column] = self._discrete_moments(column, probabilities)
+        for unit, probabilities in self._discrete(tile):
+            own = self._discrete_moments(unit, probabilities)
+            table[:, unit.column], spread[:, unit.column] = own
         return self._table_and_states(mean, table), self._table_and_states(variance.sqrt(), spread)
 
-    def _by_quadrature(self, tile: CodedTile) -> tuple[Tensor, Tensor]:
+    def _by_quadrature(self, tile: Tile) -> tuple[Tensor, Tensor]:
         codes = self._model.codes
         mean, variance = (part.index_select(-1, codes.real_places) for part in tile.moments)
 
@@ -240,19 +234,19 @@ class GaussianAnswer(GraphAnswer):
         table = table.index_copy(-1, codes.real, torch.stack(mixed_moments(tile.shares, *found)))
         return table[0], table[1].sqrt()
 
-    def _quantiles(self, tile: CodedTile, levels: Tensor) -> TableAndStates:
+    def _quantiles(self, tile: Tile, levels: Tensor) -> TableAndStates:
         found = mixture_quantiles(tile.shares, *tile.moments, levels)
         if self._model.leaves.is_elementwise:
             table = self._decode(found)
         else:
             draws = self._draw(tile, DRAWS_FOR_QUANTILES).table
             table = sorted_quantiles(draws, levels)
-        for column, probabilities in self._discrete(tile):
+        for unit, probabilities in self._discrete(tile):
             ones = (levels[:, None] > 1.0 - probabilities[:, 1]).to(table)
-            table[..., column] = torch.nan if self._has_codes(column) else ones
+            table[..., unit.column] = torch.nan if self._has_codes(unit) else ones
         return self._table_and_states(found, table)
 
-    def _draw(self, tile: CodedTile, count: int) -> TableAndStates:
+    def _draw(self, tile: Tile, count: int) -> TableAndStates:
         parts = [tile.coded_draws(group) for group in range(-(-count // DRAWS))]
         found, categories = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
         table = self._decode(found)
@@ -260,37 +254,28 @@ class GaussianAnswer(GraphAnswer):
             table[..., unit.column] = categories[..., index]
         return self._table_and_states(found, table)
 
-    def _discrete(self, tile: CodedTile) -> Iterator[tuple[int, Tensor]]:
+    def _discrete(self, tile: Tile) -> Iterator[tuple[Unit, Tensor]]:
         """The discrete columns among the targets with the probabilities of their categories."""
         wanted = dict.fromkeys(column for target in self._targets for column in target.columns)
         for index, unit in enumerate(self._model.codes.units):
             if unit.column in wanted:
-                yield unit.column, tile.probabilities(index)
+                yield unit, tile.probabilities(index)
 
-    def _discrete_moments(self, column: int, probabilities: Tensor) -> tuple[Tensor, Tensor]:
-        if self._has_codes(column):
+    def _discrete_moments(self, unit: Unit, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+        if self._has_codes(unit):
             likeliest = probabilities.argmax(-1).to(probabilities)
             return likeliest, torch.full_like(likeliest, torch.nan)
         return probabilities[:, 1], (probabilities[:, 0] * probabilities[:, 1]).sqrt()
 
-    def _has_codes(self, column: int) -> bool:
-        model = self._model
-        unit = next(unit for unit in model.codes.units if unit.column == column)
-        return isinstance(model.likelihood_specs[unit.leaf], Categorical)
+    def _has_codes(self, unit: Unit) -> bool:
+        return isinstance(self._model.likelihood_specs[unit.leaf], Categorical)
 
-    def _shares(self, tile: CodedTile, target: Target) -> Tensor:
+    def _shares(self, tile: Tile, target: Target) -> Tensor:
         columns = [unit.column for unit in self._model.codes.units]
         return tile.probabilities(columns.index(target.columns[0]))
 
-    def _is_affine(self, target: Target) -> bool:
-        """Whether a target is an affine function of the innovations."""
-        if target.is_latent:
-            return True
-        model = self._model
-        return model.leaves.is_identity and model.likelihood_specs[target.node].is_real
-
     def _exact_covariance(self, targets: Sequence[Target]) -> Tensor:
-        like, structure = self._given.table, self._model.structure
+        structure = self._model.structure
         chosen: list[int] = []
         scales: list[Tensor] = []
         for target in targets:
@@ -304,13 +289,12 @@ class GaussianAnswer(GraphAnswer):
                 chosen += [places[own.index(column)] for column in target.columns]
                 scales.append(self._model.scaling.scale[list(target.columns)].cpu())
         scale = torch.cat(scales)
-        found = like.new_zeros(self._given.rows, len(chosen), len(chosen))
-        with evaluating(self._model):
-            for rows, positions, tile in self._tiles():
-                part = mixture_covariance(tile, chosen)[positions]
-                part = part * torch.outer(scale, scale).to(part)
-                found[rows.to(like.device)] = part.to(like)
-        return found
+
+        def scaled(tile: Tile) -> Tensor:
+            part = mixture_covariance(tile, chosen)
+            return part * torch.outer(scale, scale).to(part)
+
+        return self._by_row(scaled, len(chosen), len(chosen))
 
 
 def factors_of_model(model: GaussianVFG, latent: bool) -> tuple[Factors, Factors]:
@@ -363,25 +347,19 @@ class Posterior:
 
 def posterior_of(structure: Structure, values: Values, table: Tensor, seen: Tensor) -> Posterior:
     """Moments of all latent nodes given values of the leaves, by chunks of rows."""
-    chunks = zip(table.split(ROWS_AT_ONCE), seen.split(ROWS_AT_ONCE), strict=True)
-    parts = [_part(structure, values, *chunk) for chunk in chunks]
-    shares = torch.cat([part[0] for part in parts])
+    cliques = [Clique(tuple(span), (), (), name) for name, span in structure.spans.items()]
+    scores, parts = list[Tensor](), list[list[tuple[Tensor, Tensor]]]()
+    for rows, mask in zip(table.split(ROWS_AT_ONCE), seen.split(ROWS_AT_ONCE), strict=True):
+        masks = group_masks(mask)
+        log_probs, moments = family_moments(structure, values, rows, masks, cliques)
+        scores.append(log_probs + values.log_weights)
+        count = log_probs.shape[1]
+        parts.append([(m, c.expand(-1, count, -1, -1)[masks.groups]) for m, c in moments])
+    shares = torch.cat(scores).softmax(-1)
     means, covariances = dict[str, Tensor](), dict[str, Tensor]()
     for index, name in enumerate(structure.nodes):
-        means[name] = torch.cat([part[1][index][0] for part in parts])
-        covariances[name] = torch.cat([part[1][index][1] for part in parts])
+        means[name] = torch.cat([part[index][0] for part in parts])
+        covariances[name] = torch.cat([part[index][1] for part in parts])
     centres = {name: (shares[..., None] * mean).sum(1) for name, mean in means.items()}
     whole = {name: mixed_covariance(shares, means[name], covariances[name]) for name in means}
     return Posterior(centres, whole, shares, means, covariances)
-
-
-def _part(structure: Structure, values: Values, table: Tensor, seen: Tensor) -> Part:
-    masks = group_masks(seen)
-    cliques = [Clique(tuple(span), (), (), name) for name, span in structure.spans.items()]
-    log_probs, moments = family_moments(structure, values, table, masks, cliques)
-    shares = (log_probs + values.log_weights).softmax(-1)
-    components = shares.shape[1]
-    return shares, [
-        (mean, covariance.expand(-1, components, -1, -1)[masks.groups])
-        for mean, covariance in moments
-    ]

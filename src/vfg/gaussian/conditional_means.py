@@ -12,7 +12,7 @@ innovations $e$, the system of $I + L^\top S_o^{-2} L$ is solved instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -136,7 +136,7 @@ class Components:
         offsets, variances = (x.reshape(shape).T[..., None] for x in (self.offsets, self.variances))
         residual = (values[:, None] - offsets) * group.seen[:, None]
         ratio = residual / variances
-        size = _dot(residual, ratio)
+        size = _total(residual * ratio)
         if len(group.missing) <= len(self.loadings):
             return self._among_missing(group, residual, size)
         return self._among_innovations(group, ratio, size)
@@ -150,7 +150,9 @@ class Components:
         sides, pivots = _solve(np.take(self.precision, pairs), pulls[:, None])
         found = sides[:, 0]
         image += _total((chosen * found).swapaxes(0, 1))
-        distance = size + _dot(found / np.take(self.variances, places), found) - _dot(image, image)
+        distance = (
+            size + _total(found / np.take(self.variances, places) * found) - _total(image * image)
+        )
         log_volume = self.log_volumes[:, None] - 0.5 * _total(np.log(pivots))
         return found + np.take(self.offsets, places), log_volume - 0.5 * distance
 
@@ -161,7 +163,7 @@ class Components:
         sides, pivots = _solve(system, information[:, None].copy())
         found = sides[:, 0]
         means = _total(np.take(self.loadings, places, axis=1) * found[:, None])
-        distance = size - _dot(information, found)
+        distance = size - _total(information * found)
         scales = 0.5 * np.log(self.variances).reshape(-1, self.columns).T[..., None]
         log_volume = -0.5 * _total(np.log(pivots)) - _total(scales * group.seen[:, None])
         return means + np.take(self.offsets, places), log_volume - 0.5 * distance
@@ -240,15 +242,6 @@ class ExactMeans:
             found[group.rows, group.missing] = spread * self.scale[group.missing]
         return torch.from_numpy(found)
 
-    def quantiles(
-        self, values: Tensor, observed: Tensor, levels: Sequence[float], fixed: Tensor
-    ) -> Tensor:
-        """Quantiles of every entry, `(levels, rows, columns)`; of fixed columns the means."""
-        spread = torch.where(fixed, 0.0, self.deviations(values, observed))
-        steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
-        found: Tensor = self(values, observed) + steps[:, None, None] * spread
-        return found
-
     def _mix_components(self, group: Group, cells: Array) -> Array:
         """Means of the missing cells, in units of the table."""
         means, scores = self.components.expected(group, cells)
@@ -314,10 +307,6 @@ def _solve(system: Array, right: Array) -> tuple[Array, Array]:
 def _by_column(matrices: Array) -> Array:
     """Matrices `(components, columns, n)` as `(n, components * columns)`."""
     return matrices.transpose(2, 0, 1).reshape(matrices.shape[2], -1).copy()
-
-
-def _dot(first: Array, second: Array) -> Array:
-    return _total(first * second)
 
 
 def _total(parts: Array) -> Array:

@@ -94,9 +94,14 @@ def condition(factors: Factors, values: Tensor, masks: Masks, side: Side | None 
     _, columns, innovations = factors.loadings.shape
     side = side or ("latent" if innovations <= columns else "leaf")
     solve = _on_latent_side if side == "latent" else _on_leaf_side
-    mean, spread, log_volume, distance = solve(factors, residual, observed, masks.groups)
-    constants = 0.5 * LOG_TWO_PI * observed.sum(-1, keepdim=True) + log_volume
+    mean, spread, volume, distance = solve(factors, residual, observed, masks.groups)
+    constants = 0.5 * LOG_TWO_PI * observed.sum(-1, keepdim=True) + volume
     return Belief(-0.5 * distance - constants[masks.groups], mean, spread, masks.groups)
+
+
+def log_volume(factor: Tensor) -> Tensor:
+    """Half the log-determinants of matrices with the Cholesky factors `(..., n, n)`."""
+    return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def log_mixture(factors: Factors, belief: Belief) -> Tensor:
@@ -110,10 +115,7 @@ def responsibilities(factors: Factors, belief: Belief) -> Tensor:
 
 
 def image_moments(belief: Belief, maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Means `(rows, components, n)` and covariances `(groups, components, n, n)` of maps.
-
-    Maps of the innovations are `(components, n, innovations)`, with offsets `(components, n)`.
-    """
+    """Means `(rows, components, n)` and covariances `(groups, components, n, n)` of linear maps."""
     mean = torch.einsum("nci,cki->nck", belief.mean, maps) + offsets
     return mean, maps @ belief.covariance @ maps.mT
 
@@ -166,9 +168,8 @@ def _on_latent_side(
     # The residual form has no cancellation, however small the noises are.
     left = residual - torch.einsum("nci,cki->nck", mean, loadings) * (weights[groups] != 0.0)
     distance = (left.square() * weights[groups]).sum(-1) + mean.square().sum(-1)
-    log_volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    log_volume = log_volume + observed @ factors.scales.log().mT
-    return mean, lambda: torch.cholesky_inverse(factor), log_volume, distance
+    volume = log_volume(factor) + observed @ factors.scales.log().mT
+    return mean, lambda: torch.cholesky_inverse(factor), volume, distance
 
 
 def _on_leaf_side(factors: Factors, residual: Tensor, observed: Tensor, groups: Tensor) -> Solution:
@@ -179,7 +180,6 @@ def _on_leaf_side(factors: Factors, residual: Tensor, observed: Tensor, groups: 
     seen = loadings * observed[:, None, :, None]
     solved = _solve(factor, residual, groups)
     mean = torch.einsum("nck,cki->nci", solved, loadings)
-    log_volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     def spread() -> Tensor:
         half = torch.linalg.solve_triangular(factor, seen, upper=False)
@@ -187,7 +187,7 @@ def _on_leaf_side(factors: Factors, residual: Tensor, observed: Tensor, groups: 
         found: Tensor = identity - half.mT @ half
         return found
 
-    return mean, spread, log_volume, (solved * residual).sum(-1)
+    return mean, spread, log_volume(factor), (solved * residual).sum(-1)
 
 
 def _solve(factor: Tensor, vectors: Tensor, groups: Tensor) -> Tensor:

@@ -178,16 +178,13 @@ def _fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> Li
     model.linear.assign(values)
     history.runs = [entry[0] for entry in histories]
     if plan.steps:
-        finish = _fit_leaf_maps if _has_only_maps_left(model) else _run_gradient_steps
+        # Where the maps of the leaves are all that EM does not fit, EM goes on beside them.
+        stiff = model.structure.is_stiff
+        only_maps = not (model.leaves.is_identity or stiff or model.codes.units)
+        finish = _fit_leaf_maps if only_maps else _run_gradient_steps
         finish(model, data, plan, history, generator)
     history.held_out = _held_out_score(model, data) if data.has_validation else None
     return history
-
-
-def _has_only_maps_left(model: GaussianVFG) -> bool:
-    """Whether EM fits everything but the maps of the leaves."""
-    stiff = bool(model.structure.inner) and not model.inner_noise
-    return not (model.leaves.is_identity or stiff or model.codes.units)
 
 
 def run_em(

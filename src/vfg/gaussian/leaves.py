@@ -80,7 +80,9 @@ class Leaves(nn.Module):
         self.stacks: dict[str, list[tuple[int, ...]]] = {}
         self.flows = nn.ModuleDict()
         if spec is not None and not self.is_identity:
-            for columns in self._units():
+            # What g maps at a time: single columns or whole sections.
+            every = [(column,) for column in sorted(sum(self.positions.values(), ()))]
+            for columns in every if self.is_elementwise else self.positions.values():
                 self.stacks.setdefault(f"width{len(columns)}", []).append(columns)
             for name, units in self.stacks.items():
                 self.flows[name] = spec.build(len(units), len(units[0]), generator=generator)
@@ -125,12 +127,6 @@ class Leaves(nn.Module):
         flow = self.flows[name]
         assert isinstance(flow, Flow)
         return flow
-
-    def _units(self) -> list[tuple[int, ...]]:
-        """What g maps at a time: single columns or whole sections."""
-        if self.is_elementwise:
-            return [(column,) for column in sorted(sum(self.positions.values(), ()))]
-        return list(self.positions.values())
 
     def _stacked(self, table: Tensor, units: list[tuple[int, ...]]) -> Tensor:
         flat = [column for unit in units for column in unit]

@@ -19,6 +19,7 @@ from vfg.gaussian.factors import (
     condition,
     group_masks,
     log_mixture,
+    log_volume,
 )
 from vfg.gaussian.parameters import factors_of
 from vfg.gaussian.trees import prefers_tree, tree_pass
@@ -120,10 +121,9 @@ def predict(factors: Factors, belief: Belief, places: slice) -> Predictive:
     loadings, scales = factors.loadings[:, places], factors.scales[:, places]
     crossed = belief.covariance @ loadings.mT
     factor = torch.linalg.cholesky(loadings @ crossed + scales.square().diag_embed())
-    log_volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    log_volume = log_volume + 0.5 * LOG_TWO_PI * scales.shape[-1]
+    volume = log_volume(factor) + 0.5 * LOG_TWO_PI * scales.shape[-1]
     mean = torch.einsum("nci,cki->nck", belief.mean, loadings) + factors.offsets[:, places]
-    return Predictive(mean, torch.cholesky_inverse(factor), log_volume, crossed)
+    return Predictive(mean, torch.cholesky_inverse(factor), volume, crossed)
 
 
 def point_densities(found: Predictive, groups: Tensor, points: Tensor) -> Tensor:

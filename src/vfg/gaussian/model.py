@@ -159,15 +159,17 @@ class GaussianVFG(nn.Module):
         chosen = with_options(settings, options, GaussianSettings, "a GaussianVFG")
         named = table if columns is None else name_columns(table, columns)
         cells, seen = as_cells(self, named, observed)
-        self._rescale(cells, seen)
+        self.scaling.is_fitted.fill_(False)
+        self.scaling.high.fill_(torch.inf)
+        device = self.linear.offsets.device
+        fit_scaling(self, cells.to(device), seen.to(device), True)
         cells, seen = scale_cells(self, cells, seen)
         training = training_of(self, cells, seen, chosen.validation, chosen.seed)
         self.codes.start(cells, training.seen)
-        plan = replace(
-            chosen,
-            restarts=chosen.restarts or (1 if self.components == 1 else 3),
-            steps=chosen.steps if self._needs_gradients(chosen.finish) else 0,
-        )
+        learned = self.structure.is_stiff or not self.leaves.is_identity or bool(self.codes.units)
+        takes_steps = chosen.finish == "gradient" or (chosen.finish == "auto" and learned)
+        restarts = chosen.restarts or (1 if self.components == 1 else 3)
+        plan = replace(chosen, restarts=restarts, steps=chosen.steps if takes_steps else 0)
         return fit_exact(self, training, plan)
 
     @torch.no_grad()
@@ -176,10 +178,7 @@ class GaussianVFG(nn.Module):
 
         Args:
             table: the data; NaN is unobserved.
-            observed: which cells count.
-
-        Returns:
-            `(rows,)`; 0 for a row without observed cells.
+            observed: which cells count; a row without any has log p 0.
 
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
@@ -350,19 +349,6 @@ class GaussianVFG(nn.Module):
 
     def extra_repr(self) -> str:
         return f"components={self.components}, mixture={self.mixture!r}"
-
-    # Private.
-
-    def _needs_gradients(self, finish: str) -> bool:
-        stiff = not self.inner_noise and bool(self.structure.inner)
-        learned = stiff or not self.leaves.is_identity or bool(self.codes.units)
-        return finish == "gradient" or (finish == "auto" and learned)
-
-    def _rescale(self, cells: Tensor, seen: Tensor) -> None:
-        self.scaling.is_fitted.fill_(False)
-        self.scaling.high.fill_(torch.inf)
-        device = self.linear.offsets.device
-        fit_scaling(self, cells.to(device), seen.to(device), True)
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,7 @@ class Values(NamedTuple):
 def innovation_map(structure: Structure, values: Values) -> tuple[Tensor, Tensor]:
     r"""Latent coordinates as $h = T_c e + t_c$ with independent standard Normal innovations e.
 
-    Returns:
-        T `(components or 1, coordinates, innovations)` and t `(components or 1, coordinates)`.
+    T is `(components or 1, coordinates, innovations)`, t `(components or 1, coordinates)`.
     """
     below = structure.width - structure.root_width
     identity = torch.eye(structure.width, dtype=values.edges.dtype, device=values.edges.device)
@@ -70,7 +69,7 @@ def factors_of(structure: Structure, values: Values) -> Factors:
     maps, centres = innovation_map(structure, values)
     components = len(values.log_weights)
     loadings = (values.loadings @ maps).expand(components, -1, -1)
-    offsets = values.offsets + torch.einsum("ckh,ch->ck", *_alike(values.loadings, centres))
+    offsets = values.offsets + (values.loadings @ centres[..., None])[..., 0]
     return Factors(
         values.log_weights,
         loadings,
@@ -117,7 +116,16 @@ class Parameters(nn.Module):
         self.structure, self.noise_floor = structure, noise_floor
         self.mixes_roots = components > 1 and mixture == "root"
         leaf_components = components if mixture == "loadings" else 1
-        self.register_masks()
+        learned_edges, fixed_edges = structure.edge_masks(leaves=False)
+        learned_loadings, fixed_loadings = structure.edge_masks(leaves=True)
+        for name, mask in (
+            ("learned_edges", learned_edges),
+            ("fixed_edges", fixed_edges),
+            ("learned_loadings", learned_loadings),
+            ("fixed_loadings", fixed_loadings),
+            ("root_mask", structure.root_mask()),
+        ):
+            self.register_buffer(name, torch.tensor(mask), persistent=False)
         width, columns, roots = structure.width, structure.columns, structure.root_width
         self.log_weights = nn.Parameter(_zeros(components))
         self.edges = nn.Parameter(_start_of_edges(structure))
@@ -133,19 +141,6 @@ class Parameters(nn.Module):
             spread = torch.randn(components, roots, generator=generator, dtype=torch.float64)
             self.root_means = nn.Parameter(spread)
             self.root_factors = nn.Parameter(_zeros(components, roots, roots))
-
-    def register_masks(self) -> None:
-        """Register the masks of the structure as buffers, which are not part of the state."""
-        learned_edges, fixed_edges = self.structure.edge_masks()
-        learned_loadings, fixed_loadings = self.structure.loading_masks()
-        for name, mask in (
-            ("learned_edges", learned_edges),
-            ("fixed_edges", fixed_edges),
-            ("learned_loadings", learned_loadings),
-            ("fixed_loadings", fixed_loadings),
-            ("root_mask", self.structure.root_mask()),
-        ):
-            self.register_buffer(name, torch.tensor(mask), persistent=False)
 
     def values(self) -> Values:
         """What the equations are made of, in float64; differentiable."""
@@ -189,8 +184,7 @@ class Parameters(nn.Module):
     def _roots(self) -> tuple[Tensor, Tensor]:
         roots = self.structure.root_width
         if not self.mixes_roots:
-            some = self.offsets
-            identity = torch.eye(roots, dtype=torch.float64, device=some.device)
+            identity = torch.eye(roots, dtype=torch.float64, device=self.offsets.device)
             return identity.new_zeros(1, roots), identity[None]
         raw = self.root_factors.double()
         diagonal = self._above_floor(raw.diagonal(dim1=-2, dim2=-1), ROOT_FLOOR)
@@ -203,15 +197,6 @@ class Parameters(nn.Module):
     def _raw(self, deviations: Tensor, least: float = 0.0) -> Tensor:
         floor = max(self.noise_floor, least) ** 2
         return 0.5 * (deviations.square() - floor).clamp(min=EXCESS * floor).log()
-
-
-def _alike(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with the larger number of components."""
-    count = max(len(first), len(second))
-    return (
-        first.expand(count, *first.shape[1:]),
-        second.expand(count, *second.shape[1:]),
-    )
 
 
 def _zeros(*shape: int) -> Tensor:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vfg.graph import Edge, Graph
+from vfg.graph import Graph
 from vfg.passing.schedule import Block, Schedule
 
 Mask = npt.NDArray[np.float64]
@@ -94,18 +94,24 @@ class Structure:
         """Coordinates below the roots with noise of their own."""
         return tuple(range(self.root_width, self.width)) if self.inner_noise else ()
 
-    def edge_masks(self) -> tuple[Mask, Mask]:
-        """Learned and fixed entries of the map from latent to latent coordinates."""
-        learned, fixed = np.zeros((2, self.width, self.width))
-        for name in self.inner:
-            self._enter(name, self.spans[name], learned, fixed)
-        return learned, fixed
+    @property
+    def is_stiff(self) -> bool:
+        """Whether inner nodes have no noise, so that EM does not fit the edges above them."""
+        return bool(self.inner) and not self.inner_noise
 
-    def loading_masks(self) -> tuple[Mask, Mask]:
-        """Learned and fixed entries of the map from latent coordinates to those of leaves."""
-        learned, fixed = np.zeros((2, self.columns, self.width))
-        for leaf, columns in self.positions.items():
-            self._enter(leaf, columns, learned, fixed)
+    def edge_masks(self, *, leaves: bool) -> tuple[Mask, Mask]:
+        """Learned and fixed entries of the map from latent coordinates to leaves, or to latents."""
+        inner = {name: tuple(self.spans[name]) for name in self.inner}
+        learned, fixed = np.zeros((2, self.columns if leaves else self.width, self.width))
+        for child, rows in (self.positions if leaves else inner).items():
+            for edge in self.graph.edges_from(child):
+                span = self.spans[edge.parent]
+                covered = span if edge.coordinates is None else [span[k] for k in edge.coordinates]
+                if edge.kind == "identity":
+                    for row, column in zip(rows, covered, strict=False):
+                        fixed[row, column] = 1.0
+                else:
+                    learned[np.ix_(rows, covered)] = 1.0
         return learned, fixed
 
     def root_mask(self) -> Mask:
@@ -164,17 +170,3 @@ class Structure:
 
     def _coordinates(self, nodes: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(coordinate for name in nodes for coordinate in self.spans[name])
-
-    def _enter(self, child: str, rows: tuple[int, ...] | range, learned: Mask, fixed: Mask) -> None:
-        for edge in self.graph.edges_from(child):
-            span = self._covered(edge)
-            if edge.kind == "identity":
-                count = min(len(rows), len(span))
-                fixed[list(rows)[:count], span[:count]] = 1.0
-            else:
-                learned[np.ix_(list(rows), span)] = 1.0
-
-    def _covered(self, edge: Edge) -> list[int]:
-        span = self.spans[edge.parent]
-        chosen = range(len(span)) if edge.coordinates is None else edge.coordinates
-        return [span[coordinate] for coordinate in chosen]

@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.factors import (
@@ -71,13 +72,19 @@ def rows_of_a_tile(readout: Factors) -> int:
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows whose ids are consecutive, padded by rows without evidence."""
+    """Rows whose ids are consecutive, padded by rows without evidence, and their evidence."""
 
     readout: Factors
     """Table columns, then latent coordinates."""
     belief: Belief
     row_ids: Tensor
     seed: int
+    codes: CategoryPoints
+    observing: Factors
+    values: Tensor
+    """What is observed, `(rows, coordinates)`, with latent ones if there are any."""
+    mask: Tensor
+    side: Side | None
 
     @cached_property
     def shares(self) -> Tensor:
@@ -102,7 +109,8 @@ class Tile:
         def noise(kind: int, size: int) -> Tensor:
             return normal(self.seed, self.row_ids, numbers, kind, torch.arange(size))
 
-        chosen = self._components(numbers)
+        level = uniform(self.seed, self.row_ids, numbers, 2, torch.arange(1))
+        chosen = (level > self.shares.cumsum(-1)[:, :-1]).sum(-1)
         innovations = self._innovations(chosen, noise(0, count))
         errors = noise(1, self.readout.offsets.shape[-1])
         return self._read_out(chosen, innovations, errors)
@@ -121,11 +129,6 @@ class Tile:
             found = torch.where((chosen == component)[..., None], here, found)
         return found
 
-    def _components(self, numbers: Tensor) -> Tensor:
-        level = uniform(self.seed, self.row_ids, numbers, 2, torch.arange(1))
-        below = self.shares.cumsum(-1)[:, :-1]
-        return (level > below).sum(-1)
-
     def _innovations(self, chosen: Tensor, noise: Tensor) -> Tensor:
         """Drawn from the chosen components `(DRAWS, rows)`, of which rows have few."""
         rows, components = self.shares.shape
@@ -136,14 +139,79 @@ class Tile:
         spread = (roots[places] @ noise[..., None])[..., 0]
         return self.belief.mean[row, component][places] + spread
 
+    def probabilities(self, unit: int) -> Tensor:
+        """Of the categories of a unit given the evidence, `(rows, categories)`."""
+        found = predict(self.readout, self.belief, self.codes.units[unit].places)
+        return category_scores(self.readout, self.belief, found, self.codes, unit).exp()
+
+    def coded_draws(self, group: int) -> tuple[Tensor, Tensor]:
+        """Coordinates as `draws` has them, and categories `(DRAWS, rows, units)`.
+
+        Real columns are drawn together; then every unit given those and the units before it; then
+        the latent coordinates given all.
+        """
+        found = self.draws(group)
+        if not self.codes.units:
+            return found, found[..., :0]
+        numbers = torch.arange(group * DRAWS, (group + 1) * DRAWS, device=found.device)
+        belief = self._given_reals(found)
+        categories = []
+        levels = self._levels(numbers, 3, len(self.codes.units))
+        for index, unit in enumerate(self.codes.units):
+            here = predict(self.readout, belief, unit.places)
+            probabilities = category_scores(self.readout, belief, here, self.codes, index).exp()
+            drawn = (probabilities.cumsum(-1)[:, :-1] < levels[:, index, None]).sum(-1)
+            categories.append(drawn)
+            free = (~self.mask[:, unit.span.start]).to(found)
+            belief = observe(belief, here, self.codes.points_at(index)[drawn], free)
+        latent = self._latents(belief, numbers).unflatten(0, (DRAWS, -1))
+        found = torch.cat([found[..., : self.codes.width], latent], dim=-1)
+        return found, torch.stack(categories, dim=-1).unflatten(0, (DRAWS, -1)).to(found)
+
+    def _given_reals(self, drawn: Tensor) -> Belief:
+        """The posterior of every draw, `(DRAWS * rows, ...)`, given its real columns."""
+        places = self.codes.real_places
+        mask = self.mask.index_fill(1, places, True)
+        filled = torch.where(self.mask, self.values, 0.0).expand(DRAWS, -1, -1)
+        known = torch.where(self.mask, self.values, drawn[..., : self.mask.shape[1]])
+        filled = filled.index_copy(-1, places, known.index_select(-1, places))
+        groups = torch.arange(len(mask), device=mask.device).repeat(DRAWS)
+        return condition(self.observing, filled.flatten(0, 1), Masks(mask, groups), self.side)
+
+    def _levels(self, numbers: Tensor, kind: int, size: int) -> Tensor:
+        return uniform(self.seed, self.row_ids, numbers, kind, torch.arange(size)).flatten(0, 1)
+
+    def _latents(self, belief: Belief, numbers: Tensor) -> Tensor:
+        """Latent coordinates drawn from the posterior, `(DRAWS * rows, coordinates)`."""
+        shares = (self.readout.log_weights + belief.log_probs).softmax(-1)
+        chosen = (self._levels(numbers, 4, 1) > shares.cumsum(-1)[:, :-1]).sum(-1)
+        places = torch.arange(belief.mean.shape[-1])
+        noise = normal(self.seed, self.row_ids, numbers, 5, places).flatten(0, 1)
+        sizes, vectors = torch.linalg.eigh(belief.covariance)
+        roots = (vectors * sizes.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
+        innovations = belief.mean + by_group(
+            roots, noise[:, None].expand_as(belief.mean), belief.groups
+        )
+        _, loadings, offsets, _ = self.readout
+        below = self.codes.width
+        found = torch.einsum("nci,cki->nck", innovations, loadings[:, below:]) + offsets[:, below:]
+        every = torch.arange(len(found), device=found.device)
+        return found[every, chosen]
+
 
 def _square_roots(covariance: Tensor) -> Tensor:
-    """Symmetric square roots of covariances `(matrices, n, n)`, which may be singular."""
+    """Symmetric square roots of covariances `(matrices, n, n)`, which may be singular.
+
+    An odd n is padded by zeros: LAPACK rounds by the alignment of a matrix in memory, which would
+    depend on its place among the others.
+    """
+    size = covariance.shape[-1]
+    padding = size % 2
 
     def roots(some: Tensor) -> Tensor:
-        values, vectors = torch.linalg.eigh(some)
+        values, vectors = torch.linalg.eigh(functional.pad(some, (0, padding, 0, padding)))
         found: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
-        return found
+        return found[:, :size, :size]
 
     return torch.cat([roots(some) for some in covariance.split(ROOTS_AT_ONCE)])
 
@@ -208,74 +276,3 @@ def _legendre(ends: Tensor) -> tuple[Tensor, Tensor]:
     positions = start + length * (0.5 + 0.5 * points)
     shares = 0.5 * weights * length * (-0.5 * positions.square()).exp()
     return positions.flatten(-2).movedim(-1, 0), shares.flatten(-2).movedim(-1, 0)
-
-
-@dataclass(frozen=True)
-class CodedTile(Tile):
-    """A tile with its evidence, so that discrete columns can be drawn one after another."""
-
-    codes: CategoryPoints
-    observing: Factors
-    values: Tensor
-    """What is observed, `(rows, coordinates)`, with latent ones if there are any."""
-    mask: Tensor
-    side: Side | None
-
-    def probabilities(self, unit: int) -> Tensor:
-        """Of the categories of a unit given the evidence, `(rows, categories)`."""
-        found = predict(self.readout, self.belief, self.codes.units[unit].places)
-        return category_scores(self.readout, self.belief, found, self.codes, unit).exp()
-
-    def coded_draws(self, group: int) -> tuple[Tensor, Tensor]:
-        """Coordinates as `draws` has them, and categories `(DRAWS, rows, units)`.
-
-        Real columns are drawn together; then every unit given those and the units before it; then
-        the latent coordinates given all.
-        """
-        found = self.draws(group)
-        if not self.codes.units:
-            return found, found[..., :0]
-        numbers = torch.arange(group * DRAWS, (group + 1) * DRAWS, device=found.device)
-        belief = self._given_reals(found)
-        categories = []
-        levels = self._levels(numbers, 3, len(self.codes.units))
-        for index, unit in enumerate(self.codes.units):
-            here = predict(self.readout, belief, unit.places)
-            probabilities = category_scores(self.readout, belief, here, self.codes, index).exp()
-            drawn = (probabilities.cumsum(-1)[:, :-1] < levels[:, index, None]).sum(-1)
-            categories.append(drawn)
-            free = (~self.mask[:, unit.span.start]).to(found)
-            belief = observe(belief, here, self.codes.points_at(index)[drawn], free)
-        latent = self._latents(belief, numbers).unflatten(0, (DRAWS, -1))
-        found = torch.cat([found[..., : self.codes.width], latent], dim=-1)
-        return found, torch.stack(categories, dim=-1).unflatten(0, (DRAWS, -1)).to(found)
-
-    def _given_reals(self, drawn: Tensor) -> Belief:
-        """The posterior of every draw, `(DRAWS * rows, ...)`, given its real columns."""
-        places = self.codes.real_places
-        mask = self.mask.index_fill(1, places, True)
-        filled = torch.where(self.mask, self.values, 0.0).expand(DRAWS, -1, -1)
-        known = torch.where(self.mask, self.values, drawn[..., : self.mask.shape[1]])
-        filled = filled.index_copy(-1, places, known.index_select(-1, places))
-        groups = torch.arange(len(mask), device=mask.device).repeat(DRAWS)
-        return condition(self.observing, filled.flatten(0, 1), Masks(mask, groups), self.side)
-
-    def _levels(self, numbers: Tensor, kind: int, size: int) -> Tensor:
-        return uniform(self.seed, self.row_ids, numbers, kind, torch.arange(size)).flatten(0, 1)
-
-    def _latents(self, belief: Belief, numbers: Tensor) -> Tensor:
-        """Latent coordinates drawn from the posterior, `(DRAWS * rows, coordinates)`."""
-        shares = (self.readout.log_weights + belief.log_probs).softmax(-1)
-        chosen = (self._levels(numbers, 4, 1) > shares.cumsum(-1)[:, :-1]).sum(-1)
-        places = torch.arange(belief.mean.shape[-1])
-        noise = normal(self.seed, self.row_ids, numbers, 5, places).flatten(0, 1)
-        sizes, vectors = torch.linalg.eigh(belief.covariance)
-        roots = (vectors * sizes.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
-        innovations = belief.mean + by_group(
-            roots, noise[:, None].expand_as(belief.mean), belief.groups
-        )
-        _, loadings, offsets, _ = self.readout
-        below = self.codes.width
-        found = torch.einsum("nci,cki->nck", innovations, loadings[:, below:]) + offsets[:, below:]
-        every = torch.arange(len(found), device=found.device)
-        return found[every, chosen]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vfg.gaussian.factors import LOG_TWO_PI, Masks, by_group
+from vfg.gaussian.factors import LOG_TWO_PI, Masks, by_group, log_volume
 from vfg.gaussian.parameters import Values
 from vfg.gaussian.structure import Clique, Structure
 
@@ -51,10 +51,7 @@ def prefers_tree(structure: Structure) -> bool:
 
 
 def tree_pass(structure: Structure, values: Values, table: Tensor, masks: Masks) -> TreeBelief:
-    """Pass messages up to the root and back: what one joint factorisation gives as well.
-
-    What is not observed in the table may be any finite number.
-    """
+    """Pass messages up to the root and back: what one joint factorisation gives as well."""
     components = len(values.log_weights)
     observed = masks.distinct.to(table)
     scales = values.scales.expand(components, -1)
@@ -69,11 +66,11 @@ def tree_pass(structure: Structure, values: Values, table: Tensor, masks: Masks)
     for name in reversed(structure.inner):
         volume = volume + _send_up(structure, values, name, ups, masks)
     belief = TreeBelief(residual.new_zeros(len(table), components), masks.groups)
-    log_volume, distance = _at_root(structure, values, ups[structure.nodes[0]], belief)
+    root_volume, distance = _at_root(structure, values, ups[structure.nodes[0]], belief)
     for name in structure.inner:
         distance = distance + _send_down(structure, values, name, ups[name], belief)
     distance = distance + _leaf_distance(structure, values, residual, weights, belief)
-    belief.log_probs = -0.5 * distance - (volume + log_volume)[masks.groups]
+    belief.log_probs = -0.5 * distance - (volume + root_volume)[masks.groups]
     return belief
 
 
@@ -95,10 +92,7 @@ def clique_moments(
 def _from_leaves(
     structure: Structure, values: Values, name: str, residual: Tensor, weights: Tensor, masks: Masks
 ) -> Up:
-    columns = _leaf_columns(structure, name)
-    components = weights.shape[1]
-    loadings = values.loadings[:, columns][..., list(structure.spans[name])]
-    loadings = loadings.expand(components, -1, -1)
+    columns, loadings = _leaf_loadings(structure, values, name, residual)
     here = weights[..., columns]
     precision = (loadings * here[..., None]).mT @ loadings
     weighted = residual[..., columns] * here[masks.groups]
@@ -125,8 +119,7 @@ def _send_up(
     parent.precision = parent.precision + edge.mT @ damped @ edge
     sent = inverted * by_group(up.inverse, free, masks.groups)
     parent.information = parent.information + sent @ edge
-    found: Tensor = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1) + noise.log().sum()
-    return found
+    return log_volume(factor) + noise.log().sum()
 
 
 def _at_root(
@@ -143,7 +136,7 @@ def _at_root(
     spread = torch.einsum("nci,cji->ncj", innovation, _all(factors, innovation))
     belief.means[root] = centre + spread
     belief.covariances[root] = factors @ inverse @ factors.mT
-    return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1), innovation.square().sum(-1)
+    return log_volume(factor), innovation.square().sum(-1)
 
 
 def _send_down(
@@ -173,9 +166,7 @@ def _leaf_distance(
 ) -> Tensor:
     found = residual.new_zeros(residual.shape[:2])
     for name in structure.nodes:
-        columns = _leaf_columns(structure, name)
-        loadings = values.loadings[:, columns][..., list(structure.spans[name])]
-        loadings = _all(loadings, residual)
+        columns, loadings = _leaf_loadings(structure, values, name, residual)
         left = residual[..., columns] - torch.einsum("nci,cki->nck", belief.means[name], loadings)
         found = found + (left.square() * weights[..., columns][belief.groups]).sum(-1)
     return found
@@ -191,9 +182,13 @@ def _equation(
     return edge, values.shifts[own.start : own.stop], noise
 
 
-def _leaf_columns(structure: Structure, name: str) -> list[int]:
+def _leaf_loadings(
+    structure: Structure, values: Values, name: str, like: Tensor
+) -> tuple[list[int], Tensor]:
+    """The columns of the leaves below a node, and their loadings by component."""
     leaves = [child for child in structure.graph.children(name) if child in structure.positions]
-    return [column for leaf in leaves for column in structure.positions[leaf]]
+    columns = [column for leaf in leaves for column in structure.positions[leaf]]
+    return columns, _all(values.loadings[:, columns][..., list(structure.spans[name])], like)
 
 
 def _all(factors: Tensor, like: Tensor) -> Tensor:

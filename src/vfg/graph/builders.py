@@ -31,7 +31,8 @@ def section_nodes(sections: Sections) -> list[Node]:
         [2, 3]
     """
     items: Any = sections.items() if isinstance(sections, Mapping) else sections
-    leaves = [item if isinstance(item, Node) else _section_node(item) for item in items]
+    form = "a section must be a Node or a pair (name, width)"
+    leaves = [item if isinstance(item, Node) else Node(*pair(item, form)) for item in items]
     if not leaves:
         raise ValueError("there are no sections; pass at least one, such as {'a': 2}.")
     repeated = first_repeated(leaf.name for leaf in leaves)
@@ -147,12 +148,23 @@ def blocks(
 
 def bayesian_network(edges: Any, width: int | None, variables: Iterable[str] | None) -> Parts:
     """Put one aggregation node over each family of a Bayesian network, and one root over all."""
-    arrows, listed = _network(edges)
-    arrows_flat = [name for arrow in arrows for name in arrow]
+    arrows, listed = _read_network(edges)
+    arrows_flat = dict.fromkeys(name for arrow in arrows for name in arrow)
     names = list(dict.fromkeys([*(variables or ()), *listed, *arrows_flat]))
     leaves = [Node(name, 1, columns=(name,)) for name in names]
-    _check_network(names, arrows)
-    families = _families(names, arrows)
+    if not names:
+        raise ValueError("the Bayesian network has no variables; pass edges= or variables=.")
+    cycle = find_cycle(names, arrows)
+    if cycle is not None:
+        raise ValueError(
+            f"the Bayesian network has the cycle {' -> '.join(cycle)}; remove one of these edges."
+        )
+    parents: dict[str, list[str]] = {name: [] for name in names}
+    for parent, child in arrows:
+        parents[child].append(parent)
+    # A variable with parents is followed by them; one without any relation is alone.
+    chosen = [name for name in names if parents[name] or name not in arrows_flat]
+    families = {name: [name, *parents[name]] for name in chosen}
     if width is None:
         width = 2 * max(len(family) for family in families.values())
     taken = dict.fromkeys(names)
@@ -169,9 +181,8 @@ def edge_list(
     edges: Iterable[Edge | tuple[str, str]], widths: Mapping[str, int] | int
 ) -> tuple[dict[str, int], list[Edge]]:
     """Read (child, parent) pairs, and give each node its width in order of first appearance."""
-    read = [
-        edge if isinstance(edge, Edge) else Edge(*pair(edge, "child, parent")) for edge in edges
-    ]
+    form = "an edge must be a pair (child, parent)"
+    read = [edge if isinstance(edge, Edge) else Edge(*pair(edge, form)) for edge in edges]
     names = list(dict.fromkeys(name for edge in read for name in (edge.child, edge.parent)))
     if not isinstance(widths, Mapping):
         return dict.fromkeys(names, widths), read
@@ -187,10 +198,10 @@ def edge_list(
     return {name: widths[name] for name in names}, read
 
 
-def pair(value: Any, meaning: str) -> tuple[str, str]:
-    """Return a pair of names, or raise an error that shows the form of an edge."""
+def pair(value: Any, form: str) -> tuple[Any, Any]:
+    """Return a pair, or raise an error that says which form was expected."""
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
-        raise ValueError(f"an edge must be a pair ({meaning}), got {value!r}.")
+        raise ValueError(f"{form}, got {value!r}.")
     return value[0], value[1]
 
 
@@ -213,35 +224,24 @@ def check_arity(arity: int) -> None:
         raise ValueError(f"a tree joins at least 2 nodes at a time, got arity={arity}.")
 
 
-def _section_node(item: Any) -> Node:
-    """Make a leaf of one (name, width) pair."""
-    if isinstance(item, str) or not isinstance(item, Sequence) or len(item) != 2:
-        raise ValueError(f"a section must be a Node or a pair (name, width), got {item!r}.")
-    return Node(item[0], item[1])
-
-
 def _grid_groups(grid: Grid, shapes: Sequence[tuple[int, int]]) -> list[list[int]]:
     """Merge the cells of a grid by alternating tile shapes, until one is left."""
     groups: list[list[int]] = []
     count = sum(map(len, grid))
-    alternating = itertools.cycle(shapes)
-    while len(grid) * len(grid[0]) > 1:
-        grid = _merge_tiles(grid, next(alternating), groups, count)
+    for height, width in itertools.cycle(shapes):
+        if len(grid) * len(grid[0]) <= 1:
+            break
+        merged: Grid = []
+        for top in range(0, len(grid), height):
+            merged.append([])
+            for left in range(0, len(grid[0]), width):
+                rows = grid[top : top + height]
+                tile = [cell for row in rows for cell in row[left : left + width]]
+                if len(tile) > 1:  # a tile of one cell moves up unchanged
+                    groups.append(tile)
+                merged[-1].append(tile[0] if len(tile) == 1 else count + len(groups) - 1)
+        grid = merged
     return groups or [[0]]
-
-
-def _merge_tiles(grid: Grid, shape: tuple[int, int], groups: list[list[int]], count: int) -> Grid:
-    """Merge each tile into one cell, appending its group; a tile of one cell moves up unchanged."""
-    height, width = shape
-    merged: Grid = []
-    for top in range(0, len(grid), height):
-        merged.append([])
-        for left in range(0, len(grid[0]), width):
-            tile = [cell for row in grid[top : top + height] for cell in row[left : left + width]]
-            if len(tile) > 1:
-                groups.append(tile)
-            merged[-1].append(tile[0] if len(tile) == 1 else count + len(groups) - 1)
-    return merged
 
 
 def _pixels(height: int, width: int, row: int, column: int, stride: int) -> tuple[int, ...]:
@@ -253,41 +253,26 @@ def _pixels(height: int, width: int, row: int, column: int, stride: int) -> tupl
     )
 
 
-def _network(edges: Any) -> tuple[list[tuple[str, str]], list[str]]:
+def _read_network(edges: Any) -> tuple[list[tuple[str, str]], list[str]]:
     """Split a Bayesian network into its (parent, child) pairs and the variables it lists."""
-    if not hasattr(edges, "nodes"):
-        return [pair(arrow, "parent, child") for arrow in edges], []
-    if not edges.is_directed():
+    is_graph = hasattr(edges, "nodes")
+    if is_graph and not edges.is_directed():
         raise ValueError("the Bayesian network is not directed; pass a networkx.DiGraph.")
-    return list(edges.edges), list(edges.nodes)
-
-
-def _check_network(names: list[str], arrows: list[tuple[str, str]]) -> None:
-    """Refuse networks without variables, with repeated edges or with cycles."""
-    if not names:
-        raise ValueError("the Bayesian network has no variables; pass edges= or variables=.")
+    form = "an edge must be a pair (parent, child)"
+    arrows = list(edges.edges) if is_graph else [pair(arrow, form) for arrow in edges]
     repeated = first_repeated(arrows)
     if repeated is not None:
         raise ValueError(f"the network's edge {repeated!r} appears twice; list it once.")
-    cycle = find_cycle(names, arrows)
-    if cycle is not None:
-        raise ValueError(
-            f"the Bayesian network has the cycle {' -> '.join(cycle)}; remove one of these edges."
-        )
-
-
-def _families(names: list[str], arrows: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """Each variable with parents, followed by them; a variable outside all families alone."""
-    parents: dict[str, list[str]] = {name: [] for name in names}
-    for parent, child in arrows:
-        parents[child].append(parent)
-    related = dict.fromkeys(name for arrow in arrows for name in arrow)
-    return {name: [name, *parents[name]] for name in names if parents[name] or name not in related}
+    return arrows, list(edges.nodes) if is_graph else []
 
 
 def to_dict(nodes: Sequence[Node], edges: Sequence[Edge]) -> dict[str, Any]:
     """Write nodes and edges as dictionaries, lists, strings and numbers."""
     return {"nodes": [_entry(node) for node in nodes], "edges": [_entry(edge) for edge in edges]}
+
+
+NODE_KEYS = ("name", "width", "columns", "aggregation")
+EDGE_KEYS = ("child", "parent", "coordinates", "kind")
 
 
 def from_dict(description: Any) -> Parts:
@@ -299,15 +284,11 @@ def from_dict(description: Any) -> Parts:
                 f"the entry {key!r} must be a list of dictionaries, got {description[key]!r}."
             )
     nodes = [
-        Node(
-            **_check_entry(entry, ("name", "width"), ("columns", "aggregation"), f"node number {k}")
-        )
+        Node(**_check_entry(entry, NODE_KEYS, f"node number {k}"))
         for k, entry in enumerate(description["nodes"])
     ]
     edges = [
-        Edge(
-            **_check_entry(entry, ("child", "parent"), ("coordinates", "kind"), f"edge number {k}")
-        )
+        Edge(**_check_entry(entry, EDGE_KEYS, f"edge number {k}"))
         for k, entry in enumerate(description["edges"])
     ]
     return nodes, edges
@@ -341,12 +322,12 @@ def from_networkx(digraph: networkx.DiGraph) -> Parts:
                 f"node {name!r} has no attribute 'width'; set it, as in "
                 f"digraph.nodes[{name!r}]['width'] = 2."
             )
-        nodes.append(Node(name, **_select(attributes, ("width", "columns", "aggregation"))))
+        nodes.append(Node(name, **_select(attributes, NODE_KEYS[1:])))
     listed = list(digraph.edges(data=True))
     if all("position" in attributes for _, _, attributes in listed):
         listed.sort(key=lambda item: int(item[2]["position"]))
     return nodes, [
-        Edge(child, parent, **_select(attributes, ("kind", "coordinates")))
+        Edge(child, parent, **_select(attributes, EDGE_KEYS[2:]))
         for child, parent, attributes in listed
     ]
 
@@ -370,14 +351,12 @@ def _select(attributes: Mapping[str, Any], names: Sequence[str]) -> dict[str, An
     return {name: attributes[name] for name in names if name in attributes}
 
 
-def _check_entry(
-    entry: Any, needed: Sequence[str], optional: Sequence[str], place: str
-) -> dict[str, Any]:
-    """The dictionary of a node or edge, whose first optional entry is a list or None."""
-    _check_keys(entry, needed, (*needed, *optional), place)
-    listed = entry.get(optional[0])
+def _check_entry(entry: Any, keys: Sequence[str], place: str) -> dict[str, Any]:
+    """The dictionary of a node or edge: two keys are needed, and the third has a list or None."""
+    _check_keys(entry, keys[:2], keys, place)
+    listed = entry.get(keys[2])
     if listed is not None and not isinstance(listed, list | tuple):
-        raise ValueError(f"{place} has {optional[0]} {listed!r}; pass a list or null.")
+        raise ValueError(f"{place} has {keys[2]} {listed!r}; pass a list or null.")
     return dict(entry)
 
 

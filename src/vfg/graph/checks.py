@@ -60,8 +60,17 @@ def check_graph(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
     """
     _check_nodes(nodes)
     _check_edges(nodes, edges)
-    _check_cycle(nodes, edges)
-    _check_isolated(nodes, edges)
+    arrows = [(edge.child, edge.parent) for edge in edges]
+    cycle = find_cycle([node.name for node in nodes], arrows)
+    if cycle is not None:
+        raise ValueError(f"the edges form the cycle {' -> '.join(cycle)}; remove one of them.")
+    touched = dict.fromkeys(name for edge in edges for name in (edge.child, edge.parent))
+    for node in nodes:  # without cycles, all others have a way to a root
+        if node.name not in touched:
+            raise ValueError(
+                f"node {node.name!r} is isolated: no edge leads from it to a root or into it; "
+                "connect it to a parent, or leave it out."
+            )
     _check_columns(nodes, edges)
 
 
@@ -93,54 +102,31 @@ def _check_nodes(nodes: Sequence[Node]) -> None:
 
 
 def _check_edges(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
-    """Refuse anything but distinct edges between the nodes."""
+    """Refuse anything but distinct edges between the nodes, onto coordinates that they have."""
     widths = {node.name: node.width for node in nodes}
     for edge in edges:
         if not isinstance(edge, Edge):
             raise ValueError(
                 f"edges must be Edge objects, got {edge!r}; write Edge(child, parent)."
             )
-        _check_ends(edge, widths)
+        for name in (edge.child, edge.parent):
+            if name not in widths:
+                raise ValueError(
+                    f"edge {edge.name!r} names the unknown node {name!r}; "
+                    f"{suggestion(name, widths)}"
+                )
+        width = widths[edge.parent]
+        outside = [number for number in edge.coordinates or () if number >= width]
+        if outside:
+            raise ValueError(
+                f"edge {edge.name!r} covers coordinate {outside[0]}, but {edge.parent!r} has width "
+                f"{width}; use coordinates 0 to {width - 1}, or widen {edge.parent!r}."
+            )
     repeated = first_repeated((edge.child, edge.parent) for edge in edges)
     if repeated is not None:
         raise ValueError(
             f"edge {'->'.join(repeated)!r} appears twice; keep one edge per child and parent."
         )
-
-
-def _check_ends(edge: Edge, widths: dict[str, int]) -> None:
-    """Refuse an edge to an unknown node or onto coordinates that its parent lacks."""
-    for name in (edge.child, edge.parent):
-        if name not in widths:
-            raise ValueError(
-                f"edge {edge.name!r} names the unknown node {name!r}; {suggestion(name, widths)}"
-            )
-    width = widths[edge.parent]
-    outside = [number for number in edge.coordinates or () if number >= width]
-    if outside:
-        raise ValueError(
-            f"edge {edge.name!r} covers coordinate {outside[0]}, but {edge.parent!r} has width "
-            f"{width}; use coordinates 0 to {width - 1}, or widen {edge.parent!r}."
-        )
-
-
-def _check_cycle(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
-    """Refuse cycles."""
-    arrows = [(edge.child, edge.parent) for edge in edges]
-    cycle = find_cycle([node.name for node in nodes], arrows)
-    if cycle is not None:
-        raise ValueError(f"the edges form the cycle {' -> '.join(cycle)}; remove one of them.")
-
-
-def _check_isolated(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
-    """Refuse nodes without any edge; without cycles, all others have a way to a root."""
-    touched = dict.fromkeys(name for edge in edges for name in (edge.child, edge.parent))
-    for node in nodes:
-        if node.name not in touched:
-            raise ValueError(
-                f"node {node.name!r} is isolated: no edge leads from it to a root or into it; "
-                "connect it to a parent, or leave it out."
-            )
 
 
 def _check_columns(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
@@ -172,11 +158,6 @@ def _check_claims(leaves: Sequence[Node]) -> None:
                     f"{leaf.name!r}; keep it in one of them."
                 )
             claimed[column] = leaf.name
-    _check_order(claimed)
-
-
-def _check_order(claimed: dict[str | int, str]) -> None:
-    """Refuse columns that do not determine their order in the table."""
     texts = [column for column in claimed if isinstance(column, str)]
     positions = [column for column in claimed if not isinstance(column, str)]
     if texts and positions:

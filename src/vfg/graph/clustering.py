@@ -32,10 +32,10 @@ def cluster(table: Any, arity: int, width: int | None) -> Parts:
 def rank_correlations(values: Matrix) -> Matrix:
     """Spearman correlations of all pairs of columns, over the rows where both are observed.
 
-    Each column is ranked once, among its own observed rows; every pair then correlates those
-    ranks over its common rows. Without missing values this is exact; with them it approximates
-    ranking anew for every pair, at the price of a few matrix products. Pairs with a column that
-    is constant or empty, or with fewer than three common rows, count as uncorrelated.
+    Each column is ranked once, among its own observed rows. Without missing values this is exact;
+    with them it approximates ranking anew for every pair, at the price of a few matrix products.
+    Pairs with a column that is constant or empty, or with fewer than three common rows, count as
+    uncorrelated.
 
     Example:
         >>> import numpy

@@ -32,11 +32,9 @@ class _Branch:
 
 
 def draw(graph: Graph) -> str:
-    """Draw a graph as an indented tree.
+    """Draw a graph as an indented tree, abbreviated if it is large.
 
     A node with several parents is drawn in full under the first and referred to afterwards.
-    With more than 40 leaves, siblings that are leaves are abbreviated; the drawing ends after 200
-    lines.
 
     Example:
         >>> from vfg.graph import Graph
@@ -77,8 +75,12 @@ def _lines(graph: Graph) -> Iterator[str]:
 
 
 def _branches(graph: Graph, branch: _Branch) -> list[_Branch]:
-    """The lines right below a node."""
-    shown, left_out = _shown_edges(graph, branch.name)
+    """The lines right below a node; of many leaves only the first ones."""
+    edges = graph.edges_into(branch.name)
+    below = [edge for edge in edges if graph.layer_of(edge.child) == 0]
+    is_cut = len(graph.leaves) > MANY_LEAVES and len(below) > SHOWN_SIBLINGS + 1
+    hidden = dict.fromkeys(edge.child for edge in below[SHOWN_SIBLINGS:] if is_cut)
+    shown, left_out = [edge for edge in edges if edge.child not in hidden], len(hidden)
     count = len(shown) + bool(left_out)
     leads = [branch.below + "├── "] * (count - 1) + [branch.below + "└── "]
     belows = [branch.below + "│   "] * (count - 1) + [branch.below + "    "]
@@ -87,17 +89,6 @@ def _branches(graph: Graph, branch: _Branch) -> list[_Branch]:
         for lead, below, edge in zip(leads, belows, shown, strict=False)
     ]
     return branches + ([_Branch(leads[-1], "", left_out=left_out)] if left_out else [])
-
-
-def _shown_edges(graph: Graph, name: str) -> tuple[Sequence[Edge], int]:
-    """The edges to draw below a node, and how many are left out."""
-    edges = graph.edges_into(name)
-    below = [edge for edge in edges if graph.layer_of(edge.child) == 0]
-    left_out = below[SHOWN_SIBLINGS:]
-    if len(graph.leaves) <= MANY_LEAVES or len(left_out) < 2:
-        return edges, 0
-    hidden = dict.fromkeys(edge.child for edge in left_out)
-    return [edge for edge in edges if edge.child not in hidden], len(left_out)
 
 
 def _label(node: Node, edge: Edge | None, drawn: bool) -> str:

@@ -7,15 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vfg.graph import builders
 from vfg.graph.graph import Graph
 from vfg.utils.files import write_atomically
 from vfg.utils.specs import check_choice
-
-if TYPE_CHECKING:
-    import networkx
 
 LATENT_WIDTH = 8
 """Width of latent nodes in files without widths: that of `Graph.from_data` by default."""
@@ -217,20 +214,17 @@ def _from_bif(text: str, width: int | None, arrows: str | None) -> Graph:
         if token == "variable":
             variables.append(_unquote("".join(takewhile(lambda word: word != "{", tokens))))
         elif token == "probability" and next(tokens, "") == "(":
-            edges += _family(list(takewhile(lambda word: word != ")", tokens)))
+            # As in `child | parent, parent`.
+            words = list(takewhile(lambda word: word != ")", tokens))
+            bar = words.index("|") if "|" in words else len(words)
+            child = _unquote("".join(words[:bar]))
+            edges += [(_unquote(parent), child) for parent in words[bar + 1 :] if parent != ","]
     if not variables:
         raise ValueError("it declares no variable, as in 'variable A { ... }'")
     for name in dict.fromkeys(name for edge in edges for name in edge):
         if name not in variables:
             raise ValueError(f"the variable {name!r} has a probability but no declaration")
     return Graph.from_bayesian_network(edges, width, variables)
-
-
-def _family(words: list[str]) -> list[tuple[str, str]]:
-    """(parent, child) pairs of `child | parent, parent`."""
-    bar = words.index("|") if "|" in words else len(words)
-    child = _unquote("".join(words[:bar]))
-    return [(_unquote(parent), child) for parent in words[bar + 1 :] if parent != ","]
 
 
 def _from_graphml(text: str, width: int | None, arrows: str | None) -> Graph:
@@ -242,22 +236,16 @@ def _from_graphml(text: str, width: int | None, arrows: str | None) -> Graph:
         raise ValueError(f"it is not GraphML ({error})") from error
     if arrows == "cause-effect":
         return Graph.from_bayesian_network(digraph, width)
+    for attributes in [*digraph.nodes.values(), *digraph.edges.values()]:
+        for key in ("columns", "coordinates"):  # GraphML has no lists
+            if key in attributes:
+                attributes[key] = _parse_list(attributes[key])
     if digraph.is_directed():
-        _add_defaults(digraph, LATENT_WIDTH if width is None else width)
+        for name, attributes in digraph.nodes(data=True):
+            listed = attributes.get("columns", (None,))
+            inner = LATENT_WIDTH if width is None else width
+            attributes.setdefault("width", inner if digraph.in_degree(name) else len(listed))
     return Graph(*builders.from_networkx(digraph))
-
-
-def _add_defaults(digraph: networkx.DiGraph, width: int) -> None:
-    """Read lists, which GraphML cannot hold, and give widths where there are none."""
-    for name, attributes in digraph.nodes(data=True):
-        is_leaf = not digraph.in_degree(name)
-        if "columns" in attributes:
-            attributes["columns"] = _parse_list(attributes["columns"])
-        listed = attributes.get("columns", (None,))
-        attributes.setdefault("width", len(listed) if is_leaf else width)
-    for _, _, attributes in digraph.edges(data=True):
-        if "coordinates" in attributes:
-            attributes["coordinates"] = _parse_list(attributes["coordinates"])
 
 
 def _parse_list(text: Any) -> tuple[Any, ...]:
@@ -269,8 +257,7 @@ def _to_graphml(graph: Graph) -> str:
     import networkx
 
     digraph = builders.to_networkx(graph.nodes, graph.edges)
-    places = [attributes for _, attributes in digraph.nodes(data=True)]
-    for attributes in [*places, *(attributes for _, _, attributes in digraph.edges(data=True))]:
+    for attributes in [*digraph.nodes.values(), *digraph.edges.values()]:
         for key, value in attributes.items():
             if isinstance(value, tuple):
                 attributes[key] = ",".join(map(str, value))

@@ -39,8 +39,7 @@ class Node:
         _check_name(self.name)
         object.__setattr__(self, "width", _parse_width(self.name, self.width))
         if self.columns is not None:
-            columns = _parse_columns(self.name, self.columns)
-            _check_column_count(self.name, columns, self.width)
+            columns = _parse_columns(self.name, self.columns, self.width)
             object.__setattr__(self, "columns", columns)
         if not isinstance(self.aggregation, str | None):
             raise ValueError(
@@ -145,8 +144,10 @@ def _parse_width(name: str, width: object) -> int:
     return value
 
 
-def _parse_columns(name: str, columns: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
-    """Return the columns as a tuple of strings or of ints."""
+def _parse_columns(
+    name: str, columns: Iterable[object], width: int
+) -> tuple[str, ...] | tuple[int, ...]:
+    """Return the columns as a tuple of distinct strings or ints that fits the node's width."""
     values = (columns,) if isinstance(columns, str) else tuple(columns)
     texts = tuple(str(value) for value in values if isinstance(value, str))
     positions = tuple(number for number in map(_integer, values) if number is not None)
@@ -155,19 +156,15 @@ def _parse_columns(name: str, columns: Iterable[object]) -> tuple[str, ...] | tu
             f"node {name!r} has columns {values!r}; "
             "give either names (strings) or positions (integers) for all of them."
         )
-    return texts or positions
-
-
-def _check_column_count(name: str, columns: tuple[object, ...], width: int) -> None:
-    """Refuse columns that do not fit the coordinates of their node."""
-    if len(columns) not in (1, width):
+    if len(values) not in (1, width):
         raise ValueError(
-            f"node {name!r} has width {width} but {len(columns)} columns; give one column per "
+            f"node {name!r} has width {width} but {len(values)} columns; give one column per "
             "coordinate, a single column coded in all of them, or None."
         )
-    repeated = first_repeated(columns)
+    repeated = first_repeated(texts or positions)
     if repeated is not None:
         raise ValueError(f"node {name!r} claims column {repeated!r} twice; list it once.")
+    return texts or positions
 
 
 def _parse_coordinates(name: str, coordinates: Iterable[object]) -> tuple[int, ...]:

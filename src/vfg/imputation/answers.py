@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +18,7 @@ from torch import Tensor
 from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.conditional_means import concat_leaves
 from vfg.graph.checks import suggestion
-from vfg.imputation.ensemble import DRAWS, FewRows, quantiles_of_draws
+from vfg.imputation.ensemble import DRAWS, FewRows, Prediction, quantiles_of_draws
 from vfg.inference.answers import Answer, ByName
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import (
@@ -31,15 +32,8 @@ from vfg.inference.variables import (
 )
 from vfg.inputs import Name, coordinate_labels
 from vfg.tables.categorical import OrdinalEncoding, category_indices
-from vfg.tables.cells import (
-    Array,
-    Column,
-    Label,
-    Mask,
-    as_objects,
-    read_cells,
-)
-from vfg.tables.frames import TableView, as_cell_mask, hide_cells, is_frame, open_table, quote
+from vfg.tables.cells import Array, Column, Label, Mask, as_objects, read_cells
+from vfg.tables.frames import as_cell_mask, hide_cells, is_frame, open_table, quote
 from vfg.tables.numeric import NumericEncoding
 
 if TYPE_CHECKING:
@@ -49,8 +43,6 @@ DRAWS_FOR_DEVIATIONS = 256
 """Draws behind deviations and covariances, which are then within 5 % of those of the model."""
 ROWS_AT_ONCE = 1024
 """Rows that are drawn together for deviations, which bounds memory."""
-LEAST_SCALE = 1e-3
-"""The smallest scale for probabilities of ordered levels, in standard deviations; avoids 0 / 0."""
 MICROSECONDS_OF_A_DAY = 86_400e6
 Target: TypeAlias = tuple[Label, ...] | str
 """Columns of the table, or a latent node."""
@@ -58,26 +50,23 @@ Target: TypeAlias = tuple[Label, ...] | str
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of some rows of a table.
+    """The evidence of some rows of a table, as read from what a user gave."""
 
-    Args:
-        values: the modelled columns of the matrix, `(rows, columns)`.
-        observed: which of these entries are evidence.
-        columns: what was given, by label.
-        index: the row labels of a pandas frame, or None.
-        by_name: whether values were given by name rather than as a table.
-    """
-
-    values: Tensor
-    observed: Tensor
-    columns: Mapping[Label, Column]
-    index: Any = None
-    by_name: bool = False
+    values: Tensor  # the modelled columns of the matrix, (rows, columns)
+    observed: Tensor  # which of these entries are evidence
+    columns: Mapping[Label, Column]  # what was given
+    index: Any = None  # the row labels of a pandas frame
+    by_name: bool = False  # whether values were given by name rather than as a table
 
     @property
     def rows(self) -> int:
         """How many rows there are."""
         return len(self.values)
+
+    @property
+    def matrix(self) -> tuple[Tensor, Tensor]:
+        """The entries, and which of them are evidence."""
+        return self.values, self.observed
 
     def select(self, rows: Sequence[int]) -> Evidence:
         """Some of the rows."""
@@ -91,42 +80,37 @@ class Evidence:
 
 
 def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Evidence:
-    """Evidence in any of its forms.
-
-    Args:
-        model: a fitted model.
-        given: values by the names of columns, a list of such mappings, a frame with some of the
-            columns, or an array with all of them.
-        observed: which cells may be used; None means all that are not missing.
-
-    Raises:
-        ValueError: for unknown names, values that a column cannot have, or a mask that contradicts
-            the table.
-    """
+    """Evidence in any form that `TableModel.infer` takes; `observed` masks a table."""
     given = _as_mapping(given)
-    if isinstance(given, Mapping) or is_records(given):
-        if observed is not None:
-            raise ValueError(
-                "observed= masks a table, but values by name were given; leave out what is unknown"
-            )
-        columns, rows = _columns_by_name(model, given)
-        index = None
-    else:
+    by_name = isinstance(given, Mapping) or is_records(given)
+    if not by_name:
         columns, rows = _columns_of_table(model, given, observed)
-        index = getattr(given, "index", None) if is_frame(given) else None
+    elif observed is None:
+        columns, rows = _columns_by_name(model, given)
+    else:
+        raise ValueError(
+            "observed= masks a table, but values by name were given; leave out what is unknown"
+        )
+    columns = [_in_fitted_zone(model, column) for column in columns]
     matrix = model.encoding.encode_columns(columns, rows)
     _warn_of_unknown_categories(model, columns, matrix[1])
     values, seen = model.encoding.without_idle(*matrix, model.columns)
     named = {column.label: column for column in columns}
-    return Evidence(values, seen, named, index, isinstance(given, Mapping) or is_records(given))
+    index = getattr(given, "index", None) if is_frame(given) else None
+    return Evidence(values, seen, named, index, by_name)
+
+
+def _in_fitted_zone(model: TableModel, column: Column) -> Column:
+    """Dates of another time zone as the clocks of the fitted one show them; others as they are."""
+    part = model.encoding.parts[column.label]
+    clock = part.clock if isinstance(part, NumericEncoding) else None
+    if clock is None or column.zone is None or column.values.dtype.kind != "M":
+        return column
+    return replace(column, values=clock.from_zone(column.values, column.zone), zone=clock.zone)
 
 
 def _as_mapping(given: Any) -> Any:
-    """A labelled series of pandas or polars as a mapping; anything else as it is.
-
-    Raises:
-        ValueError: for a list without rows.
-    """
+    """A labelled series of pandas or polars as a mapping; anything else as it is."""
     if isinstance(given, list | tuple) and not given:
         raise ValueError("the evidence has no rows; give a mapping, a list of mappings or a table")
     is_series = getattr(given, "ndim", 0) == 1 and hasattr(given, "to_dict")
@@ -154,11 +138,9 @@ def _warn_of_unknown_categories(model: TableModel, columns: Sequence[Column], se
 def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[list[Column], int]:
     """The columns of a table that may lack some, under the labels of the model."""
     opened = open_table(table, model.encoding.missing_values)
-    known = list(model.encoding.schema)
-    counted = known == list(range(len(known)))
+    labels = list(model.encoding.schema)
+    counted = labels == list(range(len(labels)))
     if not is_frame(table) or counted or opened.labels == tuple(range(len(opened.labels))):
-        view: Any = opened
-        labels = known
         model.places(opened.labels)
     else:
         unknown = [label for label in opened.labels if str(label) not in model.labels]
@@ -168,19 +150,18 @@ def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[lis
                 f"the table has the column {quote(unknown)}, which the model does not know; "
                 f"{close} Select the columns of the model."
             )
-        view = TableView(opened, range(len(opened.labels)))
         labels = [model.labels[str(label)] for label in opened.labels]
     if observed is not None:
-        mask = as_cell_mask(observed, view)
-        empty = mask & view.missing
+        mask = as_cell_mask(observed, opened)
+        empty = mask & opened.missing
         if empty.any():
             row, place = np.argwhere(empty)[0].tolist()
             raise ValueError(
                 f"observed marks column {labels[place]!r} of row {row} as observed, but it is "
                 "missing; give its value, or mark it as unobserved"
             )
-        view = hide_cells(view, ~mask)
-    columns = [replace(c, label=label) for c, label in zip(view.columns(), labels, strict=True)]
+        opened = hide_cells(opened, ~mask)
+    columns = [replace(c, label=label) for c, label in zip(opened.columns(), labels, strict=True)]
     return columns, opened.rows
 
 
@@ -202,30 +183,27 @@ def _columns_by_name(model: TableModel, given: Any) -> tuple[list[Column], int]:
 
 def _as_records(model: TableModel, given: Mapping[Any, Any]) -> list[dict[Any, Any]]:
     """Rows from values by name, each a single value or one per row."""
-    lengths: dict[Any, int] = {}
-    for name, value in given.items():
-        if _is_quote(model, name, value):
-            lengths[name] = len(value)
-    rows = max(lengths.values(), default=1)
-    for name, length in lengths.items():
-        if length not in (1, rows):
+    lists = {
+        name: list(value) for name, value in given.items() if _has_row_values(model, name, value)
+    }
+    rows = max(map(len, lists.values()), default=1)
+    for name, values in lists.items():
+        if len(values) not in (1, rows):
             raise ValueError(
-                f"all evidence must have the same number of rows, but {name!r} has {length} and "
-                f"others have {rows}"
+                f"all evidence must have the same number of rows, but {name!r} has {len(values)} "
+                f"and others have {rows}"
             )
-    records: list[dict[Any, Any]] = [{} for _ in range(rows)]
-    for name, value in given.items():
-        each = list(value) if name in lengths else [value]
-        for row, record in enumerate(records):
-            record[name] = each[row if len(each) > 1 else 0]
-    return records
+    repeated = {name: own * rows if len(own) == 1 else own for name, own in lists.items()}
+    return [
+        {name: repeated[name][row] if name in lists else value for name, value in given.items()}
+        for row in range(rows)
+    ]
 
 
-def _is_quote(model: TableModel, name: Name, value: Any) -> bool:
+def _has_row_values(model: TableModel, name: Name, value: Any) -> bool:
     """Whether a value is one per row rather than a single one."""
-    if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
-        return False
-    if getattr(value, "ndim", 1) == 0:
+    is_single = isinstance(value, str | bytes) or not hasattr(value, "__len__")
+    if is_single or getattr(value, "ndim", 1) == 0:
         return False
     columns = model.resolve(name)
     wide = not isinstance(columns, str) and len(columns) > 1
@@ -250,11 +228,7 @@ def _cells_of(model: TableModel, name: Name, value: Any) -> Iterator[tuple[Label
 
 
 def _check_cell(model: TableModel, label: Label, value: Any) -> Any:
-    """A value as a cell of its column; None if it is missing.
-
-    Raises:
-        ValueError: for a value that the column cannot have.
-    """
+    """A value as a cell of its column; None if it is missing."""
     variable = model.variables[str(label)]
     value = value.item() if isinstance(value, np.generic | Tensor) else value
     # The missing value of pandas refuses to be compared.
@@ -274,6 +248,9 @@ def _check_cell(model: TableModel, label: Label, value: Any) -> Any:
 def _as_time(variable: Variable, part: NumericEncoding, value: Any) -> Any:
     """A date from ISO text, or a duration from days; anything else as it is."""
     assert part.clock is not None
+    if part.clock.zone is not None and getattr(value, "tzinfo", None) is not None:
+        instant = np.array([value.astimezone(UTC).replace(tzinfo=None)], "M8[us]")
+        return part.clock.from_zone(instant, "UTC").astype("M8[us]").astype(object)[0]
     if part.clock.kind == "M" and isinstance(value, str):
         return np.datetime64(variable.parse(value), "us").astype(object)
     if part.clock.kind == "m" and isinstance(value, Real):
@@ -288,18 +265,11 @@ class TableAnswer(Answer):
     """What a `vfg.TableModel` infers: arrays by column, in the units and categories of the table.
 
     Numbers have float64 means (also of integers), whole numbers are drawn as such; dates are
-    `datetime64`, their deviations `timedelta64`. Deviations come from 256 draws and quantiles from
+    `datetime64`, in local time of the fitted time zone if there is one, and their deviations
+    `timedelta64`. Deviations come from 256 draws and quantiles from
     60, beyond which tails are those of a Normal; for the linear model alone both are closed forms.
-    Draws are joint, and all of it keeps to the limits of filled cells.
-
-    Args:
-        model: the model.
-        given: the evidence.
-        targets: columns or latent nodes, by the names that the user gave.
-        row_ids: the ids of the rows.
-        seed: of the draws.
-        padded: whether rows are computed in padded tiles; see `TableModel.infer`.
-        few: answers about the rows that are computed already, without padding, or None.
+    Draws are joint, and all of it keeps to the limits of filled cells. `few` holds what is computed
+    already about rows without padding.
     """
 
     def __init__(
@@ -337,7 +307,7 @@ class TableAnswer(Answer):
     @cached_property
     def mean(self) -> ByName:
         """Expected values `(rows,)`; of a leaf with several columns `(rows, columns)`."""
-        matrix = self._model.spread_out(self._means)
+        matrix = self._model.spread_out(self._estimates)
         return self._by_target(
             lambda label: self._with_given(label, self._centre(label, matrix)),
             lambda node: self._latent.mean[node].numpy(),
@@ -351,22 +321,12 @@ class TableAnswer(Answer):
     @cached_property
     def probabilities(self) -> ByName:
         """Probabilities `(rows, categories)` of the targets that have categories."""
-        matrix = self._model.spread_out(self._means)
-        return ByName(
-            {
-                name: self._probabilities(label, matrix)
-                for name, label in self._single_columns()
-                if self._model.variables[str(label)].kind == "choice"
-            }
-        )
+        return ByName({name: self._probabilities(label) for name, label in self._choices()})
 
     @property
     def categories(self) -> dict[Name, tuple[Any, ...]]:
-        return {
-            name: self._model.variables[str(label)].categories
-            for name, label in self._single_columns()
-            if self._model.variables[str(label)].kind == "choice"
-        }
+        variables = self._model.variables
+        return {name: variables[str(label)].categories for name, label in self._choices()}
 
     def samples(self, n: int) -> ByName:
         """Joint draws `(n, rows)`, of a leaf with several columns `(n, rows, columns)`.
@@ -400,9 +360,7 @@ class TableAnswer(Answer):
         names = [targets] if isinstance(targets, str | int) else list(targets)
         labels: list[Label] = []
         for name in names:
-            if name not in self._targets:
-                ByName(self._targets)[name]  # raises an error that lists the targets
-            columns = self._targets[name]
+            columns = ByName(self._targets)[name]  # an error lists the targets
             if isinstance(columns, str):
                 raise ValueError(f"{name!r} is a latent node; covariances are of columns")
             labels += columns
@@ -418,16 +376,14 @@ class TableAnswer(Answer):
         return TableAnswer(self._model, given, self._targets, ids, self._seed, self._padded, few)
 
     def expectations(self) -> dict[str, Array]:
-        matrix = self._model.spread_out(self._means)
+        matrix = self._model.spread_out(self._prediction.means)
         expectations: dict[str, Array] = {}
         for label in self._labels():
-            name = str(label)
-            if self._model.variables[name].kind == "choice":
-                expectations[name] = self._probabilities(label, matrix, scale=1.0)
+            if self._model.variables[str(label)].kind == "choice":
+                expectations[str(label)] = self._probabilities(label)
             else:
-                expectations[name] = axis_numbers(
-                    self._with_given(label, self._centre(label, matrix))
-                )
+                cells = self._with_given(label, self._centre(label, matrix))
+                expectations[str(label)] = axis_numbers(cells)
         return expectations
 
     # Private.
@@ -451,11 +407,16 @@ class TableAnswer(Answer):
         return self._given.index
 
     @cached_property
-    def _means(self) -> Tensor:
-        """The joint means of the encoded columns, `(rows, columns)`."""
+    def _prediction(self) -> Prediction:
+        """The joint means of the encoded columns, `(rows, columns)`, and votes."""
         if self._few is not None:
             return self._few.means()
-        return self._model.means(self._given.values, self._given.observed, self._row_ids)
+        return self._model.predictions(*self._given.matrix, self._row_ids)
+
+    @cached_property
+    def _estimates(self) -> Tensor:
+        """What cells are filled with, `(rows, columns)`."""
+        return self._model.point_estimates(*self._given.matrix, self._prediction)
 
     def _draws(self, number: int) -> Tensor:
         """Joint draws of the encoded columns, `(number, rows, columns)`."""
@@ -469,21 +430,21 @@ class TableAnswer(Answer):
         return self._new_draws(DRAWS_FOR_DEVIATIONS)
 
     def _new_draws(self, number: int) -> Tensor:
-        model, table = self._model, (self._given.values, self._given.observed)
+        model, table = self._model, self._given.matrix
         if self._few is not None and self.rows == 1:
             drawn = self._few.draws(number, self._seed, int(self._row_ids[0]))
         elif not self._padded and model.linear is not None and not len(model.members):
             drawn = concat_leaves(self._infer_linear(None).samples(number)).double()
-            drawn = model.with_relations(torch.where(table[1], table[0], drawn), *table)
+            noise = model.relation_levels(number, self._row_ids, self._seed)
+            drawn = model.with_relations(torch.where(table[1], table[0], drawn), *table, noise)
         else:
             return model.draws(*table, number, self._seed, self._row_ids)
-        return model.with_categories(drawn, *table, self._means, self._row_ids, self._seed)
+        return model.with_categories(drawn, *table, self._prediction, self._row_ids, self._seed)
 
     def _where_free(self, table: Tensor, exact: float) -> Tensor:
         """A table with a number in place of entries that follow exactly from the evidence."""
-        marks = self._model.with_relations(
-            torch.full_like(table, torch.nan), self._given.values, self._given.observed
-        )
+        unknown = torch.full_like(table, torch.nan)
+        marks = self._model.with_relations(unknown, *self._given.matrix)
         return torch.where(marks.isnan(), table, exact)
 
     @cached_property
@@ -496,8 +457,8 @@ class TableAnswer(Answer):
         if not len(self._model.members):
             answer = self._infer_linear(None)
             spread = torch.cat([answer.std[leaf] for leaf in linear.graph.leaves], dim=1)
-            means = torch.cat([answer.mean[leaf] for leaf in linear.graph.leaves], dim=1)
-            spread = clipped_deviations(means.cpu(), spread.cpu(), limits)
+            spread = self._model.deviations_with_relations(spread.cpu(), self._given.observed)
+            spread = clipped_deviations(self._prediction.means, spread, limits)
             return self._where_free(spread, 0.0)
         starts = range(0, self.rows, ROWS_AT_ONCE) if self.rows > 1 else []
         parts = [self.select(range(k, min(k + ROWS_AT_ONCE, self.rows))) for k in starts] or [self]
@@ -539,12 +500,9 @@ class TableAnswer(Answer):
     def _encoded_quantiles(self, levels: Sequence[float]) -> Tensor:
         if self._few is not None and self.rows == 1:
             ends = torch.from_numpy(quantiles_of_draws(self._draws(DRAWS).numpy(), list(levels)))
-            table = self._given.values, self._given.observed
-            return self._model.quantiles_with_relations(ends, levels, *table)
-        given = self._given
-        return self._model.quantiles(
-            given.values, given.observed, levels, seed=self._seed, ids=self._row_ids
-        )
+            return self._model.quantiles_with_relations(ends, levels, *self._given.matrix)
+        table, ids = self._given.matrix, self._row_ids
+        return self._model.quantiles(*table, levels, seed=self._seed, ids=ids)
 
     def _free_covariance(self, labels: Sequence[Label]) -> Array:
         """Covariances of columns as if none was observed, `(rows, columns, columns)`."""
@@ -584,9 +542,12 @@ class TableAnswer(Answer):
             if not isinstance(target, str):
                 yield from target
 
-    def _single_columns(self) -> Iterator[tuple[Name, Label]]:
+    def _choices(self) -> Iterator[tuple[Name, Label]]:
+        """The targets that are a single column of categories."""
         for name, target in self._targets.items():
-            if not isinstance(target, str) and len(target) == 1:
+            if isinstance(target, str) or len(target) > 1:
+                continue
+            if self._model.variables[str(target[0])].kind == "choice":
                 yield name, target[0]
 
     def _by_target(self, of: Callable[[Label], Array], latent: Callable[[str], Array]) -> ByName:
@@ -632,19 +593,14 @@ class TableAnswer(Answer):
             return part.numbers(matrix[:, self._model.encoding.sections[label]])
         return self._decode(label, matrix)
 
-    def _probabilities(self, label: Label, matrix: Array, scale: float | None = None) -> Array:
+    def _probabilities(self, label: Label) -> Array:
         """Probabilities of categories, `(rows, categories)`; certain where one was given."""
         model, categories = self._model, self._model.variables[str(label)].categories
-        part = model.encoding.parts[label]
-        section = model.encoding.sections[label]
         if model.variables[str(label)].idle:
             shares = np.ones((self.rows, len(categories)))
-        elif isinstance(part, OrdinalEncoding):
-            spread = model.spread_out(self._spread)[:, section] if scale is None else scale
-            shares = part.probabilities(matrix[:, section], np.maximum(spread, LEAST_SCALE))
         else:
-            row = self._given.values, self._given.observed, self._means
-            shares = model.category_section(label, *row).probabilities.copy()
+            section = model.category_section(label, *self._given.matrix, self._prediction)
+            shares = section.probabilities.copy()
         if label in self._given.columns:
             places = category_indices(self._given.columns[label], categories)
             rows = np.flatnonzero(places >= 0)  # an unknown category is no evidence
@@ -667,7 +623,7 @@ class TableAnswer(Answer):
     # Marginals for front ends.
 
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
-        matrix = self._model.spread_out(self._means)
+        matrix = self._model.spread_out(self._estimates)
         # What is shown may have any number of draws; ends and deviations are those of the answer.
         shown = self._distribution(draws or DRAWS)
         ends = self._model.spread_out(self._encoded_quantiles(central_levels(level)))[:, 0]
@@ -693,10 +649,8 @@ class TableAnswer(Answer):
         """Draws of the whole matrix of the only row, or quantiles at even levels."""
         linear = self._model.linear
         if linear is not None and not len(self._model.members):
-            answer = self._infer_linear(None)
-            levels = answer.quantile(even_levels(draws).tolist())
-            joined = torch.cat([levels[leaf] for leaf in linear.graph.leaves], -1)[:, 0]
-            return self._model.spread_out(joined.cpu())
+            levels = self._infer_linear(None).quantile(even_levels(draws).tolist())
+            return self._model.spread_out(concat_leaves(levels)[:, 0].cpu())
         return self._model.spread_out(self._draws(draws)[:, 0])
 
     def _marginal(self, label: Label, matrix: Array, draws: Array, ends: Array) -> Marginal:
@@ -706,7 +660,7 @@ class TableAnswer(Answer):
             return Marginal(variable, None)
         if variable.kind == "choice":
             value = _value(part.decode(matrix[:, section])[0], variable)
-            shares = self._probabilities(label, matrix)[0]
+            shares = self._probabilities(label)[0]
             return Marginal(variable, value, probabilities=shares)
         mean = float(axis_numbers(self._centre(label, matrix))[0])
         numbers = axis_numbers(part.decode(draws[:, section]))
@@ -717,16 +671,11 @@ class TableAnswer(Answer):
 
 
 def clipped_deviations(means: Tensor, deviations: Tensor, limits: Tensor) -> Tensor:
-    r"""Deviations of Normal variables that are clipped to limits.
+    r"""Deviations `(rows, columns)` of Normal variables that are clipped to limits `(2, columns)`.
 
     With $a, b$ the standardised limits, $\phi$ the density and $\Phi$ the distribution of the
     standard Normal, $E[y] = a\Phi(a) + \phi(a) - \phi(b) + b(1 - \Phi(b))$ and $E[y^2] = a^2
     \Phi(a) + \Phi(b) - \Phi(a) + a\phi(a) - b\phi(b) + b^2 (1 - \Phi(b))$.
-
-    Args:
-        means: of the variables, `(rows, columns)`.
-        deviations: of the variables, of the same shape.
-        limits: the least and the greatest value of every column, `(2, columns)`.
 
     Example:
         >>> one = torch.ones(1, 1, dtype=torch.float64)

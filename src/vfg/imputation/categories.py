@@ -7,37 +7,56 @@ $\Sigma_0$ without any. Then
 $$P(c) \propto \pi_c\, N(m_c; \mu, \Sigma) / N(m_c; \mu_0, \Sigma_0),$$
 
 which is Bayes' rule for the likelihood of the evidence given the point, and $\pi_c$ without
-evidence. Columns of up to nine categories have probabilities that are linear in $\mu$.
+evidence. Columns of up to nine categories without order have probabilities that are linear in
+$\mu$. Let $V(c)$ be the share of $c$ among similar rows (see `vfg.imputation.row_mixture`). Both
+are pooled,
+
+$$\log P^*(c) = \log \pi_c + a_1 \log \frac{P(c)}{P_0(c)}
+    + a_2 \log \frac{V(c)}{V_0(c)} + \text{const},$$
+
+where $P_0$ and $V_0$ are those without evidence, with weights of every column that maximise the
+likelihood of held-out cells. Filled cells have the most probable category.
 
 A draw $v$ of the section becomes a category with the probability
 
 $$P(c \mid v) \propto P(c)\, N(v; m_c, S) / N(m_c; \mu, \Sigma + S), \quad S = \tfrac12 \Sigma,$$
 
 so that it goes with the other columns of the draw. Categories have the shares $P(c)$ among draws
-but for the variation of the normaliser, for which a factor per category makes up.
+but for the variation of the normaliser, for which a factor per category makes up. Where draws are
+no Normal variables, shares of later draws make up for those of earlier ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy import special
+from scipy.optimize import minimize
 
-from vfg.tables.categorical import CategoricalEncoding, spread_codes
-from vfg.tables.cells import Array
+from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, spread_codes
+from vfg.tables.cells import Array, Label
+from vfg.tables.encoding import Encoding
 
+POOLING = (0.6, 0.4)
+"""Prior weights of the model and of the votes: about what tables of many rows have."""
+POOLING_PRIOR = 20.0
+"""Weight of prior weights, in cells whose log probabilities differ by 1."""
 KERNEL = 0.5
 """Size of S next to Σ: small enough that a category goes with the other columns of its draw, large
 enough that several categories compete for it."""
+GAIN = 3.0
+"""How much a category that was drawn once too seldom gains in log probability: its share among n
+draws is off by its final gain / (3 n). More ties categories less to the other columns."""
 SCALINGS = 8, 32
 """Steps in which the factors of categories are fitted, for every row and without evidence."""
 POINTS = 256, 4096
 """Fixed points, spread like a standard Normal, that the factors are fitted to, likewise."""
-MOST_SCALED = 64
-"""Categories up to which every row has factors of its own, which would take long for more of them;
-above, all rows have those without evidence."""
+MOST_SCALED, FEWEST_POINTS = 64, 32
+"""Categories up to which all of these points are used, fewer in proportion above, which bounds the
+time; and the fewest."""
 LEAST_VARIANCE = 1e-6
 """Added to variances, so that sections that follow from others have a density."""
 TINY = 1e-12
@@ -47,37 +66,82 @@ CHUNK = 2**22
 
 
 @dataclass(frozen=True)
+class CategoryColumn:
+    """A column of categories in a matrix."""
+
+    part: CategoricalEncoding | OrdinalEncoding
+    places: list[int]  # the columns of its section
+
+    @property
+    def frequencies(self) -> Array:
+        """The shares of the categories, none of them 0."""
+        counts = np.maximum(self.part.counts, TINY)
+        return np.asarray(counts / counts.sum())
+
+
+def category_columns(encoding: Encoding, columns: Sequence[int]) -> dict[Label, CategoryColumn]:
+    """The columns of categories among the modelled columns of a matrix, by label."""
+    place = {column: k for k, column in enumerate(columns)}
+    return {
+        label: CategoryColumn(part, [place[column] for column in encoding.places(label)])
+        for label, part in encoding.parts.items()
+        if isinstance(part, CategoricalEncoding | OrdinalEncoding) and label not in encoding.idle
+    }
+
+
+@dataclass(frozen=True)
 class Section:
-    """What is expected in the section of a column of categories.
+    """What is expected in the section of a column of categories."""
 
-    Args:
-        part: the encoding of the column.
-        means: of the section, `(rows, width)`.
-        covariances: of the section, `(rows, width, width)`.
-        prior: the same without evidence, one row; None if this is it.
-    """
+    column: CategoryColumn
+    means: Array  # (rows, width)
+    covariances: Array | None  # (rows, width, width); None if they are not needed
+    prior: Section | None = None  # the same without evidence, one row; None if this is it
+    votes: Array | None = None  # shares of categories among similar rows, (rows, categories)
+    pooling: tuple[float, float] = (1.0, 0.0)  # weights of Bayes' rule and of the votes
 
-    part: CategoricalEncoding
-    means: Array
-    covariances: Array
-    prior: Section | None = None
+    @property
+    def part(self) -> CategoricalEncoding | OrdinalEncoding:
+        """The encoding of the column."""
+        return self.column.part
 
     @cached_property
     def probabilities(self) -> Array:
         """The probability of every category, `(rows, categories)`."""
+        if self.votes is None:
+            return self.model_probabilities
+        base = np.log(self.column.frequencies) + np.zeros((len(self.means), 1))
+        gains = 0.0 if self.prior is None else pool(self.gains, self.pooling)
+        return np.asarray(special.softmax(base + gains, axis=1))
+
+    @property
+    def gains(self) -> tuple[Array, Array]:
+        """Log probabilities next to those without evidence, of the model and of the votes."""
+        start = self.prior
+        assert start is not None
+        assert self.votes is not None
+        assert start.votes is not None
+        model = np.log(self.model_probabilities + TINY) - np.log(start.model_probabilities + TINY)
+        return model, np.log(self.votes + TINY) - np.log(start.votes + TINY)
+
+    @cached_property
+    def model_probabilities(self) -> Array:
+        """Probabilities by the means of the section, without votes."""
         if self.part.is_simplex:
             return self.part.probabilities(self.means)
-        counts = np.log(self.part.counts) + np.zeros((len(self.means), 1))
+        logs = np.log(self.column.frequencies) + np.zeros((len(self.means), 1))
         if self.prior is not None:
-            counts += 0.5 * (self.prior.whitened**2).sum(1) - 0.5 * (self.whitened**2).sum(1)
-        return np.asarray(special.softmax(counts, axis=1))
+            logs += 0.5 * (self.prior.whitened**2).sum(1) - 0.5 * (self.whitened**2).sum(1)
+        return np.asarray(special.softmax(logs, axis=1))
+
+    @property
+    def most_probable(self) -> Array:
+        """The code points of the most probable categories, `(rows, width)`."""
+        return np.asarray(self.part.points[self.probabilities.argmax(1)])
 
     @cached_property
     def whitened(self) -> Array:
-        """Points of categories in coordinates in which the Normal of a row is standard.
-
-        Their shape is `(rows, width, categories)`.
-        """
+        """Points of categories where a row's Normal is standard, `(rows, width, categories)`."""
         return np.asarray(np.linalg.solve(self._roots, self.part.points.T - self.means[..., None]))
 
     def choose(self, draws: Array, uniforms: Array) -> Array:
@@ -91,23 +155,34 @@ class Section:
         size = max(1, CHUNK // (max(len(draws), POINTS[0]) * len(self.part.points)))
         for start in range(0, len(self.means), size):
             rows = slice(start, start + size)
-            some = Section(self.part, self.means[rows], self.covariances[rows], self.prior)
+            some = self.select(rows)
             centred = (draws[:, rows] - some.means).transpose(1, 2, 0)
             drawn = np.linalg.solve(some._roots, centred).transpose(0, 2, 1)
             logs = drawn @ (some.whitened / KERNEL) + (some._logs + some.factors)[:, None]
-            below = special.softmax(logs, axis=-1).cumsum(-1)
-            levels = uniforms[:, rows].T[..., None] * below[..., -1:]
-            chosen[:, rows] = (below < levels).sum(-1).T
+            due = np.zeros_like(some.probabilities)
+            for draw, uniform in enumerate(uniforms[:, rows]):
+                shares = special.softmax(logs[:, draw] + GAIN * due, axis=-1)
+                due += some.probabilities - shares
+                below = shares.cumsum(-1)
+                chosen[draw, rows] = (below < uniform[:, None] * below[:, -1:]).sum(-1)
         return np.asarray(self.part.points[chosen.clip(max=len(self.part.points) - 1)])
+
+    def select(self, rows: slice) -> Section:
+        """Some of the rows."""
+        assert self.covariances is not None
+        votes = None if self.votes is None else self.votes[rows]
+        inner = self.means[rows], self.covariances[rows]
+        return Section(self.column, *inner, self.prior, votes, self.pooling)
 
     @cached_property
     def factors(self) -> Array:
         """Logarithms of factors that give categories their shares, `(rows, categories)`."""
         factors = np.zeros((1, 1)) if self.prior is None else self.prior.factors
-        if self.prior is not None and len(self.part.points) > MOST_SCALED:
-            return factors
         kind = int(self.prior is None)
-        points = spread_codes(POINTS[kind], self.part.width)
+        fewer = max(1, len(self.part.points) // MOST_SCALED)
+        points = spread_codes(
+            POINTS[kind] // min(fewer, POINTS[kind] // FEWEST_POINTS), self.part.width
+        )
         base = points @ (self.whitened / KERNEL) + self._logs[:, None]
         for _ in range(SCALINGS[kind]):
             shares = special.softmax(base + factors[:, None], axis=-1).mean(1)
@@ -123,5 +198,57 @@ class Section:
 
     @cached_property
     def _roots(self) -> Array:
+        assert self.covariances is not None
         noise = LEAST_VARIANCE * np.eye(self.part.width)
         return np.asarray(np.linalg.cholesky(self.covariances + noise))
+
+
+def pool(sources: Iterable[Array], weights: Sequence[float]) -> Array:
+    """Weighted sums of logarithms of probabilities, `(rows, categories)`."""
+    return np.asarray(sum(weight * own for own, weight in zip(sources, weights, strict=True)))
+
+
+@dataclass(frozen=True)
+class HeldOutCategories:
+    """Held-out cells of a column of categories."""
+
+    base: Array  # logarithms of the frequencies, (categories,)
+    model: Array  # log probabilities next to those without evidence, (cells, categories)
+    votes: Array  # the same of the votes
+    truth: Array  # the places of the categories, (cells,)
+
+    @classmethod
+    def of(cls, section: Section, truth: Array) -> HeldOutCategories:
+        """From what is expected at held-out cells, and what is there."""
+        return cls(np.log(section.column.frequencies), *section.gains, truth)
+
+    def loss(self, weights: Array) -> tuple[float, Array]:
+        """Minus the sum of log probabilities of the truth, and its gradient."""
+        sources = self.model, self.votes
+        logs = special.log_softmax(self.base + pool(sources, weights.tolist()), axis=1)
+        rows, shares = np.arange(len(self.truth)), np.exp(logs)
+        slopes = [(shares * own).sum() - own[rows, self.truth].sum() for own in sources]
+        return float(-logs[rows, self.truth].sum()), np.array(slopes)
+
+
+def fit_pooling(columns: Sequence[Sequence[HeldOutCategories]]) -> Array:
+    """The weights of the model and of the votes for every column, `(columns, 2)`.
+
+    Those of all columns together are shrunk to `POOLING`, those of a column to these.
+    """
+    every = [cells for column in columns for cells in column]
+    common = _fit_weights(every, np.array(POOLING))
+    return np.array([_fit_weights(column, common) for column in columns]).reshape(-1, 2)
+
+
+def _fit_weights(held_out: Sequence[HeldOutCategories], centre: Array) -> Array:
+    def loss(weights: Array) -> tuple[float, Array]:
+        away = weights - centre
+        total, slope = 0.5 * POOLING_PRIOR * float(away @ away), POOLING_PRIOR * away
+        for cells in held_out:
+            one, own = cells.loss(weights)
+            total, slope = total + one, slope + own
+        return total, slope
+
+    result = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=[(0.0, 2.0)] * 2)
+    return np.asarray(result.x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,8 +14,14 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.relations import EXACT, fill_determined
-from vfg.imputation.row_mixture import MeanPair, RowMixture
+from vfg.imputation.relations import (
+    EXACT,
+    Relations,
+    deviations_given,
+    fill_determined,
+    follow_relations,
+)
+from vfg.imputation.row_mixture import RowMeans, RowMixture
 from vfg.imputation.stacking import (
     KINDS,
     Parts,
@@ -34,6 +40,7 @@ from vfg.model import VFG
 from vfg.tables.cells import Array
 from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.utils.cached import CachedModule
+from vfg.utils.random import normal
 
 DRAWS = 60
 """How many draws the ends of intervals are read from, whatever the way of asking: ends of a 90 %
@@ -42,12 +49,34 @@ DRAWING_SEEDS = 1009
 """Stride of the seeds of draws, above the number of parts, so that parts have different seeds."""
 
 
+VOTES = "votes"
+"""The votes of similar rows for categories, beside the means by kind."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an ensemble predicts."""
+
+    means: Tensor  # of every entry, (rows, columns)
+    votes: Tensor | None = None  # shares of categories among similar rows, (rows, all categories)
+
+    def select(self, rows: Any) -> Prediction:
+        """Some of the rows."""
+        return Prediction(self.means[rows], None if self.votes is None else self.votes[rows])
+
+    def cpu(self) -> Prediction:
+        """The same on the CPU."""
+        return Prediction(self.means.cpu(), None if self.votes is None else self.votes.cpu())
+
+    @classmethod
+    def concat(cls, parts: Sequence[Prediction]) -> Prediction:
+        """The rows of all parts."""
+        votes = [part.votes for part in parts if part.votes is not None]
+        return cls(torch.cat([part.means for part in parts]), torch.cat(votes) if votes else None)
+
+
 def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
     """Quantiles along the first axis; beyond the draws with the tails of a Normal.
-
-    Args:
-        draws: the first axis are the draws.
-        levels: between 0 and 1.
 
     Example:
         >>> draws = np.linspace(-1.0, 1.0, 99)
@@ -68,11 +97,8 @@ def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
 class Ensemble(CachedModule):
     """Members, mixtures, a linear model and row mixtures that answer together.
 
-    Matrices are encoded, have the columns that the models know, and are where the models are.
-
-    Args:
-        columns: how many.
-        parts: the fitted parts; None for none.
+    Matrices are encoded, have the columns that the models know, and are where the models are. They
+    may have any finite numbers where nothing is observed.
     """
 
     cached: ClassVar[tuple[str, ...]] = ("stack", "linear_means")
@@ -80,13 +106,16 @@ class Ensemble(CachedModule):
     spread: Tensor
     reach: Tensor
     relations: Tensor | None
+    relation_noise: Tensor | None
+    departures: Tensor | None
+    pooling: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
         self.set_parts(columns, parts or Parts())
 
     def set_parts(self, columns: int, parts: Parts) -> None:
-        """Replace the parts and their stacking. Arguments are those of the constructor."""
+        """Replace the parts and their stacking."""
         self.forget()
         self.linear = parts.linear
         self.members = nn.ModuleList(parts.members)
@@ -100,10 +129,14 @@ class Ensemble(CachedModule):
             self.register_buffer(name, torch.ones(columns, dtype=torch.float64))
         self.register_buffer("reach", torch.zeros(2, columns, dtype=torch.float64))
         # None is no part of the state, so that files of earlier versions are complete.
-        has_some = parts.relations is not None and len(parts.relations)
-        self.register_buffer("relations", parts.relations if has_some else None)
-        for name, number in vars(parts.combination or Stacking.of_members(columns)).items():
-            getattr(self, name).copy_(number)
+        known = parts.relations if parts.relations is not None and len(parts.relations) else None
+        self.register_buffer("relations", None if known is None else known.coefficients)
+        self.register_buffer("relation_noise", None if known is None else known.noise)
+        combination = parts.combination or Stacking.of_members(columns)
+        for name in ("weights", "factors", "spread", "reach"):
+            getattr(self, name).copy_(getattr(combination, name))
+        for name in ("pooling", "departures"):
+            self.register_buffer(name, getattr(combination, name))
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack
 
@@ -127,89 +160,120 @@ class Ensemble(CachedModule):
         """The members as one model."""
         return stack_models(self.member_models).eval()
 
-    def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """Stacked means of every entry; observed entries are unchanged.
-
-        Args:
-            values: the matrix, any finite numbers where nothing is observed.
-            observed: which of its entries are evidence.
-            ids: of the rows.
-        """
+    def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Prediction:
+        """Stacked means of every entry, and votes; observed entries are unchanged."""
         if not len(self.members):
-            means = self._linear_means(values, observed, ids)
+            expected = {"linear": self._linear_means(values, observed, ids)}
         else:
-            means = self.stacked_means(self._means_by_kind(values, observed, ids))
-        return self.with_relations(torch.where(observed, values, means), values, observed)
+            expected = self._means_by_kind(values, observed, ids)
+        return self.predict(values, observed, expected)
 
-    def with_relations(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
-        """Entries `(..., rows, columns)` in which those that follow from the evidence are exact.
+    def predict(
+        self, values: Tensor, observed: Tensor, expected: Mapping[str, Tensor]
+    ) -> Prediction:
+        """Stacked means and votes from the means by kind; of the linear model if it is alone."""
+        means = self.stacked_means(expected) if len(self.members) else expected["linear"]
+        means = torch.where(observed, values, self.within_range(means))
+        means = self.with_relations(means, values, observed)
+        return Prediction(means, expected.get(VOTES))
 
-        Args:
-            table: what is expected or drawn.
-            values: the matrix of the evidence.
-            observed: which of its entries are known.
+    def within_range(self, means: Tensor) -> Tensor:
+        """Means within the usual range of their columns; all of them where there is none."""
+        return means
+
+    @property
+    def noisy_relations(self) -> Relations | None:
+        """All relations with their noise; None in files of earlier versions, which lack it."""
+        if self.relations is None or self.relation_noise is None:
+            return None
+        return Relations(self.relations, self.relation_noise)
+
+    def with_relations(
+        self, table: Tensor, values: Tensor, observed: Tensor, levels: Tensor | None = None
+    ) -> Tensor:
+        """Entries `(..., rows, columns)` moved to the relations that the columns have.
+
+        Those that follow from the evidence by exact relations are exact. `levels` are those of the
+        noise of relations, as of `follow_relations`.
         """
         if self.relations is None:
             return table
-        exact, determined = fill_determined(self.relations.to(values.device), values, observed)
+        if self.noisy_relations is not None:
+            relations = self.noisy_relations.to(values.device)
+            table = follow_relations(relations, table, observed, levels)
+        exact, determined = self._determined(values, observed)
         return torch.where(determined, exact, table)
+
+    def _determined(self, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Entries that follow by exact relations, and which do."""
+        assert self.relations is not None
+        noise = self.relation_noise
+        exact = self.relations if noise is None else self.relations[noise == 0.0]
+        return fill_determined(exact.to(values.device), values, observed)
+
+    def relation_levels(self, number: int, ids: Tensor, seed: int) -> Tensor | None:
+        """Draws of the noise of relations in deviations, `(number, rows, relations)`."""
+        if self.relation_noise is None:
+            return None
+        own, every = (seed + 1) * DRAWING_SEEDS - 1, torch.arange(len(self.relation_noise))
+        return normal(own, ids, torch.arange(number), 0, every)
+
+    def deviations_with_relations(self, deviations: Tensor, observed: Tensor) -> Tensor:
+        """Deviations `(rows, columns)` that are smaller where relations hold."""
+        if self.noisy_relations is None:
+            return deviations
+        relations = self.noisy_relations.to(deviations.device)
+        return deviations_given(relations, deviations, observed)
 
     def quantiles_with_relations(
         self, ends: Tensor, levels: Sequence[float], values: Tensor, observed: Tensor
     ) -> Tensor:
-        """Quantiles that are apart by rounding errors where entries follow from the evidence.
-
-        Args:
-            ends: the quantiles, `(levels, rows, columns)`.
-            levels: between 0 and 1.
-            values: the matrix of the evidence.
-            observed: which of its entries are known.
-        """
+        """Quantiles that are apart by rounding errors where entries follow from the evidence."""
         if self.relations is None:
             return ends
-        exact, determined = fill_determined(self.relations.to(values.device), values, observed)
+        exact, determined = self._determined(values, observed)
         sides = torch.tensor(levels, dtype=torch.float64).sub(0.5).sign()[:, None, None]
         return torch.where(determined, exact + EXACT * sides, ends)
 
     def joint_draws(
         self, values: Tensor, observed: Tensor, ids: Tensor, number: int, seed: int
-    ) -> Tensor:
-        """Joint draws of what is not observed given what is, `(number, rows, columns)`.
-
-        Args:
-            values: the matrix, any finite numbers where nothing is observed.
-            observed: which of its entries are evidence.
-            ids: of the rows, on which draws depend.
-            number: of draws.
-            seed: of the draws.
-        """
+    ) -> tuple[Tensor, Prediction]:
+        """Joint draws of entries that are not observed, `(number, rows, columns)`, and means."""
         assert self.linear is not None
         if not len(self.members):
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
-            draws = concat_leaves(answer.samples(number))
-            return self.with_relations(torch.where(observed, values, draws), values, observed)
+            draws = torch.where(observed, values, concat_leaves(answer.samples(number)))
+            noise = self.relation_levels(number, ids, seed)
+            draws = self.with_relations(draws, values, observed, noise)
+            return draws, self.joint_means(values, observed, ids)
         expected = self._means_by_kind(values, observed, ids, drawing=True)
         draws = values.new_empty(number, *values.shape, dtype=torch.float64)
         for part, own in self.draws_by_part(number).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
         draws = torch.where(observed, values, self.recentre(draws, expected))
-        return self.with_relations(draws, values, observed)
+        noise = self.relation_levels(number, ids, seed)
+        draws = self.with_relations(draws, values, observed, noise)
+        return draws, self.predict(values, observed, expected)
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
         """The kinds of parts with positive weight in answers, or in draws."""
         kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
-        if not kinds.isdisjoint(KINDS[3:]):
-            kinds.update(KINDS[3:])  # one call computes both
-        if drawing and drawing_shares(self.weights)[2] > 0:
+        if not kinds.isdisjoint(KINDS[3:]) or self.pooling is not None:
+            kinds.update(KINDS[3:])  # one call computes both, and votes
+        if self.departures is not None or (drawing and drawing_shares(self.weights)[2] > 0):
             kinds.add("linear")
         return kinds
 
     def stacked_means(self, expected: Mapping[str, Tensor]) -> Tensor:
-        """Stacked means of every entry from the means by kind."""
+        """Stacked means of every entry from the means by kind, limited in their departures."""
         total = torch.zeros_like(next(iter(expected.values()), self.factors))
-        for kind, weight in zip(KINDS, self.weights, strict=True):
+        for place, kind in enumerate(KINDS):
             if kind in expected:
-                total = total + weight * expected[kind]
+                means = expected[kind]
+                if self.departures is not None and kind != "linear":
+                    limit, linear = self.departures[place], expected["linear"]
+                    means = linear + (means - linear).clamp(-limit, limit)
+                total = total + self.weights[place] * means
         return self.factors * total
 
     def average(self, tables: Sequence[Tensor]) -> Tensor:
@@ -222,10 +286,12 @@ class Ensemble(CachedModule):
             total = total + table.clamp(*self.reach)
         return total / len(tables)
 
-    def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> MeanPair:
+    def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> RowMeans:
         """The average means of the row mixtures."""
-        answers = [one.means(values, observed, ids) for one in self.row_mixture_models]
-        return MeanPair(*(self.average(means) for means in zip(*answers, strict=True)))
+        plain, corrected, votes = zip(
+            *(one.means(values, observed, ids) for one in self.row_mixture_models), strict=True
+        )
+        return RowMeans(self.average(plain), self.average(corrected), sum(votes) / len(votes))
 
     @cached_property
     def linear_means(self) -> MeanFunction:
@@ -240,12 +306,7 @@ class Ensemble(CachedModule):
         return torch.stack(parts).any(0)
 
     def recentre(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
-        """Move draws of parts to the stacked means and scale them.
-
-        Args:
-            drawn: draws `(number, rows, columns)`.
-            expected: means of the drawing parts, by kind.
-        """
+        """Move draws `(number, rows, columns)` of parts to the stacked means and scale them."""
         shares, used = drawing_shares(self.weights), corrected_share(self.weights)
         pooled = torch.zeros_like(drawn[0])
         for kind, share in zip(KINDS[:3], shares, strict=False):
@@ -307,7 +368,9 @@ class Ensemble(CachedModule):
         if "linear" in kinds:
             by_kind["linear"] = self._linear_means(values, observed, ids, padded=padded)
         if KINDS[3] in kinds:
-            by_kind.update(zip(KINDS[3:], self.neighbour_means(values, observed, ids), strict=True))
+            kinds_and_votes = (*KINDS[3:], VOTES)
+            means = self.neighbour_means(values, observed, ids)
+            by_kind.update(zip(kinds_and_votes, means, strict=True))
         return by_kind
 
     def _member_means(
@@ -348,23 +411,16 @@ class Ensemble(CachedModule):
 
 @dataclass(frozen=True)
 class FewRows:
-    """Answers of an ensemble about a few rows, computed without padding.
+    """Answers of an ensemble on a CPU about a few rows, computed without padding.
 
     Numbers are those of `Ensemble.joint_means` and `Ensemble.joint_draws` up to rounding.
-
-    Attributes:
-        model: an ensemble with members, on a CPU.
-        values: the rows, any finite numbers where nothing is observed.
-        observed: which of their entries are evidence; whole sections or nothing.
-        belief: states of the stacked members given the rows.
-        expected: means of the parts, by kind, `(rows, columns)`.
     """
 
-    model: Ensemble
+    model: Ensemble  # with members
     values: Tensor
-    observed: Tensor
-    belief: Belief
-    expected: Mapping[str, Tensor]
+    observed: Tensor  # whole sections or nothing
+    belief: Belief  # states of the stacked members given the rows
+    expected: Mapping[str, Tensor]  # means of the parts by kind, (rows, columns)
 
     @classmethod
     @torch.no_grad()
@@ -392,20 +448,13 @@ class FewRows:
             expected={kind: means[chosen] for kind, means in self.expected.items()},
         )
 
-    def means(self) -> Tensor:
-        """Stacked means of every entry; observed entries are unchanged."""
-        means = torch.where(self.observed, self.values, self.model.stacked_means(self.expected))
-        return self.model.with_relations(means, self.values, self.observed)
+    def means(self) -> Prediction:
+        """Stacked means of every entry, and votes; observed entries are unchanged."""
+        return self.model.predict(self.values, self.observed, self.expected)
 
     @torch.no_grad()
     def draws(self, number: int, seed: int, row_id: int = 0) -> Tensor:
-        """Joint draws of a single row, `(number, 1, columns)`.
-
-        Args:
-            number: of draws.
-            seed: of the draws.
-            row_id: of the row, on which draws depend.
-        """
+        """Joint draws of a single row, `(number, 1, columns)`."""
         model, draws = self.model, self.values.new_empty(number, *self.values.shape)
         by_part, ids = model.draws_by_part(number), torch.tensor([row_id])
         by_members = {part: own for part, own in by_part.items() if part < len(model.members)}
@@ -419,7 +468,8 @@ class FewRows:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
         draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
-        return model.with_relations(draws, self.values, self.observed)
+        noise = model.relation_levels(number, ids, seed)
+        return model.with_relations(draws, self.values, self.observed, noise)
 
     def _member_draws(self, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of every member, all at once, `(draws, members, columns)`."""
@@ -445,15 +495,8 @@ class FewRows:
             drawn = decode(stack, self.belief, outer, one)
             triples = zip(drawn, self.belief.backward, centres, strict=True)
             states = [x + (centre - mean) for x, centre, mean in triples]
-            whole = Tile(
-                stack,
-                self.belief,
-                noise=torch.cat([tile.noise for tile in tiles], dim=1),
-                temperature=one,
-                row_ids=ids,
-                seed=seed,
-                remembered={},
-            )
+            noise = torch.cat([tile.noise for tile in tiles], dim=1)
+            whole = Tile(stack, self.belief, noise, one, ids, seed, remembered={})
             levels = torch.cat([tile.levels(draws) for tile in tiles], dim=-1)
             return whole.at_levels(states, levels).view(number, len(members), -1).double()
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from vfg.imputation.relations import find_copies
 from vfg.imputation.settings import check_share
 from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import central_levels
@@ -104,21 +105,26 @@ class Evaluation:
         return float(np.average(np.array(scores)[known], weights=hidden[known]))
 
 
-def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
-    """Draw known cells of a table to hide; every row keeps at least one.
+PATTERNS = ("cells", "columns", "half", "table")
+"""Which cells are hidden: single ones, one column of some rows, a fixed half of the columns of some
+rows, or what other rows lack."""
+
+
+def hold_out(
+    table: Table, share: float, seed: int, *, keep: int = 0, pattern: str = "cells"
+) -> Mask:
+    """Draw known cells of a table to hide, `(rows, columns)`; every row keeps one.
+
+    Cells of rows that are copies of each other are hidden together: a copy would give them away.
+    Every column keeps at least `keep` known cells; columns with fewer are not hidden from. A model
+    that is fitted without the hidden cells needs two.
 
     Args:
-        table: an opened table.
-        share: of the known cells to hide.
-        seed: decides which.
-        keep: how many known cells every column keeps at least; columns with fewer are not hidden
-            from. A model that is fitted without the hidden cells needs two.
-
-    Returns:
-        A mask `(rows, columns)`.
-
-    Raises:
-        ValueError: for a share that is not between 0 and 1.
+        table: with known cells.
+        share: of the cells for the pattern `cells`, else of the rows that lose some.
+        seed: of the choice.
+        keep: known cells that every column keeps.
+        pattern: one of `PATTERNS`.
 
     Example:
         >>> from vfg.tables.frames import open_table
@@ -128,33 +134,53 @@ def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
     check_share("share", share)
     known = ~table.missing
     # A stream of its own: else missing cells made with the same seed would be the cells to hide.
-    chosen = known & (np.random.default_rng([seed, HIDING]).random(known.shape) < share)
+    generator = np.random.default_rng([seed, HIDING])
+    codes = np.stack([_codes(column) for column in table.columns()], axis=1)
+    chosen = known & _pattern(known, share, generator, pattern)[find_copies(codes, known)]
     alone = known.any(1) & (chosen == known).all(1)
     chosen[np.flatnonzero(alone), known[alone].argmax(1)] = False
     chosen[:, (known & ~chosen).sum(0) < keep] = False
     return np.asarray(chosen)
 
 
+def _pattern(known: Mask, share: float, generator: np.random.Generator, pattern: str) -> Mask:
+    """Cells of a pattern, known or not."""
+    if pattern == "cells":
+        return generator.random(known.shape) < share
+    rows, columns = known.shape
+    some = generator.random((rows, 1)) < share
+    if pattern == "columns":
+        lost = np.eye(columns, dtype=bool)[generator.integers(columns, size=rows)]
+    elif pattern == "half":
+        lost = np.isin(np.arange(columns), generator.permutation(columns)[: columns // 2])
+    else:
+        incomplete = np.flatnonzero(~known.all(1))
+        if not len(incomplete):
+            raise ValueError(
+                "no cell of the table is missing, so there are no patterns to hide by; use the "
+                "pattern cells, columns or half"
+            )
+        lost = ~known[generator.choice(incomplete, size=rows)]
+    return np.asarray(some & lost)
+
+
+def _codes(column: Column) -> Array:
+    """Numbers that are equal where cells are; anything where they are missing."""
+    cells = column.values
+    if cells.dtype.kind not in "fiubMm":
+        cells = np.unique(cells.astype(str), return_inverse=True)[1]
+    return cells.astype(np.int64 if cells.dtype.kind in "Mm" else np.float64).astype(np.float64)
+
+
 def evaluate(
     model: TableModel, table: Table, hidden: Mask, *, level: float, seed: int
 ) -> Evaluation:
-    """Fill hidden cells of a table, and score what was filled in.
-
-    Args:
-        model: the fitted model.
-        table: with the columns that were fitted.
-        hidden: which cells are hidden, `(rows, columns)`.
-        level: of the intervals whose coverage is measured.
-        seed: of the draws behind them.
-
-    Raises:
-        ValueError: for a level that is not between 0 and 1.
-    """
+    """Fill hidden cells of a table, and score what was filled in and its intervals."""
     check_share("level", level)
     values, shown = model.encode(hide_cells(table, hidden))
-    means = model.means(values, shown)
+    filled = model.point_estimates(values, shown, model.predictions(values, shown))
     ends = model.quantiles(values, shown, central_levels(level), seed=seed)
-    return score_filled(model, table, hidden, means, level, ends)
+    return score_filled(model, table, hidden, filled, level, ends)
 
 
 def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
@@ -163,17 +189,15 @@ def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
     Numbers, dates and ordered levels have the squared error of what is filled in, in squared
     deviations of their column. Categories have minus the logarithm of their probability, in units
     of the entropy of their column.
-
-    Args:
-        model: the fitted model.
-        table: the truth.
-        hidden: which of its cells are hidden, `(rows, columns)`.
     """
     shown = hide_cells(table, hidden)
-    numbers = score_filled(model, table, hidden, model.means(*model.encode(shown)), 0.9)
+    matrix = model.encode(shown)
+    filled = model.point_estimates(*matrix, model.predictions(*matrix))
+    numbers = score_filled(model, table, hidden, filled, 0.9)
     total, cells = 0.0, 0
     for score in numbers.columns:
-        part, position = model.encoding.parts[score.column], table_position(model, score.column)
+        part = model.encoding.parts[score.column]
+        position = list(model.encoding.schema).index(score.column)
         if score.hidden and isinstance(part, CategoricalEncoding):
             shares = part.counts / part.counts.sum()
             places = category_indices(table.column(position), part.categories)
@@ -187,17 +211,8 @@ def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
     return -total / cells if cells else float("nan")
 
 
-def table_position(model: TableModel, label: Label) -> int:
-    """The position of a column in tables with the columns of a model."""
-    return list(model.encoding.schema).index(label)
-
-
 def row_digests(model: TableModel, table: Table) -> Array:
     """A number for every row that other rows hardly ever have; 0 for rows without observed cells.
-
-    Args:
-        model: the fitted model, whose columns count.
-        table: with its columns.
 
     Example:
         >>> from vfg.tables.frames import open_table
@@ -216,6 +231,12 @@ def row_digests(model: TableModel, table: Table) -> Array:
     return np.where(observed.any(1), digests, np.uint64(0))
 
 
+def has_fitted_rows(model: TableModel, table: Table) -> bool:
+    """Whether rows of a table are among those that a model keeps digests of; see `bigtable.fit`."""
+    kept = np.array(model.origin.get("rows", ()), dtype=np.uint64)
+    return bool(np.isin(row_digests(model, table), kept).any())
+
+
 def score_filled(
     model: TableModel,
     table: Table,
@@ -224,19 +245,12 @@ def score_filled(
     level: float,
     ends: Tensor | None = None,
 ) -> Evaluation:
-    """Score what the entries of a matrix fill into hidden cells.
+    """Score what a matrix `(rows, modelled columns)` fills into the hidden cells of a table.
 
     Numbers, dates and ordered levels are scored as `transform` returns them, in deviations of their
     column. Categories have the errors of their mean code points, and their accuracy is that of what
-    `transform` returns. Hidden categories that the model does not know are not scored.
-
-    Args:
-        model: whose encoding the matrix has.
-        table: the truth.
-        hidden: which of its cells were hidden, `(rows, columns)`.
-        means: the matrix `(rows, modelled columns)`.
-        level: of the intervals.
-        ends: of the intervals, two such matrices; None for a method that has none.
+    `transform` returns. Hidden categories that the model does not know are not scored. `ends` are
+    those of the intervals, two such matrices; None for a method that has none.
     """
     matrices = [model.spread_out(matrix) for matrix in (means, *(() if ends is None else ends))]
     encoding = model.encoding

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from vfg.distributions.likelihoods import GaussianLikelihood
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
+from vfg.imputation.categories import CategoryColumn, category_columns
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -27,12 +30,13 @@ from vfg.imputation.plan import (
     Plan,
     make_plan,
 )
-from vfg.imputation.relations import find_relations
-from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
+from vfg.imputation.relations import Relations, find_copies, find_relations
+from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import KINDS, Parts, draw_rows, fit_stacking
 from vfg.inference import fit_calibration
 from vfg.model import VFG
+from vfg.tables.categorical import category_indices
 from vfg.tables.cells import Label
 from vfg.tables.encoding import Encoding
 from vfg.tables.frames import Table, quote
@@ -66,17 +70,8 @@ def fit_parts(
 ) -> tuple[Encoding, list[int], Parts]:
     """Fit all parts to a table; every column is read once.
 
-    Args:
-        table: with missing cells.
-        settings: sizes, budget and seed.
-        start: a fitted model whose encoding and graph are kept and whose members are trained
-            further; it is not changed. None starts from scratch.
-
-    Returns:
-        The encoding, the modelled columns of its matrix, and the parts.
-
-    Raises:
-        ValueError: for a graph whose leaves are not the columns of the table.
+    A model as `start` keeps its encoding and graph, and copies of its members are trained further.
+    Returned are the encoding, the modelled columns of its matrix, and the parts.
     """
     settings.warn_of_unused()
     if start is not None:
@@ -88,8 +83,23 @@ def fit_parts(
         encoding, members = fit_encoding(table, settings), None
         whole = encoding.training_matrix(table)
         columns, graph = choose_columns(encoding, whole, settings)
-    unordered = encoding.unordered[columns]
-    return encoding, columns, _fit_to_matrix(columns, graph, whole, unordered, settings, members)
+    categories = category_columns(encoding, columns)
+    labels = read_labels(table, encoding, categories)
+    extra = encoding.unordered[columns], list(categories.values()), labels
+    return encoding, columns, _fit_to_matrix(columns, graph, whole, *extra, settings, members)
+
+
+def read_labels(
+    table: Table, encoding: Encoding, categories: Mapping[Label, CategoryColumn]
+) -> Labels:
+    """The categories of the rows of a table."""
+    position = {label: place for place, label in enumerate(encoding.schema)}
+    places = [
+        category_indices(table.column(position[label]), column.part.categories)
+        for label, column in categories.items()
+    ]
+    stacked = np.stack(places, axis=1) if places else np.zeros((table.rows, 0), dtype=np.int64)
+    return Labels(torch.from_numpy(stacked), [len(c.part.categories) for c in categories.values()])
 
 
 def fit_encoding(table: Table, settings: ImputerSettings) -> Encoding:
@@ -107,15 +117,17 @@ def _fit_to_matrix(
     graph: Graph | None,
     whole: tuple[Tensor, Tensor],
     unordered: Tensor,
+    categories: list[CategoryColumn],
+    labels: Labels,
     settings: ImputerSettings,
     members: list[VFG] | None,
 ) -> Parts:
     if graph is None:
         return Parts()
     begun = time.monotonic()
-    values, observed = _matrix(whole, columns, settings.seed)
+    values, observed, rows = _matrix(whole, columns, settings.seed)
     linear = fit_linear(graph, values, observed, settings.seed)
-    relations = find_relations(values, observed)
+    relations = find_relations(values, observed, linear, unordered)
     spent, budget = time.monotonic() - begun, settings.budget
     is_late = budget is not None and spent > LINEAR_SHARE * budget and budget - spent < 1.0
     if is_late or not supports_deep(graph, len(values), settings.bend):
@@ -142,18 +154,23 @@ def _fit_to_matrix(
         progress=settings.progress,
         device=choose_device(settings.device),
         unordered=unordered,
+        categories=categories,
+        labels=labels._replace(places=labels.places[rows]),
         members=members,
         checkpoint=settings.checkpoint,
+        relations=relations,
     )
-    parts.linear, parts.relations = linear, relations
+    parts.linear = linear
     return parts
 
 
-def _matrix(whole: tuple[Tensor, Tensor], columns: list[int], seed: int) -> tuple[Tensor, Tensor]:
-    """The entries to fit: of rows with observed cells, and at most `MOST_ROWS` of them."""
+def _matrix(
+    whole: tuple[Tensor, Tensor], columns: list[int], seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The entries to fit, and their rows: at most `MOST_ROWS` with observed cells."""
     values, observed = (part[:, columns] for part in whole)
     rows = draw_rows(observed.any(1), MOST_ROWS, seed)
-    return values[rows].contiguous(), observed[rows].contiguous()
+    return values[rows].contiguous(), observed[rows].contiguous(), rows
 
 
 def choose_columns(
@@ -162,18 +179,7 @@ def choose_columns(
     """The columns of the matrix that are modelled, leaf by leaf, and a graph over them.
 
     Without a graph the leaves are ordered by the contents of their columns, so that the order of a
-    table's columns does not matter.
-
-    Args:
-        encoding: of the table.
-        whole: its matrix, and which of its entries are evidence.
-        settings: a graph over the columns of the table, or the width of a root over all of them.
-
-    Returns:
-        The columns, and the graph; None if no column is informative.
-
-    Raises:
-        ValueError: for a graph whose leaves are not the columns of the table.
+    table's columns does not matter. The graph is None if no column is informative.
     """
     if settings.graph is not None:
         return _graph_over(settings.graph, encoding)
@@ -283,48 +289,40 @@ def fit_members(
     progress: bool,
     device: torch.device,
     unordered: Tensor | None = None,
+    categories: Sequence[CategoryColumn] = (),
+    labels: Labels | None = None,
     members: list[VFG] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    relations: Relations | None = None,
 ) -> Parts:
-    """Fit members, mixtures and row mixtures, and their stacking.
+    """Fit members, mixtures and row mixtures, and their stacking, within the seconds of a budget.
 
-    Members start linear and are trained together to fill hidden cells. Every member and every
-    mixture has random held-out cells of its own. Row mixtures have none.
-
-    Args:
-        graph: over the sections of the matrix.
-        values: the matrix, 0 where nothing is known.
-        observed: which of its entries are known.
-        plan: sizes and steps.
-        seed: of everything drawn.
-        budget: seconds for all of it, or None.
-        progress: whether to show a progress bar.
-        device: where to train; the members are moved back to the CPU.
-        unordered: columns of the matrix that have no order; None means none.
-        members: members to train further, instead of new ones.
-        checkpoint: folder that keeps the training of members; None keeps none.
-
-    Returns:
-        The parts with their stacking and the history of training, without `linear`.
+    Members start linear and are trained together to fill hidden cells; they come back on the CPU.
+    Every member and every mixture has random held-out cells of its own. Row mixtures have none.
+    The matrix is 0 where nothing is known. `labels` are the categories of `categories`; `members`
+    are trained further instead of new ones; a folder `checkpoint` keeps their training. The parts
+    have no `linear`, and of the relations those that are useful.
     """
     clock = Stopwatch(budget)
     number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
+    copies = torch.from_numpy(find_copies(values.numpy(), observed.numpy()))
     held_out = [
-        _hold_out_sections(graph, observed, plan.held_out, seed * 1009 + k) for k in range(number)
+        _hold_out_sections(graph, observed, plan.held_out, seed * 1009 + k, copies)
+        for k in range(number)
     ]
     held = held_out[: plan.members]
     linears = None
     if members is None:
         linears, members = _start_members(graph, values, observed, held, plan, seed, clock)
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
-    neighbours = _fit_row_mixtures(values, observed, no_order, plan, seed, clock)
+    neighbours = _fit_row_mixtures(values, observed, no_order, labels, plan, seed, clock, copies)
     mixtures = _fit_mixtures(graph, values, observed, held_out, no_order, plan, seed, clock)
     held = held[: len(members)]
     plan = replace(plan, members=len(members))
     model = stack_models(members)
     left = clock.left(0.75)
     all_held = torch.cat(held, dim=1)
-    parts = Parts(members, linears, mixtures, neighbours)
+    parts = Parts(members, linears, mixtures, neighbours, relations=relations)
     for turn, steps in enumerate((plan.steps, plan.more_steps)):
         plan = replace(plan, steps=steps)
         folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
@@ -337,11 +335,15 @@ def fit_members(
         stack = (model if device.type == "cpu" else stack_models(members)).eval()
         parts = replace(parts, stack=stack, history=history)
         parts.combination = fit_stacking(
-            parts, values, observed, held, seed=seed, under_budget=budget is not None
-        )
+            parts, values, observed, held, categories=categories, labels=labels, seed=seed,
+            under_budget=budget is not None,
+        )  # fmt: skip
         left = clock.left(0.75)
         if clock.is_past(0.4) or not _deserve_training(parts, plan):
             break
+    assert parts.combination is not None
+    if relations is not None and parts.combination.useful is not None:
+        parts.relations = relations.select(parts.combination.useful)
     return parts
 
 
@@ -392,7 +394,14 @@ def _deserve_training(parts: Parts, plan: Plan) -> bool:
 
 
 def _fit_row_mixtures(
-    values: Tensor, observed: Tensor, unordered: Tensor, plan: Plan, seed: int, clock: Stopwatch
+    values: Tensor,
+    observed: Tensor,
+    unordered: Tensor,
+    labels: Labels | None,
+    plan: Plan,
+    seed: int,
+    clock: Stopwatch,
+    copies: Tensor | None = None,
 ) -> list[RowMixture]:
     sizes, left = plan.neighbours, clock.left(0.3)
     if sizes is None:
@@ -402,7 +411,7 @@ def _fit_row_mixtures(
     return [
         fit_row_mixture(
             values, observed, kind, unordered=unordered, width=plan.width,
-            most=sizes.components, seed=seed * 1009 + place,
+            most=sizes.components, labels=labels, seed=seed * 1009 + place, copies=copies,
         )
         for place, kind in enumerate(kinds)
     ]  # fmt: skip
@@ -430,11 +439,7 @@ def _fit_mixtures(
 
 
 class Stopwatch:
-    """How much of a time budget is spent; None is unlimited.
-
-    Args:
-        budget: in seconds.
-    """
+    """How much of a time budget in seconds is spent; None is unlimited."""
 
     def __init__(self, budget: float | None) -> None:
         self.begun, self.budget = time.monotonic(), budget
@@ -472,11 +477,18 @@ def _weigh_columns(
         likelihood.log_scale.copy_(0.5 * excess.log())
 
 
-def _hold_out_sections(graph: Graph, observed: Tensor, share: float, seed: int) -> Tensor:
-    """Hold out whole sections of some rows; the first known cell of a column is never held out."""
+def _hold_out_sections(
+    graph: Graph, observed: Tensor, share: float, seed: int, copies: Tensor | None = None
+) -> Tensor:
+    """Hold out whole sections of some rows; the first known cell of a column is never held out.
+
+    A cell and its copies, in rows to which `copies` gives the same first row, are held out
+    together.
+    """
     generator = torch.Generator().manual_seed(seed)
     widths = torch.tensor(list(graph.sections.values()))
     drawn = torch.rand(len(observed), len(widths), generator=generator) < share
+    drawn = drawn if copies is None else drawn[copies]
     held = observed & drawn.repeat_interleave(widths, dim=1)
     held[observed.int().argmax(0), torch.arange(observed.shape[1])] = False
     return held

@@ -36,13 +36,8 @@ def fit_linear(
 ) -> GaussianVFG:
     """Fit the exact linear model of a matrix, with slightly shrunk loadings.
 
-    Args:
-        graph: over the sections of the matrix.
-        values: the matrix, `(rows, columns)`.
-        observed: which of its entries may be used.
-        seed: of the start, and of the rows that are used if there are very many.
-        inner_noise: whether latent nodes below the root have noise of their own, which the start of
-            a nonlinear model cannot have.
+    Without `inner_noise`, which the start of a nonlinear model cannot have, latent nodes below the
+    root have no noise of their own.
     """
     if len(values) > START_ROWS:
         generator = torch.Generator().manual_seed(seed)
@@ -93,10 +88,6 @@ class Mixture(CachedModule):
 
     With $p(k \mid x_o)$ the probabilities of the components, $m_k$ their means of a score and $g$
     the map from scores to values, the mean of a cell is $\sum_k p(k \mid x_o)\, g(m_k)$.
-
-    Args:
-        exact: the model.
-        ranks: how columns become scores.
     """
 
     cached = ("_mean_function",)
@@ -110,19 +101,15 @@ class Mixture(CachedModule):
     ) -> Tensor:
         """Means of every entry of a matrix; known entries are unchanged.
 
-        Args:
-            values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
-            observed: which of its entries are known.
-            ids: of the rows.
-            padded: False is faster for a few rows; numbers are the same up to rounding.
+        Without padding it is faster for a few rows; numbers are the same up to rounding.
         """
         scores = self.ranks(values.double())
         if padded:
-            found = self._mean_function(scores, observed, ids)
+            means = self._mean_function(scores, observed, ids)
         else:
             answer = self.exact.infer(scores, observed=observed, row_ids=ids, padded=False)
-            found = concat_leaves(answer.mean_through(self.ranks.inverse))
-        return torch.where(observed, values.double(), found)
+            means = concat_leaves(answer.mean_through(self.ranks.inverse))
+        return torch.where(observed, values.double(), means)
 
     def samples(
         self,
@@ -134,10 +121,7 @@ class Mixture(CachedModule):
         ids: Tensor,
         padded: bool = True,
     ) -> Tensor:
-        """Joint draws, `(number, rows, columns)`, which depend on the ids of the rows.
-
-        Args are those of `means`, the number of draws and their seed.
-        """
+        """Joint draws, `(number, rows, columns)`, which depend on the ids of the rows."""
         scores = self.ranks(values.double())
         answer = self.exact.infer(scores, observed=observed, seed=seed, row_ids=ids, padded=padded)
         return self.ranks.inverse(concat_leaves(answer.samples(number)))
@@ -173,17 +157,8 @@ def fit_mixtures(
     """Fit mixtures to some rows each, without the held-out cells of each.
 
     As many are fitted at a time as there are threads, on the CPU, where pairs of rows and
-    components are solved entry by entry. Those that would begin after the deadline are left out.
-
-    Args:
-        graph: over the sections of the matrix.
-        values: the matrix, 0 where nothing is known.
-        observed: which of its entries are known.
-        held: the held-out cells of every mixture.
-        plan: their size.
-        unordered: columns that have no order and stay as they are.
-        seed: of everything drawn.
-        deadline: in seconds of `time.monotonic`, or None.
+    components are solved entry by entry. Those that would begin after the deadline, in seconds of
+    `time.monotonic`, are left out. Columns that are `unordered` stay as they are.
     """
 
     def fit_one(place: int) -> Mixture | None:
@@ -228,16 +203,7 @@ def fit_mixture(
     place: int,
     seed: int,
 ) -> GaussianVFG:
-    """Fit an exact model whose root is a mixture.
-
-    Args:
-        graph: over the sections of the matrix.
-        values: the matrix, `(rows, columns)`.
-        observed: which of its entries may be used.
-        components: of the mixture.
-        place: among all mixtures, which differ in their shrinkage.
-        seed: of the start.
-    """
+    """Fit an exact model whose root is a mixture; mixtures differ in shrinkage by their place."""
     model = GaussianVFG(graph, components, noise_floor=0.03, seed=seed)
     model.fit(
         values,

@@ -26,21 +26,13 @@ COMPONENTS_IN_ALL = 400
 
 @dataclass(frozen=True)
 class MixturePlan:
-    """How many mixtures there are, and of which size.
-
-    Args:
-        number: of mixtures.
-        components: of each.
-        rows: to which each is fitted, at most.
-        width: of their roots.
-        columns: of the matrix.
-    """
+    """How many mixtures there are, and of which size."""
 
     number: int
-    components: int
-    rows: int
-    width: int
-    columns: int
+    components: int  # of each
+    rows: int  # to which each is fitted, at most
+    width: int  # of their roots
+    columns: int  # of the matrix
 
     @property
     def work(self) -> float:
@@ -63,15 +55,7 @@ class MixturePlan:
 def plan_mixtures(
     rows: int, columns: int, *, known: float, width: int, large: bool, number: int | None = None
 ) -> MixturePlan:
-    """Plan mixtures: components by the known cells, and as many mixtures as the work allows.
-
-    Args:
-        rows: of the table.
-        columns: of its matrix.
-        known: share of its entries that are known.
-        width: of the roots.
-        large: whether the table is large.
-        number: of mixtures, if it is given.
+    """Plan mixtures: components by the share of `known` entries, and as many as the work allows.
 
     Example:
         >>> plan = plan_mixtures(1000, 8, known=0.5, width=10, large=False)
@@ -81,10 +65,8 @@ def plan_mixtures(
     components = min(int(known * rows / ROWS_PER_COMPONENT), COMPONENTS[large])
     plan = MixturePlan(1, max(2, components), min(rows, ROWS[large]), width, columns)
     if number is None:
-        number = min(
-            int(MIXTURE_WORK / plan.work), COMPONENTS_IN_ALL // plan.components, MOST_MIXTURES
-        )
-        number = max(1 + large, number)
+        most = COMPONENTS_IN_ALL // plan.components
+        number = max(1 + large, min(int(MIXTURE_WORK / plan.work), most, MOST_MIXTURES))
     return replace(plan, number=number)
 
 
@@ -100,39 +82,25 @@ ROW_PAIR_SECONDS = 3e-7
 
 @dataclass(frozen=True)
 class RowMixtureKind:
-    """How one row mixture differs from the others.
+    """How one row mixture differs from the others."""
 
-    Args:
-        ranks: whether columns are moved halfway to their normal scores.
-        uses_all_columns: whether all columns decide which rows are similar, or a random subset.
-    """
-
-    ranks: bool
-    uses_all_columns: bool
+    ranks: bool  # whether columns are moved halfway to their normal scores
+    uses_all_columns: bool  # or a random subset decides which rows are similar
 
 
-ROW_MIXTURE_KINDS = (
-    RowMixtureKind(True, True),
-    RowMixtureKind(False, True),
-    RowMixtureKind(True, False),
-    RowMixtureKind(False, False),
+ROW_MIXTURE_KINDS = tuple(
+    RowMixtureKind(ranks, every) for every in (True, False) for ranks in (True, False)
 )
 """The kinds that row mixtures take in turn."""
 
 
 @dataclass(frozen=True)
 class NeighbourPlan:
-    """How many row mixtures there are, and of which size.
-
-    Args:
-        number: of mixtures.
-        components: of each, at most.
-        columns: of the matrix.
-    """
+    """How many row mixtures there are, and of which size."""
 
     number: int
-    components: int
-    columns: int
+    components: int  # of each, at most
+    columns: int  # of the matrix
 
     def within(self, seconds: float) -> NeighbourPlan:
         """A plan with fewer components, so that all mixtures take about this long."""
@@ -144,12 +112,6 @@ def plan_row_mixtures(
     rows: int, columns: int, *, large: bool, number: int | None = None
 ) -> NeighbourPlan:
     """Plan row mixtures: more of them, on different columns, for wider tables.
-
-    Args:
-        rows: of the table.
-        columns: of its matrix.
-        large: whether the table is large.
-        number: of mixtures, if it is given.
 
     Example:
         >>> plan_row_mixtures(1000, 4, large=False).number
@@ -189,21 +151,13 @@ FEWEST_ROWS = 20
 
 @dataclass(frozen=True)
 class Effort:
-    """The most parts of each kind, and how long members are trained at first.
-
-    Args:
-        members: nonlinear members.
-        steps: of their training.
-        mixtures: exact mixtures.
-        neighbours: row mixtures.
-        extend: whether members that get much weight are trained for all steps of the plan.
-    """
+    """The most parts of each kind, and how long members are trained at first."""
 
     members: int
-    steps: int
+    steps: int  # of their training
     mixtures: int
     neighbours: int
-    extend: bool = False
+    extend: bool = False  # whether members with much weight are trained for all steps of the plan
 
 
 NO_LIMIT = 10**9
@@ -224,34 +178,19 @@ tables it is reached where members matter most; there 100 steps alone cost up to
 
 @dataclass(frozen=True)
 class Plan:
-    """The size of an ensemble and its training.
-
-    Args:
-        members: how many models are averaged.
-        width: of their roots.
-        flow: the couplings on their edges.
-        steps: of training.
-        batch: rows per step.
-        rate: the highest learning rate.
-        held_out: share of the observed cells that each member holds out for early stopping.
-        mixtures: exact mixtures that are averaged with them; None means no plan for any.
-        neighbours: mixtures with a component at every row, likewise.
-        more_steps: of training, if the members get much weight.
-        calibrated: how many members calibrate their draws with their own cells; the others copy
-            the first. None calibrates all.
-    """
+    """The size of an ensemble and its training."""
 
     members: int
-    width: int
+    width: int  # of their roots
     flow: Coupling
     steps: int
     batch: int
-    rate: float = 3e-3
-    held_out: float = 0.1
+    rate: float = 3e-3  # the highest
+    held_out: float = 0.1  # share of the observed cells that each member holds out
     mixtures: MixturePlan | None = None
     neighbours: NeighbourPlan | None = None
-    more_steps: int = 0
-    calibrated: int | None = None
+    more_steps: int = 0  # of training, if the members get much weight
+    calibrated: int | None = None  # members that calibrate their draws; others copy the first
 
 
 def make_plan(
@@ -271,9 +210,8 @@ def make_plan(
 
     Small tables get many small members, since averaging reduces overfitting; large tables get few
     and larger members. The wider a table, the fewer members, so that the work stays the same; the
-    widest get one, whose columns share their conditioner. Rows are those of the table, columns
-    those of its matrix, `known` is the share of its entries that are known; the other arguments
-    are those of `VFGImputer`.
+    widest get one, whose columns share their conditioner. Columns are those of the matrix, `known`
+    is the share of its entries that are known; other arguments are those of `VFGImputer`.
 
     Example:
         >>> make_plan(500, 8, effort="best").members, make_plan(500, 8).members
@@ -288,10 +226,10 @@ def make_plan(
     exact = plan_mixtures(rows, columns, known=known, width=width, large=large, number=number)
     if mixtures is None:
         exact = replace(exact, number=min(exact.number, limits.mixtures))
-    near = plan_row_mixtures(rows, columns, large=large, number=row_mixtures)
+    by_row = plan_row_mixtures(rows, columns, large=large, number=row_mixtures)
     if neighbours is None:
         most = limits.neighbours * (WIDE_NEIGHBOURS if columns >= MANY else 1)
-        near = replace(near, number=min(near.number, most))
+        by_row = replace(by_row, number=min(by_row.number, most))
     first = min(plan.steps, limits.steps)
     return replace(
         plan,
@@ -301,7 +239,7 @@ def make_plan(
         steps=steps or first,
         batch=min(plan.batch, rows),
         mixtures=exact,
-        neighbours=near,
+        neighbours=by_row,
         more_steps=plan.steps if limits.extend and steps is None and first < plan.steps else 0,
         calibrated=None if effort == "best" else 1,
     )

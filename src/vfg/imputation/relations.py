@@ -1,63 +1,249 @@
-"""Exact linear relations between columns, such as totals and copies in other units."""
+r"""Linear relations between columns, such as totals, and rows that are copies of others.
+
+Relations are $R x + c = \varepsilon$ with noise of small deviations, 0 for exact ones. They hold
+more exactly than the parts of a model can say: what these expect or draw is moved by the Kalman
+gain.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
+
+from vfg.gaussian import GaussianVFG
+from vfg.gaussian.parameters import factors_of
+from vfg.tables.cells import Array, Mask
 
 FEWEST_ROWS = 10
 """Rows more than unknowns that a relation must hold in, so that it is none by chance."""
 EXACT = 1e-8
 """Largest error of a relation, in deviations: well above rounding, well below any noise."""
+NEAR = 0.1
+"""Largest noise of a relation, in deviations. Noise of the parts of a model has a floor, which was
+0.05 for 500 rows; relations with more noise than this are left to the parts."""
+ROWS_PER_COLUMN = 5
+"""Rows per column from which a noisy relation is estimated: fewer are small by chance."""
+NEW_SHARE = 0.5
+"""How much of a noisy relation others must not imply already, as a share of its length."""
+CLOSE, LEAST_WEIGHT, MOST_RELATED = 0.2, 0.05, 12
+"""Variance left by all others below which a column is searched for relations; weight in its
+regression from which on a column matters; the most columns that are searched together."""
 MOST_COLUMNS = 300
 """Tables with more columns are not searched, which bounds the time."""
+VARIED = 20.0
+"""Values of a column, weighted by their frequency, from which on equal cells hint at a copied row:
+in columns of few values cells are equal by chance."""
+SORTED_COLUMNS = 8
+"""Columns by which copies are searched, those with the most values, which bounds the time."""
 
 
-def find_relations(values: Tensor, observed: Tensor) -> Tensor:
-    """Linear relations that hold in all rows: rows `(coefficients, constant)` whose sum is 0.
+@dataclass(frozen=True)
+class Relations:
+    """Linear relations between columns that hold exactly or nearly.
 
-    They are searched for among all columns in complete rows, and between pairs of columns in the
-    rows that have both.
+    Attributes:
+        coefficients: rows `(coefficients, constant)` whose sum is noise, `(relations, columns +
+            1)`.
+        noise: its standard deviation, 0 for exact relations, `(relations,)`.
+    """
+
+    coefficients: Tensor
+    noise: Tensor
+
+    def __len__(self) -> int:
+        return len(self.noise)
+
+    def to(self, device: torch.device) -> Relations:
+        """The relations on a device."""
+        return Relations(*(getattr(self, part.name).to(device) for part in fields(self)))
+
+    def select(self, chosen: Tensor) -> Relations:
+        """Some of the relations."""
+        return Relations(self.coefficients[chosen], self.noise[chosen])
+
+    def gains(self, missing: Tensor) -> tuple[Tensor, Tensor]:
+        r"""How far missing columns follow errors of the relations, and which of these matter.
+
+        With $R$ the coefficients of the missing columns and $S$ the noise variances, which are
+        small beside the variances 1 of the columns, the gain is $R^\top (R R^\top + S)^{-1}$.
+        """
+        active = (self.coefficients[:, missing].abs() > EXACT).any(1).nonzero()[:, 0]
+        rows = self.coefficients[active][:, missing]
+        system = rows @ rows.T + self.noise[active].square().diag()
+        return rows.T @ torch.linalg.pinv(system, rtol=1e-9, hermitian=True), active
+
+
+def find_relations(
+    values: Tensor, observed: Tensor, linear: GaussianVFG, unordered: Tensor | None = None
+) -> Relations:
+    """Find linear relations that hold in all rows, exactly or up to a small noise.
+
+    Exact ones are searched for among all columns in complete rows; both kinds between pairs of
+    columns, and among columns that the linear model relates closely, in the rows that have these.
 
     Args:
         values: a matrix of standardised columns, `(rows, columns)`.
         observed: which of its entries are known.
+        linear: the linear model of the matrix.
+        unordered: columns of code points, which have no noisy relations; None means none.
 
     Returns:
-        `(relations, columns + 1)`, orthonormal.
+        Exact relations, orthonormal, and then noisy ones.
 
     Example:
+        >>> from vfg.imputation.mixtures import fit_linear, star
         >>> x = torch.arange(20.0, dtype=torch.float64)
-        >>> table = torch.stack([x, 2.0 * x, x.sin()], dim=1)
-        >>> find_relations(table, torch.ones(20, 3, dtype=torch.bool))[0].round(decimals=2).abs()
+        >>> table, every = torch.stack([x, 2.0 * x, x.sin()], dim=1), torch.ones(20, 3).bool()
+        >>> linear = fit_linear(star([1, 1, 1], 3), table, every, seed=0)
+        >>> find_relations(table, every, linear).coefficients[0].round(decimals=2).abs()
         tensor([0.8900, 0.4500, 0.0000, 0.0000], dtype=torch.float64)
     """
     columns = values.shape[1]
-    found = [values.new_zeros(0, columns + 1, dtype=torch.float64)]
+    precision = _precision(linear)
+    empty = Relations(
+        values.new_zeros(0, columns + 1, dtype=torch.float64),
+        values.new_zeros(0, dtype=torch.float64),
+    )
     varied = _varied_columns(values, observed) if columns <= MOST_COLUMNS else []
-    sets = [varied, *_candidate_pairs(values, observed)] if varied else []
-    for chosen in sets:
-        rows = observed[:, chosen].all(1)
-        if set(chosen) <= set(varied) and int(rows.sum()) >= len(chosen) + FEWEST_ROWS:
-            own = _null_space(values[rows][:, chosen])
-            padded = own.new_zeros(len(own), columns + 1)
-            padded[:, [*chosen, columns]] = own
-            found.append(padded)
-    return _orthonormal(torch.cat(found))
+    if not varied:
+        return empty
+    close = _close_columns(precision)
+    exact, noisy = [empty.coefficients], []
+    for chosen in [varied, *_candidate_pairs(values, observed, 1e-9), *close]:
+        exact.append(_relations_among(values, observed, chosen, varied)[0])
+    ordered = [k for k in varied if unordered is None or not unordered[k]]
+    for chosen in [*_candidate_pairs(values, observed, 2.0 * NEAR**2), *close]:
+        noisy.append(_relations_among(values, observed, chosen, ordered)[1:])
+    kept = _orthonormal(torch.cat(exact))
+    relations = Relations(kept, torch.zeros(len(kept), dtype=torch.float64))
+    return _with_noisy(relations, noisy, 1.0 / precision.diagonal())
 
 
-def fill_determined(relations: Tensor, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Entries that follow from known ones by exact relations.
+def _relations_among(
+    values: Tensor, observed: Tensor, chosen: list[int], allowed: Iterable[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Exact relations of some columns; noisy ones, and their noise."""
+    columns, none = values.shape[1], values.new_zeros(0, values.shape[1] + 1, dtype=torch.float64)
+    rows = observed[:, chosen].all(1)
+    number = int(rows.sum())
+    if not set(chosen) <= set(allowed) or number < len(chosen) + FEWEST_ROWS:
+        return none, none, none[:, 0]
+    found, deviations, is_exact = _directions(values[rows][:, chosen])
+    padded = found.new_zeros(len(found), columns + 1)
+    padded[:, [*chosen, columns]] = found
+    enough = number >= ROWS_PER_COLUMN * len(chosen) + FEWEST_ROWS
+    near = (deviations < NEAR) & ~is_exact & enough
+    return padded[is_exact], padded[near], deviations[near]
+
+
+def _with_noisy(
+    relations: Relations, noisy: Sequence[tuple[Tensor, Tensor]], variances: Tensor
+) -> Relations:
+    """Exact relations and noisy ones that hardly follow from others, the exactest first.
+
+    A relation must leave no column more variance than the linear model does.
+    """
+    coefficients, noise = relations.coefficients, relations.noise
+    if not noisy:
+        return relations
+    candidates, deviations = (torch.cat(parts) for parts in zip(*noisy, strict=True))
+    for place in deviations.argsort(stable=True).tolist():
+        directions = _orthonormal(coefficients[:, :-1])
+        one = candidates[place]
+        left = one[:-1] - directions.T @ (directions @ one[:-1])
+        is_sharp = (deviations[place].square() <= one[:-1].square() * variances) | (one[:-1] == 0.0)
+        if left.norm() > NEW_SHARE and bool(is_sharp.all()):
+            coefficients = torch.cat([coefficients, one[None]])
+            noise = torch.cat([noise, deviations[place : place + 1]])
+    return Relations(coefficients, noise)
+
+
+def _precision(linear: GaussianVFG) -> Tensor:
+    """The precision matrix of the columns of a linear model."""
+    with torch.no_grad():
+        factors = factors_of(linear.structure, linear.linear.values())
+    loadings, scales = factors.loadings[0].double(), factors.scales[0].double()
+    size = linear.scaling.scale.double()
+    covariance = (loadings @ loadings.T + scales.square().diag()) * size[:, None] * size
+    precision: Tensor = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
+    return precision
+
+
+def _close_columns(precision: Tensor) -> list[list[int]]:
+    """Every column that others nearly determine, with those that matter for it."""
+    sets = set()
+    for column in (1.0 / precision.diagonal() < CLOSE).nonzero()[:, 0].tolist():
+        weights = (precision[column] / precision[column, column]).abs()
+        chosen = tuple((weights > LEAST_WEIGHT).nonzero()[:, 0].tolist())
+        if 2 < len(chosen) <= MOST_RELATED:
+            sets.add(chosen)
+    return [list(chosen) for chosen in sorted(sets)]
+
+
+def follow_relations(
+    relations: Relations, table: Tensor, observed: Tensor, levels: Tensor | None = None
+) -> Tensor:
+    """Move missing entries so that relations hold as exactly as they do in the fitted table.
 
     Args:
         relations: as `find_relations` returns them.
-        values: a matrix.
-        observed: which of its entries are known.
-
-    Returns:
-        The matrix with these entries, anything where they do not follow; and which of them do.
+        table: what is expected or drawn, `(..., rows, columns)`, with the known entries.
+        observed: which entries are known, `(rows, columns)`.
+        levels: the noise of the relations, in deviations, `(..., rows, relations)`; None for 0.
     """
+    table, before = table.clone(), table
+    places = (relations.coefficients[:, :-1].abs() > EXACT).any(0).nonzero()[:, 0]
+    masks, groups = observed[:, places].unique(dim=0, return_inverse=True)
+    for group, mask in enumerate(masks):
+        missing = places[~mask]
+        if not len(missing):
+            continue
+        rows = (groups == group).nonzero()[:, 0]
+        gains, active = relations.gains(missing)
+        # Sums of columns one by one, since the bits of products depend on the number of rows.
+        for place, relation in enumerate(active.tolist()):
+            row, noise = relations.coefficients[relation], float(relations.noise[relation])
+            error = row[-1].expand(before[..., rows, 0].shape)
+            for column in (row[:-1].abs() > EXACT).nonzero()[:, 0].tolist():
+                error = error + row[column] * before[..., rows, column]
+            if levels is not None:
+                error = error - noise * levels[..., rows, relation]
+            for k, column in enumerate(missing.tolist()):
+                table[..., rows, column] -= gains[k, place] * error
+    return table
+
+
+def deviations_given(relations: Relations, deviations: Tensor, observed: Tensor) -> Tensor:
+    """Deviations of missing entries, `(rows, columns)`, that are smaller given relations."""
+    found = deviations.clone()
+    places = (relations.coefficients[:, :-1].abs() > EXACT).any(0).nonzero()[:, 0]
+    masks, groups = observed[:, places].unique(dim=0, return_inverse=True)
+    for group, mask in enumerate(masks):
+        missing, rows = places[~mask], (groups == group).nonzero()[:, 0]
+        if not len(missing):
+            continue
+        gains, active = relations.gains(missing)
+        here = relations.coefficients[active][:, missing]
+        kept = torch.eye(len(missing), dtype=gains.dtype, device=gains.device) - gains @ here
+        variances = deviations[rows][:, missing].square() @ kept.square().T
+        variances = variances + (gains * relations.noise[active]).square().sum(1)
+        found[rows[:, None], missing] = torch.minimum(
+            variances.sqrt(), deviations[rows][:, missing]
+        )
+    return found
+
+
+def fill_determined(relations: Tensor, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """Fill entries that follow from known ones by exact relations; and which of them do."""
     filled, determined = values.double().clone(), torch.zeros_like(observed)
+    if not len(relations):
+        return filled, determined
     involved = (relations[:, :-1].abs() > EXACT).any(0)
     masks, groups = observed[:, involved].unique(dim=0, return_inverse=True)
     places = involved.nonzero()[:, 0]
@@ -78,14 +264,62 @@ def fill_determined(relations: Tensor, values: Tensor, observed: Tensor) -> tupl
     return filled, determined
 
 
-def _null_space(values: Tensor) -> Tensor:
-    """Relations of complete rows, `(relations, columns + 1)`."""
+def find_copies(values: Array, observed: Mask) -> Array:
+    """For every row the first row that it is a copy of; itself if there is none.
+
+    Copies agree in all cells that both have, at least two of them in columns of many values.
+
+    Args:
+        values: a matrix of numbers or codes, `(rows, columns)`.
+        observed: which of its entries are known.
+
+    Example:
+        >>> table = np.random.default_rng(0).normal(size=(40, 3))
+        >>> table = np.concatenate([table, table[:2]])
+        >>> find_copies(table, np.ones(table.shape, dtype=bool))[[0, 1, 2, 40, 41]].tolist()
+        [0, 1, 2, 0, 1]
+    """
+    numbers = np.array([_number_of_values(x[o]) for x, o in zip(values.T, observed.T, strict=True)])
+    varied = np.flatnonzero(numbers >= VARIED)
+    searched = varied[np.argsort(-numbers[varied], kind="stable")][:SORTED_COLUMNS]
+    pairs = [np.zeros((0, 2), dtype=np.int64)]
+    for column in searched:
+        seen = np.flatnonzero(observed[:, column])
+        order = seen[np.argsort(values[seen, column], kind="stable")]
+        near = np.stack([order[:-1], order[1:]], axis=1)
+        # First by a few columns, which leaves few pairs to compare in all.
+        for columns, least in ((searched, 1), (varied, 2), (slice(None), 0)):
+            near = near[_agree(values[:, columns], observed[:, columns], near, least)]
+        pairs.append(near)
+    first, second = np.concatenate(pairs).T
+    links = coo_array((np.ones(len(first)), (first, second)), shape=(len(values),) * 2)
+    groups = connected_components(links, directed=False)[1]
+    return np.asarray(np.unique(groups, return_index=True)[1][groups])
+
+
+def _agree(values: Array, observed: Mask, pairs: Array, least: int) -> Mask:
+    """Which pairs of rows agree where both are known, in at least so many cells."""
+    first, second = pairs.T
+    both = observed[first] & observed[second]
+    equal = values[first] == values[second]
+    return np.asarray((equal | ~both).all(1) & ((equal & both).sum(1) >= least))
+
+
+def _number_of_values(cells: Array) -> float:
+    """The number of different values, of which frequent ones count more."""
+    counts = np.unique(cells, return_counts=True)[1]
+    return float(counts.sum() ** 2 / np.square(counts).sum()) if len(counts) else 0.0
+
+
+def _directions(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Directions of complete rows, `(directions, columns + 1)`; deviations, and which are exact."""
     table = values.double()
     middle = table.mean(0)
     _, sizes, directions = torch.linalg.svd(table - middle, full_matrices=False)
-    exact = directions[sizes < EXACT * len(table) ** 0.5]
-    held = ((table - middle) @ exact.T).abs().amax(0) < EXACT
-    return torch.cat([exact, -(exact @ middle)[:, None]], dim=1)[held]
+    held = ((table - middle) @ directions.T).abs().amax(0) < EXACT
+    exact = (sizes < EXACT * len(table) ** 0.5) & held
+    relations = torch.cat([directions, -(directions @ middle)[:, None]], dim=1)
+    return relations, sizes / (len(table) - table.shape[1]) ** 0.5, exact
 
 
 def _varied_columns(values: Tensor, observed: Tensor) -> list[int]:
@@ -98,15 +332,15 @@ def _varied_columns(values: Tensor, observed: Tensor) -> list[int]:
     return varied
 
 
-def _candidate_pairs(values: Tensor, observed: Tensor) -> list[list[int]]:
-    """Pairs of columns with a correlation of nearly 1 or -1 in the rows that have both."""
+def _candidate_pairs(values: Tensor, observed: Tensor, left: float) -> list[list[int]]:
+    """Pairs of columns that leave at most a share of each other's variance, in common rows."""
     known = observed.double()
     cells = torch.where(observed, values.double(), 0.0)
     count = (known.T @ known).clamp(min=1.0)
     mean = cells.T @ known / count
     square = cells.square().T @ known / count - mean.square()
     product = cells.T @ cells / count - mean * mean.T
-    close = product.square() > (1.0 - 1e-9) * square * square.T
+    close = product.square() > (1.0 - left) * square * square.T
     enough = (count >= 2 + FEWEST_ROWS) & (square > 1e-12) & (square.T > 1e-12)
     pairs: list[list[int]] = (close & enough).triu(1).nonzero().tolist()
     return pairs

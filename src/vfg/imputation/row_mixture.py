@@ -13,12 +13,13 @@ dependence between columns is left to a linear model of the residuals $x_o - \su
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
@@ -49,13 +50,19 @@ device: a tile should fit into the cache of a CPU."""
 OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
 
 
-class MeanPair(NamedTuple):
-    """Means of every entry, `(rows, columns)`."""
+class RowMeans(NamedTuple):
+    """Means of every entry, `(rows, columns)`, and votes for categories."""
 
-    plain: Tensor
-    """The mean over similar rows."""
-    corrected: Tensor
-    """The same plus the prediction of the linear model of the residuals."""
+    plain: Tensor  # the mean over similar rows
+    corrected: Tensor  # the same plus the prediction of the linear model of the residuals
+    votes: Tensor  # shares of categories among similar rows, (rows, categories of all columns)
+
+
+class Labels(NamedTuple):
+    """The categories of rows, for which similar rows vote."""
+
+    places: Tensor  # in every column of categories, -1 for none, (rows, columns)
+    sizes: list[int]  # how many categories each of these columns has
 
 
 class FitSource(NamedTuple):
@@ -65,27 +72,26 @@ class FitSource(NamedTuple):
     """The rows of the table that are its components."""
     linear: GaussianVFG
     """The linear model that filled their missing cells first."""
+    copies: Tensor
+    """For every row of the table the first row that it is a copy of, or itself."""
 
 
 class RowMixture(CachedModule):
     """A mixture with a component at every row of a table.
 
-    Args:
-        components: how many rows.
-        residual: the linear model of the residuals.
-
-    Attributes:
-        origin: what it was fitted from; None after loading, since files do not keep it.
+    `residual` is the linear model of the residuals, `sizes` the numbers of categories of the
+    columns of labels. `origin` says what it was fitted from; None after loading.
     """
 
-    cached = ("_mean_function", "_targets", "_log_weights")
+    cached = ("_mean_function", "_targets", "_log_weights", "_categories", "_vote_targets")
     centres: Tensor
     doubts: Tensor
     noise: Tensor
     scale: Tensor
     heard: Tensor
+    labels: Tensor | None
 
-    def __init__(self, components: int, residual: GaussianVFG) -> None:
+    def __init__(self, components: int, residual: GaussianVFG, sizes: Sequence[int] = ()) -> None:
         super().__init__()
         columns = residual.structure.columns
         for name in ("centres", "doubts"):
@@ -96,25 +102,29 @@ class RowMixture(CachedModule):
         self.ranks = NormalScores(columns)
         self.residual = residual
         self.origin: FitSource | None = None
+        self.sizes = list(sizes)
+        # None is no part of the state, so that files of earlier versions are complete.
+        empty = torch.full((components, len(self.sizes)), -1) if sizes else None
+        self.register_buffer("labels", empty)
 
     def means(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
-    ) -> MeanPair:
-        """Means of every entry of a matrix.
+    ) -> RowMeans:
+        """Means of every entry of a matrix, any finite numbers where nothing is known.
 
-        Args:
-            values: the matrix, `(rows, columns)`, any finite numbers where nothing is known.
-            observed: which of its entries are known.
-            ids: of the rows.
-            own: the component that each row is, which is left out for it; -1 for none.
+        Each row may be a component, its `own`, which is left out for it with its copies; -1 for
+        none.
         """
         scores = self.ranks(values.double())
         expected, plain = torch.empty_like(scores), torch.empty_like(scores)
+        votes = scores.new_empty(len(scores), sum(self.sizes))
         for tile in self._tiles(scores, observed, ids, own):
             means = (tile.shares @ self._targets)[tile.places].double()
             expected[tile.rows], plain[tile.rows] = means.chunk(2, dim=1)
+            if self.sizes:
+                votes[tile.rows] = self._shares_of_votes(tile, self._vote_targets)
         corrected = expected + self._correction(scores - expected, observed, ids)
-        return MeanPair(plain, self.ranks.inverse(corrected))
+        return RowMeans(plain, self.ranks.inverse(corrected), votes)
 
     def samples(
         self,
@@ -129,8 +139,7 @@ class RowMixture(CachedModule):
     ) -> Tensor:
         """Joint draws, `(number, rows, columns)`: one of the components, and noise.
 
-        Args are those of `means`, the number of draws, their seed, and the share of the linear
-        model's correction that is added.
+        `corrected` is the share of the linear model's correction that is added.
         """
         scores = self.ranks(values.double())
         expected = torch.empty_like(scores)
@@ -138,8 +147,8 @@ class RowMixture(CachedModule):
         levels = uniform(seed, ids, torch.arange(number), 0, torch.arange(1))[..., 0]
         for tile in self._tiles(scores, observed, ids, own):
             shares = tile.shares[tile.places]
-            found = (tile.shares @ self._targets)[tile.places].double()
-            expected[tile.rows] = found.chunk(2, dim=1)[0]
+            means = tile.shares @ self._targets[:, : scores.shape[1]]
+            expected[tile.rows] = means[tile.places].double()
             below = shares.double().cumsum(1)
             level = levels[:, tile.rows].T.contiguous() * below[:, -1:]
             last = len(self.centres) - 1
@@ -155,19 +164,15 @@ class RowMixture(CachedModule):
 
         Components still hold these cells, since a row is left out for itself; but no other row has
         a missing cell that was filled from them.
-
-        Args:
-            values: the fitted table.
-            observed: which of its cells are known.
-            held: the held-out cells.
         """
         assert self.origin is not None
-        rows = self.origin.rows
+        rows, _, copies = self.origin
         scores, known = self.ranks(values[rows].double()), observed[rows]
         seen = known & ~held[rows]
         linear = fit_linear(self.origin.linear.graph, scores, seen, seed=0)
-        model = RowMixture(len(rows), linear)
-        model.origin, model.ranks = FitSource(rows, linear), self.ranks
+        model = RowMixture(len(rows), linear, self.sizes)
+        model.origin = FitSource(rows, linear, copies)
+        model.ranks, model.labels = self.ranks, self.labels
         model.noise.copy_(self.noise)
         model.heard.copy_(self.heard)
         model.begin(scores, seen)
@@ -177,30 +182,20 @@ class RowMixture(CachedModule):
         return model
 
     def components_of(self, rows: Tensor, table_rows: int) -> Tensor:
-        """Which components rows of the fitted table are; -1 for those that are none."""
+        """Which components rows of the fitted table, or copies of them, are; -1 for none."""
         assert self.origin is not None
         places = torch.full((table_rows,), -1)
-        places[self.origin.rows] = torch.arange(len(self.origin.rows))
-        return places[rows]
+        places[self._copied_rows] = torch.arange(len(self.origin.rows))
+        return places[self.origin.copies[rows]]
 
     def begin(self, scores: Tensor, observed: Tensor) -> None:
-        """Fill the missing cells of the components with the means of the linear model.
-
-        Args:
-            scores: the components' cells.
-            observed: which of them are known.
-        """
+        """Fill the missing cells of the components with the means of the linear model."""
         assert self.origin is not None
         answer = self.origin.linear.infer(scores, observed=observed)
         self.fill(scores, observed, concat_leaves(answer.mean), concat_leaves(answer.std).square())
 
     def refill(self, scores: Tensor, observed: Tensor) -> None:
-        """Fit the linear model of the residuals, and fill the missing cells of the components.
-
-        Args:
-            scores: the components' cells.
-            observed: which of them are known.
-        """
+        """Fit the linear model of the residuals, and fill the missing cells of the components."""
         every = torch.arange(len(scores))
         moments = torch.cat([self.centres, self.centres.square() + self.doubts], dim=1)
         expected = torch.empty(scores.shape, dtype=torch.float64)
@@ -218,14 +213,7 @@ class RowMixture(CachedModule):
         self.fill(scores, observed, means, variances + self.noise)
 
     def fill(self, scores: Tensor, observed: Tensor, means: Tensor, variances: Tensor) -> None:
-        """Set the components: cells where they are known, else means and variances.
-
-        Args:
-            scores: the rows' cells.
-            observed: which of them are known.
-            means: of the other cells.
-            variances: of the other cells.
-        """
+        """Set the components: scores where they are observed, else means and variances."""
         self.centres.copy_(torch.where(observed, scores, means))
         self.doubts.copy_(torch.where(observed, 0.0, variances))
         self.forget()
@@ -241,9 +229,69 @@ class RowMixture(CachedModule):
         return mean_function(self.residual)
 
     @cached_property
+    def _copied_rows(self) -> Tensor:
+        """The first row that every component is a copy of."""
+        assert self.origin is not None
+        return self.origin.copies[self.origin.rows]
+
+    @cached_property
+    def _has_copies(self) -> bool:
+        """Whether components are copies of each other; not known after loading."""
+        known = self.origin is not None
+        return known and len(self._copied_rows.unique()) < len(self._copied_rows)
+
+    @cached_property
     def _targets(self) -> Tensor:
         """Components as scores, then as values."""
         return torch.cat([self.centres, self.ranks.inverse(self.centres.double()).float()], dim=1)
+
+    @cached_property
+    def _categories(self) -> tuple[Tensor, Tensor]:
+        """What every component votes for, `(components, all categories)`, and by its own category.
+
+        A component votes for its own category. Where that is missing it passes on the votes of the
+        other components, since a row of the fitted table is most similar to itself. The second
+        array is 1 for own categories and 0 for votes that are passed on, `(components, columns)`.
+        """
+        labels = self.labels
+        if labels is None:
+            return self.centres.new_zeros(len(self.centres), 0), self.centres[:, :0]
+        # The first of these columns is for components without a category.
+        ones = [
+            one_hot(own.clamp(-1, size - 1) + 1, size + 1)[:, 1:].float()
+            for own, size in zip(labels.unbind(1), self.sizes, strict=True)
+        ]
+        hard, is_own = torch.cat(ones, dim=1), (labels >= 0).float()
+        votes, rows = hard.clone(), (labels < 0).any(1).nonzero()[:, 0].cpu()
+        targets, known = torch.cat([hard, is_own], dim=1), self.doubts[rows] == 0.0
+        lacks = is_own.repeat_interleave(torch.tensor(self.sizes).to(labels), dim=1) == 0.0
+        ids = torch.arange(len(rows))
+        for tile in self._tiles(self.centres[rows].double(), known, ids, rows):
+            at, passed = rows[tile.rows], self._shares_of_votes(tile, targets).float()
+            votes[at] = torch.where(lacks[at], passed, votes[at])
+        return votes, is_own
+
+    def _shares_of_votes(self, tile: Tile, targets: Tensor) -> Tensor:
+        """Shares of categories for the rows of a tile, `(rows, all categories)`.
+
+        Own categories count with one more row that has the shares of all rows. `targets` are the
+        votes of the components, and which of them are by their own categories.
+        """
+        widths = [*self.sizes, len(self.sizes)]
+        counts = (tile.shares @ targets)[tile.places].double().split(widths, dim=1)
+        similar = 1.0 / tile.shares.square().sum(1, keepdim=True)[tile.places].double()
+        shares = []
+        for votes, own, every in zip(
+            counts, counts[-1].unbind(1), targets.double().sum(0).split(widths), strict=False
+        ):
+            overall = every / every.sum().clamp(min=1e-12)
+            number = similar * votes.sum(1, keepdim=True) + own[:, None]
+            shares.append((similar * votes + own[:, None] * overall) / number.clamp(min=1e-12))
+        return torch.cat(shares, dim=1)
+
+    @cached_property
+    def _vote_targets(self) -> Tensor:
+        return torch.cat(self._categories, dim=1)
 
     @cached_property
     def _log_weights(self) -> Tensor:
@@ -269,7 +317,11 @@ class RowMixture(CachedModule):
             logs = padded @ self._log_weights
             if own is not None:
                 is_component = own[rows] >= 0
-                logs[places[is_component], own[rows][is_component]] = -torch.inf
+                there = places[is_component], own[rows][is_component]
+                logs[there] = -torch.inf
+                if self._has_copies:
+                    alike = self._copied_rows[there[1]][:, None] == self._copied_rows
+                    logs[there[0]] = logs[there[0]].masked_fill(alike, -torch.inf)
             yield Tile(rows, places, logs.softmax(1))
 
     # Serialisation.
@@ -280,12 +332,14 @@ class RowMixture(CachedModule):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but tensors, ready for JSON."""
-        return {"components": len(self.centres), "residual": self.residual.to_dict()}
+        sizes = {"sizes": self.sizes} if self.sizes else {}
+        return {"components": len(self.centres), "residual": self.residual.to_dict(), **sizes}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> RowMixture:
         """A new model with the configuration that `to_dict` returned."""
-        return cls(description["components"], GaussianVFG.from_dict(description["residual"]))
+        residual = GaussianVFG.from_dict(description["residual"])
+        return cls(description["components"], residual, description.get("sizes", ()))
 
 
 class Tile(NamedTuple):
@@ -305,27 +359,26 @@ def fit_row_mixture(
     unordered: Tensor,
     width: int,
     most: int = MOST_ROW_MIXTURES,
+    labels: Labels | None = None,
     seed: int,
+    copies: Tensor | None = None,
 ) -> RowMixture:
-    """Fit a mixture with a component at every row, or at some if there are very many.
+    """Fit a mixture with a component at every row, or at `most` random ones.
 
-    Args:
-        values: the matrix, `(rows, columns)`.
-        observed: which of its entries are known.
-        kind: whether it uses normal scores, and all columns.
-        unordered: columns that have no order and stay as they are.
-        width: of the roots of linear models.
-        most: components.
-        seed: of rows, columns and starts.
+    `unordered` columns stay as they are; `width` is that of the roots of linear models; rows vote
+    for the categories of `labels`. `copies` has for every row the first that it is a copy of.
     """
     generator = torch.Generator().manual_seed(seed)
+    copies = torch.arange(len(values)) if copies is None else copies
     own = torch.randperm(len(values), generator=generator)[:most].sort().values
     columns = values.shape[1]
     ranks = NormalScores.of(values, observed, torch.where(unordered, 0.0, SHARE * kind.ranks))
     scores, seen = ranks(values[own].double()), observed[own]
     linear = fit_linear(star([1] * columns, width), scores, seen, seed)
-    model = RowMixture(len(own), linear)
-    model.origin, model.ranks = FitSource(own, linear), ranks
+    model = RowMixture(len(own), linear, labels.sizes if labels else ())
+    model.origin, model.ranks = FitSource(own, linear, copies), ranks
+    if labels is not None and labels.sizes:
+        model.labels = labels.places[own]
     if not kind.uses_all_columns:
         heard = max(1, round(USED_SHARE * columns))
         model.heard[torch.randperm(columns, generator=generator)[heard:]] = False

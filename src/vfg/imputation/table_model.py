@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -20,13 +21,14 @@ from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.answers import TableAnswer, read_evidence
-from vfg.imputation.categories import Section
-from vfg.imputation.ensemble import DRAWS, Ensemble, quantiles_of_draws
+from vfg.imputation.categories import CategoryColumn, Section, category_columns
+from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.mixtures import Mixture
+from vfg.imputation.relations import Relations
 from vfg.imputation.row_mixture import RowMixture
-from vfg.imputation.settings import ImputerSettings, check_count
-from vfg.imputation.stacking import KINDS, Parts
+from vfg.imputation.settings import ImputerSettings, check_count, to_python
+from vfg.imputation.stacking import KINDS, Parts, Stacking
 from vfg.inference.answers import as_row_ids
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import Kind, Variable, days_of
@@ -54,13 +56,14 @@ FEW_ROWS = 32
 padding fewer costs more than it computes."""
 ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
+WARNED_OF_IDENTIFIERS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
+"""Models, and the columns that their users know to stay missing."""
 
 
 def answering_device(device: str | torch.device | None) -> torch.device:
     """The device on which a table's model answers: the GPU if it is available, else the CPU.
 
-    Other devices, on which members may be trained, lack double precision; and a model that was
-    trained on a GPU may be used on a machine without one.
+    Other devices, on which members may be trained, lack double precision.
 
     Example:
         >>> answering_device("mps")
@@ -77,19 +80,17 @@ class TableModel(Ensemble):
 
     Every column is encoded as one to eight standardised numbers, a leaf of the graph. An exact
     linear-Gaussian model, nonlinear members that start there, exact mixtures and mixtures with a
-    component at every row answer together; see `vfg.sklearn.VFGImputer`. Tables go in and come out
-    in the units, categories and dtypes of the table that was fitted.
-
-    `vfg.fit(model, table)` fits it in place; `vfg.save` and `vfg.load` write and read it. It may be
-    moved to a GPU like any module. Arrays that it returns are on the CPU, wherever it computes.
+    component at every row answer together; see `vfg.sklearn.VFGImputer`. `vfg.fit(model, table)`
+    fits it in place; `vfg.save` and `vfg.load` write and read it. Arrays that it returns are on the
+    CPU, wherever it computes, in the units, categories and dtypes of the table that was fitted.
 
     Args:
-        settings: how it is fitted; None for the defaults.
+        settings: how it is fitted; None for the defaults. Files do not keep it.
         options: fields of `ImputerSettings` that differ from `settings`.
 
     Attributes:
-        settings: how it is fitted; files do not keep it.
-        history: of the training of the members, if it was in this process; files do not keep it.
+        history: of the training of the members, if it was in this process.
+        origin: how the files of the fit were read, and digests of some rows; see `bigtable.fit`.
 
     Example:
         >>> import vfg
@@ -101,7 +102,7 @@ class TableModel(Ensemble):
 
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
-        "_held", "_leaf_names", "category_sections", "priors", "limits",
+        "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
     )  # fmt: skip
     history: History | None = None
 
@@ -110,24 +111,12 @@ class TableModel(Ensemble):
         self.settings = with_options(settings, options, ImputerSettings, "a TableModel")
         self.columns: list[int] = []
         self.described: dict[str, Any] | None = None
+        self.origin: dict[str, Any] = {}
         self.arrays = Arrays({})
         self.eval()
 
-    @classmethod
-    def of_parts(cls, encoding: Encoding, columns: list[int], parts: Parts) -> TableModel:
-        """A fitted model.
-
-        Args:
-            encoding: how the table becomes a matrix of real numbers.
-            columns: the modelled columns of that matrix: those that are not idle.
-            parts: the models of these columns.
-        """
-        model = cls()
-        model._assemble(encoding, columns, parts)
-        return model
-
     def _assemble(self, encoding: Encoding, columns: list[int], parts: Parts) -> None:
-        """Replace the encoding, the models over its columns and their weights."""
+        """Replace the encoding, the modelled columns of its matrix, and the parts over them."""
         self.set_parts(len(columns), parts)
         self.described, self.columns = encoding.to_dict(), columns
         self.arrays = Arrays.of(encoding.state())
@@ -171,8 +160,8 @@ class TableModel(Ensemble):
     def refit(self, table: Any, settings: ImputerSettings) -> None:
         """Continue from a fitted model, with more steps or other rows of the same columns.
 
-        Encoding and graph are kept and members are trained further. The linear model, the mixtures
-        and the row mixtures, which need no start, are fitted again.
+        Encoding and graph are kept and members are trained further. All other parts, which need no
+        start, are fitted again.
 
         Args:
             table: with the columns that were fitted.
@@ -316,11 +305,7 @@ class TableModel(Ensemble):
 
     @cached_property
     def encoding(self) -> Encoding:
-        """How the table becomes a matrix of real numbers.
-
-        Raises:
-            ValueError: if the model is not fitted.
-        """
+        """How the table becomes a matrix of real numbers."""
         if self.described is None:
             raise ValueError("this TableModel is not fitted; fit it with vfg.fit(model, table)")
         return Encoding.from_dict(self.described, self.arrays.read())
@@ -338,10 +323,7 @@ class TableModel(Ensemble):
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph, whose leaves are called like their columns where they hold one.
-
-        A model without informative columns has a star over all columns.
-        """
+        """The graph, whose leaves are called like their columns; a star if no column varies."""
         if self.linear is None:
             return Graph.star(dict.fromkeys(self.labels, 1))
         graph, names = self.linear.graph, self._leaf_names
@@ -396,11 +378,7 @@ class TableModel(Ensemble):
     # Tables in.
 
     def resolve(self, name: Name) -> tuple[Label, ...] | str:
-        """The columns that a name denotes, or a latent node.
-
-        Raises:
-            ValueError: for a name that is neither, with what may have been meant.
-        """
+        """The columns that a name denotes, or a latent node."""
         if name in self.encoding.schema:
             return (name,)
         if str(name) in self.labels:
@@ -413,11 +391,7 @@ class TableModel(Ensemble):
         raise ValueError(f"there is no column or node {name!r}; {known}")
 
     def view(self, table: Any) -> Table:
-        """The model's columns of a table, in the model's order.
-
-        Raises:
-            ValueError: if columns are missing.
-        """
+        """The model's columns of a table, in the model's order."""
         named = as_frame(table, list(self.encoding.schema))
         opened = open_table(named, self.encoding.missing_values)
         places = self.places(opened.labels)
@@ -431,9 +405,6 @@ class TableModel(Ensemble):
 
         A model that was fitted to a table without names takes columns by position. Other labels
         are matched by their text, too, since files and tables of Arrow name columns by text.
-
-        Raises:
-            ValueError: if columns are missing.
         """
         known = list(self.encoding.schema)
         counted = known == list(range(len(known)))
@@ -473,7 +444,13 @@ class TableModel(Ensemble):
         if fitted["library"] != "pandas":
             from vfg.tables.narwhals_frames import frame_of
 
-            return frame_of(fitted["library"], rows, dtypes)
+            clocks = {
+                label: part.clock
+                for label, part in self.encoding.parts.items()
+                if isinstance(part, NumericEncoding) and part.clock is not None
+            }
+            zones = {label: clock.zone for label, clock in clocks.items() if clock.zone}
+            return frame_of(fitted["library"], rows, dtypes, zones)
         from vfg.tables.pandas_frames import with_dtypes
 
         return with_dtypes(pandas.DataFrame(rows), dtypes, self.encoding.schema)
@@ -491,17 +468,32 @@ class TableModel(Ensemble):
         return whole
 
     def means(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Stacked means of every entry, `(rows, columns)`.
+        """Stacked means of every entry, `(rows, columns)`; `ids` default to positions."""
+        return self.predictions(values, observed, ids).means
 
-        Args:
-            values: the matrix, anything where nothing is observed.
-            observed: which of its entries are evidence.
-            ids: of the rows; None means their positions.
-        """
+    @torch.no_grad()
+    def predictions(
+        self, values: Tensor, observed: Tensor, ids: Tensor | None = None
+    ) -> Prediction:
+        """Stacked means and votes; arguments as of `means`."""
         if self.linear is None or not len(values):
-            return torch.zeros(values.shape, dtype=torch.float64)
+            return Prediction(torch.zeros(values.shape, dtype=torch.float64))
         chunks = self._chunks(values, observed, ids)
-        return torch.cat([self.joint_means(*chunk).cpu() for chunk in chunks])
+        return Prediction.concat([self.joint_means(*chunk).cpu() for chunk in chunks])
+
+    @torch.no_grad()
+    def point_estimates(self, values: Tensor, observed: Tensor, prediction: Prediction) -> Tensor:
+        """What cells are filled with: means, and code points of the most probable categories."""
+        estimates = prediction.means.clone()
+        for label, column in self.category_sections.items():
+            rows = (~observed[:, column.places].any(1)).nonzero()[:, 0]
+            if len(rows) and isinstance(column.part, CategoricalEncoding):
+                section = self.category_section(
+                    label, values[rows], observed[rows], prediction.select(rows)
+                )
+                chosen = torch.from_numpy(section.most_probable)
+                estimates[rows[:, None], torch.tensor(column.places)] = chosen
+        return estimates
 
     def _chunks(
         self, values: Tensor, observed: Tensor, ids: Tensor | None
@@ -523,87 +515,91 @@ class TableModel(Ensemble):
     ) -> Tensor:
         """Joint draws of what is not observed given what is, `(number, rows, columns)`.
 
-        Parts draw in proportion to their weights. Draws are moved to the stacked means and scaled
-        by the calibrated spread. Sections of categories are code points, unless `categories` is
-        False.
+        Sections of categories are code points, unless `categories` is False.
         """
         if self.linear is None or not len(values):
             return torch.zeros(number, *values.shape, dtype=torch.float64)
         parts = []
         for x, seen, at in self._chunks(values, observed, ids):
-            drawn = self.joint_draws(x, seen, at, number, seed).cpu()
+            drawn, prediction = self.joint_draws(x, seen, at, number, seed)
+            drawn = drawn.cpu()
             if categories and self.category_sections:
-                means = self.joint_means(x, seen, at).cpu()
-                drawn = self.with_categories(drawn, x.cpu(), seen.cpu(), means, at.cpu(), seed)
+                row = x.cpu(), seen.cpu(), prediction.cpu()
+                drawn = self.with_categories(drawn, *row, at.cpu(), seed)
             parts.append(drawn)
         return torch.cat(parts, dim=1)
 
     @cached_property
-    def category_sections(self) -> dict[Label, list[int]]:
-        """Positions among the modelled columns of every column of categories, by label."""
-        place = {column: k for k, column in enumerate(self.columns)}
-        return {
-            label: [place[column] for column in self.encoding.places(label)]
-            for label, part in self.encoding.parts.items()
-            if isinstance(part, CategoricalEncoding) and label not in self.encoding.idle
-        }
+    def category_sections(self) -> dict[Label, CategoryColumn]:
+        """The columns of categories, by label."""
+        return category_columns(self.encoding, self.columns)
 
     @torch.no_grad()
     def with_categories(
-        self, draws: Tensor, values: Tensor, observed: Tensor, means: Tensor, ids: Tensor, seed: int
+        self,
+        draws: Tensor,
+        values: Tensor,
+        observed: Tensor,
+        prediction: Prediction,
+        ids: Tensor,
+        seed: int,
     ) -> Tensor:
-        """Draws whose sections of categories are code points; see `vfg.imputation.categories`.
-
-        Args:
-            draws: of every entry, `(number, rows, columns)`.
-            values: the matrix.
-            observed: which of its entries are evidence.
-            means: the stacked means.
-            ids: of the rows, on which the choice depends.
-            seed: of the choice.
-        """
+        """Draws `(number, rows, columns)` whose sections of categories are code points."""
         drawn = draws.numpy().copy()
-        for label, places in self.category_sections.items():
-            rows = np.flatnonzero(~observed[:, places].any(1).numpy())
+        for label, column in self.category_sections.items():
+            rows = np.flatnonzero(~observed[:, column.places].any(1).numpy())
             if not len(rows):
                 continue
-            expected = self.category_section(label, values[rows], observed[rows], means[rows])
-            every, column = torch.arange(len(drawn)), torch.tensor(places[:1])
-            numbers = uniform(seed, ids[rows], every, CHOOSING, column)
-            section = np.ix_(every.numpy(), rows, np.array(places))
+            some = values[rows], observed[rows], prediction.select(rows)
+            expected = self.category_section(label, *some, drawing=True)
+            every, first = torch.arange(len(drawn)), torch.tensor(column.places[:1])
+            numbers = uniform(seed, ids[rows], every, CHOOSING, first)
+            section = np.ix_(every.numpy(), rows, np.array(column.places))
             drawn[section] = expected.choose(drawn[section], numbers[..., 0].numpy())
         return torch.from_numpy(drawn)
 
     def category_section(
-        self, label: Label, values: Tensor, observed: Tensor, means: Tensor, *, prior: bool = True
+        self,
+        label: Label,
+        values: Tensor,
+        observed: Tensor,
+        prediction: Prediction,
+        *,
+        drawing: bool = False,
+        prior: bool = True,
     ) -> Section:
         """What is expected in the section of a column of categories.
 
-        Args:
-            label: of the column.
-            values: the matrix.
-            observed: which of its entries are evidence.
-            means: the stacked means.
-            prior: whether to compare with what is expected without evidence.
+        `drawing` computes the covariances that draws need; `prior` compares with no evidence.
         """
-        part, places = self.encoding.parts[label], self.category_sections[label]
-        assert self.linear is not None
-        assert isinstance(part, CategoricalEncoding)
-        names: list[Name] = list(self.linear.variables)
-        chosen = [names[place] for place in places]
-        answer = self.linear.infer(values, chosen, observed=observed)
-        covariances = answer.covariance(chosen).cpu().numpy()
-        start = self.priors[label] if prior else None
-        return Section(part, means[:, places].numpy(), covariances, start)
+        column = self.category_sections[label]
+        means = prediction.means[:, column.places].numpy()
+        covariances = None
+        if drawing or not column.part.is_simplex:
+            assert self.linear is not None
+            names: list[Name] = list(self.linear.variables)
+            chosen = [names[place] for place in column.places]
+            answer = self.linear.infer(values, chosen, observed=observed)
+            covariances = answer.covariance(chosen).cpu().numpy()
+        place = list(self.category_sections).index(label)
+        votes, weights = None, (1.0, 0.0)
+        if self.pooling is not None and prediction.votes is not None:
+            sizes = [len(own.part.categories) for own in self.category_sections.values()]
+            votes = prediction.votes.split(sizes, dim=1)[place].numpy()
+            first, second = self.pooling[place].tolist()
+            weights = first, second
+        needed = prior and (covariances is not None or votes is not None)
+        start = self.priors[label] if needed else None
+        return Section(column, means, covariances, start, votes, weights)
 
     @cached_property
     def priors(self) -> dict[Label, Section]:
         """What is expected in the sections of categories without evidence, by label."""
         nothing = torch.zeros(1, len(self.columns), dtype=torch.float64)
         observed = torch.zeros_like(nothing, dtype=torch.bool)
-        row = nothing, observed, self.means(nothing, observed)
+        row = nothing, observed, self.predictions(nothing, observed)
         return {
-            label: self.category_section(label, *row, prior=False)
+            label: self.category_section(label, *row, drawing=True, prior=False)
             for label in self.category_sections
         }
 
@@ -616,20 +612,16 @@ class TableModel(Ensemble):
         seed: int,
         ids: Tensor | None = None,
     ) -> Tensor:
-        """Quantiles of every entry, `(levels, rows, columns)`; the mean for those of categories.
-
-        Args:
-            values: the matrix, anything where nothing is observed.
-            observed: which of its entries are evidence.
-            levels: between 0 and 1.
-            seed: of the draws.
-            ids: of the rows; None means their positions.
-        """
+        """Quantiles of every entry, `(levels, rows, columns)`; the mean for those of categories."""
         ids = torch.arange(len(values)) if ids is None else ids
         alone = self.linear is not None and not len(self.members)
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
-            ends = normal.quantiles(values, observed, levels, self.unordered)
+            spread = torch.where(self.unordered, 0.0, normal.deviations(values, observed))
+            spread = self.deviations_with_relations(spread, observed)
+            steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))[:, None, None]
+            centre = self.with_relations(normal(values, observed), values, observed)
+            ends = centre + steps * spread
             return self.quantiles_with_relations(ends, levels, values, observed)
         quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
@@ -641,16 +633,28 @@ class TableModel(Ensemble):
 
     @cached_property
     def limits(self) -> Tensor:
-        """The least and the greatest value that filled cells have, `(2, columns)`."""
-        ends = torch.tensor([[-torch.inf], [torch.inf]], dtype=torch.float64)
-        limits = ends.repeat(1, self.encoding.width)
+        """The least and the greatest value that draws have, `(2, columns)`."""
+        return self._ends("least", "greatest")
+
+    @cached_property
+    def usual_range(self) -> Tensor:
+        """The least and the greatest value that means have, relations aside, `(2, columns)`."""
+        return self._ends("floor", "ceiling")
+
+    def within_range(self, means: Tensor) -> Tensor:
+        return means.clamp(*self.usual_range.to(means.device))
+
+    def _ends(self, *names: str) -> Tensor:
+        """Two attributes of every column of numbers, standardised, `(2, columns)`."""
+        none = -np.inf, np.inf
+        ends = torch.tensor(none, dtype=torch.float64)[:, None].repeat(1, self.encoding.width)
         for label, part in self.encoding.parts.items():
             if isinstance(part, NumericEncoding) and not (part.empty or part.constant):
-                low = -np.inf if part.floor is None else part.floor
-                high = np.inf if part.ceiling is None else part.ceiling
-                both = part.standardise(np.array([low, high]))
-                limits[:, self.encoding.sections[label].start] = torch.from_numpy(both)
-        return limits[:, self.columns]
+                own = [getattr(part, name) for name in names]
+                own = [other if end is None else end for end, other in zip(own, none, strict=True)]
+                both = torch.from_numpy(part.standardise(np.array(own)))
+                ends[:, self.encoding.sections[label].start] = both
+        return ends[:, self.columns]
 
     @cached_property
     def unordered(self) -> Tensor:
@@ -670,11 +674,7 @@ class TableModel(Ensemble):
         return result
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but tensors, ready for JSON; `from_dict` builds an equal model.
-
-        Raises:
-            ValueError: if the model is not fitted.
-        """
+        """Everything but tensors, ready for JSON; `from_dict` builds an equal model."""
         if self.described is None:
             raise ValueError("this TableModel is not fitted; fit it with vfg.fit(model, table)")
         return {
@@ -687,6 +687,10 @@ class TableModel(Ensemble):
             "mixtures": [mixture.to_dict() for mixture in self.mixture_models],
             "neighbours": [one.to_dict() for one in self.row_mixture_models],
             **({} if self.relations is None else {"relations": len(self.relations)}),
+            **({} if self.relation_noise is None else {"noisy": True}),
+            **({} if self.departures is None else {"departures": True}),
+            **({} if self.pooling is None else {"pooling": len(self.pooling)}),
+            **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
 
     @classmethod
@@ -694,25 +698,34 @@ class TableModel(Ensemble):
         """A new model with the configuration that `to_dict` returned."""
         model = cls()
         columns, linear = list(description["columns"]), description["linear"]
+        combination = Stacking.of_members(len(columns))
+        if "departures" in description:
+            limits = torch.zeros(len(KINDS), len(columns), dtype=torch.float64)
+            combination = replace(combination, departures=limits)
+        if "pooling" in description:
+            pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
+            combination = replace(combination, pooling=pooling)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
             mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
             neighbours=[RowMixture.from_dict(one) for one in description["neighbours"]],
             linear=None if linear is None else GaussianVFG.from_dict(linear),
-            relations=torch.zeros(description.get("relations", 0), len(columns) + 1).double(),
+            relations=_empty_relations(description.get("relations", 0), len(columns)),
+            combination=combination,
         )
         model.set_parts(len(columns), parts)
+        if not description.get("noisy"):
+            model.relation_noise = None  # a file of an earlier version, with exact relations alone
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
+        model.origin = dict(json.loads(description.get("origin", "{}")))
         return model
 
 
 def as_frame(table: Any, columns: Sequence[Label] | None = None) -> Any:
-    """Columns by name, or rows by name, as a frame of pandas; anything else as it is.
+    """Columns or rows by name as a frame of pandas; anything else as it is.
 
-    Args:
-        table: values by name, each a single one or one per row; or a list of such rows.
-        columns: those that the frame has, missing where the table lacks them; None for its own.
+    A frame has the `columns` that are given, missing where the table lacks them.
     """
     # Sparse matrices of keys are dictionaries too.
     if sparse.issparse(table) or not (isinstance(table, Mapping) or is_records(table)):
@@ -730,6 +743,11 @@ def as_frame(table: Any, columns: Sequence[Label] | None = None) -> Any:
     return frame[list(columns)]
 
 
+def _empty_relations(number: int, columns: int) -> Relations:
+    zeros = torch.zeros(number, columns + 1, dtype=torch.float64)
+    return Relations(zeros, zeros[:, 0].clone())
+
+
 def _free_name(name: str, taken: Sequence[str]) -> str:
     """The name, changed where another node has it or where it is not allowed."""
     name = name.replace("->", "→") or "column"
@@ -742,7 +760,7 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
     part, spec = encoding.parts[label], encoding.schema[label]
     idle = label in encoding.idle
     if not isinstance(part, NumericEncoding):
-        categories = tuple(_plain(c) for c in getattr(part, "categories", ()))
+        categories = tuple(to_python(c) for c in getattr(part, "categories", ()))
         if part.empty or (len(categories) > 1 and idle):
             categories = categories[:1]
         return Variable(name, "choice", leaf, categories=categories, idle=idle)
@@ -755,20 +773,11 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
     return Variable(name, kind, leaf, part.lowest, part.highest, idle=idle)
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 class MissingCells:
     """The rows of a table with missing cells, encoded.
 
-    Rows do not influence each other. Answers about a row depend on its cells and its id.
-
-    Args:
-        model: a fitted model.
-        table: with the columns of the model, in its order; every column is read once.
-        first_row: the id of the first row, where ids are consecutive.
-        row_ids: the ids of all rows; None means consecutive ones.
+    Answers about a row depend on its cells and its id alone. The table has the columns of the
+    model, in its order. Ids are `row_ids`, or consecutive from `first_row` on.
     """
 
     def __init__(
@@ -789,13 +798,15 @@ class MissingCells:
         self._warn_of_identifiers()
 
     def _warn_of_identifiers(self) -> None:
+        known = WARNED_OF_IDENTIFIERS.setdefault(self.model, [])
         parts = enumerate(self.model.encoding.parts.items())
         left = [
             label
             for place, (label, part) in parts
-            if not (part.fillable or part.empty) and self.missing[:, place].any()
+            if not (part.fillable or part.empty or label in known) and self.missing[:, place].any()
         ]
         if left:
+            known += left
             warnings.warn(
                 f"missing values of column {quote(left)} stay missing: nearly every cell is "
                 "different, as in identifiers or free text; leave it out to avoid this warning",
@@ -803,25 +814,16 @@ class MissingCells:
             )
 
     def means(self) -> Tensor:
-        """Means, `(rows with missing cells, modelled columns)`."""
-        return self.model.means(self.values, self.observed, self.ids)
+        """What cells are filled with, `(rows with missing cells, modelled columns)`."""
+        prediction = self.model.predictions(self.values, self.observed, self.ids)
+        return self.model.point_estimates(self.values, self.observed, prediction)
 
     def draws(self, number: int, seed: int) -> Tensor:
-        """Joint draws, `(number, rows with missing cells, modelled columns)`.
-
-        Args:
-            number: of draws.
-            seed: of the draws.
-        """
+        """Joint draws, `(number, rows with missing cells, modelled columns)`."""
         return self.model.draws(self.values, self.observed, number, seed, self.ids)
 
     def quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
-        """Quantiles, `(levels, rows with missing cells, modelled columns)`.
-
-        Args:
-            levels: between 0 and 1.
-            seed: of the draws behind them.
-        """
+        """Quantiles, `(levels, rows with missing cells, modelled columns)`."""
         return self.model.quantiles(self.values, self.observed, levels, seed=seed, ids=self.ids)
 
     def fill(self, matrix: Tensor) -> Any:

@@ -17,7 +17,7 @@ from vfg.graph.checks import suggestion
 from vfg.inference.calibration import continuous_columns, noise_scale
 from vfg.inference.draws import GROUP, Moments, Tile, is_joint
 from vfg.inference.evidence import Given
-from vfg.inference.propagation import Belief, evaluating, tiles
+from vfg.inference.propagation import Belief, evaluating, place_rows, tiles
 from vfg.inference.variables import (
     Array,
     Marginal,
@@ -137,9 +137,9 @@ class Answer(ABC):
         """How many rows of evidence there are."""
 
     @property
-    @abstractmethod
     def joint(self) -> bool:
         """Whether draws of different targets in one row belong together."""
+        return True
 
     @property
     def exact_quantiles(self) -> bool:
@@ -376,10 +376,6 @@ class GraphAnswer(Answer):
         return self._given.rows
 
     @property
-    def joint(self) -> bool:
-        return True
-
-    @property
     def converged(self) -> Tensor:
         return torch.ones(self._given.rows, dtype=torch.bool, device=self._given.table.device)
 
@@ -399,8 +395,7 @@ class GraphAnswer(Answer):
     def samples(self, n: int) -> ByName:
         """Draws `(n, rows, width)`, of a column `(n, rows)`; 0 or 1, or codes, of discrete leaves.
 
-        The first draws are the same for every `n`, and for every choice of targets. Latent nodes
-        are NaN if the answer is not joint.
+        They are the same for all targets. Latent nodes are NaN if the answer is not joint.
 
         Example:
             >>> import vfg
@@ -424,8 +419,10 @@ class GraphAnswer(Answer):
                 here = rows.to(like.device)
                 for target in chosen:
                     found[target.name][here] = self._shares(tile, target)[positions].to(like)
-        for target in chosen:
-            found[target.name] = self._with_codes(target, found[target.name])
+        for target in chosen:  # a code that was given is certain
+            known, shares = like[:, target.columns[0]], found[target.name]
+            certain = torch.arange(shares.shape[1], device=known.device) == known[:, None]
+            found[target.name] = torch.where(known.isnan()[:, None], shares, certain.to(shares))
         return found
 
     def covariance(self, targets: Name | Sequence[Name]) -> Tensor:
@@ -452,10 +449,7 @@ class GraphAnswer(Answer):
 
     def _chosen(self, targets: Name | Sequence[Name]) -> list[Target]:
         names = [targets] if isinstance(targets, str | int) else list(targets)
-        known = {target.name: target for target in self._targets}
-        for name in names:
-            if name not in known:
-                ByName(known)[name]  # the error lists the targets
+        known = ByName({target.name: target for target in self._targets})
         return [known[name] for name in names]
 
     @staticmethod
@@ -556,13 +550,6 @@ class GraphAnswer(Answer):
             put[name] = torch.where(known.isnan(), value.to(known), chosen)
         return put
 
-    def _with_codes(self, target: Target, shares: Tensor) -> Tensor:
-        """Probabilities `(rows, categories)` with certainty where the code was given."""
-        known = self._given.table[:, target.columns[0]]
-        codes = torch.arange(shares.shape[1], device=known.device)
-        certain = (codes == known[:, None]).to(known)
-        return torch.where(known.isnan()[:, None], shares.to(known), certain)
-
     def _labelled(self, values: ByName) -> dict[str, Array]:
         return {
             label: _coordinate(values[target.name], target, place)
@@ -601,6 +588,14 @@ class GraphAnswer(Answer):
                         own = part.index_select(len(first), positions).to(like)
                         put.index_copy_(len(first), here, own)
         return [self._named(whole, columns) for whole in wholes]
+
+    def _by_row(self, of: Callable[[Any], Tensor], *shape: int) -> Tensor:
+        """What tiles say of their rows, `(rows, *shape)`."""
+        found = self._given.table.new_zeros(self.rows, *shape)
+        with evaluating(self._model):
+            for rows, positions, tile in self._tiles():
+                found[rows.to(found.device)] = of(tile)[positions].to(found)
+        return found
 
     def _own_tiles(self, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Rows, their positions in a tile, and the ids of that tile's rows.
@@ -681,9 +676,8 @@ class MessageAnswer(GraphAnswer):
 
     @cached_property
     def std(self) -> ByName:
-        r"""Standard deviations, shaped like `mean`; 0 where observed.
+        r"""Standard deviations from 64 internal draws and the noise; $\sqrt{p(1-p)}$ for Bernoulli.
 
-        From 64 internal draws and the noise in closed form; $\sqrt{p(1-p)}$ for Bernoulli leaves.
         NaN for categorical leaves, which have none, and for latent nodes if the answer is not
         joint, because then nothing is known of their spread.
         """
@@ -701,14 +695,13 @@ class MessageAnswer(GraphAnswer):
         device, seen = self._row_ids.device, self._given.seen
         temperature = self._model.spread.log_temperature.exp()
         for rows, positions, ids in self._own_tiles(TILE.get(device.type, OTHER_TILE)):
-            wide = seen.new_zeros((len(ids), seen.shape[1]))
-            belief = self._belief
+            mask, belief = place_rows(seen, rows, positions, len(ids), False), self._belief
             if self._padded:
                 belief = belief.select(rows).place(positions, len(ids))
             tile = Tile(
                 self._model,
                 belief,
-                noise=noise_scale(self._model, wide.index_copy(0, positions, seen[rows])),
+                noise=noise_scale(self._model, mask),
                 temperature=temperature,
                 row_ids=ids,
                 seed=self._seed,
@@ -736,9 +729,7 @@ class MessageAnswer(GraphAnswer):
 
     def _quantiles(self, tile: Tile, levels: Tensor) -> TableAndStates:
         is_real = continuous_columns(self._model)
-        ones = (levels[:, None, None] > 1.0 - tile.expected()).to(tile.noise.dtype)
-        # Codes have no order, which shows in their deviations.
-        discrete = torch.where(tile.deviations().isnan(), torch.nan, ones)
+        discrete = discrete_quantiles(tile.expected(), tile.deviations(), levels)
         table = torch.where(is_real, tile.plain_quantiles(levels), discrete)
         if not self.joint:
             states = self._states([x.expand(len(levels), *x.shape) for x in tile.belief.backward])
@@ -750,6 +741,12 @@ class MessageAnswer(GraphAnswer):
 
 def _as_unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:
     return {node: torch.full_like(state, torch.nan) for node, state in states.items()}
+
+
+def discrete_quantiles(mean: Tensor, deviation: Tensor, levels: Tensor) -> Tensor:
+    """Quantiles of Bernoulli columns; NaN of codes, which have no order and no deviation."""
+    ones = (levels[:, None, None] > 1.0 - mean).to(deviation)
+    return torch.where(deviation.isnan(), torch.nan, ones)
 
 
 def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:

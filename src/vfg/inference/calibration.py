@@ -93,10 +93,7 @@ class Calibration(nn.Module):
 
 
 def noise_scale(model: VFG, observed: Tensor) -> Tensor:
-    """Deviations of the leaves' noise in the model's units for a mask `(rows, columns)`.
-
-    For discrete columns their softness.
-    """
+    """Deviations of the leaves' noise for a mask `(rows, columns)`; discrete columns' softness."""
     scale = model.spread.scale(likelihood_scales(model), mask_features(model, observed))
     return torch.where(continuous_columns(model), scale, model.spread.log_softness.exp())
 
@@ -163,7 +160,9 @@ def fit_calibration(
     generator = torch.Generator().manual_seed(seed)
     joint = is_joint(model)
     rows = most_rows or (512 if joint else 2048)
-    chosen = _chosen_rows(held_out, rows, generator).to(cells.device)
+    order = torch.randperm(len(held_out), generator=generator)
+    count = held_out.sum(1).cpu()[order]
+    chosen = order[count.argsort(descending=True, stable=True)[:rows]].to(cells.device)
     cells, seen, held_out = cells[chosen], seen[chosen], held_out[chosen]
     labels = None if labels is None else labels[chosen]
     has_cells = bool(held_out.any())
@@ -200,12 +199,6 @@ class Trial(NamedTuple):
         """The rows of several trials."""
         beliefs = [belief for trial in trials for belief in trial.beliefs]
         return Trial(beliefs, *(torch.cat(part) for part in list(zip(*trials, strict=True))[1:]))
-
-
-def _chosen_rows(held_out: Tensor, most_rows: int, generator: torch.Generator) -> Tensor:
-    order = torch.randperm(len(held_out), generator=generator)
-    count = held_out.sum(1).cpu()[order]
-    return order[count.argsort(descending=True, stable=True)[:most_rows]]
 
 
 def _visible(model: VFG, seen: Tensor, masks: int, generator: torch.Generator) -> list[Tensor]:
@@ -270,8 +263,8 @@ def _fit_noise(model: VFG, spread: Calibration, trial: Trial) -> None:
 def _fit_joint(model: VFG, spread: Calibration, trial: Trial) -> None:
     """Temperature and noise: minimise Σ ½ log v + d²/2v with v = variance / τ + σ².
 
-    A precision trained for the mean alone need not be calibrated. The noise then
-    depends on what was observed as well, but only if that pays for its many weights (BIC).
+    A precision trained for the mean alone need not be calibrated. The noise then depends on what
+    was observed as well, but only if that pays for its many weights (BIC).
     """
     _, residual, counted, features, _ = trial
     base = likelihood_scales(model).double()

@@ -88,8 +88,7 @@ def decode(
 ) -> list[Tensor]:
     """Backward states of all blocks, `(draws, nodes, rows, width)`, for draws around the roots.
 
-    `normals` are by root block `(draws, nodes, 1 or rows, width)`; the roots' precision is
-    multiplied by `temperature`.
+    `normals` are by root block `(draws, nodes, 1 or rows, width)`.
     """
     count, rows = next(iter(normals.values())).shape[0], belief.converged.shape[1]
 
@@ -183,22 +182,16 @@ class Tile:
         states, shifts = centred_states(self.model, self.belief, self.temperature)
         pairs = zip(states, self.belief.backward, strict=True)
         variances = [(x - centre).square().mean(0) for x, centre in pairs]
-        return Moments(shifts, variances, self._chances(states))
-
-    def _chances(self, states: list[Tensor]) -> dict[int, Tensor]:
-        """Probabilities of discrete leaves averaged over draws `(draws, nodes, rows, width)`."""
         found = {}
         for block, noise in self.model.sections.split(self.noise).items():
             likelihood = self.model.likelihood_at(block)
             if isinstance(likelihood, BernoulliLikelihood | CategoricalLikelihood):
                 found[block] = average_chances(likelihood, states[block], noise)
-        return found
+        return Moments(shifts, variances, found)
 
     def expected(self) -> Tensor:
         """Expected data, `(rows, columns)`; the probability of 1, or the likeliest code."""
-        parts = {}
-        for block in self.model.sections.blocks:
-            parts[block] = self.model.likelihood_at(block).mean(self.belief.backward[block])
+        parts = self.model.leaf_means(self.belief.backward)
         for block, chances in self.moments.chances.items():
             is_code = isinstance(self.model.likelihood_at(block), CategoricalLikelihood)
             parts[block] = chances.argmax(-1, keepdim=True).to(chances) if is_code else chances
@@ -213,8 +206,7 @@ class Tile:
 
     def levels(self, draws: Tensor) -> Tensor:
         """Uniform numbers behind the leaves' draws, `(draws, rows, columns)`."""
-        nodes, coordinates = column_counters(self.model)
-        return uniform(self.seed, self.row_ids, draws, nodes, coordinates)
+        return uniform(self.seed, self.row_ids, draws, *column_counters(self.model))
 
     def plain_quantiles(self, levels: Tensor) -> Tensor:
         """Quantiles of the leaves given the backward states alone, `(levels, rows, columns)`."""
@@ -271,19 +263,24 @@ class Tile:
 
     def at_levels(self, states: list[Tensor], numbers: Tensor) -> Tensor:
         """The leaves' quantiles at `numbers (draws, rows, columns)`, in data units."""
-        sections = self.model.sections
-        levels = sections.split(numbers.flatten(0, 1))
-        noise = sections.split(self.noise.expand(numbers.shape).flatten(0, 1))
-        parts = {
-            block: quantile(
-                self.model.likelihood_at(block),
-                states[block].movedim(0, 1).flatten(1, 2),
-                level,
-                noise[block],
-            )
-            for block, level in levels.items()
-        }
-        return self.model.scaling.undo(sections.join(parts)).view(numbers.shape)
+        turned = [state.movedim(0, 1) for state in states]
+        return data_at_levels(self.model, turned, numbers, self.noise)
+
+
+def data_at_levels(model: VFG, states: list[Tensor], levels: Tensor, noise: Tensor) -> Tensor:
+    """Quantiles of the leaves in data units at levels `(draws, rows, columns)`.
+
+    States are by block `(nodes, draws, rows, width)`; for the noise see `quantile`.
+    """
+    sections = model.sections
+    spread = sections.split(noise.expand(levels.shape).flatten(0, 1))
+    parts = {
+        block: quantile(
+            model.likelihood_at(block), states[block].flatten(1, 2), level, spread[block]
+        )
+        for block, level in sections.split(levels.flatten(0, 1)).items()
+    }
+    return model.scaling.undo(sections.join(parts)).view(levels.shape)
 
 
 def chances(

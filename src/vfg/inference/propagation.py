@@ -155,7 +155,9 @@ def propagate(
         return model.passing.run(leaves, priors, evidence, filled)
 
     passes = run(None)
-    missing = _missing_coordinates(model, passes)
+    # Unobserved coordinates of partly observed states, `(batch, coordinates)`.
+    observed = [state.observed for state in passes.forward]
+    missing = _flat(model, [seen.any(-1, keepdim=True) & ~seen for seen in observed]).bool()
     converged = ~missing.any(-1)
     if not bool(converged.all()):
         passes, converged = _settle(model, run, passes, missing, rounds)
@@ -191,10 +193,7 @@ def _settle(
 
 
 class FixedPoint:
-    """Per row, a solution of g(x) = x from pairs (x, g(x)) by Anderson's method.
-
-    Coordinates that are not `free (batch, coordinates)` do not move.
-    """
+    """Per row, a solution of g(x) = x by Anderson's method, where `free (batch, coordinates)`."""
 
     def __init__(self, free: Tensor) -> None:
         self.free = free
@@ -262,12 +261,6 @@ def _by_block(model: VFG, flat: Tensor) -> Fills:
         index: part.unflatten(1, (len(block.nodes), block.width)).movedim(1, 0)
         for (index, block), part in zip(chosen.items(), parts, strict=True)
     }
-
-
-def _missing_coordinates(model: VFG, passes: Passes) -> Tensor:
-    """Unobserved coordinates of partly observed states, `(batch, coordinates)`."""
-    observed = [state.observed for state in passes.forward]
-    return _flat(model, [seen.any(-1, keepdim=True) & ~seen for seen in observed]).bool()
 
 
 def _ranges(model: VFG, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -132,16 +132,15 @@ def embed(
     observed: ArrayLike | None = None,
     labels: ArrayLike | None = None,
 ) -> Tensor:
-    """The states of the roots side by side, with the prior's mean where there is no evidence.
+    """The states of the roots side by side, `(rows, sum of their widths)`.
+
+    Roots without evidence are at their prior's mean.
 
     Args:
         model: the model.
         table: evidence in any form that `infer` takes.
         observed: which cells may be used.
         labels: label per row, −1 for none, if the prior has labels.
-
-    Returns:
-        `(rows, sum of the roots' widths)`.
 
     Example:
         >>> import vfg
@@ -158,7 +157,7 @@ def embed(
 def label_probabilities(
     model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None
 ) -> Tensor:
-    r"""Probabilities of the labels, all alike beforehand.
+    r"""Probabilities of the labels, `(rows, labels)`, all alike beforehand.
 
     $p(u \mid x) \propto p(h \mid u)$ on the observed coordinates of the roots; for roots that carry
     a precision exactly $\exp(\tfrac12 (\eta + \lambda_u)^\top P^{-1} (\eta + \lambda_u) -
@@ -168,9 +167,6 @@ def label_probabilities(
         model: a model with the prior `vfg.PerLabel`.
         table: evidence in any form that `infer` takes.
         observed: which cells may be used.
-
-    Returns:
-        `(rows, labels)`.
 
     Raises:
         ValueError: if the prior has no labels.
@@ -310,7 +306,7 @@ def traverse(
         The expected tables `(rows, values, columns)` in data units.
 
     Raises:
-        ValueError: for a node that is a leaf or unknown, or a coordinate that it does not have.
+        ValueError: for a node that is no latent node, or a coordinate that it does not have.
 
     Example:
         >>> import vfg
@@ -319,7 +315,13 @@ def traverse(
         tensor([[-1., -1.],
                 [ 1.,  1.]])
     """
-    _check_coordinate(model, node, coordinate)
+    width = model.graph.node(node).width
+    if node in model.graph.leaves:
+        raise ValueError(f"{node!r} is a leaf; traverse moves a latent node")
+    if not 0 <= coordinate < width:
+        raise ValueError(
+            f"node {node!r} has the coordinates 0 to {width - 1}, but got {coordinate}"
+        )
     steps = as_tensor(values, "the values").reshape(-1)
     given = as_given(model, table, observed)
     belief = compute_belief(model, given, None, as_row_ids(model, None, given.rows), ROUNDS)
@@ -369,16 +371,6 @@ def _label_scores(belief: Belief, block: int, prior: LabelPrior) -> Tensor:
     return 0.5 * (explained - means.square().sum(-1))
 
 
-def _check_coordinate(model: VFG, node: str, coordinate: int) -> None:
-    width = model.graph.node(node).width
-    if node in model.graph.leaves:
-        raise ValueError(f"{node!r} is a leaf; traverse moves a latent node")
-    if not 0 <= coordinate < width:
-        raise ValueError(
-            f"node {node!r} has the coordinates 0 to {width - 1}, but got {coordinate}"
-        )
-
-
 def _decode_moved(model: VFG, belief: Belief, node: str, coordinate: int, step: float) -> Tensor:
     block, row = model.passing.schedule.place[node]
     fixed = belief.backward[block][row].clone()
@@ -388,8 +380,20 @@ def _decode_moved(model: VFG, belief: Belief, node: str, coordinate: int, step: 
     evidence = {**belief.evidence, block: own}
     tops = {index: belief.backward[index] for index in belief.roots}
     known = {index: state.observed.any(-1, keepdim=True) for index, state in belief.roots.items()}
-    backward, _, _ = model.passing.backward_pass(tops, known, evidence)
-    return model.scaling.undo(model.sections.join(model.leaf_means(backward)))
+    return _expected_table(model, model.passing.backward_pass(tops, known, evidence)[0])
+
+
+def _states_below(
+    model: VFG, tops: dict[int, Tensor], evidence: dict[int, Tensor] | None = None
+) -> list[Tensor]:
+    """Backward states of all blocks, given all roots by block `(nodes, rows, width)`."""
+    known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
+    return model.passing.backward_pass(tops, known, evidence or {})[0]
+
+
+def _expected_table(model: VFG, states: list[Tensor]) -> Tensor:
+    """The means of the leaves given backward states, in data units."""
+    return model.scaling.undo(model.sections.join(model.leaf_means(states)))
 
 
 @torch.no_grad()
@@ -413,9 +417,7 @@ def decode(model: VFG, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
     evidence, rows, like = as_evidence(model, states)
     priors = model._prior_means(None)
     tops = {index: mean.expand(-1, rows, -1) for index, mean in priors.items()}
-    known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
-    backward, _, _ = model.passing.backward_pass(tops, known, evidence)
-    table = model.scaling.undo(model.sections.join(model.leaf_means(backward))).to(like)
+    table = _expected_table(model, _states_below(model, tops, evidence)).to(like)
     return {leaf: table[:, list(columns)] for leaf, columns in model.sections.positions.items()}
 
 
@@ -441,10 +443,19 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
     _warn_untrained(model)
     labels = as_labels(model, label, rows)
     generator = torch.Generator(model._some.device).manual_seed(seed)
-    if model.sampling is None and labels is None and _knows_roots(model):
+    single = all(isinstance(prior, SinglePrior) for prior in model.priors.values())
+    # Where training has measured the roots, and their prior has one mode.
+    if model.sampling is None and labels is None and single and bool(model.spread.knows_roots):
         return _calibrated_rows(model, rows, generator).to(model._some.dtype)
-    draw = _message_states if model.sampling is None else _sampled_states
-    states = draw(model, rows, labels, generator)
+    if model.sampling is None:
+        blocks = model._blocks_of(model.priors)
+        tops = {index: model.prior_at(index).sample(rows, labels, generator) for index in blocks}
+        states = _states_below(model, tops)
+    else:  # nothing is observed, so that all nodes are drawn from p
+        cells = model._some.new_zeros(rows, model.sections.columns)
+        seen = torch.zeros_like(cells, dtype=torch.bool)
+        draw = draw_states(model, cells, seen, labels, {}, generated_noise(generator), 1)
+        states = [state[:, 0] for state in draw.states]
     drawn = {
         index: model.likelihood_at(index).sample(states[index], generator)
         for index in model._blocks_of(model.likelihoods)
@@ -462,12 +473,6 @@ def _warn_untrained(model: VFG) -> None:
         )
 
 
-def _knows_roots(model: VFG) -> bool:
-    """Whether training has measured where the roots are, and their prior has one mode."""
-    single = all(isinstance(prior, SinglePrior) for prior in model.priors.values())
-    return single and bool(model.spread.knows_roots)
-
-
 def _calibrated_rows(model: VFG, rows: int, generator: torch.Generator) -> Tensor:
     """Rows from roots that are distributed as in training, with the noise of held-out cells."""
     spread, tops = model.spread, {}
@@ -477,34 +482,13 @@ def _calibrated_rows(model: VFG, rows: int, generator: torch.Generator) -> Tenso
         normals = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
         offset = normals @ factor.mT if factor.ndim == 3 else normals * factor[:, None]
         tops[index] = mean[:, None] + offset
-    known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
-    states = model.passing.backward_pass(tops, known, {})[0]
+    states = _states_below(model, tops)
     every = torch.ones_like(spread.log_noise, dtype=torch.bool).expand(rows, -1)
     drawn = {}
     for index, part in model.sections.split(noise_scale(model, every)).items():
         level = torch.rand(part.shape, generator=generator, dtype=torch.float64, device=part.device)
         drawn[index] = quantile(model.likelihood_at(index), states[index], level, part)
     return model.scaling.undo(model.sections.join(drawn))
-
-
-def _message_states(
-    model: VFG, rows: int, labels: Tensor | None, generator: torch.Generator
-) -> list[Tensor]:
-    """States of all blocks below roots that are drawn from their prior."""
-    blocks = model._blocks_of(model.priors)
-    tops = {index: model.prior_at(index).sample(rows, labels, generator) for index in blocks}
-    known = {index: torch.ones_like(top[..., :1]).bool() for index, top in tops.items()}
-    return model.passing.backward_pass(tops, known, {})[0]
-
-
-def _sampled_states(
-    model: VFG, rows: int, labels: Tensor | None, generator: torch.Generator
-) -> list[Tensor]:
-    """States of all blocks where nothing is observed, so that all nodes are drawn from p."""
-    cells = model._some.new_zeros(rows, model.sections.columns)
-    seen = torch.zeros_like(cells, dtype=torch.bool)
-    draw = draw_states(model, cells, seen, labels, {}, generated_noise(generator), 1)
-    return [states[:, 0] for states in draw.states]
 
 
 @torch.no_grad()
@@ -584,8 +568,7 @@ def _from_state(model: VFG, node: str, state: Tensor) -> Tensor:
     ]
     block, row = schedule.place[node]
     states[block][row] = state
-    table = model.scaling.undo(model.sections.join(model.leaf_means(states)))
-    return table[:, list(model.sections.positions[node])]
+    return _expected_table(model, states)[:, list(model.sections.positions[node])]
 
 
 def _place_of(model: VFG, edge: Edge) -> tuple[int, int]:

@@ -19,11 +19,12 @@ from vfg.inference.answers import (
     GraphAnswer,
     TableAndStates,
     Target,
+    discrete_quantiles,
     sorted_quantiles,
 )
 from vfg.inference.calibration import continuous_columns, likelihood_scales
-from vfg.inference.draws import GROUP, column_counters, quantile
-from vfg.inference.propagation import evaluating, place_batch
+from vfg.inference.draws import GROUP, column_counters, data_at_levels
+from vfg.inference.propagation import place_batch
 from vfg.sampling.noise import counted_noise
 from vfg.sampling.state_sampler import draw_states, log_weights
 from vfg.utils.random import uniform
@@ -68,11 +69,7 @@ class SampledTile:
     @cached_property
     def weighed(self) -> tuple[list[Tensor], Tensor]:
         """The draws behind means, by block, and their log-weights `(draws, rows)`."""
-        count = self.importance or DRAWS_FOR_MEANS
-        groups = [self._group(number) for number in range(-(-count // GROUP))]
-        by_block = zip(*(states for states, _ in groups), strict=True)
-        states = [torch.cat(parts, dim=1)[:, :count] for parts in by_block]
-        return states, torch.cat([weights for _, weights in groups])[:count]
+        return self._first(self.importance or DRAWS_FOR_MEANS)
 
     @property
     def pool(self) -> Pool:
@@ -81,40 +78,28 @@ class SampledTile:
         even = torch.zeros_like(weights)
         return Pool(states, (weights if self.importance else even).softmax(0).to(self.cells))
 
-    def effective_sample_size(self) -> Tensor:
-        """(Σ w)² / Σ w² of the importance weights, `(rows,)`."""
-        shares = self.weighed[1].softmax(0)
-        return 1.0 / shares.square().sum(0)
-
     def states(self, count: int) -> list[Tensor]:
         """The first `count` draws by block; if weighed, drawn again from the weighed ones."""
-        if self.importance:
-            return self._resample(count)
-        groups = [self._group(number)[0] for number in range(-(-count // GROUP))]
-        return [torch.cat(parts, dim=1)[:, :count] for parts in zip(*groups, strict=True)]
+        return self._resample(count) if self.importance else self._first(count)[0]
 
     def data(self, states: list[Tensor]) -> Tensor:
         """Draws of the leaves given states, in data units, `(draws, rows, columns)`."""
-        model, count = self.model, states[0].shape[1]
-        nodes, coordinates = column_counters(model)
-        draws = torch.arange(count)
-        levels = uniform(self.seed, self.row_ids, draws, nodes, coordinates)
-        noise = likelihood_scales(model).expand(levels.shape).flatten(0, 1)
-        split = model.sections.split(noise)
-        parts = {
-            block: quantile(
-                model.likelihood_at(block), states[block].flatten(1, 2), level, split[block]
-            )
-            for block, level in model.sections.split(levels.flatten(0, 1)).items()
-        }
-        return model.scaling.undo(model.sections.join(parts)).view(levels.shape)
+        draws = torch.arange(states[0].shape[1])
+        levels = uniform(self.seed, self.row_ids, draws, *column_counters(self.model))
+        return data_at_levels(self.model, states, levels, likelihood_scales(self.model))
 
-    def _group(self, number: int) -> tuple[list[Tensor], Tensor]:
-        """One group of draws: always as many, so that each has the same bits in every request."""
-        model, draws = self.model, torch.arange(number * GROUP, (number + 1) * GROUP)
-        noise = counted_noise(model.passing.schedule, self.row_ids, draws, self.seed)
-        draw = draw_states(model, self.cells, self.seen, self.labels, self.evidence, noise, GROUP)
-        return draw.states, log_weights(model, draw, self.cells, self.seen)
+    def _first(self, count: int) -> tuple[list[Tensor], Tensor]:
+        """The first draws by block and their log-weights, in groups that have always one size."""
+        model, found, weights = self.model, [], []
+        for first in range(0, count, GROUP):
+            draws = torch.arange(first, first + GROUP)
+            noise = counted_noise(model.passing.schedule, self.row_ids, draws, self.seed)
+            evidence = self.cells, self.seen, self.labels, self.evidence
+            draw = draw_states(model, *evidence, noise, GROUP)
+            found.append(draw.states)
+            weights.append(log_weights(model, draw, self.cells, self.seen))
+        states = [torch.cat(parts, dim=1)[:, :count] for parts in zip(*found, strict=True)]
+        return states, torch.cat(weights)[:count]
 
     def _resample(self, count: int) -> list[Tensor]:
         states, weights = self.weighed
@@ -164,11 +149,8 @@ class SampledAnswer(GraphAnswer):
         Far below their number, q is far from the posterior, and weighing helps more than it costs
         only if the number itself is large.
         """
-        sizes = self._given.table.new_zeros(self._given.rows)
-        with evaluating(self._model):
-            for rows, positions, tile in self._tiles():
-                sizes[rows.to(sizes.device)] = tile.effective_sample_size()[positions].to(sizes)
-        return sizes
+        # (Σ w)² / Σ w² of the importance weights.
+        return self._by_row(lambda tile: 1.0 / tile.weighed[1].softmax(0).square().sum(0))
 
     @cached_property
     def mean(self) -> ByName:
@@ -225,9 +207,8 @@ class SampledAnswer(GraphAnswer):
     def _quantiles(self, tile: SampledTile, levels: Tensor) -> TableAndStates:
         """Quantiles from draws; of Bernoulli leaves from their probability; NaN of codes."""
         drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
-        first, second = self._moments_of(tile)
-        binary = (levels[:, None, None] > 1.0 - first.table).to(drawn.table)
-        discrete = torch.where(second.table.isnan(), torch.nan, binary)
+        mean, deviation = self._moments_of(tile)
+        discrete = discrete_quantiles(mean.table, deviation.table, levels).to(drawn.table)
         table = torch.where(continuous_columns(self._model), drawn.table, discrete)
         return TableAndStates(table, drawn.states)
 

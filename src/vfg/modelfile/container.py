@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from vfg.modelfile.registry import Storable, kind_of, known_kinds
+from vfg.modelfile.registry import kind_of, known_kinds
 
 SCHEMA = 1
 """The layout that `save` writes; `load` reads it and all earlier ones."""
@@ -77,7 +77,7 @@ class Contents(NamedTuple):
 # Writing.
 
 
-def fields_of(model: Storable) -> dict[str, Any]:
+def fields_of(model: Any) -> dict[str, Any]:
     """The fields of a file about a model, without the digest."""
     from vfg import __version__  # not set yet when the package imports this module
 
@@ -136,7 +136,8 @@ def read_contents(stream: BinaryIO, size: int) -> Contents:
     header_size = _header_size(stream, size)
     header = _parse_json(stream.read(header_size), "header")
     fields = _fields(header)
-    entries = _entries(header)
+    listed = [(name, _entry(name, header[name])) for name in header if name != "__metadata__"]
+    entries = dict(sorted(listed, key=lambda item: item[1][2:]))  # in the order of their bytes
     _check_tiling(entries, size - 8 - header_size)
     return Contents(fields, entries, header_size)
 
@@ -181,7 +182,15 @@ def _fields(header: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(text, str):
         raise UnreadableError("is a safetensors file without a vfg model; save models by vfg.save")
     fields = _parse_json(text, "vfg entry")
-    _check_schema(fields)
+    schema, versions = fields.get("schema"), fields.get("versions")
+    if type(schema) is not int or schema < 1:
+        raise UnreadableError(f"has a malformed configuration: its schema is {schema!r}")
+    if schema > SCHEMA:
+        writer = versions.get("vfg") if isinstance(versions, dict) else None
+        raise UnreadableError(
+            f"was written by a newer vfg ({writer}, file schema {schema}), and this one reads "
+            f"schemas up to {SCHEMA}; upgrade vfg"
+        )
     for name, kind in {"kind": str, "model": dict, "dtype": str, "digest": str}.items():
         if not isinstance(fields.get(name), kind):
             raise UnreadableError(
@@ -197,24 +206,6 @@ def _fields(header: Mapping[str, Any]) -> dict[str, Any]:
             f"has a malformed configuration: no dtype is called {fields['dtype']!r}"
         )
     return fields
-
-
-def _check_schema(fields: Mapping[str, Any]) -> None:
-    schema, versions = fields.get("schema"), fields.get("versions")
-    if type(schema) is not int or schema < 1:
-        raise UnreadableError(f"has a malformed configuration: its schema is {schema!r}")
-    if schema > SCHEMA:
-        writer = versions.get("vfg") if isinstance(versions, dict) else None
-        raise UnreadableError(
-            f"was written by a newer vfg ({writer}, file schema {schema}), and this one reads "
-            f"schemas up to {SCHEMA}; upgrade vfg"
-        )
-
-
-def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
-    """The tensors of a file in the order of their bytes."""
-    entries = {name: _entry(name, header[name]) for name in header if name != "__metadata__"}
-    return dict(sorted(entries.items(), key=lambda item: item[1][2:]))
 
 
 def _entry(name: str, described: Any) -> Entry:

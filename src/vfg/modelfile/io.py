@@ -23,7 +23,7 @@ from vfg.modelfile.container import (
     read_contents,
     read_tensors,
 )
-from vfg.modelfile.registry import Storable, class_of
+from vfg.modelfile.registry import class_of
 from vfg.training.data import check_device
 from vfg.utils.files import write_atomically
 
@@ -34,7 +34,7 @@ ADDED = re.compile(r"(^|\.)spread\.(log_softness|knows_roots|root_(mean|factor)\
 """Tensors of the calibration that earlier files lack; models then have them at their start."""
 
 
-def build_model(fields: Mapping[str, Any]) -> Storable:
+def build_model(fields: Mapping[str, Any]) -> Any:
     """The model that the fields of a file describe, in any state."""
     try:
         return class_of(fields["kind"]).from_dict(fields["model"])
@@ -45,11 +45,12 @@ def build_model(fields: Mapping[str, Any]) -> Storable:
         raise UnreadableError(f"has a malformed configuration ({reason})") from error
 
 
-def check_buildable(contents: Contents) -> None:
-    """Refuse a file whose model is malformed, too large, or has other tensors than the file.
+def _read_buildable(stream: BinaryIO, size: int) -> Contents:
+    """Everything before the data, checked so far that a model of the data's size can be built.
 
     The model is built on the meta device, where tensors take no memory.
     """
+    contents = read_contents(stream, size)
     _check_sizes(contents.fields["model"], contents.numbers)
     mode = _MetaMode(
         most_numbers=16 * contents.numbers + LARGEST_TABLES,
@@ -58,6 +59,7 @@ def check_buildable(contents: Contents) -> None:
     with torch.device("meta"), mode:
         state = build_model(contents.fields).state_dict()
     _check_state(state, contents.entries)
+    return contents
 
 
 def _check_sizes(description: Mapping[str, Any], numbers: int) -> None:
@@ -101,14 +103,11 @@ class _MetaMode(TorchFunctionMode):
             options["device"] = "meta"
         result = func(*args, **options)
         if isinstance(result, Tensor):
-            self._charge(result)
+            self.numbers_left -= 0 if result._is_view() else result.numel()
+            self.calls_left -= 1
+            if self.numbers_left < 0 or self.calls_left < 0:
+                raise UnreadableError("describes a model far larger than its tensors")
         return result
-
-    def _charge(self, made: Tensor) -> None:
-        self.numbers_left -= 0 if made._is_view() else made.numel()
-        self.calls_left -= 1
-        if self.numbers_left < 0 or self.calls_left < 0:
-            raise UnreadableError("describes a model far larger than its tensors")
 
 
 def _check_state(state: Mapping[str, Tensor], entries: Mapping[str, Entry]) -> None:
@@ -207,7 +206,7 @@ def dumps(model: Any) -> bytes:
     model = getattr(model, "model_", model)  # what a scikit-learn estimator has fitted
     data = pack(fields_of(model), model.state_dict())
     with error_context("this model cannot be saved: its file"):
-        _read_checked_contents(io.BytesIO(data), len(data))
+        _read_buildable(io.BytesIO(data), len(data))
     return data
 
 
@@ -230,16 +229,9 @@ def loads(data: bytes, device: Device | None = None) -> Any:
         return _read(io.BytesIO(data), len(data), device)
 
 
-def _read_checked_contents(stream: BinaryIO, size: int) -> Contents:
-    """Everything before the data, checked so far that a model of the data's size can be built."""
-    contents = read_contents(stream, size)
-    check_buildable(contents)
-    return contents
-
-
 def _read(stream: BinaryIO, size: int, device: Device | None) -> Any:
     where = check_device("cpu" if device is None else device)
-    contents = _read_checked_contents(stream, size)
+    contents = _read_buildable(stream, size)
     tensors = read_tensors(stream, contents)
     fields = contents.fields
     with torch.device("cpu"):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol, Self, TypeVar
-
-from torch import nn
 
 from vfg.model import VFG
 
@@ -24,19 +22,6 @@ class Storable(Protocol):
     @classmethod
     def from_dict(cls, description: Mapping[str, Any], /) -> Self:
         """A model with that description, in any state."""
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """As in `nn.Module`, and so are the others."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = ..., assign: bool = ...
-    ) -> Any: ...
-
-    def to(self, target: Any, /) -> Self: ...
-
-    def eval(self) -> Self: ...
 
 
 Kind = TypeVar("Kind", bound=Storable)

@@ -10,15 +10,14 @@ the likelihood: the KL terms are distances between forward and backward states p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from vfg.distributions.likelihoods import Likelihood
-from vfg.distributions.priors import LATENTS, Prior, SinglePrior
+from vfg.distributions.priors import LATENTS, SinglePrior
 from vfg.inputs import ArrayLike, as_labels, as_table
 from vfg.passing.incidence import add_all
 from vfg.passing.messages import MessagePassing, Passes
@@ -99,72 +98,63 @@ class Surrogate:
 
     def to(self, like: Tensor) -> Surrogate:
         """The same terms in the dtype and on the device of `like`."""
-        return Surrogate(
-            self.reconstruction.to(like),
-            self.kl.to(like),
-            self.edge.to(like),
-            self.root.to(like),
-            self.constants.to(like),
-            self.beta,
-        )
+        return replace(self, **{name: getattr(self, name).to(like) for name in PARTS})
 
     def __repr__(self) -> str:
-        parts = {
-            "total": self.total,
-            "reconstruction": self.reconstruction.sum(),
-            "kl": self.kl.sum(),
-            "edge": self.edge.sum(),
-            "root": self.root,
-            "constants": self.constants,
-        }
-        inside = ", ".join(f"{name}={part.mean():.4g}" for name, part in parts.items())
-        return f"Surrogate({inside}, beta={float(self.beta):g}; means over rows)"
+        means = show_means(self, ("total", *PARTS))
+        return f"Surrogate({means}, beta={float(self.beta):g}; means over rows)"
+
+
+PARTS = ("reconstruction", "kl", "edge", "root", "constants")
+
+
+def show_means(terms: Any, names: Iterable[str]) -> str:
+    """The means over rows of some parts of an objective, as text."""
+    parts = {name: getattr(terms, name) for name in names}
+    sums = {name: p.sum() if isinstance(p, Terms) else p for name, p in parts.items()}
+    return ", ".join(f"{name}={part.mean():.4g}" for name, part in sums.items())
 
 
 def compute_surrogate(
-    passing: MessagePassing,
-    passes: Passes,
-    data: Mapping[int, Tensor],
-    scored: Mapping[int, Tensor],
-    likelihoods: Mapping[int, Likelihood],
-    priors: Mapping[int, Prior],
-    *,
-    latent: str,
+    model: VFG,
+    cells: Tensor,
+    observed: Tensor,
+    scored: Tensor,
     labels: Tensor | None,
     beta: float | Tensor,
 ) -> Surrogate:
-    """The objective from the states of both passes.
+    """The surrogate of tensors without NaN in the model's units; nothing is checked.
 
     Args:
-        passing: the graph's groups and schedule.
-        passes: the result of its `run`.
-        data: by leaf block, without NaN.
-        scored: by leaf block, which cells count in the reconstruction. Algorithm 1 scores the
-            observed cells, Algorithm 2 those that were hidden from the messages.
-        likelihoods: by leaf block.
-        priors: by root block.
-        latent: `laplace` or `normal`.
+        model: the model.
+        cells: the table.
+        observed: which cells send messages.
+        scored: how much each cell counts in the reconstruction. Algorithm 1 scores the observed
+            cells, Algorithm 2 those that were hidden from the messages.
         labels: label per row for priors that have one mean per label, −1 for none.
         beta: weight of the KL and prior terms.
     """
-    blocks = passing.schedule.blocks
-    states = passes.backward
+    data, weights = model.sections.split(cells), model.sections.split(scored.to(cells.dtype))
+    wanted = {block: (weight > 0).any(-1) for block, weight in weights.items()}
+    passes = model.forward(cells, observed, labels, wanted=wanted)
+    explained = {
+        index: model.likelihood_at(index).log_prob(part, passes.backward[index]) * weights[index]
+        for index, part in data.items()
+    }
+    blocks = model.passing.schedule.blocks
     reconstruction = Terms(
-        [blocks[index].nodes for index in data],
-        [
-            (likelihoods[index].log_prob(data[index], states[index]) * scored[index]).sum(-1)
-            for index in data
-        ],
+        [blocks[index].nodes for index in data], [part.sum(-1) for part in explained.values()]
     )
-    rule = LATENTS[latent]
+    rule = LATENTS[model.latent]
     # Terms without weight are reported but not differentiated.
     weighs = isinstance(beta, Tensor) or beta != 0.0
     with torch.set_grad_enabled(torch.is_grad_enabled() and weighs):
-        kl, kl_counts = _node_terms(passing, passes, rule)
-        edge, edge_counts = _edge_terms(passing, passes, rule)
+        kl, kl_counts = _node_terms(model.passing, passes, rule)
+        edge, edge_counts = _edge_terms(model.passing, passes, rule)
         densities = [
-            prior.log_prob(passes.forward[index].value, passes.forward[index].observed, labels)
-            for index, prior in priors.items()
+            model.prior_at(index).log_prob(state.value, state.observed, labels)
+            for index, state in enumerate(passes.forward)
+            if blocks[index].is_root
         ]
     root = add_all([density.value.sum(0) for density in densities])
     constants = add_all([density.constant.sum(0) for density in densities])
@@ -217,36 +207,6 @@ def _edge_terms(
     return Terms(names, stacks), counts
 
 
-def compute_consistency(passing: MessagePassing, passes: Passes) -> Terms:
-    """Distances between forward and backward states, by node.
-
-    The mean absolute difference per coordinate over both of the paper's rules: a node's forward
-    state against what its parents send back, and its children's messages against its backward
-    state; 0 where both hold.
-    """
-    schedule = passing.schedule
-    distances: list[list[Tensor]] = [[] for _ in schedule.blocks]
-    counts: list[list[Tensor]] = [[] for _ in schedule.blocks]
-    for g, scheduled in enumerate(schedule.groups):
-        group, sent = passing.group(g), passes.sent[g][..., 0]
-        up = (passes.upward[g] - passes.arrived[g]).abs().sum(-1) * sent
-        distances[scheduled.parent].append(group.above.collect(up))
-        counts[scheduled.parent].append(group.above.collect(scheduled.wide * sent))
-        state = passes.forward[scheduled.child]
-        seen = group.below.spread(state.observed.to(state.value.dtype))
-        own = group.below.spread(state.value)
-        down = ((own - passes.downward[g]).abs() * seen).sum(-1)
-        distances[scheduled.child].append(group.below.collect(down))
-        counts[scheduled.child].append(group.below.collect(seen.sum(-1)))
-    return Terms(
-        [block.nodes for block in schedule.blocks],
-        [
-            add_all(far) / add_all(many).clamp(min=1)
-            for far, many in zip(distances, counts, strict=True)
-        ],
-    )
-
-
 def in_data_units(model: VFG, reconstruction: Terms, seen: Tensor) -> Terms:
     """Log-densities of scaled cells, by leaf, as those of the cells themselves."""
     volume = model.sections.split(seen * model.scaling.scale.log())
@@ -294,6 +254,9 @@ def surrogate(
 def consistency(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Terms:
     """Distances between forward and backward states, by node; 0 where the paper's rules hold.
 
+    The mean is over both rules: a node's forward state against what its parents send back, and its
+    children's messages against its backward state.
+
     Args:
         model: the model.
         table: the data; NaN is unobserved.
@@ -309,5 +272,21 @@ def consistency(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = No
         >>> model.consistency(torch.tensor([[1.0, 2.0, 1.0, 2.0]]))["root"].item()
         0.0
     """
-    passes, like = model._pass(table, observed, None, None)
-    return compute_consistency(model.passing, passes).to(like)
+    cells, observed_cells, like = as_table(model, table, observed)
+    passes, schedule = model(cells, observed_cells), model.passing.schedule
+    distances: list[list[Tensor]] = [[] for _ in schedule.blocks]
+    counts: list[list[Tensor]] = [[] for _ in schedule.blocks]
+    for g, scheduled in enumerate(schedule.groups):
+        group, sent = model.passing.group(g), passes.sent[g][..., 0]
+        up = (passes.upward[g] - passes.arrived[g]).abs().sum(-1) * sent
+        distances[scheduled.parent].append(group.above.collect(up))
+        counts[scheduled.parent].append(group.above.collect(scheduled.wide * sent))
+        state = passes.forward[scheduled.child]
+        seen = group.below.spread(state.observed.to(state.value.dtype))
+        own = group.below.spread(state.value)
+        down = ((own - passes.downward[g]).abs() * seen).sum(-1)
+        distances[scheduled.child].append(group.below.collect(down))
+        counts[scheduled.child].append(group.below.collect(seen.sum(-1)))
+    pairs = zip(distances, counts, strict=True)
+    means = [add_all(far) / add_all(many).clamp(min=1) for far, many in pairs]
+    return Terms([block.nodes for block in schedule.blocks], means).to(like)

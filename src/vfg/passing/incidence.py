@@ -34,12 +34,12 @@ class Rows(NamedTuple):
 
     def select(self, states: Tensor) -> Tensor:
         """`(edges, batch, width)` to `(edges, rows, width)`."""
-        chosen: Tensor = _Select.apply(states, self.positions)  # type: ignore[no-untyped-call]
+        chosen: Tensor = _Move.apply(states, self, True)  # type: ignore[no-untyped-call]
         return chosen
 
     def place(self, states: Tensor) -> Tensor:
         """`(edges, rows, width)` to `(edges, batch, width)`, 0 in the other rows."""
-        placed: Tensor = _Place.apply(states, self.positions, self.batch)  # type: ignore[no-untyped-call]
+        placed: Tensor = _Move.apply(states, self, False)  # type: ignore[no-untyped-call]
         return placed
 
 
@@ -61,41 +61,26 @@ def choose_rows(wanted: Tensor) -> Rows | None:
     return Rows((order + starts[:, None]).flatten(), edges, batch)
 
 
-class _Select(torch.autograd.Function):
-    """No row is chosen twice, so gradients are copied back rather than added up."""
+class _Move(torch.autograd.Function):
+    """Take rows or put them back; no row is chosen twice, so each is the other's derivative."""
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, positions: Tensor) -> Tensor:
-        ctx.positions, ctx.batch = positions, states.shape[1]
-        return _take(states, positions)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _put(gradients[0], ctx.positions, ctx.batch), None
-
-
-class _Place(torch.autograd.Function):
-    """The inverse of `_Select`."""
-
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, positions: Tensor, batch: int) -> Tensor:
-        ctx.positions = positions
-        return _put(states, positions, batch)
+    def forward(ctx: Any, states: Tensor, rows: Rows, takes: bool) -> Tensor:
+        ctx.rows, ctx.takes = rows, takes
+        return _move(states, rows, takes)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _take(gradients[0], ctx.positions), None, None
+        return _move(gradients[0], ctx.rows, not ctx.takes), None, None
 
 
-def _take(states: Tensor, positions: Tensor) -> Tensor:
+def _move(states: Tensor, rows: Rows, takes: bool) -> Tensor:
     edges, _, width = states.shape
-    return states.reshape(-1, width).index_select(0, positions).view(edges, -1, width)
-
-
-def _put(states: Tensor, positions: Tensor, batch: int) -> Tensor:
-    edges, _, width = states.shape
-    whole = states.new_zeros(edges * batch, width)
-    return whole.index_copy_(0, positions, states.reshape(-1, width)).view(edges, batch, width)
+    flat = states.reshape(-1, width)
+    if takes:
+        return flat.index_select(0, rows.positions).view(edges, -1, width)
+    whole = states.new_zeros(edges * rows.batch, width)
+    return whole.index_copy_(0, rows.positions, flat).view(edges, rows.batch, width)
 
 
 class Incidence(nn.Module):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -274,13 +273,13 @@ class MessagePassing(nn.Module):
         evidence: dict[int, Tensor],
         wanted: dict[int, Tensor] | None = None,
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """From the roots to the leaves.
+        """From the roots to the leaves; `evidence` and `wanted` are those of `run`.
 
         Args:
             tops: states of the root blocks.
             known: which of them have evidence beneath, `(nodes, batch, 1)`.
-            evidence: as in `run`.
-            wanted: as in `run`.
+            evidence: by block.
+            wanted: by leaf block.
 
         Returns:
             ĥ by block; ĥ of the parents on each edge's coordinates and f⁻¹ of it by group.
@@ -329,7 +328,7 @@ class MessagePassing(nn.Module):
         return mean, count > 0
 
 
-class States(Mapping[str, Tensor]):
+class States(dict[str, Tensor]):
     """Forward states by node, each `(rows, width)`.
 
     Coordinates without evidence are 0 and marked in `observed`.
@@ -349,10 +348,8 @@ class States(Mapping[str, Tensor]):
         precision: dict[str, Tensor],
         top: tuple[str, ...],
     ) -> None:
-        self.values_by_node = values
-        self.observed = observed
-        self.precision = precision
-        self.top = top
+        super().__init__(values)
+        self.observed, self.precision, self.top = observed, precision, top
 
     @classmethod
     def of(cls, schedule: Schedule, states: list[State], like: Tensor) -> States:
@@ -371,16 +368,8 @@ class States(Mapping[str, Tensor]):
         """The roots' states, NaN where there is no evidence."""
         return {root: torch.where(self.observed[root], self[root], torch.nan) for root in self.top}
 
-    def __getitem__(self, node: str) -> Tensor:
-        if node not in self.values_by_node:
-            raise KeyError(f"there is no node {node!r}; there are {', '.join(self)}")
-        return self.values_by_node[node]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.values_by_node)
-
-    def __len__(self) -> int:
-        return len(self.values_by_node)
+    def __missing__(self, node: str) -> Tensor:
+        raise KeyError(f"there is no node {node!r}; there are {', '.join(self)}")
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{node}: {tuple(value.shape)}" for node, value in self.items())

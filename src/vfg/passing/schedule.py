@@ -120,52 +120,43 @@ def _groups(
     members: dict[Key, list[tuple[Edge, tuple[int, ...] | None]]] = {}
     for parent_block in range(len(blocks)):
         for parent in blocks[parent_block].nodes:
-            for edge, coordinates in _covered_coordinates(graph, parent, treatments[parent]):
+            edges = [(edge, edge.coordinates) for edge in graph.edges_into(parent)]
+            if treatments[parent] == "concatenation":
+                edges = _place_side_by_side(graph, parent)
+            for edge, coordinates in edges:  # None stands for all
                 wide = graph.node(parent).width if coordinates is None else len(coordinates)
-                _check_widths(graph, edge, wide)
+                narrow = graph.node(edge.child).width
+                if narrow > wide:
+                    raise ValueError(
+                        f"{edge.child!r} of width {narrow} is wider than the {wide} coordinates "
+                        f"of {edge.parent!r} that it reaches, and an invertible edge cannot shrink "
+                        "it; split the section into narrower leaves (Graph.cover does it for a "
+                        f"given root width), widen {edge.parent!r}, or let it concatenate its "
+                        "children"
+                    )
                 spec = flows[edge.name] if edge.kind == "flow" else None
                 key = (place[edge.child][0], parent_block, spec, wide, coordinates is None)
                 members.setdefault(key, []).append((edge, coordinates))
     names: dict[str, int] = {}
-    return tuple(_group(key, own, blocks, place, names) for key, own in members.items())
-
-
-def _group(
-    key: tuple[int, int, FlowSpec | None, int, bool],
-    members: list[tuple[Edge, tuple[int, ...] | None]],
-    blocks: tuple[Block, ...],
-    place: Mapping[str, tuple[int, int]],
-    names: dict[str, int],
-) -> Group:
-    child, parent, spec, wide, _ = key
-    chosen = tuple(coordinates for _, coordinates in members if coordinates is not None)
-    return Group(
-        name=_unique(f"{blocks[child].name}-{blocks[parent].name}", names),
-        edges=tuple(edge for edge, _ in members),
-        child=child,
-        parent=parent,
-        child_rows=tuple(place[edge.child][1] for edge, _ in members),
-        parent_rows=tuple(place[edge.parent][1] for edge, _ in members),
-        narrow=blocks[child].width,
-        wide=wide,
-        coordinates=chosen or None,
-        flow=spec,
+    return tuple(
+        Group(
+            name=_unique(f"{blocks[child].name}-{blocks[above].name}", names),
+            edges=tuple(edge for edge, _ in own),
+            child=child,
+            parent=above,
+            child_rows=tuple(place[edge.child][1] for edge, _ in own),
+            parent_rows=tuple(place[edge.parent][1] for edge, _ in own),
+            narrow=blocks[child].width,
+            wide=wide,
+            coordinates=tuple(chosen for _, chosen in own if chosen is not None) or None,
+            flow=spec,
+        )
+        for (child, above, spec, wide, _), own in members.items()
     )
 
 
-def _covered_coordinates(
-    graph: Graph, parent: str, aggregation: str
-) -> list[tuple[Edge, tuple[int, ...] | None]]:
-    """The edges into a node with the coordinates that each covers; None means all of them."""
+def _place_side_by_side(graph: Graph, parent: str) -> list[tuple[Edge, tuple[int, ...] | None]]:
     edges = graph.edges_into(parent)
-    if aggregation != "concatenation":
-        return [(edge, edge.coordinates) for edge in edges]
-    return _place_side_by_side(graph, parent, edges)
-
-
-def _place_side_by_side(
-    graph: Graph, parent: str, edges: tuple[Edge, ...]
-) -> list[tuple[Edge, tuple[int, ...] | None]]:
     widths = [graph.node(edge.child).width for edge in edges]
     if any(edge.coordinates is not None for edge in edges):
         raise ValueError(
@@ -182,14 +173,3 @@ def _place_side_by_side(
         (edge, tuple(range(end - width, end)))
         for edge, width, end in zip(edges, widths, ends, strict=True)
     ]
-
-
-def _check_widths(graph: Graph, edge: Edge, wide: int) -> None:
-    narrow = graph.node(edge.child).width
-    if narrow > wide:
-        raise ValueError(
-            f"{edge.child!r} of width {narrow} is wider than the {wide} coordinates of "
-            f"{edge.parent!r} that it reaches, and an invertible edge cannot shrink it; split the "
-            "section into narrower leaves (Graph.cover does it for a given root width), widen "
-            f"{edge.parent!r}, or let it concatenate its children"
-        )

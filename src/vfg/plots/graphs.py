@@ -251,22 +251,23 @@ def _kind(graph: Graph, node: Node, observed: Collection[str] | None) -> str:
     return "aggregation" if len(graph.children(node.name)) > 1 else "latent"
 
 
-def _rows(places: Places) -> dict[float, list[str]]:
-    """The names at every height, from left to right."""
+def _rows(places: Places) -> list[tuple[float, list[str], float]]:
+    """Every height, its names from left to right, and the least distance between neighbours."""
     rows: dict[float, list[str]] = {}
     for name in sorted(places, key=lambda name: places[name]):
         rows.setdefault(places[name][1], []).append(name)
-    return rows
+    gaps = {y: [places[b][0] - places[a][0] for a, b in pairwise(row)] for y, row in rows.items()}
+    return [(y, names, min(gaps[y], default=1e3)) for y, names in rows.items()]
 
 
 def _breadth(graph: Graph, places: Places) -> float:
     """Inches across at which the labels of latent nodes fit, within reason."""
     across = [x for x, _ in places.values()]
     unit = 0.62
-    for y, names in _rows(places).items():
+    for y, names, gap in _rows(places):
         if y > 0:
             longest = max(len(_label(graph.node(name))) for name in names)
-            unit = max(unit, (LETTER * longest + 0.2) / _gap([places[name][0] for name in names]))
+            unit = max(unit, (LETTER * longest + 0.2) / gap)
     return min(max(3.6, unit * (max(across) - min(across) + 1.2)), BROADEST)
 
 
@@ -274,10 +275,7 @@ def _sizes(ax: Axes, places: Places) -> dict[str, float]:
     """Areas of the markers, so that neighbours do not touch."""
     left, right = ax.get_xlim()
     points = 72.0 * inches(ax)[0] / (right - left)
-    sides = {
-        y: min(12.0, 0.62 * points * _gap([places[name][0] for name in names]))
-        for y, names in _rows(places).items()
-    }
+    sides = {y: min(12.0, 0.62 * points * gap) for y, _, gap in _rows(places)}
     return {name: sides[y] ** 2 for name, (_, y) in places.items()}
 
 
@@ -337,9 +335,9 @@ def _labels(ax: Axes, graph: Graph, places: Places) -> None:
     """Names and widths, level where they fit, upright below crowded leaves, else how many."""
     left, right = ax.get_xlim()
     inch = inches(ax)[0] / (right - left)
-    for y, names in _rows(places).items():
+    for y, names, gap in _rows(places):
         texts = [_label(graph.node(name)) for name in names]
-        room = inch * _gap([places[name][0] for name in names])
+        room = inch * gap
         needed = LETTER * max(map(len, texts))
         if room >= needed or (y == 0 and room >= UPRIGHT):
             for name, text in zip(names, texts, strict=True):
@@ -352,12 +350,6 @@ def _labels(ax: Axes, graph: Graph, places: Places) -> None:
                 xytext=(0.0, -9.0) if below else (4.0, 12.0), fontsize=SMALL, color=INK,
                 ha="center" if below else "left", va="top" if below else "bottom",
             )  # fmt: skip
-
-
-def _gap(across: list[float]) -> float:
-    """The least distance between neighbours; much if there are none."""
-    ordered = sorted(across)
-    return min((b - a for a, b in pairwise(ordered)), default=1e3)
 
 
 def _label(node: Node) -> str:

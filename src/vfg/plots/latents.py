@@ -71,7 +71,9 @@ def embedding(
         raise ValueError(f"there are {len(plane)} points, but {len(shades)} colours")
     if shades is None:
         ax.scatter(plane[:, 0], plane[:, 1], s=10, color=CATEGORIES[0], alpha=0.8, linewidths=0)
-    elif _is_category(shades):
+    elif shades.dtype.kind in "UObS" or (
+        shades.dtype.kind in "iu" and len(np.unique(shades)) <= len(CATEGORIES)
+    ):
         _by_category(ax, plane, shades, name)
     else:
         drawn = ax.scatter(plane[:, 0], plane[:, 1], s=10, c=shades, cmap=SHADES, linewidths=0)
@@ -106,11 +108,6 @@ def principal_components(points: Array) -> tuple[Array, Array]:
     signs = np.sign(right[np.arange(len(right)), np.abs(right).argmax(axis=1)])
     shares = sizes**2 / max(float((sizes**2).sum()), np.finfo(float).tiny)
     return (left * sizes * signs)[: len(points), :2] + 0.0, shares
-
-
-def _is_category(values: Array) -> bool:
-    few = values.dtype.kind in "iu" and len(np.unique(values)) <= len(CATEGORIES)
-    return values.dtype.kind in "UObS" or few
 
 
 def _by_category(ax: Axes, plane: Array, values: Array, name: str) -> None:

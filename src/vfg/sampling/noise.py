@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from vfg.distributions.priors import HALF_LOG_TWO_PI
 from vfg.passing.schedule import Schedule
 from vfg.utils.random import normal
 
@@ -50,19 +50,6 @@ def counted_noise(schedule: Schedule, row_ids: Tensor, draws: Tensor, seed: int)
 
 
 Solve = Callable[[Tensor, Tensor], Tensor]
-LIMIT = 6.0
-"""Bound of the logarithm of a learned scale: scales lie between 0.0025 and 403."""
-HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-
-
-def bound_log_scale(logarithm: Tensor) -> Tensor:
-    """The logarithm of a scale, bounded smoothly to ±`LIMIT`; 0 stays 0.
-
-    Example:
-        >>> bound_log_scale(torch.tensor([0.0, 1e9]))
-        tensor([0., 6.])
-    """
-    return LIMIT * torch.tanh(logarithm / LIMIT)
 
 
 def add_diagonal(precision: Tensor, vector: Tensor, diagonal: Tensor) -> Tensor:

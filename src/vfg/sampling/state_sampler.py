@@ -45,7 +45,7 @@ class SampledStates(nn.Module):
         self.spec, self.law = spec, LATENTS[latent]
         self.samplers = nn.ModuleDict(
             {
-                block.name: Sampler(block, _inputs(schedule, index), spec, generator)
+                block.name: Sampler(block, _children(schedule, index), spec, generator)
                 for index, block in enumerate(schedule.blocks)
                 if not block.is_leaf
             }
@@ -164,7 +164,7 @@ class _StateSampler:
         """What a block sends on: its draws, or in a ladder the centre that is known from below."""
         has = state.observed.any(-1, keepdim=True)
         if not self.ladder:
-            value = self._merge_draws(self._put_evidence(index, self.proposals[index].state))
+            value = self._put_evidence(index, self.proposals[index].state).flatten(1, 2)
             seen = self._repeat_rows(has, value.shape[1]).expand_as(value)
             if state.precision is None or index in self.roots:
                 return State(value, seen)
@@ -172,7 +172,7 @@ class _StateSampler:
             return State(value, seen, precision * value, precision)
         if state.information is None or state.precision is None or index in self.roots:
             moved = self._put_evidence(index, self.incoming[index].value + self.moves[index].shift)
-            return state._replace(value=self._merge_draws(moved))
+            return state._replace(value=moved.flatten(1, 2))
         above = self._above(index)[:, 0].expand_as(state.value)
         eta, precision = pass_through_noise(state.information, state.precision, above)
         return state._replace(information=eta, precision=precision)
@@ -198,7 +198,10 @@ class _StateSampler:
                 drawn = torch.where(has[..., None], drawn, self._draw_from_prior(index, expected))
             states[index] = self._put_evidence(index, drawn)
             prior[index] = self._log_prior(index, states[index], expected) * has
-            posterior[index] = (proposal.log_density * self._free(index)).sum(-1) * has
+            log_q = proposal.log_density
+            if index in self.evidence:
+                log_q = log_q * self.evidence[index].isnan()[:, None]
+            posterior[index] = log_q.sum(-1) * has
         return Draw([states[index] for index in range(len(states))], prior, posterior)
 
     def _expect(self, index: int, states: dict[int, Tensor]) -> Tensor:
@@ -206,7 +209,7 @@ class _StateSampler:
         parts = []
         for g in self.schedule.out_of(index):
             group = self.passing.group(g)
-            above = self._merge_draws(states[self.schedule.groups[g].parent])
+            above = states[self.schedule.groups[g].parent].flatten(1, 2)
             back = group.return_(group.arrive(above))
             single = len(self.schedule.out_of(index)) == 1 and group.below.is_aligned
             parts.append(back if single else group.below.collect(group.share * back))
@@ -217,7 +220,7 @@ class _StateSampler:
         numbers = self.numbers[index]
         if expected is None:
             labels = None if self.labels is None else self.labels.repeat(self.draws)
-            drawn = self.priors[index].push(self._merge_draws(numbers), labels)
+            drawn = self.priors[index].push(numbers.flatten(1, 2), labels)
             return self._split_draws(drawn)
         return expected + self._log_scale(index).exp() * self.sampled.law.standard(numbers)
 
@@ -225,7 +228,7 @@ class _StateSampler:
         """log p(h | parents), `(nodes, draws, rows)`."""
         with torch.autocast(state.device.type, enabled=False):
             if expected is None:
-                flat = self._merge_draws(state)
+                flat = state.flatten(1, 2)
                 labels = None if self.labels is None else self.labels.repeat(self.draws)
                 seen = torch.ones_like(flat, dtype=torch.bool)
                 density = self.priors[index].log_prob(flat, seen, labels)
@@ -274,9 +277,6 @@ class _StateSampler:
         given = self.evidence[index][:, None]
         return torch.where(given.isnan(), drawn, given)
 
-    def _free(self, index: int) -> Tensor | float:
-        return self.evidence[index].isnan()[:, None] if index in self.evidence else 1.0
-
     def _repeat_rows(self, part: Tensor, batch: int) -> Tensor:
         """Rows repeated for every draw where they are not yet."""
         if part.shape[1] == batch or part.shape[1] != self.rows:
@@ -288,18 +288,14 @@ class _StateSampler:
         draws = 1 if part.shape[1] == self.rows else self.draws
         return part.view(part.shape[0], draws, self.rows, *part.shape[2:])
 
-    def _merge_draws(self, part: Tensor) -> Tensor:
-        return part.flatten(1, 2)
 
-
-def _inputs(schedule: Schedule, index: int) -> int:
-    """How many numbers the children of one node of a block have, side by side, with flags."""
-    total = 0
-    for g in schedule.into(index):
-        group = schedule.groups[g]
-        fan = max(group.parent_rows.count(row) for row in group.parent_rows)
-        total += fan * (group.narrow + 1)
-    return total
+def _children(schedule: Schedule, index: int) -> list[tuple[int, int]]:
+    """How many children of which width one node of a block has, for every group of edges."""
+    groups = [schedule.groups[g] for g in schedule.into(index)]
+    return [
+        (max(group.parent_rows.count(row) for row in group.parent_rows), group.narrow)
+        for group in groups
+    ]
 
 
 def draw_states(

@@ -37,10 +37,7 @@ MOST_COLUMNS = 60
 def connect(
     app: Dash, outputs: str, inputs: str, states: str = "", *, first: bool = True, **options: Any
 ) -> Callable[[Handler], Handler]:
-    """Call a function when inputs change, and first of all unless told otherwise.
-
-    Places are words such as `"tab.data table.data"`.
-    """
+    """Call a function when inputs such as `"tab.data table.data"` change, and once at first."""
     kinds = ((Output, outputs), (Input, inputs), (State, states))
     places = [kind(*word.split(".")) for kind, words in kinds for word in words.split()]
 

@@ -45,7 +45,12 @@ def build_app(model: Any, table: Any = None) -> Dash:
     )
     app.layout = lambda: page(session)
     guard(app.server)
-    register_client(app)
+    # What happens in the browser alone.
+    for name, output, changed in (
+        ("show", "shown", Input("view", "data")),
+        ("showNode", "sent", Input("node-by-name", "value")),
+    ):
+        app.clientside_callback(ClientsideFunction("studio", name), Output(output, "data"), changed)
     ask_page.register(app, session)
     fill_page.register(app, session)
     explore_page.register(app, session)
@@ -83,15 +88,6 @@ def guard(server: flask.Flask) -> None:
     server.before_request(_own_names)
     server.after_request(_headers)
     server.route("/alive")(lambda: {"instance": instance})
-
-
-def register_client(app: Dash) -> None:
-    """What happens in the browser alone."""
-    for name, output, changed in (
-        ("show", "shown", Input("view", "data")),
-        ("showNode", "sent", Input("node-by-name", "value")),
-    ):
-        app.clientside_callback(ClientsideFunction("studio", name), Output(output, "data"), changed)
 
 
 def page(session: Session) -> Any:

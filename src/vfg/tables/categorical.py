@@ -478,6 +478,16 @@ class OrdinalEncoding(CategoryEncoding):
         return cls(categories, counts, normal_scores(counts))
 
     @property
+    def points(self) -> Array:
+        """The scores as points of one dimension, `(categories, 1)`."""
+        return self.scores[:, None]
+
+    @property
+    def is_simplex(self) -> bool:
+        """Probabilities do not follow from the mean of scores."""
+        return False
+
+    @property
     def empty(self) -> bool:
         return not self.counts.any()
 

@@ -73,10 +73,24 @@ def fit_scaling(model: Tabular, cells: Tensor, seen: Tensor, scale: bool) -> Non
     location = torch.stack(sums).sum(0) / counts
     squares = [(((part.double() - location) * mask) ** 2).sum(0) for part, mask in parts]
     spread = (torch.stack(squares).sum(0) / counts).sqrt()
+    _check_spread(model, cells, seen, spread)
     usable = (spread > 1e-12 * location.abs().clamp(min=1e-300)) & _is_real(model, cells.device)
     scaling.set(
         torch.where(_is_real(model, cells.device), location, 0.0),
         torch.where(usable, spread, 1.0),
+    )
+
+
+def _check_spread(model: Tabular, cells: Tensor, seen: Tensor, spread: Tensor) -> None:
+    """Refuse columns whose numbers are so far apart that their variance overflows."""
+    if bool(spread.isfinite().all()):
+        return
+    column = int((~spread.isfinite()).nonzero()[0])
+    known = cells[seen[:, column], column].double()
+    raise ValueError(
+        f"column {column_name(model, column)} has numbers from {float(known.min()):.3g} to "
+        f"{float(known.max()):.3g}, whose variance is beyond float64; divide the column by a large "
+        "number, or mark wrong cells as missing"
     )
 
 
@@ -116,7 +130,11 @@ def initialise(model: VFG, data: Table, rows: int) -> None:
     ):
         return
     flows = [model.passing.group(g).flow for g in range(len(model.passing.schedule.groups))]
-    hooks = [flow.register_forward_pre_hook(_initialise_flow) for flow in flows if flow is not None]
+
+    def initialise_flow(flow: Flow, inputs: tuple[Tensor, ...]) -> None:
+        flow.initialise(inputs[0])
+
+    hooks = [flow.register_forward_pre_hook(initialise_flow) for flow in flows if flow is not None]
     labels = None if data.labels is None else data.labels[:rows]
     mode = model.training
     model.eval()  # normalisations are set without dropout
@@ -171,7 +189,7 @@ def start_linear(model: VFG, data: Table) -> bool:
     for group, stack in edges:
         columns = torch.tensor([model.sections.positions[edge.child] for edge in group.edges])
         _start_edges(stack, loadings[columns], mean[columns], noise[columns], settings)
-    for block, part in model.sections.split(noise[None]).items():
+    for block, part in model.sections.split(noise[None].to(data.cells)).items():
         likelihood = model.likelihood_at(block)
         if model.sampling is not None and isinstance(likelihood, GaussianLikelihood):
             excess = (part - likelihood.floor**2).clamp(min=1e-6)
@@ -292,9 +310,7 @@ def forked_generators(device: torch.device) -> AbstractContextManager[None]:
     """
     if device.type == "cpu":
         return nullcontext()
-    devices = [device] if device.type == "cuda" else []
-    forked: AbstractContextManager[None] = torch.random.fork_rng(devices=devices)
-    return forked
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def check_device(device: str | int | torch.device) -> torch.device:

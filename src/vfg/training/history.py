@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -93,7 +92,9 @@ class History:
         names = ["number", "objective", "reconstruction", "kl", "edge", "validation", "rate"]
         shown = self.epochs if len(self) <= 12 else [*self.epochs[:5], *self.epochs[-5:]]
         lines = ["  ".join(f"{name:>14}" for name in names)]
-        lines += ["  ".join(_cell(getattr(epoch, name)) for name in names) for epoch in shown]
+        for epoch in shown:
+            values = [getattr(epoch, name) for name in names]
+            lines.append("  ".join(f"{'':>14}" if v is None else f"{v:>14.5g}" for v in values))
         if len(shown) < len(self):
             lines.insert(6, f"{'...':>14}")
         return "\n".join([*lines, repr(self)])
@@ -149,10 +150,6 @@ class History:
         return axes
 
 
-def _cell(value: float | None) -> str:
-    return f"{'':>14}" if value is None else f"{value:>14.5g}"
-
-
 NARROW = 110
 """Up to this width of a terminal the terms would push aside the remaining time."""
 
@@ -164,11 +161,11 @@ class Rate(ProgressColumn):
         return Text("" if task.speed is None else f"{task.speed:.3g}/s")
 
 
-class Progress:
+class Progress(Bar):
     """The progress bar of training; shows nothing unless visible."""
 
     def __init__(self, epochs: int, *, visible: bool) -> None:
-        self.bar = Bar(
+        super().__init__(
             TextColumn(
                 "epoch {task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True)
             ),
@@ -179,19 +176,7 @@ class Progress:
             disable=not visible,
             transient=False,
         )
-        self.task = self.bar.add_task("fit", total=epochs, terms="")
-
-    def __enter__(self) -> Progress:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.bar.stop()
+        self.add_task("fit", total=epochs, terms="")
 
     def show(self, history: History) -> None:
         """Bring the bar up to the last epoch."""
@@ -199,11 +184,11 @@ class Progress:
         terms = []
         if last.validation is not None:
             terms.append(f"held-out {last.validation:.4f} (best {history.best})")
-        if not terms or self.bar.console.width > NARROW:
+        if not terms or self.console.width > NARROW:
             terms.append(f"objective {last.objective:.3f}")
-        if self.bar.console.width > NARROW:
+        if self.console.width > NARROW:
             terms.append(f"fit {last.reconstruction:.3f}  distance {last.kl + last.edge:.3f}")
-        self.bar.update(self.task, completed=len(history), terms="  ".join(terms))
+        self.update(self.task_ids[0], completed=len(history), terms="  ".join(terms))
 
 
 FILE = "training.safetensors"
@@ -248,9 +233,6 @@ def fingerprint(described: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
     for name, tensor in tensors.items():
         digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(_bytes(tensor))
+        plain = tensor.detach().cpu().contiguous().flatten()
+        digest.update(plain.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

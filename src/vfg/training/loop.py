@@ -60,7 +60,7 @@ def fit(
     augment: Augment | None = None,
     **options: Any,
 ) -> Any:
-    r"""Fit a model of any kind to a table, in place.
+    """Fit a model of any kind to a table, in place.
 
     Of a `vfg.GaussianVFG` the likelihood is maximised by EM; see `GaussianVFG.fit`. Of a
     `vfg.TableModel` the encoding and all parts are fitted; see `TableModel.fit`. A `vfg.VFG` is
@@ -68,18 +68,17 @@ def fit(
 
     Algorithm 1 ascends the surrogate objective; Algorithm 2, interleaved by `masking`, passes
     messages from a random subset of each row's sections and scores the others. With sampled states
-    every step ascends the bound on the likelihood instead: of all observed sections, or, where
-    `masking` hides some, of those that are left, so that q learns to work from any of them; every
-    such step is a bound on log p of what it sees, and `Masking.visible` is not used. Only observed
-    cells ever enter a loss. Training a model that was trained before continues from where it is.
+    every step ascends the bound on the likelihood of all observed sections, or, where `masking`
+    hides some, of those that are left, so that q learns to work from any of them;
+    `Masking.visible` is not used. Only observed cells ever enter a loss. Training a model that was
+    trained before continues from where it is.
 
     A non-finite loss is answered by going back and lowering the rate. So is a blow-up of sampled
     states, an epoch after which held-out cells are predicted far worse than before: training goes
     on from the best state, with one warning.
 
     Several VFGs of equal configuration, such as those of several seeds, are trained as one batched
-    model, in little more time than one on a GPU: each has batches, masks and a best state of its
-    own.
+    model, on a GPU in little more time than one: each has its own batches, masks and best state.
 
     Args:
         model: a `vfg.VFG`, `vfg.GaussianVFG` or `vfg.TableModel`, or a list of VFGs; on return a
@@ -95,9 +94,9 @@ def fit(
         progress: whether to show a progress bar; None shows one for a VFG.
         augment: what is done to the cells of every batch, in the model's units, such as
             `torch.bernoulli` for pixels that are probabilities.
-        options: fields of the settings that differ, such as `epochs=20` or `seed=1`. `validation`
-            may be a table, or a pair of a table and its labels: these rows are not trained on,
-            and their objective chooses the state.
+        options: fields of the settings that differ, such as `epochs=20`. `validation` may be a
+            table, or a table and its labels: these rows are not trained on, and their objective
+            chooses the state.
 
     Returns:
         The history of the run.
@@ -128,6 +127,8 @@ def fit(
     to_score = None
     if not isinstance(options.get("validation", 0.0), Real):
         to_score = options.pop("validation")
+        if not (isinstance(to_score, tuple) and len(to_score) == 2):
+            to_score = (to_score, None)
     settings = with_options(settings, options, FitSettings, "a VFG")
     first = models[0]
     _check_models(models, settings, labels)
@@ -137,7 +138,7 @@ def fit(
         is_sampled=first.sampling is not None,
         is_wide=any(block.width > WIDEST for block in first.passing.schedule.blocks),
     )
-    scored = None if to_score is None else _read_rows(first, *_split_labels(to_score))
+    scored = None if to_score is None else _read_rows(first, *to_score)
     folder = None
     if checkpoint is not None:
         parts = [*Table(cells, seen, given), *(scored or ())]
@@ -179,15 +180,15 @@ def maximise(
     of a batch and the weight β of the present epoch. It draws from torch's global generators, which
     have a state of this run within a step and their own after it; modules that are trained in
     several threads take turns. On a GPU steps are recorded as CUDA graphs, so that a module must
-    not wait for the device. Settings that are about tables (`masking`, `layerwise`, `free_bits`,
+    not wait for the device. Settings about tables (`masking`, `layerwise`, `free_bits`,
     `validation`, `scale`) are not used.
 
     Args:
         model: the module; on return it has the best state found, in evaluation mode.
         rows: a tensor, or several, with a row per example; one of them has real numbers.
         settings: None for the defaults.
-        validate: the loss of the module as it is on rows that are not trained on, smaller is
-            better; None keeps the last state.
+        validate: the loss of the module as it is on other rows, smaller is better; None keeps the
+            last state.
         device: where to train; the GPU if there is one.
         progress: whether to show a progress bar.
         options: fields of the settings that differ.
@@ -244,11 +245,13 @@ def _check_models(models: list[VFG], settings: FitSettings, labels: Any) -> None
             )
         if labels is not None:
             raise ValueError("labels are for one model; fit the models one by one")
-    if settings.free_bits > 0.0 and models[0].sampling is None:
-        raise ValueError(
-            f"free_bits={settings.free_bits:g} is for sampled states, but the states of this "
-            'model are deterministic; leave it out, or build the model with states="sampled"'
-        )
+    for name in ("free_bits", "input_dropout"):
+        value = getattr(settings, name)
+        if value > 0.0 and models[0].sampling is None:
+            raise ValueError(
+                f"{name}={value:g} is for sampled states, but the states of this model are "
+                'deterministic; leave it out, or build the model with states="sampled"'
+            )
 
 
 def _check_scaling(models: list[VFG]) -> None:
@@ -275,12 +278,6 @@ def _identify(
     for k, one in enumerate(models):
         tensors |= {f"{k}.{name}": value for name, value in one.state_dict().items()}
     return fingerprint(described, tensors)
-
-
-def _split_labels(validation: Any) -> tuple[Any, Any]:
-    """A validation table and its labels, if it has some."""
-    is_pair = isinstance(validation, tuple) and len(validation) == 2
-    return validation if is_pair else (validation, None)
 
 
 def _read_rows(model: VFG, table: Any, labels: Any, observed: Any = None) -> Table:
@@ -318,11 +315,7 @@ class Run:
     """One training run: what changes from step to step, and from epoch to epoch."""
 
     def __init__(
-        self,
-        task: Task,
-        settings: RunSettings,
-        world: World,
-        checkpoint: Checkpoint | None = None,
+        self, task: Task, settings: RunSettings, world: World, checkpoint: Checkpoint | None = None
     ) -> None:
         self.task, self.model, self.settings = task, task.model, settings
         self.world, self.checkpoint = world, checkpoint
@@ -352,7 +345,7 @@ class Run:
                     self._save()
             except KeyboardInterrupt:
                 self.history.stopped = "interrupted"
-        self.optimiser.clear()
+        self.optimiser.inner.zero_grad()
         _restore(self.model, self.best)
         self.task.finish()
         return self.history
@@ -391,15 +384,10 @@ class Run:
     def _evaluate(self, number: int, beta: float, means: list[float]) -> Epoch:
         with self.steps.global_generator():  # a module's own validation may draw
             losses = self.validation()
-        objective, reconstruction, kl, edge, root, constants = means
+        names = ("objective", "reconstruction", "kl", "edge", "root", "constants")
         return Epoch(
             number,
-            objective,
-            reconstruction,
-            kl,
-            edge,
-            root,
-            constants,
+            **dict(zip(names, means, strict=True)),
             validation=sum(losses) / len(losses) if losses else None,
             rate=self.optimiser.rate,
             beta=beta,
@@ -517,16 +505,15 @@ class Run:
     def _save(self) -> None:
         if self.checkpoint is None or not self.world.is_first:
             return
-        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        tensors |= {f"best.{name}": value for name, value in self.best.items()}
-        tensors |= {f"average.{name}": value for name, value in self.average.values.items()}
-        tensors |= {f"optimiser.{name}": value for name, value in self.optimiser.copy().items()}
-        progress: dict[str, Any] = {
-            "history": self.history.to_dict(),
-            "slowdown": self.slowdown,
-            "elapsed": self.elapsed,
+        parts = {
+            "model": self.model.state_dict(),
+            "best": self.best,
+            "average": self.average.values,
+            "optimiser": self.optimiser.copy(),
         }
-        self.checkpoint.write(tensors, progress)
+        tensors = {f"{part}.{n}": value for part, own in parts.items() for n, value in own.items()}
+        progress = {"slowdown": self.slowdown, "elapsed": self.elapsed}
+        self.checkpoint.write(tensors, {"history": self.history.to_dict(), **progress})
 
     def _resume(self) -> None:
         stored = None if self.checkpoint is None else self.checkpoint.read()

@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from vfg.model import VFG
 from vfg.objectives.bound import lower_bound
-from vfg.objectives.surrogate import Terms
 from vfg.sampling import draw_states, generated_noise, log_likelihoods
 from vfg.sampling.noise import counted_noise
 from vfg.training.acceleration import Recorder, Replayed
@@ -32,61 +31,40 @@ class SurrogateLoss(nn.Module):
         self.model = model
 
     def forward(
-        self,
-        cells: Tensor,
-        seen: Tensor,
-        scored: Tensor,
-        labels: Tensor | None,
-        beta: float | Tensor,
+        self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
     ) -> Tensor:
         """Objective, reconstruction, kl, edge, root and constants."""
-        surrogate = self.model.objective(cells, seen, scored, labels, beta)
-        parts = [
-            surrogate.total,
-            surrogate.reconstruction.sum(),
-            _sum_terms(surrogate.kl, cells),
-            _sum_terms(surrogate.edge, cells),
-            surrogate.root,
-            surrogate.constants,
-        ]
+        found = self.model.objective(cells, seen, scored, labels, beta)
+        # A graph may have no terms of a kind, whose sum is then on no device.
+        sums = [t.sum() if t.stacks else cells.new_zeros(()) for t in (found.kl, found.edge)]
+        parts = [found.total, found.reconstruction.sum(), *sums, found.root, found.constants]
         return torch.stack([part.mean() for part in parts])
-
-
-def _sum_terms(terms: Terms, cells: Tensor) -> Tensor:
-    """All terms, zero on the right device where a graph has none."""
-    return terms.sum() if terms.stacks else cells.new_zeros(())
 
 
 class BoundLoss(nn.Module):
     """The bound's terms averaged over a batch, as one module, so that it can be wrapped.
 
-    Below `free_bits` nats the KL term of a latent node does not count.
+    Below `free_bits` nats the KL term of a latent node does not count. If it `hides`, cells
+    are scored that messages do not see.
     """
 
     generator: torch.Generator | None = None
     """Where draws come from; None for torch's global generator."""
 
-    def __init__(self, model: VFG, free_bits: float) -> None:
+    def __init__(self, model: VFG, free_bits: float, hides: bool = False) -> None:
         super().__init__()
-        self.model, self.free_bits = model, free_bits
+        self.model, self.free_bits, self.hides = model, free_bits, hides
 
     def forward(
         self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
     ) -> Tensor:
-        """Objective, reconstruction and KL of the seen cells; zeros for the surrogate's others."""
+        """Objective, reconstruction and KL of the scored cells; zeros for the surrogate's terms."""
         noise = generated_noise(self.generator)
-        bound = lower_bound(self.model, cells, seen, labels, noise)
-        zero = cells.new_zeros(())
-        return torch.stack(
-            [
-                bound.objective(beta, self.free_bits),
-                bound.reconstruction.sum().mean(),
-                bound.kl.sum().mean(),
-                zero,
-                zero,
-                zero,
-            ]
-        )
+        hidden = scored if self.hides else None
+        bound = lower_bound(self.model, cells, seen, labels, noise, scored=hidden)
+        means = bound.reconstruction.sum().mean(), bound.kl.sum().mean()
+        terms = torch.stack([bound.objective(beta, self.free_bits), *means])
+        return functional.pad(terms, (0, 3))
 
 
 class ObjectiveLoss(nn.Module):
@@ -103,10 +81,10 @@ class ObjectiveLoss(nn.Module):
 
 
 class RowsLoss:
-    """The mean negative objective per cell of rows that are not trained on.
+    """The mean negative objective per cell of rows, in the model's units, that are not trained on.
 
     It is that of the surrogate with the given β, and of the bound with sampled states, whose draws
-    are the same every time. `data` are cells in the model's units, observedness and labels.
+    are the same every time.
     """
 
     def __init__(self, model: VFG, data: Table, beta: float) -> None:
@@ -181,8 +159,8 @@ def held_out_score(
 ) -> Tensor:
     """log-likelihood of the scored cells given the seen ones, summed over rows.
 
-    With sampled states the probability is averaged over a few draws given the seen cells. They
-    are the same every time, so that epochs are compared by what they learned alone.
+    With sampled states the probability is averaged over a few draws. They are the same every time,
+    so that epochs are compared by what they learned alone.
     """
     if model.sampling is None:
         return model.objective(cells, seen, scored, labels, 0.0).total.sum()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vfg.graph import Graph, Node
+from vfg.graph import Graph
 from vfg.model import VFG
 
 
@@ -24,7 +24,11 @@ def forest(graph: Graph, copies: int) -> Graph:
     """
     width = sum(graph.sections.values())
     nodes = [
-        replace(node, name=f"{copy}/{node.name}", columns=_shift_columns(node, copy * width))
+        replace(
+            node,
+            name=f"{copy}/{node.name}",
+            columns=node.columns and tuple(int(place) + copy * width for place in node.columns),
+        )
         for copy in range(copies)
         for node in graph.nodes
     ]
@@ -62,8 +66,8 @@ def stack_models(members: Sequence[VFG]) -> VFG:
     model = VFG.from_dict(description).to(next(first.parameters()))
     states = [member.state_dict() for member in members]
     tensors = {
-        name: _concat([state[name] for state in states])
-        for name in states[0]
+        name: torch.cat([state[name] for state in states]) if value.ndim else value
+        for name, value in states[0].items()
         if not name.startswith("spread.")
     }
     model.load_state_dict(model.state_dict() | tensors)
@@ -81,8 +85,8 @@ def unstack_models(model: VFG, members: Sequence[VFG]) -> None:
     for place, member in enumerate(members):
         own = member.state_dict()
         parts = {
-            name: _slice_of(whole[name], place, len(members))
-            for name in own
+            name: whole[name].chunk(len(members))[place] if value.ndim else whole[name]
+            for name, value in own.items()
             if not name.startswith("spread.")
         }
         member.load_state_dict(own | parts)
@@ -96,17 +100,3 @@ def repeat_columns(table: Tensor, copies: int) -> Tensor:
         torch.Size([3, 8])
     """
     return table.repeat(1, copies)
-
-
-def _shift_columns(node: Node, by: int) -> tuple[int, ...] | None:
-    if node.columns is None:
-        return None
-    return tuple(int(column) + by for column in node.columns)
-
-
-def _concat(tensors: list[Tensor]) -> Tensor:
-    return tensors[0] if tensors[0].ndim == 0 else torch.cat(tensors)
-
-
-def _slice_of(tensor: Tensor, place: int, members: int) -> Tensor:
-    return tensor.clone() if tensor.ndim == 0 else tensor.chunk(members)[place].clone()

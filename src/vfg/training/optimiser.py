@@ -10,7 +10,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Conditioner
+from vfg.flows import Rounding
 from vfg.training.history import Epoch
 
 STEEPEST = 2.0
@@ -97,7 +97,7 @@ USUAL = "usual norm"
 """What the usual norm is called in a copy of the memory, where all else has a slash."""
 
 
-NETWORKS = (Conditioner, nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
+NETWORKS = (Rounding, nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
 """Modules whose parameters decay; those of flows, scales and priors do not."""
 
 
@@ -160,14 +160,6 @@ class AdamW:
         norm = nn.utils.get_total_norm(gradients)
         torch._foreach_mul_(gradients, self.usual.factor(norm))
         return norm
-
-    def clear(self) -> None:
-        """Forget the gradients."""
-        self.inner.zero_grad(set_to_none=True)
-
-    def step(self) -> None:
-        """One update of every parameter that has a gradient."""
-        self.inner.step()
 
     def copy(self) -> dict[str, Tensor]:
         """The moments and step counts, by parameter, and the usual norm of a gradient."""

@@ -16,10 +16,9 @@ from vfg.training.optimiser import SCHEDULES
 class Masking:
     """How training hides sections.
 
-    In a masked step every row draws its own share of sections to keep, between the two ends of
-    `keep`, and then which ones; messages come from the kept sections only, and the likelihood
-    counts the hidden ones, plus `visible` times the kept ones. Steps of the two algorithms
-    alternate as evenly as `rate` allows.
+    In a masked step every row draws its own share of sections to keep, and then which ones;
+    messages come from the kept sections only, and the likelihood counts the hidden ones, plus
+    `visible` times the kept ones. Steps of the two algorithms alternate as evenly as `rate` allows.
 
     Args:
         rate: share of steps that use Algorithm 2; the others use Algorithm 1.
@@ -90,6 +89,8 @@ class FitSettings:
         warmup: epochs during which that weight rises from 0; below 1 a share of the run.
         free_bits: with sampled states, nats per latent node below which its KL term does not
             count, so that no node collapses to its prior early.
+        input_dropout: with sampled states, share of the cells that a step hides from the messages
+            at random while its bound counts them, so that q overfits less; it stays a bound.
         epochs: how many; after each the held-out loss is computed. None is 60 epochs of 25 steps,
             of more steps above 20,000 rows, that end after 25 epochs without a better loss.
         steps: how many steps make an epoch; with `epochs`, None means one pass over the table.
@@ -134,6 +135,7 @@ class FitSettings:
     beta: float | None = None
     warmup: float = 0
     free_bits: float = 0.0
+    input_dropout: float = 0.0
     epochs: int | None = None
     steps: int | None = None
     budget: float | None = None
@@ -152,10 +154,11 @@ class FitSettings:
     memory: str = "store"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "steps", "patience"):
-            _at_least(name, getattr(self, name), 1)
-        for name in ("warmup", "beta", "free_bits"):
-            _at_least(name, getattr(self, name), 0)
+        least: dict[str, float] = {"epochs": 1, "batch": 1, "steps": 1, "patience": 1}
+        for name, bound in {**least, "warmup": 0, "beta": 0.0, "free_bits": 0.0}.items():
+            value = getattr(self, name)
+            if value is not None and not value >= bound:
+                raise ValueError(f"{name} must be at least {bound}, but got {value}")
         if isinstance(self.masking, str) and self.masking != "auto":
             raise ValueError(f"masking is vfg.Masking(...), None or 'auto', not {self.masking!r}")
         for name, choices in {
@@ -170,15 +173,16 @@ class FitSettings:
                 f"validation is the share of cells held out, from 0 to below 1, but got "
                 f"{self.validation}"
             )
-        if not 0.0 <= self.average < 1.0:
-            raise ValueError(f"average is a share from 0 to below 1, but got {self.average}")
+        for name in ("average", "input_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(
+                    f"{name} is a share from 0 to below 1, but got {getattr(self, name)}"
+                )
         if isinstance(self.clip, str) and self.clip != "running":
             raise ValueError(f"clip is a positive norm or 'running', but got {self.clip!r}")
         for name in ("rate", "clip", "budget"):
             value = getattr(self, name)
-            if isinstance(value, str):
-                continue
-            if value is not None and not value > 0.0:
+            if not isinstance(value, str | None) and not value > 0.0:
                 raise ValueError(f"{name} must be positive, but got {value}")
 
     def choose(self, rows: int, *, is_sampled: bool, is_wide: bool) -> RunSettings:
@@ -249,8 +253,3 @@ def paper_settings(blocks: int = 4) -> PaperSettings:
         {"flow": flow, "aggregation": "mean", "latent": "laplace"},
         FitSettings(masking=BOTH_ALGORITHMS, beta=0.1, epochs=200, batch=256, rate=2e-3),
     )
-
-
-def _at_least(name: str, value: float | None, least: float) -> None:
-    if value is not None and not value >= least:
-        raise ValueError(f"{name} must be at least {least}, but got {value}")

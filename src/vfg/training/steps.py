@@ -10,10 +10,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Flow, Rounding, of_kind, temporarily_set, tensor_cores
+from vfg.flows import Flow, ImageNetwork, Rounding, of_kind, temporarily_set, tensor_cores
 from vfg.passing.aggregation import FramedPrecision
 from vfg.training.acceleration import (
     COST,
+    Loss,
     Recorder,
     Replayed,
     compile_loss,
@@ -37,23 +38,26 @@ class Steps:
     """
 
     def __init__(
-        self,
-        task: Task,
-        settings: RunSettings,
-        world: World,
-        optimiser: AdamW,
-        average: Average,
+        self, task: Task, settings: RunSettings, world: World, optimiser: AdamW, average: Average
     ) -> None:
         self.task, self.model, self.settings, self.world = task, task.model, settings, world
         self.optimiser, self.average = optimiser, average
         device, dtype = task.like.device, task.like.dtype
-        self.batch = _batch_size(settings.batch, task.rows, world)
+        self.batch = min(settings.batch, task.rows) // world.size * world.size
+        if not self.batch:
+            raise ValueError(f"{world.size} processes cannot share {task.rows} rows")
         self.number = settings.steps or task.rows // self.batch
-        self.loss = _wrap_loss(task.loss, settings, world)
+        loss = task.loss
+        if world.size > 1:
+            loss = nn.parallel.DistributedDataParallel(
+                loss, broadcast_buffers=False, find_unused_parameters=True
+            )
+        self.loss: Loss = torch.compile(loss) if settings.compile is True else loss
         # Looking for them takes longer than small layers, so it is done once.
         self.constrained = of_kind(self.model, FramedPrecision)
         self.flows, self.networks = of_kind(self.model, Flow), of_kind(self.model, Rounding)
         self.drawing = [*self.networks, *of_kind(task.loss, BoundLoss)]
+        self.convolves = device.type == "cuda" and bool(of_kind(self.model, ImageNetwork))
         self.generator = torch.Generator(device)
         # A GPU's recorded steps draw noise from the global generator of the device.
         self.noise = torch.Generator() if device.type == "cpu" else None
@@ -90,13 +94,11 @@ class Steps:
                 self.average.update(step)
         self.model.eval()
         terms = (self.total / (self.number * self.task.copies)).tolist()  # waits for the device
-        if self.may_compile and not self._is_new(begun):
+        # If steps were recorded in this epoch, its time is no measure.
+        is_new = any(kind.recorded_at >= begun for kind in self.kinds.values())
+        if self.may_compile and not is_new:
             self._decide(number + 1, (time.monotonic() - begun) / self.number)
         return terms, bool(self.finite)
-
-    def _is_new(self, begun: float) -> bool:
-        """Whether steps were recorded since then, so that the time since is no measure."""
-        return any(kind.recorded_at >= begun for kind in self.kinds.values())
 
     def _decide(self, done: int, seconds: float) -> None:
         """Compile the loss if that pays, by the time of the first epoch without recordings."""
@@ -135,16 +137,15 @@ class Steps:
 
         Those of every copy of a stack are in a column of their own.
         """
-        rows = self.task.rows
-        each = rows // self.batch
+        each = self.task.rows // self.batch
+        permute = partial(
+            torch.randperm, self.task.rows, generator=self.generator, device=self.rows.device
+        )
         copies = [
-            torch.cat([self._permutation(rows)[: each * self.batch] for _ in range(passes)])
+            torch.cat([permute()[: each * self.batch] for _ in range(passes)])
             for passes in [-(-self.number // each)] * self.task.copies
         ]
         return copies[0] if len(copies) == 1 else torch.stack(copies, dim=1)
-
-    def _permutation(self, rows: int) -> Tensor:
-        return torch.randperm(rows, generator=self.generator, device=self.rows.device)
 
     def kind(self, step: int) -> Replayed:
         """What a step does, which depends on its number in few ways.
@@ -167,7 +168,22 @@ class Steps:
             self.global_generator(),  # before what changes settings of torch: threads take turns
             self._fast_module(),
         ):
-            self._update(masked, layer)
+            batch = self.task.batch(self.rows, masked, self.generator)
+            if self.world.size > 1:
+                own = slice(self.world.rank, None, self.world.size)
+                batch = tuple(None if part is None else part[own] for part in batch)
+            terms = self.loss(*batch, self.beta if self.settings.beta > 0.0 else 0.0)
+            self.optimiser.inner.zero_grad()
+            (-terms[0] / self.task.unit).backward()
+            for number, parameters in enumerate(self.task.layers):
+                if number != layer:  # which alone is updated
+                    for parameter in parameters:
+                        parameter.grad = None
+            norm = self.optimiser.clip(self.settings.clip, self.task.copies)
+            self.optimiser.inner.step()
+            self.project()
+            self.finite &= terms.detach().isfinite().all() & norm.isfinite()
+            self.total += terms.detach()
 
     @contextmanager
     def _fast_module(self) -> Iterator[None]:
@@ -175,56 +191,19 @@ class Steps:
 
         Convolutions try out which algorithm is fastest: sizes never change in training.
         """
-        if not self.task.is_module:
+        if not self.task.is_module and not self.convolves:
             yield
             return
         cudnn, before = torch.backends.cudnn, torch.backends.cudnn.benchmark
         cudnn.benchmark = True
         try:
-            with tensor_cores(self.settings.precision, self.rows.device):
+            precision = self.settings.precision if self.task.is_module else "float32"
+            with tensor_cores(precision, self.rows.device):
                 yield
         finally:
             cudnn.benchmark = before
-
-    def _update(self, masked: bool, layer: int) -> None:
-        batch = self.task.batch(self.rows, masked, self.generator)
-        if self.world.size > 1:
-            own = slice(self.world.rank, None, self.world.size)
-            batch = tuple(None if part is None else part[own] for part in batch)
-        terms = self.loss(*batch, self.beta if self.settings.beta > 0.0 else 0.0)
-        self.optimiser.clear()
-        (-terms[0] / self.task.unit).backward()
-        if self.task.layers:
-            _freeze_all_but(self.task.layers, layer)
-        norm = self.optimiser.clip(self.settings.clip, self.task.copies)
-        self.optimiser.step()
-        self.project()
-        self.finite &= terms.detach().isfinite().all() & norm.isfinite()
-        self.total += terms.detach()
 
     def project(self) -> None:
         """Take parameters back to where they may be."""
         for constrained in self.constrained:
             constrained.project()  # type: ignore[operator]
-
-
-def _batch_size(wanted: int, rows: int, world: World) -> int:
-    size = min(wanted, rows) // world.size * world.size
-    if not size:
-        raise ValueError(f"{world.size} processes cannot share {rows} rows")
-    return size
-
-
-def _wrap_loss(loss: nn.Module, settings: RunSettings, world: World) -> Callable[..., Tensor]:
-    if world.size > 1:
-        loss = nn.parallel.DistributedDataParallel(
-            loss, broadcast_buffers=False, find_unused_parameters=True
-        )
-    return torch.compile(loss) if settings.compile is True else loss
-
-
-def _freeze_all_but(layers: list[list[nn.Parameter]], chosen: int) -> None:
-    for number, parameters in enumerate(layers):
-        if number != chosen:
-            for parameter in parameters:
-                parameter.grad = None

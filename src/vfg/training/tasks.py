@@ -42,7 +42,7 @@ class Task:
     ) -> None:
         self.model, self.loss, self.rows, self.like, self.unit = model, loss, rows, like, unit
         self.layers: list[list[nn.Parameter]] = []
-        """With layer-wise training the parameters of each layer, from the leaves up."""
+        """With layer-wise training the parameters of the edges into each layer, leaves first."""
 
     def batch(self, rows: Tensor, masked: bool, generator: torch.Generator) -> Batch:
         """What the loss takes, for rows `(batch,)`, or `(batch, copies)` for a stack."""
@@ -81,21 +81,6 @@ class ModuleTask(Task):
         return lambda: [] if self.validate is None else [float(self.validate())]
 
 
-class Validation:
-    """The held-out losses of the models of a task; `unstack` gives them their stack's state."""
-
-    def __init__(
-        self, losses: Sequence[HeldOutLoss | RowsLoss], unstack: Callable[[], None]
-    ) -> None:
-        self.losses, self.unstack = losses, unstack
-
-    def __call__(self) -> list[float]:
-        """The losses in the present state; none if nothing is held out."""
-        self.unstack()
-        values = [loss() for loss in self.losses]
-        return [value for value in values if value is not None]
-
-
 class TableTask(Task):
     """A VFG, or several of equal configuration stacked into one, and a table in the model's units.
 
@@ -125,15 +110,21 @@ class TableTask(Task):
             initialise(one, self.data, min(settings.batch, len(data.cells)))
             self.is_started = start_linear(one, self.data)
         model = models[0] if len(models) == 1 else stack_models(models)
+        self.recovers = model.sampling is not None
+        hides = settings.input_dropout > 0.0
         loss = (
-            SurrogateLoss(model) if model.sampling is None else BoundLoss(model, settings.free_bits)
+            BoundLoss(model, settings.free_bits, hides) if self.recovers else SurrogateLoss(model)
         )
         super().__init__(model, loss, len(data.cells), data.cells, data.cells.shape[1])
         self.models, self.copies = list(models), len(models)
-        self.recovers = model.sampling is not None
         self.settings, self.rows_to_score, self.augment = settings, validation, augment
         if settings.layerwise:
-            self.layers = _edges_by_layer(model)
+            schedule = model.passing.schedule
+            layers: dict[int, list[nn.Parameter]] = {}
+            for index, group in enumerate(schedule.groups):
+                layer = schedule.blocks[group.parent].layer
+                layers.setdefault(layer, []).extend(model.passing.group(index).parameters())
+            self.layers = [layers[layer] for layer in sorted(layers)]
 
     def batch(self, rows: Tensor, masked: bool, generator: torch.Generator) -> Batch:
         cells, seen = self.data.cells[rows].flatten(1), self.data.seen[rows].flatten(1)
@@ -147,25 +138,36 @@ class TableTask(Task):
     ) -> tuple[Tensor, Tensor]:
         """What messages may see, and how much each cell counts in the likelihood."""
         dtype, masking = self.data.cells.dtype, self.settings.masking
-        if masking is None or not masked:
-            return seen, seen.to(dtype)
-        sections = self.model.sections
-        drawn = masking.draw(len(seen), len(sections.positions), generator)
-        kept = drawn.index_select(1, sections.leaf_of_column)
-        visible = seen & kept
-        if self.model.sampling is not None:
-            return visible, visible.to(dtype)
-        scored = (seen & ~kept) + masking.visible * visible
-        return visible, scored.to(dtype)
+        visible = seen
+        if masking is not None and masked:
+            sections = self.model.sections
+            drawn = masking.draw(len(seen), len(sections.positions), generator)
+            kept = drawn.index_select(1, sections.leaf_of_column)
+            visible = seen & kept
+            if self.model.sampling is None:
+                scored = (seen & ~kept) + masking.visible * visible
+                return visible, scored.to(dtype)
+        scored, hidden = visible.to(dtype), self.settings.input_dropout
+        if hidden:
+            drawn = torch.rand(seen.shape, generator=generator, device=seen.device)
+            visible = visible & (drawn >= hidden)
+        return visible, scored
 
     def validation(self, recorder: Recorder | None) -> Callable[[], list[float]]:
-        losses: list[HeldOutLoss | RowsLoss]
-        if self.rows_to_score is None:
-            seed = self.settings.seed
-            losses = [HeldOutLoss(m, self.data, self.held, recorder, seed) for m in self.models]
-        else:
-            losses = [RowsLoss(m, self.rows_to_score, self.settings.beta) for m in self.models]
-        return Validation(losses, self._unstack)
+        scored, seed, beta = self.rows_to_score, self.settings.seed, self.settings.beta
+        self.losses: list[HeldOutLoss | RowsLoss] = [
+            HeldOutLoss(model, self.data, self.held, recorder, seed)
+            if scored is None
+            else RowsLoss(model, scored, beta)
+            for model in self.models
+        ]
+        return self._validate
+
+    def _validate(self) -> list[float]:
+        """The losses of all models in the present state of their stack."""
+        self._unstack()
+        values = [loss() for loss in self.losses]
+        return [value for value in values if value is not None]
 
     @torch.no_grad()
     def locate_trouble(self) -> str:
@@ -191,13 +193,3 @@ class TableTask(Task):
             unstack_models(self.model, self.models)
             for model in self.models:
                 model.eval()
-
-
-def _edges_by_layer(model: VFG) -> list[list[nn.Parameter]]:
-    """The parameters of the edges into each layer, from the leaves up."""
-    schedule = model.passing.schedule
-    layers: dict[int, list[nn.Parameter]] = {}
-    for index, group in enumerate(schedule.groups):
-        layer = schedule.blocks[group.parent].layer
-        layers.setdefault(layer, []).extend(model.passing.group(index).parameters())
-    return [layers[layer] for layer in sorted(layers)]

@@ -186,15 +186,10 @@ def _copy_mode(target: Path, handle: int, new: int) -> None:
     try:
         known = target.stat()
     except FileNotFoundError:
-        os.fchmod(handle, new & ~_umask())
+        mask = os.umask(0o077)  # the system returns it only when it is set
+        os.umask(mask)
+        os.fchmod(handle, new & ~mask)
         return
     os.fchmod(handle, stat.S_IMODE(known.st_mode))
     with suppress(OSError):
         os.fchown(handle, known.st_uid, known.st_gid)
-
-
-def _umask() -> int:
-    """The mode bits that new files must not have; the system returns them only when set."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -10,6 +10,7 @@ import typer
 from vfg.cli.errors import suggest
 from vfg.cli.options import AsJson, Debug, Output, OutputFormat, Seed, check_share
 from vfg.cli.output import print_json, print_names
+from vfg.cli.tables import output_format, write_batches
 
 MECHANISMS = ("mcar", "mar", "mnar")
 SIMULATED = ("synthetic", "gaussian_network")
@@ -54,10 +55,17 @@ def data(
         return
     if name not in known:
         raise typer.BadParameter(f"there is no table {name!r}; {suggest(name, known)}")
+    import pyarrow as pa
+
+    format = output_format(output, to, as_json)
     values, columns = table(name, rows, seed)
     if missing is not None:
         values = hide_cells(values, missing, mechanism, seed)
-    _write(values, columns, output, to, as_json)
+    cells = [pa.array(values[:, k], from_pandas=True) for k in range(len(columns))]
+    batch = pa.RecordBatch.from_arrays(cells, names=list(columns))
+    written = write_batches(iter([batch]), output, format)
+    if as_json and output != "-":
+        print_json({"rows": written, "columns": list(columns), "output": output})
 
 
 def names() -> list[str]:
@@ -92,17 +100,3 @@ def hide_cells(values: Any, rate: float, mechanism: str, seed: int) -> Any:
     else:
         hidden = (mar if mechanism == "mar" else mnar_self)(values, rate, seed)
     return np.where(hidden, np.nan, values)
-
-
-def _write(values: Any, columns: Sequence[str], output: str, to: str | None, as_json: bool) -> None:
-    import numpy as np
-    import pyarrow as pa
-
-    from vfg.cli.tables import output_format, write_batches
-
-    missing = np.isnan(values)
-    cells = [pa.array(values[:, k], mask=missing[:, k]) for k in range(len(columns))]
-    batch = pa.RecordBatch.from_arrays(cells, names=list(columns))
-    rows = write_batches(iter([batch]), output, output_format(output, to, as_json))
-    if as_json and output != "-":
-        print_json({"rows": rows, "columns": list(columns), "output": output})

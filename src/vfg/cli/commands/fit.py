@@ -4,51 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vfg.cli.fitting import FitOptions, fit_by_engine
+from vfg.cli.fitting import FitOptions, WorkOptions, fit_by_engine
 from vfg.cli.model_files import history_file, write_history
-from vfg.cli.options import (
-    LARGE,
-    EngineOptions,
-    Overwrite,
-    RunOptions,
-    TableFiles,
-    option,
-    with_groups,
-)
+from vfg.cli.options import RunOptions, TableFiles, with_groups
 from vfg.cli.output import print_json, print_text
 from vfg.cli.tables import ReadOptions, check_outputs, report_reading
 from vfg.utils.files import is_stream
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkOptions(EngineOptions):
-    """Who fits the model, to which rows, and from where on."""
-
-    every_row: bool = option(
-        False,
-        LARGE,
-        "Fit the linear model to all rows; by default to a sample of at most 200,000.",
-        "--every-row",
-    )
-    checkpoint: Path | None = option(
-        None,
-        None,
-        "Keep the training in this folder, to go on with after a crash.",
-        metavar="FOLDER",
-    )
-    resume: bool = option(
-        False, None, "Go on with the training that --checkpoint keeps.", "--resume"
-    )
-    overwrite: Overwrite = False
 
 
 @with_groups
@@ -78,15 +47,7 @@ def fit(
     check_checkpoint(work.checkpoint, work.resume)
     chosen = options.select(source)
     begun = time.monotonic()
-    model = fit_by_engine(
-        source,
-        chosen,
-        options,
-        work.engine,
-        work.processes,
-        every_row=work.every_row,
-        checkpoint=work.checkpoint,
-    )
+    model = fit_by_engine(source, chosen, options, work)
     if model is None:  # another process of torchrun writes it
         return
     seconds = time.monotonic() - begun

@@ -15,8 +15,8 @@ import typer
 
 from vfg.cli.commands.evaluate import LEAST_OBSERVED
 from vfg.cli.commands.fit import check_folder, check_target, describe_parts
-from vfg.cli.errors import print_line
-from vfg.cli.fitting import FitOptions, fit_model, load_table_model
+from vfg.cli.errors import print_line, usage_errors
+from vfg.cli.fitting import FitOptions, WorkOptions, fit_model, load_table_model
 from vfg.cli.options import (
     LARGE,
     EngineOptions,
@@ -49,7 +49,9 @@ def check_output(output: str) -> Path | None:
     path = Path(output)
     if output == "-":
         return None
-    if is_one_file(output):
+    with usage_errors():
+        is_file = is_one_file(output)
+    if is_file:
         check_target(path)
         return None if is_stream(output) else pieces_folder(path)
     check_folder(path if path.is_dir() else path.absolute().parent)
@@ -251,21 +253,28 @@ def impute(
     """
     from vfg.bigtable.engines import engine_named
     from vfg.bigtable.fill_batch import Filling
+    from vfg.bigtable.fill_job import as_fitted
 
     # Errors of the arguments should appear before a model is fitted, which may take hours.
-    filling = Filling(writing.draws, writing.intervals, writing.flag, options.seed)
-    workers = engine_named(writing.engine, processes=writing.processes)
+    with usage_errors():
+        filling = Filling(writing.draws, writing.intervals, writing.flag, options.seed)
+        workers = engine_named(writing.engine, processes=writing.processes)
     output, save, report = writing.output, writing.save, writing.report
     place = check_output(output)
+    format = output_format(output, writing.to, run.as_json, folder=place == Path(output))
     for file in filter(None, (report, save)):
         check_target(file)
-    source = reading.open(table, [output])
+    known = load_model(model, options, save)
+    source = reading.open(table, [output], known)
     inputs = [file.path for file in source.files] + ([] if model is None else [model])
     outputs = {"--output": output, "--report": report, "--save": save}
     check_outputs(outputs, inputs, writing.overwrite)
     begun = time.monotonic()
-    kept = KeptModel(source, options, place, writing.shard_rows)
-    found = load_or_fit(source, model, options, save, kept)
+    if known is None:
+        kept = KeptModel(source, options, place, writing.shard_rows)
+        found = fit_or_resume(source, options, save, kept)
+    else:
+        source, found = as_fitted(source, known), known
     learning = time.monotonic() - begun
     if not options.quiet:
         report_reading(source, found if model is None else None)
@@ -274,7 +283,7 @@ def impute(
         found,
         show=is_watched(options.quiet),
         target=output,
-        format=output_format(output, writing.to, run.as_json),
+        format=format,
         filling=filling,
         engine=workers,
         shard_rows=writing.shard_rows,
@@ -343,6 +352,7 @@ class KeptModel:
         origin = [
             self.source.fingerprint(),
             self.options.describe(),
+            repr(self.source.dialect),
             None if graph is None else graph.read_text(),
             vfg.__version__,
         ]
@@ -350,21 +360,26 @@ class KeptModel:
         return self.folder / f"{KEPT_MODEL}{digest[:16]}.vfg"
 
 
-def load_or_fit(
-    source: Source, path: Path | None, options: FitOptions, save: Path | None, kept: KeptModel
+def load_model(path: Path | None, options: FitOptions, save: Path | None) -> TableModel | None:
+    """The model of a file, if one is named."""
+    if path is None:
+        return None
+    if options.columns or options.exclude or save:
+        raise typer.BadParameter(
+            "--columns, --exclude and --save are options of fitting and exclude --model"
+        )
+    return load_table_model(path, options.device)
+
+
+def fit_or_resume(
+    source: Source, options: FitOptions, save: Path | None, kept: KeptModel
 ) -> TableModel:
-    """The model of a file, or one that is fitted to the table by this run or an earlier one."""
+    """A model that is fitted to the table by this run or an earlier one."""
     import vfg
 
-    if path is not None:
-        if options.columns or options.exclude or save:
-            raise typer.BadParameter(
-                "--columns, --exclude and --save are options of fitting and exclude --model"
-            )
-        return load_table_model(path, options.device)
     model = kept.read()
     if model is None:
-        model = fit_model(source, options.select(source), options)
+        model = fit_model(source, options.select(source), options, WorkOptions())
         kept.write(model)
     if save is not None:
         vfg.save(model, save)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from vfg.cli.errors import suggest
+from vfg.cli.errors import suggest, usage_errors
 from vfg.cli.model_files import choose_model, complete_names, complete_pairs
 from vfg.cli.options import Level, ModelFile, ModelOption, RunOptions, Seed, with_groups
 from vfg.cli.output import bar, format_value, histogram, print_json, print_text
@@ -76,10 +76,7 @@ def split_pairs(given: Sequence[str]) -> dict[str, str]:
 
 
 def find_variables(model: Model, name: str) -> list[Variable]:
-    """The variables under a name: a column, the columns of a leaf, or a latent node.
-
-    A column without a name may be called by its position.
-    """
+    """The variables of a column (by position if it has no name), a leaf or a latent node."""
     from vfg.inference.variables import latent_variable
     from vfg.inputs import coordinate_labels
 
@@ -175,8 +172,9 @@ def query(
 
     known = split_pairs(given or [])
     loaded: Model = vfg.load(choose_model(file, model))
-    evidence = parse_evidence(loaded, known)
-    targets = choose_targets(loaded, infer or [], evidence)
+    with usage_errors():
+        evidence = parse_evidence(loaded, known)
+        targets = choose_targets(loaded, infer or [], evidence)
     answer = loaded.infer(evidence, targets, seed=seed, padded=False)
     marginals = answer.marginals(level=level, draws=draws).values()
     if run.as_json:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vfg.cli.commands.query import GivenPairs, parse_evidence, split_pairs
+from vfg.cli.errors import usage_errors
 from vfg.cli.model_files import choose_model
 from vfg.cli.options import (
     ModelFile,
@@ -49,10 +50,12 @@ def sample(
 
     path = choose_model(file, model)
     check_outputs({"--output": output}, [path], overwrite)
+    format = output_format(output, to, run.as_json)
     source: Model = vfg.load(path)
-    evidence = parse_evidence(source, split_pairs(given or []))
+    with usage_errors():
+        evidence = parse_evidence(source, split_pairs(given or []))
     batches = _batches(source, rows, evidence, seed, show=is_watched(quiet))
-    written = write_batches(batches, output, output_format(output, to, run.as_json))
+    written = write_batches(batches, output, format)
     if run.as_json and output != "-":
         print_json({"rows": written, "output": output, "seed": seed})
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vfg.cli.errors import print_line
+from vfg.cli.errors import print_line, usage_errors
 from vfg.cli.model_files import draw_history, read_history
 from vfg.cli.options import Arrows, AsJson, Debug, Overwrite
 from vfg.cli.output import print_json, print_table, print_text
@@ -54,7 +54,8 @@ def show(
         description["history"] = read_history(file)
     if graph_to is not None:
         check_outputs({"--graph-to": graph_to}, [file], overwrite)
-        write_graph(graph, graph_to)
+        with usage_errors():
+            write_graph(graph, graph_to)
     if as_json:
         print_json(description)
         return

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vfg.flows.base import Flow
-from vfg.flows.conditioners import StackedLinear
+from vfg.flows.conditioners import Conditioner, StackedLinear
 from vfg.flows.couplings import AffineCoupling, coupling_split
 from vfg.flows.fast.memory import checkpointed, differentiate
 from vfg.flows.fast.primitives import (
@@ -55,7 +55,9 @@ def apply_flows(
     for is_chain, members in groupby(ordered, key=lambda flow: _fits(flow, x, memory)):
         if is_chain:
             couplings = [flow for flow in members if isinstance(flow, AffineCoupling)]
-            x, term = _apply_chain(couplings, x, inverse, memory)
+            layers = [layer for flow in couplings for layer in _layers(flow)]
+            parameters = [p for layer in layers for p in (layer.weight, layer.bias)]
+            x, term = _Chain.apply(_call(couplings, x, inverse, memory), x, *parameters)  # type: ignore[no-untyped-call]
         else:
             x, term = checkpointed(list(members), x, memory, inverse=inverse)
         log_det = term if log_det is None else log_det + term
@@ -69,6 +71,7 @@ def _fits(flow: Flow, x: Tensor, memory: str) -> bool:
     return (
         type(flow) is AffineCoupling
         and flow.local is None
+        and isinstance(flow.conditioner, Conditioner)
         and len(flow.kept) > 0
         and len(flow.conditioner.hidden_layers) > 0
         and all(type(layer) is StackedLinear for layer in _layers(flow))
@@ -103,19 +106,12 @@ class _Call:
         return Noise(rate, [layer[edges, rows] for layer in layers])
 
 
-def _apply_chain(
-    flows: list[AffineCoupling], x: Tensor, inverse: bool, memory: str
-) -> tuple[Tensor, Tensor]:
+def _call(flows: list[AffineCoupling], x: Tensor, inverse: bool, memory: str) -> _Call:
     noise = [_noise(flow, x) for flow in flows]
     learns = torch.is_grad_enabled()
     keeps = learns and memory == "store" and has_room(_hidden_numbers(flows, x), x.device)
     precision = flows[0].conditioner.precision
-    call = _Call(flows, inverse, learns, keeps, learns and memory == "invert", noise, precision)
-    parameters = [
-        p for flow in flows for layer in _layers(flow) for p in (layer.weight, layer.bias)
-    ]
-    result: tuple[Tensor, Tensor] = _Chain.apply(call, x, *parameters)  # type: ignore[no-untyped-call]
-    return result
+    return _Call(flows, inverse, learns, keeps, learns and memory == "invert", noise, precision)
 
 
 def _hidden_numbers(flows: list[AffineCoupling], x: Tensor) -> int:
@@ -166,7 +162,11 @@ class _Chain(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         x, y, *parameters = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return None, *_differentiate_again(ctx.call, x, parameters, gradients)
+            draws = any(noise.rate for noise in ctx.call.noise)
+            call = ctx.call
+            return None, *differentiate(
+                call.flows, x, parameters, gradients, call.inverse, draws=draws
+            )
         gradient = torch.zeros_like(x) if gradients[0] is None else gradients[0]
         derivatives = [block.zeros() for block in ctx.blocks]
         back, room = x.new_empty(x.shape), Workspace(reused=True)
@@ -198,10 +198,12 @@ def _run_forward(
 ) -> tuple[Tensor, Tensor, list[Moves]]:
     """The result of a tile, its log-determinant, and what the derivative needs."""
     steps: list[Moves] = []
-    kept = moved = append_one(x)
+    flows, state = call.flows, append_one(x)
+    kept, moved = (state.index_select(1, i) for i in (flows[0].kept_one, flows[0].moved_one))
     logarithm = x.new_zeros(x.shape[:2])
-    for number, flow in enumerate(call.flows):
-        kept, moved = _next_halves(call.flows, number, kept, moved)
+    for number, flow in enumerate(flows):
+        if number:
+            kept, moved = _change_halves(flows[number - 1], flow, kept, moved, has_one=True)
         noise = call.noise_at(number, edges, rows)
         block = blocks[number].of(edges)
         moved, step = move(
@@ -211,7 +213,7 @@ def _run_forward(
         if not call.inverts:
             steps.append(step)
     state = torch.cat([kept[:, :-1], moved[:, :-1]], dim=1)
-    return state.index_select(1, call.flows[-1].places).mT, logarithm, steps
+    return state.index_select(1, flows[-1].places).mT, logarithm, steps
 
 
 def _run_backward(
@@ -236,7 +238,8 @@ def _run_backward(
         moved = move_back(
             kept, moved, row, next(steps), *one, flow.bound, room, inverse=call.inverse
         )
-        kept, moved = _previous_halves(flows, number, kept, moved, has_one=False)
+        if number:
+            kept, moved = _change_halves(flow, flows[number - 1], kept, moved, has_one=False)
     state = torch.cat([kept, moved], dim=1)
     return state.index_select(1, flows[0].places).mT
 
@@ -248,20 +251,14 @@ def _recompute_moves(
     flows, state = call.flows, append_one(y)
     kept, moved = (state.index_select(1, i) for i in (flows[-1].kept_one, flows[-1].moved_one))
     for number in reversed(range(len(flows))):
-        noise, bound = call.noise_at(number, edges, rows), flows[number].bound
+        flow, noise = flows[number], call.noise_at(number, edges, rows)
+        back = not call.inverse
         moved, step = move(
-            kept, moved, blocks[number], noise, bound, room, inverse=not call.inverse, keeps=True
+            kept, moved, blocks[number], noise, flow.bound, room, inverse=back, keeps=True
         )
         yield step
-        kept, moved = _previous_halves(flows, number, kept, moved, has_one=True)
-
-
-def _differentiate_again(
-    call: _Call, x: Tensor, parameters: list[Tensor], gradients: tuple[Tensor | None, ...]
-) -> tuple[Tensor | None, ...]:
-    if any(noise.rate for noise in call.noise):
-        raise RuntimeError("flows with dropout in training mode can be differentiated only once")
-    return differentiate(call.flows, x, parameters, gradients, call.inverse)
+        if number:
+            kept, moved = _change_halves(flow, flows[number - 1], kept, moved, has_one=True)
 
 
 @cache
@@ -271,29 +268,10 @@ def _compare_halves(before: int, after: int, width: int) -> str:
     return "same" if one == two else "swapped" if one == two[::-1] else "others"
 
 
-def _next_halves(
-    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The halves of a coupling, from the result of the one before or, at first, the whole."""
-    flow = flows[number]
-    if number == 0:
-        return kept.index_select(1, flow.kept_one), kept.index_select(1, flow.moved_one)
-    return _change_halves(flows[number - 1], flow, kept, moved, has_one=True)
-
-
-def _previous_halves(
-    flows: list[AffineCoupling], number: int, kept: Tensor, moved: Tensor, *, has_one: bool
-) -> tuple[Tensor, Tensor]:
-    """The halves of the coupling before; `has_one` if both end with a constant 1."""
-    if number == 0:
-        return kept, moved
-    return _change_halves(flows[number], flows[number - 1], kept, moved, has_one=has_one)
-
-
 def _change_halves(
     own: AffineCoupling, other: AffineCoupling, kept: Tensor, moved: Tensor, *, has_one: bool
 ) -> tuple[Tensor, Tensor]:
-    """From the halves of one coupling to those of another; states are copied only once."""
+    """From the halves of one coupling, which may end with a constant 1, to those of another."""
     halves = _compare_halves(own.block, other.block, own.width)
     if halves != "others":
         return (kept, moved) if halves == "same" else (moved, kept)

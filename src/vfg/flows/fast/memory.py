@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vfg.flows.base import Flow
-from vfg.flows.conditioners import Conditioner
+from vfg.flows.conditioners import Conditioner, GatedResidual
 from vfg.flows.fast.primitives import is_ordinary
 
 MEMORIES = ("store", "recompute", "invert")
@@ -56,7 +56,8 @@ def checkpointed(
 
 def _dropout_generator(flows: Sequence[Flow]) -> torch.Generator | None:
     """Where the dropout of flows draws from; None if they draw nothing."""
-    networks = (m for flow in flows for m in flow.modules() if isinstance(m, Conditioner))
+    kinds = (Conditioner, GatedResidual)
+    networks = (m for flow in flows for m in flow.modules() if isinstance(m, kinds))
     for network in networks:
         if network.training and network.dropout > 0.0:
             return network.generator or torch.default_generator
@@ -103,11 +104,14 @@ class _Checkpoint(torch.autograd.Function):
         call: _Call = ctx.call
         states, parameters = ctx.saved_tensors[: ctx.states], ctx.saved_tensors[ctx.states :]
         if torch.is_grad_enabled():
-            if call.generator is not None:
-                raise RuntimeError(
-                    "flows with dropout in training mode can be differentiated only once"
-                )
-            return None, *differentiate(call.flows, states[0], parameters, gradients, call.inverse)
+            return None, *differentiate(
+                call.flows,
+                states[0],
+                parameters,
+                gradients,
+                call.inverse,
+                draws=call.generator is not None,
+            )
         gradient, logarithm = gradients
         by_parameter: list[Tensor | None] = []
         state = states[-1]  # the output, if the states are inverted
@@ -153,11 +157,14 @@ def differentiate(
     inverse: bool,
     *,
     again: bool = True,
+    draws: bool = False,
 ) -> Gradients:
     """The derivative by `x` and the parameters, layer by layer, from those by the two outputs.
 
-    With `again` it can be differentiated again.
+    With `again` it can be differentiated again, unless the flows draw dropout.
     """
+    if draws:
+        raise RuntimeError("flows with dropout in training mode can be differentiated only once")
     outputs = apply_in_order(flows, x, inverse=inverse)
     pairs = [
         (output, gradient)

@@ -27,7 +27,7 @@ from vfg.gaussian.em.general import (
     total,
 )
 from vfg.gaussian.em.paired import Cells, Normals, all_scores, pair_e_step, supports_pairs
-from vfg.gaussian.factors import LOG_TWO_PI, Masks, condition
+from vfg.gaussian.factors import LOG_TWO_PI, Masks, condition, log_volume
 from vfg.gaussian.parameters import Parameters, Values, factors_of
 from vfg.gaussian.structure import Structure
 from vfg.gaussian.trees import prefers_tree, tree_pass
@@ -80,8 +80,8 @@ def root_of(values: Values, chunk: Chunk, rows: Tensor, components: Tensor) -> P
     inverse = torch.linalg.solve_triangular(values.root_factors, identity, upper=False)
     distance = left.sum(-1) + (inverse[components] @ moved)[..., 0].square().sum(-1)
     by_row = seen @ (values.scales[0].log() + 0.5 * LOG_TWO_PI)
-    by_component = _log_volume(values.root_factors) - values.log_weights
-    volume = _log_volume(factor) + by_row[rows] + by_component[components]
+    by_component = log_volume(values.root_factors) - values.log_weights
+    volume = log_volume(factor) + by_row[rows] + by_component[components]
     return Pairs(-0.5 * distance - volume, mean, factor)
 
 
@@ -120,10 +120,6 @@ def root_moments(
     return expected, scores
 
 
-def _log_volume(factors: Tensor) -> Tensor:
-    return factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-
-
 def expectation(parameters: Parameters, chunks: Sequence[Chunk]) -> Callable[[Values], Expected]:
     """The fastest E-step over all components of some rows."""
     structure = parameters.structure
@@ -141,9 +137,8 @@ def expectation(parameters: Parameters, chunks: Sequence[Chunk]) -> Callable[[Va
 class ActiveSteps:
     """E-steps over the components of every row that are not negligible.
 
-    They are chosen among all components every few iterations; in between the set only shrinks. Rows
-    with equal masks share their factorisations if all components are used, so a chunk uses all of
-    them where that is less work.
+    They are chosen among all components every few iterations; in between the set only shrinks. A
+    chunk uses all of them where that is less work, since rows with equal masks then share theirs.
     """
 
     structure: Structure

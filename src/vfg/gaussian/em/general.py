@@ -74,8 +74,7 @@ class Expected:
 def mask_order(seen: Tensor) -> Tensor:
     """The rows of a mask, equal ones side by side where there are many.
 
-    Long tables are sorted block by block: larger groups of equal masks would save nothing, and
-    gathering rows from the whole table takes longer.
+    Block by block: larger groups would save nothing, and gathering from a whole table takes longer.
     """
     orders = [group_masks(block).groups.argsort(stable=True) for block in seen.split(BLOCK)]
     return torch.cat([order + place * BLOCK for place, order in enumerate(orders)])
@@ -232,19 +231,13 @@ def _leaf_moments(
     spread = covariance.expand(-1, components, -1, -1).movedim(1, 0)
     if len(covariance) == rows:
         outer[..., :-1, :-1] += spread
-        squares = (weights.mT @ outer.flatten(2)).unflatten(-1, (size, size))
-    else:
+    squares = (weights.mT @ outer.flatten(2)).unflatten(-1, (size, size))
+    if len(covariance) != rows:
         by_group = _by_group(weights.movedim(0, 1), chunk.masks.groups, len(covariance))
         extra = (by_group.movedim(0, 1).mT @ spread.flatten(2)).unflatten(-1, (size - 1, size - 1))
-        squares = (weights.mT @ outer.flatten(2)).unflatten(-1, (size, size))
         squares = squares + F.pad(extra, (0, 1, 0, 1))
     weighted = weights * values
-    return Moments(
-        squares,
-        weighted.mT @ z,
-        (weighted * values).sum(1),
-        weights.sum(1),
-    )
+    return Moments(squares, weighted.mT @ z, (weighted * values).sum(1), weights.sum(1))
 
 
 def _whole_leaf_moments(

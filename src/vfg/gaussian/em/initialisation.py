@@ -41,7 +41,10 @@ def start_values(
     expect = expectation(single, chunks)
     for _ in range(FIRST_ITERATIONS):
         values = m_step(single, values, expect(values))
-    points = _root_means(single, values, table[some], seen[some])
+    belief = condition(factors_of(structure, values), table[some], group_masks(seen[some]))
+    maps, middles = innovation_map(structure, values)
+    roots = structure.root_width
+    points = belief.mean[:, 0] @ maps[0, :roots].mT + middles[0, :roots]
     centres, counts = _clusters(points, components, generator)
     return _split(parameters, values, centres, counts, generator)
 
@@ -67,14 +70,6 @@ def _from_eigenvectors(
     least = (0.05 * covariance.diagonal()).clamp(min=floor**2)
     scales = torch.maximum(left, least).sqrt()
     return values._replace(loadings=loadings, offsets=mean[None], scales=scales[None])
-
-
-def _root_means(parameters: Parameters, values: Values, table: Tensor, seen: Tensor) -> Tensor:
-    structure = parameters.structure
-    belief = condition(factors_of(structure, values), table, group_masks(seen))
-    maps, centres = innovation_map(structure, values)
-    roots = structure.root_width
-    return belief.mean[:, 0] @ maps[0, :roots].mT + centres[0, :roots]
 
 
 def _clusters(points: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

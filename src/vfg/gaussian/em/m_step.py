@@ -17,11 +17,7 @@ RIDGE = 1e-9
 def m_step(
     parameters: Parameters, values: Values, expected: Expected, shrinkage: float = 0.0
 ) -> Values:
-    """The values that maximise the expected log-likelihood.
-
-    `shrinkage` is a number of pseudo-rows that pull loadings to 0 and noises to 1, and the
-    covariances of mixed roots to their average.
-    """
+    """The values that maximise the expected log-likelihood; shrinkage as in `GaussianSettings`."""
     values = _with_leaves(parameters, values, expected, shrinkage)
     values = _with_nodes(parameters, values, expected)
     weights = expected.weights + shrinkage
@@ -34,10 +30,9 @@ def m_step(
 def _regress(
     moments: Moments, learned: Tensor, fixed: Tensor, shrinkage: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Coefficients, offset and variance of the best explanation by z.
+    """Coefficients, offset and variance of the best explanation by z; those not learned are fixed.
 
-    Coefficients that are not learned, `(explained, n)`, are fixed. In the pseudo-rows of
-    `shrinkage` everything explained has variance 1 and no cause.
+    In the pseudo-rows of `shrinkage` everything explained has variance 1 and no cause.
     """
     start, mask = F.pad(fixed, (0, 1)), F.pad(learned, (0, 1), value=1.0)
     ridge = RIDGE * moments.counts[..., None] + F.pad(0 * learned + shrinkage, (0, 1)) + 1e-12
@@ -96,8 +91,10 @@ def _with_roots(
     parameters: Parameters, values: Values, expected: Expected, shrinkage: float
 ) -> Values:
     mean, covariance = _root_moments(expected.roots)
-    if shrinkage:
-        covariance = _shrink_covariances(covariance, expected.weights, shrinkage)
+    if shrinkage:  # pseudo-rows of every component have the average covariance
+        counts = expected.weights[:, None, None]
+        average = (counts * covariance).sum(0) / counts.sum()
+        covariance = (counts * covariance + shrinkage * average) / (counts + shrinkage)
     blocks = parameters.root_mask.double()
     blocks = blocks + blocks.mT - blocks.diagonal().diag_embed()
     factors, failed = torch.linalg.cholesky_ex(covariance * blocks)
@@ -134,13 +131,6 @@ def _root_moments(squares: Tensor) -> tuple[Tensor, Tensor]:
     mean = squares[:, :-1, -1] / counts
     spread = squares[:, :-1, :-1] - counts[..., None] * mean[..., :, None] * mean[..., None, :]
     return mean, 0.5 * (spread + spread.mT) / counts[..., None]
-
-
-def _shrink_covariances(covariance: Tensor, counts: Tensor, shrinkage: float) -> Tensor:
-    """Every component's covariance with pseudo-rows that have the average one."""
-    counts = counts[:, None, None]
-    average = (counts * covariance).sum(0) / counts.sum()
-    return (counts * covariance + shrinkage * average) / (counts + shrinkage)
 
 
 def _deviation(parameters: Parameters, variance: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vfg.gaussian.em.general import Chunk, Expected, Moments, needed_cliques
-from vfg.gaussian.factors import LOG_TWO_PI, Factors
+from vfg.gaussian.factors import LOG_TWO_PI, Factors, log_volume
 from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
 from vfg.gaussian.structure import Structure
 from vfg.gaussian.trees import prefers_tree
@@ -153,9 +153,8 @@ class Normals:
         weights, loadings, offsets, scales = (part.detach() for part in factors)
         covariance = loadings @ loadings.mT + scales.square().diag_embed()
         factor = torch.linalg.cholesky(covariance)
-        log_volumes = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         precision = torch.cholesky_inverse(factor)
-        parts = (weights, offsets, covariance, precision, log_volumes)
+        parts = (weights, offsets, covariance, precision, 2.0 * log_volume(factor))
         return cls(*(part.numpy() for part in parts))
 
     def systems(self, missing: bool) -> Array:
@@ -389,25 +388,19 @@ def pair_e_step(
     normals = Normals.of(factors_of(structure, values))
     parts, scores = list[PairSums](), list[Array]()
     for part, active in zip(cells, actives or [None] * len(cells), strict=True):
-        every = np.ones((len(part.values), len(normals.log_weights)), dtype=bool)
-        sums, own = gather_sums(normals, part, every if active is None else active)
-        parts.append(sums)
+        if active is None:
+            active = np.ones((len(part.values), len(normals.log_weights)), dtype=bool)
+        kinds = [solve_pairs(normals, part, active, missing) for missing in (False, True)]
+        own = np.full(active.shape, -np.inf)
+        for kind in kinds:
+            log_weights = normals.log_weights[kind.components]
+            own[kind.rows, kind.components] = kind.log_probs + log_weights
+        highest = own.max(1, keepdims=True)
+        totals = highest + np.log(np.exp(own - highest).sum(1, keepdims=True))
+        sums = [_sums(kind, part, np.exp(own - totals)) for kind in kinds]
+        parts.append(PairSums(float(totals.sum()), *sums))
         scores.append(own)
     return moments_of_causes(structure, values, normals, reduce(PairSums.plus, parts)), scores
-
-
-def gather_sums(normals: Normals, cells: Cells, active: Flags) -> tuple[PairSums, Array]:
-    """Sums over active pairs, and the logs of weight times density, -inf for inactive ones."""
-    kinds = [solve_pairs(normals, cells, active, missing) for missing in (False, True)]
-    scores = np.full(active.shape, -np.inf)
-    for kind in kinds:
-        log_weights = normals.log_weights[kind.components]
-        scores[kind.rows, kind.components] = kind.log_probs + log_weights
-    highest = scores.max(1, keepdims=True)
-    totals = highest + np.log(np.exp(scores - highest).sum(1, keepdims=True))
-    shares = np.exp(scores - totals)
-    sums = [_sums(kind, cells, shares) for kind in kinds]
-    return PairSums(float(totals.sum()), *sums), scores
 
 
 def _sums(pairs: SolvedPairs, cells: Cells, shares: Array) -> Sums:

@@ -156,15 +156,9 @@ def density_drawing(posterior: Marginal, baseline: Marginal) -> Markup:
     box = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "preserveAspectRatio": "none"}
     marks = density_marks(posterior, baseline)
     svg = element("svg", *marks, **box, class_="density", aria_hidden="true", focusable="false")
-    return concat(
-        svg, _axis_ends(posterior.variable, axis(posterior.variable, posterior, baseline))
-    )
-
-
-def _axis_ends(variable: Variable, ends: tuple[float, float]) -> Markup:
-    return element(
-        "div", *(element("span", variable.show_number(end)) for end in ends), class_="axis"
-    )
+    variable = posterior.variable
+    ends = [variable.show_number(end) for end in axis(variable, posterior, baseline)]
+    return concat(svg, element("div", *(element("span", end) for end in ends), class_="axis"))
 
 
 def density_marks(posterior: Marginal, baseline: Marginal) -> list[Markup | None]:

@@ -146,7 +146,11 @@ class OpenModel:
     def _pieces(self, evidence: Evidence) -> dict[str, list[str]]:
         """Pieces of evidence with an influence each: single variables, or whole leaves."""
         is_large = len(evidence) > MOST_PIECES or self.picture is not None
-        whole = is_large or _needs_whole_sections(self.model)
+        # Such a model refuses sections that are observed in part.
+        is_coupled = (
+            isinstance(self.model, vfg.GaussianVFG) and not self.model.leaves.is_elementwise
+        )
+        whole = is_large or is_coupled
         found: dict[str, list[str]] = {}
         for name in evidence:
             found.setdefault(self.variables[name].leaf if whole else name, []).append(name)
@@ -183,16 +187,13 @@ class OpenModel:
         }
 
 
-def _needs_whole_sections(model: Model) -> bool:
-    """Whether a model refuses sections that are observed in part."""
-    return isinstance(model, vfg.GaussianVFG) and not model.leaves.is_elementwise
-
-
 def open_model(model: Any) -> OpenModel:
     """A model, or a model file, as something to ask."""
     file = "model.vfg"
     if isinstance(model, str | Path):
-        file, model = str(model), _load(Path(model))
+        if not Path(model).is_file():
+            raise ValueError(f"there is no file {str(model)!r}; name a model that vfg.save wrote")
+        file, model = str(model), vfg.load(model)
     model = getattr(model, "model_", model)
     if not isinstance(model, vfg.VFG | vfg.GaussianVFG | TableModel):
         raise TypeError(
@@ -202,12 +203,6 @@ def open_model(model: Any) -> OpenModel:
     if isinstance(model, TableModel) and model.weights.device.type != "cpu":
         model = deepcopy(model).cpu()  # single rows are answered fastest on a CPU
     return OpenModel(model.eval(), file)
-
-
-def _load(path: Path) -> Any:
-    if not path.is_file():
-        raise ValueError(f"there is no file {str(path)!r}; name a model that vfg.save wrote")
-    return vfg.load(path)
 
 
 @dataclass(frozen=True)

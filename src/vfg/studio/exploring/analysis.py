@@ -16,7 +16,7 @@ from vfg.imputation.answers import axis_numbers, read_evidence
 from vfg.imputation.evaluation import hold_out
 from vfg.imputation.table_model import TableModel
 from vfg.inference.answers import Answer
-from vfg.inference.variables import Array, Variable
+from vfg.inference.variables import Array
 from vfg.inputs import Name
 from vfg.plots.latents import principal_components
 from vfg.studio.asking.model import OpenModel
@@ -94,7 +94,8 @@ def traversal(
     else:
         assert isinstance(own, vfg.GaussianVFG)
         expected = _moved_state(own, given, node, coordinate, moved).expectations()
-        values = {name: _last_probability(expected[name]) for name in model.variables}
+        # Numbers as they are; of categories the probability of the last one.
+        values = {name: expected[name].reshape(len(moved), -1)[:, -1] for name in model.variables}
     pixels = np.stack(list(values.values()), axis=1)
     shape = model.picture
     return Traversal(moved, values, None if shape is None else pixels.reshape(len(moved), *shape))
@@ -108,11 +109,6 @@ def _moved_state(
     state = mean.repeat(len(moved), 1).double()
     state[:, coordinate] += torch.from_numpy(moved)
     return model.infer({node: state})
-
-
-def _last_probability(expected: Array) -> Array:
-    """Expected numbers as they are; of categories the probability of the last one."""
-    return expected if expected.ndim == 1 else expected[:, -1]
 
 
 def _table_traversal(
@@ -157,14 +153,12 @@ def samples(model: OpenModel, count: int, seed: int = 0) -> tuple[Any, Array | N
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coverage of intervals for held-out cells, and errors of means.
-
-    Of every column: held-out cells, error and error of means in deviations, coverage.
-    """
+    """Coverage of intervals for held-out cells, and errors of means."""
 
     levels: Array
     coverage: Array  # of each level
     cells: int  # how many were held out
+    # Name, held-out cells, error and error of means in deviations, coverage.
     columns: tuple[tuple[str, int, float, float, float], ...]
 
 
@@ -172,7 +166,8 @@ def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int =
     """Hold out numbers of a table, and measure the coverage of their intervals."""
     rows = draw_rows(table.rows, MOST_CALIBRATED)
     part = replace(table, whole=table.whole.take(rows))
-    numbers = [k for k, v in enumerate(part.variables.values()) if not _is_choice(v)]
+    variables = enumerate(part.variables.values())
+    numbers = [k for k, v in variables if v.kind != "choice" and not v.idle]
     hidden = np.zeros_like(part.missing)
     hidden[:, numbers] = hold_out(part.cells, share, seed)[:, numbers]
     if not hidden.any():
@@ -199,10 +194,6 @@ def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int =
         columns.append((name, int(chosen.sum()), error, plain / spread, held))
     coverage = np.concatenate(inside, axis=1).mean(1)
     return Calibration(LEVELS, coverage, int(hidden.sum()), tuple(columns))
-
-
-def _is_choice(variable: Variable) -> bool:
-    return variable.kind == "choice" or variable.idle
 
 
 def consistency(model: OpenModel, table: Table) -> dict[str, float]:

@@ -123,7 +123,7 @@ def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]
         import pyarrow as pa
 
         from vfg.bigtable import open_table as open_source
-    source = open_source(path)
+    source = open_source(path, like=getattr(model.model, "origin", None))
     for file in source.files:
         file.name = repr(name)
     names, is_text = source.names, path.suffix in (".csv", ".tsv")
@@ -133,7 +133,8 @@ def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]
     known = dict(zip((names[place] for place in places), model.variables.values(), strict=True))
     texts = [name for name, v in known.items() if any(isinstance(c, str) for c in v.categories)]
     others = [column for column in names if column not in known]
-    source = source.with_text_columns(others, texts)
+    real = [name for name, variable in known.items() if variable.kind == "number"]
+    source = source.with_text_columns(others, texts, real)
     batches, size = [], 0
     for batch in source.batches(ROWS_AT_ONCE):
         batches.append(batch)

@@ -1,0 +1,186 @@
+"""Probabilities of categories: fills, draws and probabilities of one model agree."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import special
+from scipy.optimize import check_grad
+
+import vfg
+from vfg.imputation.categories import (
+    CategoryColumn,
+    HeldOutCategories,
+    Section,
+    category_columns,
+    fit_pooling,
+)
+from vfg.imputation.plan import RowMixtureKind
+from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
+from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding
+from vfg.tables.frames import open_table
+
+QUICK = {"members": 1, "mixtures": 1, "neighbours": 1, "steps": 5, "effort": "fast"}
+NOISE = 0.8
+
+
+def centres(categories):
+    return 2.0 * np.random.default_rng(0).normal(size=(categories, 2))
+
+
+def clusters(categories, rows, seed):
+    """A category and two numbers that depend on it."""
+    generator = np.random.default_rng(seed)
+    chosen = generator.integers(categories, size=rows)
+    numbers = centres(categories)[chosen] + NOISE * generator.normal(size=(rows, 2))
+    names = [f"k{k:03d}" for k in chosen]
+    return pd.DataFrame({"a": numbers[:, 0], "b": numbers[:, 1], "c": names})
+
+
+def true_log_probs(table, categories):
+    away = table[["a", "b"]].to_numpy()[:, None] - centres(categories)
+    return special.log_softmax(-0.5 * (away**2).sum(2) / NOISE**2, axis=1)
+
+
+def fitted(categories, **settings):
+    model = vfg.TableModel(**settings)
+    vfg.fit(model, clusters(categories, max(300, 8 * categories), seed=1))
+    return model
+
+
+@pytest.mark.parametrize("settings", [{"bend": False}, QUICK], ids=["linear", "ensemble"])
+@pytest.mark.parametrize("categories", [2, 9, 10, 15, 40])
+def test_fills_and_draws_are_those_of_the_probabilities(categories, settings):
+    model = fitted(categories, **settings)
+    asked = clusters(categories, 12, seed=2)[["a", "b"]]
+    answer = model.infer(asked, ["c"])
+    names, chances = np.array(answer.categories["c"]), answer.probabilities["c"]
+    np.testing.assert_allclose(chances.sum(1), 1.0)
+    assert answer.mean["c"].tolist() == names[chances.argmax(1)].tolist()
+    gaps = asked.assign(c=pd.Series([None] * len(asked), dtype=object))
+    assert model.fill(gaps)["c"].tolist() == answer.mean["c"].tolist()
+    draws = 400
+    shares = (answer.samples(draws)["c"][..., None] == names).mean(0)
+    # Five standard errors of a share, and 1 % for what is left of the first draws.
+    error = 5.0 * np.sqrt(chances * (1.0 - chances) / draws) + 0.01
+    assert (np.abs(shares - chances) <= error).all()
+
+
+def test_probabilities_of_many_categories_are_nearly_those_of_bayes_rule():
+    # The linear model alone had 1.37 here, and the truth .91.
+    model = fitted(10, **(QUICK | {"neighbours": 2}))
+    asked = clusters(10, 300, seed=3)
+    truth, rows = asked["c"].str[1:].astype(int).to_numpy(), np.arange(len(asked))
+    best = -true_log_probs(asked, 10)[rows, truth].mean()
+    answer = model.infer(asked[["a", "b"]], ["c"])
+    places = [answer.categories["c"].index(name) for name in asked["c"]]
+    assert -np.log(answer.probabilities["c"][rows, places]).mean() < best + 0.12
+
+
+@pytest.mark.parametrize("settings", [{"bend": False}, QUICK], ids=["linear", "ensemble"])
+def test_ordered_levels_have_their_frequencies_without_evidence(settings):
+    generator = np.random.default_rng(0)
+    number = generator.normal(size=300)
+    level = np.digitize(number + generator.normal(size=300), [-0.8, 0.9])
+    kind = pd.CategoricalDtype(["low", "mid", "high"], ordered=True)
+    names = pd.Categorical.from_codes(level, dtype=kind)
+    model = vfg.TableModel(**settings)
+    vfg.fit(model, pd.DataFrame({"x": number, "level": names}))
+    answer = model.infer({}, ["level"])
+    frequencies = np.bincount(level) / len(level)
+    np.testing.assert_allclose(answer.probabilities["level"][0], frequencies, atol=1e-6)
+    drawn = answer.samples(2000)["level"][:, 0]
+    shares = [(drawn == name).mean() for name in kind.categories]
+    np.testing.assert_allclose(shares, frequencies, atol=0.05)
+    given = model.infer({"x": 2.5}, ["level"])
+    drawn = given.samples(1000)["level"][:, 0]
+    shares = [(drawn == name).mean() for name in kind.categories]
+    np.testing.assert_allclose(shares, given.probabilities["level"][0], atol=0.06)
+
+
+def test_votes_are_shares_of_weights_among_the_other_rows():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(30, 3, generator=generator, dtype=torch.float64)
+    observed = torch.ones(30, 3, dtype=torch.bool)
+    places = torch.randint(-1, 4, (30, 1), generator=generator)
+    kind = RowMixtureKind(ranks=False, uses_all_columns=True)
+    flat = torch.zeros(3, dtype=torch.bool)
+    mixture = fit_row_mixture(
+        values, observed, kind, unordered=flat, width=2, labels=Labels(places, [4]), seed=0
+    )
+    asked, shown, ids = values[:5], observed[:5].clone(), torch.arange(5)
+    shown[:, 2] = False
+    votes = mixture.means(asked, shown, ids, ids).votes
+    away = (asked[:, None, :2] - mixture.centres[:, :2].double()) ** 2 / mixture.noise[:2].double()
+    logs = -0.5 * away.sum(2)
+    logs[ids, ids] = -torch.inf
+    weights = logs.softmax(1)
+    kinds = torch.nn.functional.one_hot(places[:, 0] + 1, 5)[:, 1:].double()
+    lacks = places[:, 0] < 0
+
+    def shares(weights, voting, own):
+        """Votes, with one more row that has the shares of all rows for votes of own categories."""
+        similar, share = 1.0 / weights.square().sum(1, keepdim=True), weights @ own
+        overall = voting.sum(0) / voting.sum()
+        counts = similar * (weights @ voting) + share[:, None] * overall
+        return counts / counts.sum(1, keepdim=True)
+
+    scaled = mixture.centres.double() / mixture.noise.double().sqrt()
+    every = torch.cdist(scaled, scaled)
+    others = (-0.5 * every.square()).fill_diagonal_(-torch.inf).softmax(1)
+    passed = torch.where(lacks[:, None], shares(others, kinds, (~lacks).double()), kinds)
+    expected = shares(weights, passed, (~lacks).double())
+    torch.testing.assert_close(votes, expected, atol=1e-4, rtol=1e-3)
+    again = RowMixture.from_dict(mixture.to_dict())
+    again.load_state_dict(mixture.state_dict())
+    assert torch.equal(again.means(asked, shown, ids, ids).votes, votes)
+
+
+def held_out(rows, seed, weights):
+    """Cells that follow pooled probabilities with given weights."""
+    generator = np.random.default_rng(seed)
+    base = np.log(np.array([0.5, 0.3, 0.2]))
+    model, votes = generator.normal(size=(2, rows, 3))
+    logs = special.log_softmax(base + weights[0] * model + weights[1] * votes, axis=1)
+    truth = (np.exp(logs).cumsum(1) < generator.random((rows, 1))).sum(1)
+    return HeldOutCategories(base, model, votes, truth)
+
+
+def test_weights_of_pooling_maximise_the_likelihood_of_held_out_cells():
+    cells = held_out(50, 0, (0.5, 0.5))
+    for point in ([0.3, 0.9], [1.0, 0.0]):
+        gradient_error = check_grad(
+            lambda w: cells.loss(w)[0], lambda w: cells.loss(w)[1], np.array(point)
+        )
+        assert gradient_error < 1e-3
+    result = fit_pooling([[held_out(8000, 1, (1.2, 0.2))], [held_out(8000, 2, (0.3, 0.9))], []])
+    np.testing.assert_allclose(result[:2], [[1.2, 0.2], [0.3, 0.9]], atol=0.08)
+    # A column without held-out cells has the weights of all columns together.
+    np.testing.assert_allclose(result[2], result[:2].mean(0), atol=0.1)
+
+
+def test_most_probable_categories_are_code_points():
+    counts = np.array([5, 3, 2])
+    part = CategoricalEncoding.fit(("a", "b", "c"), counts)
+    column = CategoryColumn(part, [0, 1])
+    section = Section(column, 0.9 * part.points, None)
+    np.testing.assert_array_equal(section.most_probable, part.points)
+    assert part.decode(section.most_probable).tolist() == ["a", "b", "c"]
+
+
+def test_levels_without_cells_are_never_probable():
+    part = OrdinalEncoding.fit(("low", "mid", "high"), np.array([4, 0, 6]))
+    wide = np.ones((1, 1, 1))
+    prior = Section(CategoryColumn(part, [0]), np.zeros((1, 1)), wide)
+    section = Section(CategoryColumn(part, [0]), np.array([[0.2]]), 0.3 * wide, prior)
+    assert section.probabilities[0, 1] < 1e-6
+    np.testing.assert_allclose(prior.probabilities, [[0.4, 0.0, 0.6]], atol=1e-9)
+
+
+def test_columns_of_categories_are_those_that_are_modelled():
+    table = open_table(clusters(12, 200, seed=0).assign(same="x"))
+    encoding = vfg.tables.encoding.Encoding.fit(vfg.tables.schema.Schema.infer(table), table)
+    columns = [place for label in ("c", "a") for place in encoding.places(label)]
+    chosen = category_columns(encoding, columns)
+    assert list(chosen) == ["c"]
+    assert chosen["c"].places == list(range(8))

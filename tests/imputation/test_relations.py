@@ -1,0 +1,166 @@
+"""Relations between columns: against least squares and the conditional Normal by hand."""
+
+import numpy as np
+import pytest
+import torch
+from imputation.mixed_tables import light, linear
+
+import vfg
+from vfg.imputation.mixtures import fit_linear, star
+from vfg.imputation.relations import (
+    Relations,
+    deviations_given,
+    fill_determined,
+    find_relations,
+    follow_relations,
+)
+
+
+def related(noise, rows=300, seed=0):
+    """Two columns with a nearly linear relation between two others, and missing cells."""
+    generator = np.random.default_rng(seed)
+    first = generator.uniform(-2.0, 2.0, size=rows)
+    second = 3.0 * first + noise * generator.normal(size=rows)
+    others = generator.normal(size=(rows, 2)) + np.stack([first, 0.0 * first], axis=1)
+    whole = np.column_stack([first, second, others])
+    return whole, np.where(generator.random(whole.shape) < 0.15, np.nan, whole)
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.01, 0.1, 1.0])
+@pytest.mark.parametrize("make", [light, linear])
+def test_errors_and_intervals_follow_the_noise_of_a_relation(noise, make):
+    _, table = related(noise)
+    fitted = make().fit(table)
+    new, _ = related(noise, rows=400, seed=1)
+    hidden = new.copy()
+    hidden[:, 1] = np.nan
+    errors = (fitted.transform(hidden) - new)[:, 1]
+    assert np.sqrt(np.mean(errors**2)) < 1.2 * noise
+    low, high = (ends[:, 1] for ends in fitted.predict_interval(hidden, 0.9))
+    width = np.median(high - low) / (2.0 * 1.645 * noise)
+    assert 0.85 < width < 1.4
+    assert 0.85 < np.mean((low <= new[:, 1]) & (new[:, 1] <= high)) < 0.97
+    deviation = fitted.model_.infer(hidden[:50]).std[1]
+    assert np.median(deviation) == pytest.approx(noise, rel=0.4)
+
+
+@pytest.mark.parametrize("make", [light, linear])
+def test_totals_of_missing_cells_are_totals(make):
+    generator = np.random.default_rng(0)
+    table = generator.normal(size=(200, 4))
+    table[:, 2] = table[:, 0] + table[:, 1]
+    hidden = table.copy()
+    hidden[generator.random(table.shape) < 0.15] = np.nan
+    fitted = make().fit(hidden)
+    for filled in (fitted.transform(hidden), *fitted.sample(hidden, 2)):
+        assert np.abs(filled[:, 0] + filled[:, 1] - filled[:, 2]).max() < 1e-6
+    some = hidden.copy()
+    some[:, [0, 2]] = np.nan
+    answer = fitted.model_.infer(some[:1], padded=False)
+    assert answer.mean[0] + some[0, 1] == pytest.approx(answer.mean[2], abs=1e-6)
+
+
+def test_a_model_keeps_its_relations_in_files(tmp_path):
+    _, table = related(0.01)
+    model = linear().fit(table).model_
+    assert model.relation_noise is not None
+    vfg.save(model, tmp_path / "model.vfg")
+    loaded = vfg.load(tmp_path / "model.vfg")
+    assert torch.equal(loaded.relation_noise, model.relation_noise)
+    assert np.array_equal(loaded.fill(table), model.fill(table))
+
+
+def random_relations(noise, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(2, 6, generator=generator, dtype=torch.float64)
+    rows[0, 4] = rows[1, 0] = 0.0
+    return Relations(rows, torch.tensor(noise, dtype=torch.float64))
+
+
+def random_table(rows=40, columns=5):
+    generator = torch.Generator().manual_seed(1)
+    table = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    return table, torch.rand(rows, columns, generator=generator) < 0.5
+
+
+def test_moved_entries_are_those_of_a_normal_given_the_relations():
+    """Missing cells are Normal about the table with variance 1; the relations are observed."""
+    relations, (table, observed) = random_relations([0.3, 0.1]), random_table()
+    moved = follow_relations(relations, table, observed)
+    spread = deviations_given(relations, (~observed).double(), observed)
+    assert torch.equal(moved[observed], table[observed])
+    for row in range(len(table)):
+        missing = (~observed[row]).nonzero()[:, 0]
+        matrix = relations.coefficients[:, missing]
+        weights = relations.noise.square().reciprocal()
+        precision = torch.eye(len(missing)).double() + (matrix.T * weights) @ matrix
+        error = relations.coefficients[:, :-1] @ table[row] + relations.coefficients[:, -1]
+        shift = torch.linalg.solve(precision, matrix.T @ (weights * error))
+        torch.testing.assert_close(moved[row, missing], table[row, missing] - shift)
+        wanted = precision.inverse().diagonal().sqrt()
+        torch.testing.assert_close(spread[row, missing], wanted)
+
+
+def test_rows_are_moved_alone():
+    relations, (table, observed) = random_relations([0.3, 0.0]), random_table()
+    moved = follow_relations(relations, table, observed)
+    for row in range(len(table)):
+        alone = follow_relations(relations, table[row : row + 1], observed[row : row + 1])
+        assert torch.equal(alone[0], moved[row])
+
+
+def test_exact_relations_give_what_follows_from_the_evidence():
+    relations, (table, observed) = random_relations([0.0, 0.0]), random_table()
+    exact, determined = fill_determined(relations.coefficients, table, observed)
+    moved = follow_relations(relations, table, observed)
+    assert determined.any()
+    torch.testing.assert_close(moved[determined], exact[determined])
+
+
+def test_relations_are_found_among_columns_that_are_rarely_complete():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(400, 9, generator=generator, dtype=torch.float64)
+    values[:, 2] = 0.6 * values[:, 0] - 0.8 * values[:, 1]
+    values[:, 2] += 0.02 * torch.randn(400, generator=generator, dtype=torch.float64)
+    observed = torch.rand(values.shape, generator=generator) < 0.7
+    values = torch.where(observed, values, 0.0)
+    model = fit_linear(star([1] * 9, 9), values, observed, seed=0)
+    found = find_relations(values, observed, model)
+    assert len(found) == 1
+    row = found.coefficients[0, :3] / found.coefficients[0, 2]
+    assert row.tolist() == pytest.approx([-0.6, 0.8, 1.0], abs=0.02)
+    assert float(found.noise[0]) == pytest.approx(0.02 / 2.0**0.5, rel=0.2)
+    assert not len(find_relations(values, observed, model, torch.ones(9, dtype=torch.bool)))
+
+
+def test_independent_columns_have_no_relations():
+    values = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    every = torch.ones_like(values, dtype=torch.bool)
+    model = fit_linear(star([1] * 4, 4), values, every, seed=0)
+    assert not len(find_relations(values, every, model))
+
+
+def test_intervals_reach_beyond_the_observed_range():
+    """Rows far from those that were fitted, in columns without an end."""
+    generator = np.random.default_rng(0)
+    cause = generator.normal(size=200)
+    table = np.stack([cause, 2.0 * cause + 0.5 * generator.normal(size=200)], axis=1)
+    fitted = linear().fit(table)
+    new = np.full((100, 2), np.nan)
+    new[:, 0] = generator.normal(4.0, 0.3, size=100)
+    truth = 2.0 * new[:, 0] + 0.5 * generator.normal(size=100)
+    low, high = (ends[:, 1] for ends in fitted.predict_interval(new, 0.9))
+    assert np.mean((low <= truth) & (truth <= high)) > 0.75
+    assert fitted.transform(new)[:, 1].max() <= table[:, 1].max() + 1e-9
+    assert np.mean([draw[:, 1].mean() for draw in fitted.sample(new, 5)]) > table[:, 1].max()
+
+
+def test_intervals_of_few_rows_are_not_cut_at_the_range_of_these():
+    generator = np.random.default_rng(1)
+    held = []
+    for _ in range(8):
+        fitted = linear().fit(generator.normal(size=(20, 2)))
+        new = generator.normal(size=(300, 2))
+        low, high = fitted.predict_interval(np.where([True, False], np.nan, new), 0.98)
+        held.append(np.mean((low[:, 0] <= new[:, 0]) & (new[:, 0] <= high[:, 0])))
+    assert np.mean(held) > 0.94
