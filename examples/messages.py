@@ -21,7 +21,8 @@ CONSOLE = Console()
 def bent_tree(seed: int) -> vfg.VFG:
     """A tree of couplings whose parameters are random instead of the identity start."""
     graph = vfg.Graph.tree(dict.fromkeys("abcd", 2), arity=2, width=2)
-    model = vfg.VFG(graph, flow=vfg.Coupling(blocks=4, hidden=32, activation="tanh")).double()
+    flow = vfg.Coupling(blocks=4, hidden=32, activation="tanh")
+    model = vfg.VFG(graph, flow=flow, aggregation="mean").double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.passing.groups.parameters():

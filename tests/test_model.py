@@ -64,7 +64,8 @@ def test_columns_by_position_may_be_scattered():
         vfg.Graph(
             [vfg.Node("x", 3, columns=(2, 0, 1)), vfg.Node("r", 3)],
             [vfg.Edge("x", "r", "identity")],
-        )
+        ),
+        aggregation="mean",
     )
     table = torch.tensor([[1.0, 2.0, 3.0]])
     assert one.encode(table)["x"].tolist() == [[3.0, 1.0, 2.0]]
@@ -92,7 +93,7 @@ def test_draws_of_a_linear_model_have_its_moments():
     shift = torch.tensor([[0.3, -0.1], [0.0, 0.2]]).double()
     model.passing.group(0).flow.set_matrix(matrices, shift)
     with torch.no_grad():
-        model.priors["layer1_width2_mean"].location.copy_(torch.tensor([[[1.0, -2.0]]]))
+        model.priors["layer1_width2_gaussian"].location.copy_(torch.tensor([[[1.0, -2.0]]]))
     drawn = model.sample(200_000, seed=0)
     back = torch.linalg.inv(matrices)
     rows = back[:, 0]

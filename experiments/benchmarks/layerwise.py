@@ -62,12 +62,13 @@ MODES = {
 def trained(seed: int, layerwise: bool, times: int, epochs: int) -> dict[str, float]:
     """One model from the same start and the same rows."""
     graph = vfg.Graph.tree(dict.fromkeys(SECTIONS, 2), arity=2, width=4)
-    model = vfg.VFG(graph, flow=vfg.Coupling(blocks=4, hidden=64), seed=seed)
+    paper = vfg.paper_settings()
+    model = vfg.VFG(graph, **paper.model, seed=seed)
     vfg.fit(
         model,
         rows(2000, seed),
+        paper.fit,
         layerwise=layerwise,
-        beta=0.1,
         epochs=times * epochs,
         batch=100,
         seed=seed,

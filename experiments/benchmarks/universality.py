@@ -91,7 +91,7 @@ def build(m: int, n: int, kind: str, blocks: int, hidden: int, seed: int) -> vfg
         leaves = [graph.node(leaf) for leaf in graph.leaves]
         graph = vfg.Graph.star(leaves, width=LIFTED)
     flow = vfg.Coupling(blocks=blocks, hidden=hidden, activation="tanh")
-    return vfg.VFG(graph, flow=flow, seed=seed)
+    return vfg.VFG(graph, flow=flow, aggregation="mean", seed=seed)
 
 
 def decoded(model: vfg.VFG, z: Tensor) -> Tensor:

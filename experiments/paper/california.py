@@ -69,11 +69,12 @@ def answers(train: Array, gaps: Array, seed: int, quick: bool) -> Iterator[tuple
 
 def deep(recipe: Recipe, train: Array, gaps: Array, seed: int, epochs: int) -> Array:
     """The backward messages at the missing cells."""
-    flow = vfg.Coupling(blocks=4, hidden=64)
-    model = vfg.VFG(recipe.graph, flow=flow, aggregation=recipe.aggregation, seed=seed)
+    paper = vfg.paper_settings()
+    model = vfg.VFG(recipe.graph, **paper.model | {"aggregation": recipe.aggregation}, seed=seed)
     vfg.fit(
         model,
         torch.tensor(train, dtype=torch.float32),
+        paper.fit,
         masking=vfg.Masking(rate=recipe.masked),
         beta=recipe.beta,
         epochs=epochs,

@@ -48,9 +48,10 @@ def exact(train: Array, names: tuple[str, ...]) -> Fill:
 def flows(train: Array, names: tuple[str, ...], epochs: int) -> Fill:
     """The paper's model on the graph of the network, trained by Algorithms 1 and 2."""
     graph = vfg.Graph.from_bayesian_network(NETWORK, variables=names, width=8)
-    model = vfg.VFG(graph, flow=vfg.Coupling(blocks=4, hidden=64), aggregation="mean")
-    table = torch.tensor(train, dtype=torch.float32)
-    vfg.fit(model, table, beta=0.01, epochs=epochs, batch=128, device="cpu", progress=False)
+    paper = vfg.paper_settings()
+    model = vfg.VFG(graph, **paper.model)
+    fixed = {"epochs": epochs, "batch": 128, "device": "cpu", "progress": False}
+    vfg.fit(model, torch.tensor(train, dtype=torch.float32), paper.fit, beta=0.01, **fixed)
 
     def fill(gaps: Array) -> Array:
         filled = model.reconstruct(torch.tensor(gaps, dtype=torch.float32))

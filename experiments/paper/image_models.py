@@ -67,10 +67,9 @@ def tree(side: int) -> vfg.Graph:
 
 def papers(side: int, beta: float, hidden: int, seed: int) -> Unbounded:
     """The paper's model: four coupling layers per edge, Laplace states."""
-    flow = vfg.Coupling(blocks=4, hidden=hidden)
-    return Unbounded(
-        vfg.VFG(tree(side), flow=flow, likelihood="bernoulli", prior="laplace", seed=seed), beta
-    )
+    chosen = vfg.paper_settings().model | {"flow": vfg.Coupling(blocks=4, hidden=hidden)}
+    model = vfg.VFG(tree(side), **chosen, likelihood="bernoulli", prior="laplace", seed=seed)
+    return Unbounded(model, beta)
 
 
 def sampled_tree(
@@ -91,6 +90,7 @@ def sampled_tree(
         vfg.VFG(
             vfg.Graph.blocks(side, side, rows=2, columns=2, arity=arity),
             flow=vfg.Coupling(4, hidden, image=image, **flow),
+            aggregation="mean",
             states=vfg.Sampled(amortised=amortised, ladder=ladder),
             latent="normal",
             likelihood=vfg.Bernoulli(steepness=1.0),

@@ -44,7 +44,7 @@ class Tree(Labelled):
         self.model = model
         self.root, _ = model.passing.schedule.place[model.graph.roots[0]]
 
-    settings: ClassVar[dict[str, float]] = {}
+    settings: ClassVar[dict[str, float]] = {"beta": 1.0}
     """What is special about its training."""
 
     @property
@@ -157,6 +157,7 @@ def papers_tree(side: int, hidden: int, seed: int) -> Passed:
         vfg.VFG(
             tree(side),
             flow=vfg.Coupling(blocks=4, hidden=hidden, dropout=0.1, activation="silu"),
+            aggregation="mean",
             latent="normal",
             likelihood="bernoulli",
             prior=vfg.PerLabel(LABELS),

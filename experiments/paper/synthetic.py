@@ -50,7 +50,7 @@ def ours(name: str, tables: list[Tensor], quick: bool) -> list[Tensor]:
     """
     width, aggregation, beta, epochs = MODELS[name]
     stars = forest(vfg.Graph.star(SECTIONS, width=width), len(tables))
-    model = vfg.VFG(stars, flow=vfg.Coupling(blocks=3, hidden=64), aggregation=aggregation)
+    model = vfg.VFG(stars, **vfg.paper_settings(blocks=3).model | {"aggregation": aggregation})
     rows = torch.cat(tables, dim=1)
     vfg.fit(
         model,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vfg.distributions.likelihoods import Bernoulli, Categorical, Gaussian
     from vfg.distributions.priors import FlowPrior, Laplace, Mixture, Normal, PerLabel
-    from vfg.flows import Coupling, Linear, Spline
+    from vfg.flows import Coupling, Linear, LinearStart, Spline
     from vfg.gaussian import GaussianSettings, GaussianVFG
     from vfg.graph import Edge, Graph, Node
     from vfg.graph.files import read_graph
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from vfg.objectives.surrogate import Surrogate, Terms
     from vfg.passing.messages import States
     from vfg.sampling import Sampled
-    from vfg.training import FitSettings, History, Masking, fit
+    from vfg.training import FitSettings, History, Masking, fit, paper_settings
 
     __version__: str
 
 _NAMES = {
     "objectives.bound": ("Bound",),
-    "flows": ("Coupling", "Linear", "Spline"),
+    "flows": ("Coupling", "Linear", "LinearStart", "Spline"),
     "gaussian": ("GaussianSettings", "GaussianVFG"),
     "graph": ("Edge", "Graph", "Node"),
     "graph.files": ("read_graph",),
@@ -44,7 +44,7 @@ _NAMES = {
     "distributions.priors": ("FlowPrior", "Laplace", "Mixture", "Normal", "PerLabel"),
     "sampling": ("Sampled",),
     "passing.messages": ("States",),
-    "training": ("FitSettings", "History", "Masking", "fit"),
+    "training": ("FitSettings", "History", "Masking", "fit", "paper_settings"),
 }
 """Which module has which public names. They are imported when they are first used, since torch
 takes seconds, and the command line answers without it where it can."""
@@ -104,6 +104,7 @@ __all__ = [
     "ImputerSettings",
     "Laplace",
     "Linear",
+    "LinearStart",
     "Masking",
     "Mixture",
     "Model",
@@ -118,6 +119,7 @@ __all__ = [
     "Terms",
     "fit",
     "load",
+    "paper_settings",
     "pool",
     "read_graph",
     "save",

@@ -243,6 +243,23 @@ def by_rows(*tables: Tensor) -> list[tuple[Tensor, ...]]:
     return list(zip(*(table.split(size) for table in tables), strict=True))
 
 
+def pairwise_covariance(table: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Means, and covariances from the rows in which both columns are observed.
+
+    Example:
+        >>> table, seen = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
+        >>> pairwise_covariance(table, seen.bool())[0]
+        tensor([2., 2.])
+    """
+    parts = by_rows(table, seen)
+    sums = torch.stack([(part * mask).sum(0) for part, mask in parts]).sum(0)
+    mean = sums / seen.sum(0).clamp(min=1)
+    pairs = [((part - mean) * mask, mask.to(table)) for part, mask in parts]
+    together = torch.stack([left.mT @ left for left, _ in pairs]).sum(0)
+    counts = torch.stack([weights.mT @ weights for _, weights in pairs]).sum(0)
+    return mean, together / counts.clamp(min=1.0)
+
+
 def as_tensor(given: ArrayLike, what: str) -> Tensor:
     """Numbers as a tensor; text, ragged lists and complex numbers are refused."""
     if isinstance(given, Tensor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from vfg import inference
 from vfg.distributions.likelihoods import Likelihood, LikelihoodSpec, likelihoods_by_leaf
 from vfg.distributions.priors import LATENTS, Prior, PriorSpec, prior_spec
-from vfg.flows import Coupling, FlowSpec
+from vfg.flows import Coupling, FlowSpec, LinearStart
 from vfg.graph import Graph
 from vfg.inference import Calibration
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
@@ -29,11 +30,53 @@ if TYPE_CHECKING:
     from vfg.gaussian import GaussianVFG
 
 
+WIDEST = 32
+"""The widest latent nodes whose messages carry precision matrices by default. Beyond, a Cholesky
+factor per row and node takes longer than the flows."""
+
+
+def default_aggregation(graph: Graph, prior: PriorSpec) -> str:
+    """The aggregation of a model that is given none: `gaussian` where it can serve, else `mean`.
+
+    Example:
+        >>> default_aggregation(Graph.star({"a": 1}), prior_spec("normal"))
+        'gaussian'
+    """
+    widest = max(node.width for node in graph.nodes if graph.children(node.name))
+    is_normal = prior.build(1, 1).is_normal
+    return "gaussian" if is_normal and widest <= WIDEST else "mean"
+
+
+def default_flow(
+    graph: Graph, treated: Mapping[str, str], likelihoods: Mapping[str, LikelihoodSpec]
+) -> FlowSpec:
+    """The flow of a model that is given none: one with a linear start where the graph has one.
+
+    It has one if the leaves are real, and whatever leaves send reaches one root whole: latent nodes
+    of equal width, flow edges to all coordinates, precision matrices everywhere.
+    """
+    latent = [node for node in graph.nodes if node.name not in likelihoods]
+    starts_linear = (
+        len(graph.roots) == 1
+        and len({node.width for node in latent}) == 1
+        and all(treated[node.name] == "gaussian" for node in latent)
+        and all(edge.kind == "flow" and edge.coordinates is None for edge in graph.edges)
+        and all(spec.is_real for spec in likelihoods.values())
+    )
+    return LinearStart() if starts_linear else Coupling()
+
+
 def flow_specs(graph: Graph, given: FlowSpec | Mapping[str, FlowSpec]) -> dict[str, FlowSpec]:
     """The flow of every flow edge, by edge name."""
     edges = [edge.name for edge in graph.edges if edge.kind == "flow"]
     by_edge = {"*": given} if isinstance(given, FlowSpec) else dict(given)
-    return for_each(edges, by_edge, "flow edge")
+    chosen = for_each(edges, by_edge, "flow edge")
+    leaves = graph.sections
+    for edge in graph.edges:
+        spec = chosen.get(edge.name)
+        if isinstance(spec, LinearStart) and spec.columns is None:
+            chosen[edge.name] = replace(spec, columns=leaves.get(edge.child, 0))
+    return chosen
 
 
 def treatments(
@@ -80,13 +123,18 @@ class VFG(nn.Module):
     Args:
         graph: the nodes and edges.
         flow: what every flow edge is made of, or a mapping from edge names (`"child->parent"`) to
-            that, with `"*"` for all others.
+            that, with `"*"` for all others. None is `vfg.LinearStart()`, couplings that `vfg.fit`
+            starts at a factor analysis of the table; or `vfg.Coupling()` where the graph has no
+            linear start: several roots, latent nodes of different widths, leaves that are not
+            real, or another aggregation.
         aggregation: how nodes join their children: `mean`, `concatenation`, `precision` or
-            `gaussian`; a node's own `aggregation` goes first.
+            `gaussian`; a node's own `aggregation` goes first. None is `gaussian`, or `mean` for
+            latent nodes wider than 32 and for priors that are not Normal.
         states: how latent states come about: `deterministic`, as in the paper's algorithms;
             `sampled`, so that there is a bound on the likelihood; or `vfg.Sampled(...)`.
         latent: the distribution of a latent state given its parents, which is behind the distances
-            of deterministic states: `laplace` or `normal`.
+            of deterministic states: `laplace` or `normal`. None is `laplace` for deterministic
+            states and `normal` for sampled ones.
         likelihood: of the leaves: `gaussian` (unit noise, or with sampled states learned noise),
             `bernoulli`, a spec such as `vfg.Categorical(5)`, or a mapping from leaves to those,
             with `"*"` for all others.
@@ -113,24 +161,30 @@ class VFG(nn.Module):
         graph: Graph,
         *,
         flow: FlowSpec | Mapping[str, FlowSpec] | None = None,
-        aggregation: str = "mean",
+        aggregation: str | None = None,
         states: str | StatesSpec = "deterministic",
-        latent: str = "laplace",
+        latent: str | None = None,
         likelihood: str | LikelihoodSpec | Mapping[str, str | LikelihoodSpec] = "gaussian",
         prior: str | PriorSpec = "normal",
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_choice("latent", latent, tuple(LATENTS))
-        self.graph = graph
-        self.aggregation, self.latent, self.seed = aggregation, latent, seed
+        self.graph, self.seed = graph, seed
         self.states_spec = states_spec(states)
-        self.flow_specs = flow_specs(graph, Coupling() if flow is None else flow)
+        if latent is None:
+            latent = "normal" if isinstance(self.states_spec, Sampled) else "laplace"
+        check_choice("latent", latent, tuple(LATENTS))
+        self.prior_spec = prior_spec(prior)
+        if aggregation is None:
+            aggregation = default_aggregation(graph, self.prior_spec)
+        self.aggregation, self.latent = aggregation, latent
         # A bound on log p needs the noise of the data; distances of the surrogate have none.
         learn_noise = isinstance(self.states_spec, Sampled)
         self.likelihood_specs = likelihoods_by_leaf(graph.leaves, likelihood, learn_noise)
-        self.prior_spec = prior_spec(prior)
         treated = treatments(graph, self.likelihood_specs, aggregation)
+        if flow is None:
+            flow = default_flow(graph, treated, self.likelihood_specs)
+        self.flow_specs = flow_specs(graph, flow)
         schedule = compile_schedule(graph, self.flow_specs, treated)
         generator = torch.Generator().manual_seed(seed)
         self.passing = MessagePassing(schedule, generator)

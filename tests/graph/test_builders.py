@@ -17,9 +17,18 @@ from vfg import graph as graph_module
 from vfg.graph import Edge, Graph, Node
 
 
-def test_star_takes_the_widest_section_by_default():
+@pytest.mark.parametrize(
+    ("widths", "expected"),
+    [((2, 2), 8), ((2, 9), 11), ((1,) * 12, 12), ((1,) * 40, 16), ((20, 2), 20), ((196,) * 4, 196)],
+)
+def test_narrow_sections_are_lifted_by_default(widths, expected):
+    sections = {f"s{k}": width for k, width in enumerate(widths)}
+    assert Graph.star(sections).node("root").width == expected
+    assert Graph.tree(sections).node("root").width == expected
+
+
+def test_star_has_the_width_and_the_root_that_are_given():
     graph = Graph.star({"a": 2, "b": 5})
-    assert graph.node("root").width == 5
     assert graph.edges == (Edge("a", "root"), Edge("b", "root"))
     assert Graph.star({"a": 2}, width=7, root="top").node("top").width == 7
 
@@ -82,7 +91,8 @@ def test_tree_joins_neighbours_and_has_no_inner_node_with_one_child(count, arity
     graph = Graph.tree({f"s{k}": k % 3 + 1 for k in range(count)}, arity=arity)
     assert graph.is_tree
     assert graph.leaves == tuple(f"s{k}" for k in range(count))
-    assert {node.width for node in graph.nodes[count:]} == {min(count, 3)}
+    widths = {node.width for node in graph.nodes[count:]}
+    assert widths == {min(max(8, sum(graph.sections.values())), 16)}
     assert descend(graph, "root") == list(graph.leaves)
     for node in graph.nodes[count:]:
         assert min(count, 2) <= len(graph.children(node.name)) <= arity
@@ -316,7 +326,7 @@ def test_drawing_abbreviates_many_leaves():
     assert len(repr(few).splitlines()) == 42
     many = Graph.star({f"s{k}": 1 for k in range(41)})
     assert repr(many).splitlines()[1:] == [
-        "root (1)",
+        "root (16)",
         "├── s0 (1)",
         "├── s1 (1)",
         "├── s2 (1)",

@@ -16,7 +16,8 @@ SIGMAS = (0.2, 0.5, 1.0)
 
 def mean_model(sigmas=SIGMAS, rows=4000, seed=0):
     """Identity edges on a star of scalars, and data around one truth per row."""
-    model = vfg.VFG(vfg.Graph.star(dict.fromkeys("abc", 1), width=1)).double()
+    graph = vfg.Graph.star(dict.fromkeys("abc", 1), width=1)
+    model = vfg.VFG(graph, aggregation="mean").double()
     generator = torch.Generator().manual_seed(seed)
     truth = torch.randn(rows, 1, generator=generator, dtype=torch.float64)
     noise = torch.randn(rows, 3, generator=generator, dtype=torch.float64)
@@ -62,7 +63,8 @@ def test_noise_is_right_for_every_mask():
 
 
 def test_noise_is_right_within_sampling_error_when_the_family_holds():
-    model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1)).double()
+    graph = vfg.Graph.star({"a": 1, "b": 1}, width=1)
+    model = vfg.VFG(graph, aggregation="mean").double()
     generator = torch.Generator().manual_seed(0)
     truth = torch.randn(6000, 1, generator=generator, dtype=torch.float64)
     noise = torch.randn(6000, 2, generator=generator, dtype=torch.float64)

@@ -58,7 +58,7 @@ def test_transport_reaches_latent_nodes_and_covered_coordinates():
     up = transport(model, x, "a", "root")
     torch.testing.assert_close(up, infer(model, {"a": x}, ["root"]).mean["root"], **CLOSE)
     torch.testing.assert_close(transport(model, up, "root", "a"), x, **CLOSE)
-    cover = perturbed(vfg.VFG(vfg.Graph.cover(n=7, m=3)).double(), 0)
+    cover = perturbed(vfg.VFG(vfg.Graph.cover(n=7, m=3), aggregation="mean").double(), 0)
     found = transport(cover, x, "section2", "section3")
     expected = infer(cover, {"section2": x}, ["section3"]).mean["section3"]
     torch.testing.assert_close(found, expected, **CLOSE)
@@ -70,7 +70,8 @@ def test_transport_reaches_latent_nodes_and_covered_coordinates():
 
 def test_transport_of_discrete_leaves_is_in_data_units():
     graph = vfg.Graph.star({"k": 2, "p": 2}, width=2)
-    model = vfg.VFG(graph, likelihood={"k": vfg.Categorical(4), "p": "bernoulli"})
+    likelihood = {"k": vfg.Categorical(4), "p": "bernoulli"}
+    model = vfg.VFG(graph, likelihood=likelihood, aggregation="mean")
     codes = transport(model, [0, 1, 2, 3], "k", "k")
     assert codes.flatten().tolist() == [0.0, 1.0, 2.0, 3.0]
     found = transport(model, [0, 3], "k", "p")

@@ -52,7 +52,8 @@ def golden_model():
         "other->root": vfg.Spline(bins=3),
     }
     likelihood = {"binary": "bernoulli", "*": vfg.Gaussian(scale=0.5, learn=True)}
-    model = vfg.VFG(graph, flow=flow, likelihood=likelihood, prior=vfg.PerLabel(2), latent="normal")
+    kinds = {"aggregation": "mean", "latent": "normal", "prior": vfg.PerLabel(2)}
+    model = vfg.VFG(graph, flow=flow, likelihood=likelihood, **kinds)
     return with_scaling(perturbed(model.double(), 3))
 
 

@@ -83,7 +83,9 @@ def test_every_distance_vanishes_on_a_model_built_to_be_consistent(width):
     """Leaves that the model itself generates from one root agree wherever messages meet."""
     sections = {"a": 2, "b": 2, "c": 2, "d": 2, "e": 2}
     graph = vfg.Graph.tree(sections, arity=2, width=width)
-    model = perturbed(vfg.VFG(graph, flow=vfg.Coupling(blocks=2, hidden=8)).double(), 1)
+    model = perturbed(
+        vfg.VFG(graph, flow=vfg.Coupling(2, hidden=8), aggregation="mean").double(), 1
+    )
     if width > 2:
         # Without lifting constants of its own, a leaf's image is not the whole space: take
         # states of the wide space that the leaves' images share.
@@ -99,7 +101,7 @@ def test_every_distance_vanishes_on_a_model_built_to_be_consistent(width):
         x = torch.randn(6, 2, generator=torch.Generator().manual_seed(0)).double()
         table = x.repeat(1, 4)
         graph = vfg.Graph.star(dict.fromkeys("abcd", 2), width=width)
-        other = vfg.VFG(graph, flow=vfg.Coupling(blocks=2, hidden=8)).double()
+        other = vfg.VFG(graph, flow=vfg.Coupling(2, hidden=8), aggregation="mean").double()
         other = perturbed(other, 1)
         stack = other.passing.group(0)
         for parameter in stack.parameters():
@@ -121,7 +123,7 @@ def test_every_distance_vanishes_on_a_model_built_to_be_consistent(width):
 @torch.no_grad()
 def test_consistency_sees_a_disagreement_where_it_is():
     graph = vfg.Graph.tree({"a": 1, "b": 1, "c": 1, "d": 1}, arity=2, width=1)
-    model = vfg.VFG(graph, flow=vfg.Linear("affine")).double()
+    model = vfg.VFG(graph, flow=vfg.Linear("affine"), aggregation="mean").double()
     table = torch.tensor([[1.0, 3.0, 2.0, 2.0]], dtype=torch.float64)
     found = model.consistency(table)
     assert found["a"].item() == pytest.approx(1.0)

@@ -23,7 +23,7 @@ from vfg.training.acceleration import (
 from vfg.training.data import Table, World
 from vfg.training.history import Progress
 from vfg.training.loop import Run
-from vfg.training.settings import FitSettings
+from vfg.training.settings import RunSettings
 from vfg.training.tasks import TableTask
 
 
@@ -114,7 +114,7 @@ def test_errors_of_the_loss_itself_are_raised(monkeypatch):
 
 def test_other_words_are_refused():
     with pytest.raises(ValueError, match="compile to be one of True, False, 'auto', but got"):
-        FitSettings(compile="always")
+        RunSettings(compile="always")
 
 
 RATE = {"masking": vfg.Masking(rate=0.5), "epochs": 3, "steps": 4, "batch": 16, "rate": 1e-2}
@@ -148,7 +148,7 @@ def run_of(layerwise=False, seed=0):
     model = vfg.VFG(graph, flow=flow, aggregation="gaussian", seed=seed)
     table = torch.randn(50, 5, generator=torch.Generator().manual_seed(1))
     data = Table(table, torch.rand(50, 5, generator=torch.Generator().manual_seed(2)) > 0.2, None)
-    settings = FitSettings(layerwise=layerwise, seed=0, **RATE, **FIXED, **OTHERS)
+    settings = RunSettings(layerwise=layerwise, seed=0, **RATE, **FIXED, **OTHERS)
     return Run(TableTask([model], data, settings), settings, World())
 
 

@@ -26,8 +26,8 @@ def bent(rows=300):
 def sampled(seed=0, **options):
     graph = vfg.Graph.star({"a": 2, "b": 1, "c": 2}, width=3)
     flow = vfg.Coupling(blocks=2, hidden=16)
-    fixed = vfg.Gaussian()
-    return vfg.VFG(graph, flow=flow, states="sampled", likelihood=fixed, seed=seed, **options)
+    fixed = {"aggregation": "mean", "latent": "laplace", "likelihood": vfg.Gaussian()}
+    return vfg.VFG(graph, flow=flow, states="sampled", seed=seed, **fixed | options)
 
 
 def epoch(number, objective, validation, beta=1.0):

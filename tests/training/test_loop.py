@@ -17,7 +17,7 @@ import vfg
 from vfg.inputs import scale_cells
 from vfg.training import loop
 from vfg.training.data import Table, draw_held_out, fit_scaling
-from vfg.training.settings import FitSettings
+from vfg.training.settings import RunSettings
 from vfg.training.steps import Steps
 from vfg.training.tasks import TableTask
 
@@ -46,7 +46,7 @@ def settings_of(**changes):
     options = {"masking": None, "layerwise": False, "beta": 1.0, "warmup": 0, "free_bits": 0.0}
     options |= {"epochs": 1, "steps": None, "budget": None, "batch": 64, "rate": 1e-3, "clip": 1.0}
     options |= {"weight_decay": 0.0, "validation": 0.0, "patience": None, "scale": False}
-    return FitSettings(**options | {"compile": False, "seed": 0} | changes)
+    return RunSettings(**options | {"compile": False, "seed": 0} | changes)
 
 
 def same_bits(one, two):

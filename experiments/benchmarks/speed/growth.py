@@ -69,7 +69,8 @@ def _series(name: str, sizes: Sequence[int], measure: Measure, where: Where) -> 
 def _by_rows(rows: int, device: torch.device) -> dict[str, float]:
     """Filling a table of 8 columns in chunks."""
     graph = vfg.Graph.star({f"x{k}": 1 for k in range(8)}, width=8)
-    model = vfg.VFG(graph, flow=vfg.Coupling(blocks=2, hidden=32, layers=2)).to(device).eval()
+    flow = vfg.Coupling(blocks=2, hidden=32, layers=2)
+    model = vfg.VFG(graph, flow=flow, aggregation="mean").to(device).eval()
     table = _gaps(rows).to(device)
     size = 65_536 if device.type == "cuda" else 8192
 

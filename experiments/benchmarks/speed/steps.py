@@ -20,7 +20,7 @@ from vfg.training.acceleration import Replayed
 from vfg.training.data import Table, World
 from vfg.training.loop import Run
 from vfg.training.model_stack import repeat_columns, stack_models
-from vfg.training.settings import FitSettings
+from vfg.training.settings import RunSettings
 from vfg.training.tasks import TableTask
 
 from .clock import Where, Work, bandwidth, matrix_rate, medians
@@ -134,7 +134,7 @@ def run_of(
     model: vfg.VFG, table: Tensor, batch: int, device: torch.device, *, beta: float, **others: Any
 ) -> Run:
     """A training run that is about to begin; `others` are settings that differ from the usual."""
-    usual = FitSettings(
+    usual = RunSettings(
         masking=MASKING, layerwise=False, beta=beta, warmup=0, free_bits=0.0, epochs=1, steps=1,
         budget=None, batch=batch, rate=1e-4, weight_decay=1e-2, clip=1.0, validation=0.0,
         patience=None, scale=False, compile=False, seed=0,

@@ -111,12 +111,14 @@ def reflections_to(directions: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LinearStart(FlowSpec):
-    """Couplings around a linear map that is set afterwards; `VFG.from_gaussian` uses it.
+    """Couplings around a linear map, the default flow of a `vfg.VFG`.
+
+    `vfg.fit` starts it at a factor analysis of the table, `VFG.from_gaussian` at a linear model.
 
     Args:
         coupling: the couplings before the linear map.
         columns: how many leading coordinates are data; 0 for an edge between latent nodes, which
-            is a coupling flow and a matrix.
+            is a coupling flow and a matrix. A `vfg.VFG` replaces None by the width of the leaf.
         bins: pieces of a monotone spline of every data coordinate before the linear map, or 0.
 
     Example:
@@ -128,17 +130,19 @@ class LinearStart(FlowSpec):
 
     name: ClassVar[str] = "linear_start"
     coupling: Coupling = field(default_factory=Coupling)
-    columns: int = 1
+    columns: int | None = None
     bins: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.coupling, dict):  # as JSON stores it
             object.__setattr__(self, "coupling", Coupling(**self.coupling))
-        check_count("LinearStart", "columns", self.columns, 0)
+        check_count("LinearStart", "columns", self.columns or 0, 0)
         check_count("LinearStart", "bins", self.bins, 0)
 
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
         """Build the couplings and the linear map, which starts as the identity."""
+        if self.columns is None:
+            raise ValueError("LinearStart needs columns, the number of coordinates that are data")
         generator = private_generator(generator)
         nonlinear = self.coupling.layers_of(edges, width, generator)
         if self.bins:

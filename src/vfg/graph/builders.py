@@ -18,6 +18,10 @@ Sections = Mapping[str, int] | Sequence[Node | tuple[str, int]]
 Parts = tuple[list[Node], list[Edge]]
 Grid = list[list[int]]
 
+NARROWEST, LARGEST = 8, 16
+"""Least and largest default width of nodes over narrow sections. At 8 the paper's synthetic columns
+fold; up to 16 every column of a table has a direction of its own, and a step stays cheap."""
+
 
 def section_nodes(sections: Sections) -> list[Node]:
     """The leaves of sections, which are given as widths by name, as pairs or as nodes.
@@ -42,15 +46,15 @@ def group_nodes(
 ) -> Parts:
     """The nodes, leaves first, and edges of a tree from groups, bottom up; the last is the root's.
 
-    Groups refer to leaves by position and to group k by `len(leaves) + k`. Inner nodes are as wide
-    as the widest leaf unless `width` is given; `root` gets underscores if a leaf has that name.
+    Groups refer to leaves by position and to group k by `len(leaves) + k`. Without `width` inner
+    nodes have the `lifted_width`; `root` gets underscores if a leaf has that name.
 
     Example:
         >>> nodes, edges = group_nodes([Node("a", 1), Node("b", 2)], [(0, 1)], width=None)
         >>> nodes[-1].width, [edge.name for edge in edges]
-        (2, ['a->root', 'b->root'])
+        (8, ['a->root', 'b->root'])
     """
-    width = max(leaf.width for leaf in leaves) if width is None else width
+    width = lifted_width([leaf.width for leaf in leaves]) if width is None else width
     names, heights = [leaf.name for leaf in leaves], [0] * len(leaves)
     taken = dict.fromkeys(names)
     root = unique_name(root, taken)
@@ -65,6 +69,19 @@ def group_nodes(
         )
         edges += [Edge(names[member], names[-1]) for member in group]
     return [*leaves, *(Node(name, width) for name in names[len(leaves) :])], edges
+
+
+def lifted_width(widths: Sequence[int]) -> int:
+    """The default width of latent nodes: as many as there are columns, from 8 to 16.
+
+    A section that keeps its own width cannot be folded; in a wider space it can. It is never less
+    than the widest section.
+
+    Example:
+        >>> lifted_width([2, 2]), lifted_width([1] * 11), lifted_width([196] * 4)
+        (8, 11, 196)
+    """
+    return max(max(widths), min(max(sum(widths), NARROWEST), LARGEST))
 
 
 def star(sections: Sections, width: int | None, root: str) -> Parts:
@@ -125,6 +142,7 @@ def blocks(
     ]
     grid = [list(range(row * columns, (row + 1) * columns)) for row in range(rows)]
     shapes = [(1, 2), (2, 1)] if arity == 2 else [(2, 2)]
+    latent = leaves[0].width if latent is None else latent
     return group_nodes(leaves, _grid_groups(grid, shapes), latent)
 
 

@@ -40,8 +40,8 @@ def draw(graph: Graph) -> str:
         >>> from vfg.graph import Graph
         >>> print(draw(Graph.tree({"a": 1, "b": 2, "c": 1})))
         Graph: 3 leaves, 2 latent nodes, 4 edges
-        root (2)
-        ├── node1_1 (2)
+        root (8)
+        ├── node1_1 (8)
         │   ├── a (1)
         │   └── b (2)
         └── c (1)

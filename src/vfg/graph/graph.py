@@ -237,13 +237,14 @@ class Graph:
 
         Args:
             sections: Widths by name, (name, width) pairs, or nodes.
-            width: Width of the root; None takes the widest section's.
+            width: Width of the root; None takes the number of columns, but 8 to 16, and never less
+                than the widest section's.
             root: Name of the root.
 
         Example:
             >>> Graph.star({"a": 2, "b": 3})
             Graph: 2 leaves, 1 latent node, 2 edges
-            root (3)
+            root (8)
             ├── a (2)
             └── b (3)
         """
@@ -258,7 +259,8 @@ class Graph:
         Args:
             sections: Widths by name, (name, width) pairs, or nodes.
             arity: How many neighbours join; a node left alone moves up to the next layer.
-            width: Width of the latent nodes; None takes the widest section's.
+            width: Width of the latent nodes; None takes the number of columns, but 8 to 16, and
+                never less than the widest section's.
 
         Example:
             >>> Graph.tree({"a": 2, "b": 2, "c": 2, "d": 2}).layers

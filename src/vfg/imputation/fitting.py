@@ -47,7 +47,7 @@ from vfg.training.data import choose_device, forked_generators, join_world
 from vfg.training.history import Checkpoint, History, Progress, fingerprint
 from vfg.training.loop import Run
 from vfg.training.model_stack import repeat_columns, stack_models, unstack_models
-from vfg.training.settings import FitSettings, Masking
+from vfg.training.settings import Masking, RunSettings
 from vfg.training.tasks import TableTask
 
 if TYPE_CHECKING:
@@ -517,7 +517,7 @@ def _train(
     seen = repeat_columns(observed, plan.members).to(device)
     model.to(device)
     pace = min(plan.steps, EPOCH if budget is None else BUDGET_EPOCH)
-    settings = FitSettings(
+    settings = RunSettings(
         masking=MASKING, layerwise=False, beta=0.0, warmup=0, free_bits=0.0,
         epochs=max(1, plan.steps // pace), steps=pace, budget=budget, batch=plan.batch,
         rate=plan.rate, weight_decay=1e-2, clip=1.0, validation=0.0, patience=None, scale=True,

@@ -637,7 +637,7 @@ class TableModel(Ensemble):
         r"""Medians of every entry, `(rows, columns)`; those of categories are the estimates.
 
         The median is estimated by $\hat\mu + m - \bar x$ for the mean $\hat\mu$ of the ensemble and
-        the median m and mean $\bar x$ of its draws. The variance of $m - \bar x$ is 0.57 / n of that
+        the median m and mean $\bar x$ of n draws. The variance of $m - \bar x$ is 0.57 / n of that
         of Normal draws, and that of m is 1.57 / n.
         """
         if self.linear is None or not len(self.members):

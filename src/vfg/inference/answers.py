@@ -219,7 +219,8 @@ class Answer(ABC):
 
         Example:
             >>> import vfg
-            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+            >>> graph = vfg.Graph.star({"a": 1, "b": 1}, width=1)
+            >>> model = vfg.VFG(graph, aggregation="mean")
             >>> model.infer({"a": 2.0}).quantile([0.1, 0.9])["b"].flatten()
             tensor([0.7184, 3.2816], dtype=torch.float64)
         """
@@ -239,7 +240,8 @@ class Answer(ABC):
 
         Example:
             >>> import vfg
-            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+            >>> graph = vfg.Graph.star({"a": 1, "b": 1}, width=1)
+            >>> model = vfg.VFG(graph, aggregation="mean")
             >>> low, high = model.infer({"a": 2.0}).interval(0.8)
             >>> round(low["b"].item(), 4), round(high["b"].item(), 4)
             (0.7184, 3.2816)
@@ -264,7 +266,8 @@ class Answer(ABC):
 
         Example:
             >>> import vfg
-            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+            >>> graph = vfg.Graph.star({"a": 1, "b": 1}, width=1)
+            >>> model = vfg.VFG(graph, aggregation="mean")
             >>> model.infer({"a": 2.0}).marginals()["b"].text
             '2'
         """
@@ -286,7 +289,8 @@ class Answer(ABC):
 
         Example:
             >>> import vfg
-            >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+            >>> graph = vfg.Graph.star({"a": 1, "b": 1}, width=1)
+            >>> model = vfg.VFG(graph, aggregation="mean")
             >>> model.infer({"a": [1.0, 2.0]}).to_frame(quantiles=[0.5])
                  a    b  a q0.5  b q0.5
             0  1.0  1.0     1.0     1.0
@@ -631,7 +635,8 @@ class MessageAnswer(GraphAnswer):
     Example:
         >>> import vfg
         >>> from vfg.inference.queries import infer
-        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))  # edges are identities
+        >>> graph = vfg.Graph.star({"a": 1, "b": 1}, width=1)
+        >>> model = vfg.VFG(graph, aggregation="mean")  # edges are identities
         >>> answer = infer(model, {"a": 2.0}, targets=["b"])
         >>> answer
         Answer: 1 row, targets 'b'; noise independent by column; all rows converged

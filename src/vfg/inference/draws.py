@@ -35,7 +35,7 @@ def is_joint(model: VFG) -> bool:
     Example:
         >>> import vfg
         >>> graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
-        >>> is_joint(vfg.VFG(graph)), is_joint(vfg.VFG(graph, aggregation="gaussian"))
+        >>> is_joint(vfg.VFG(graph, aggregation="mean")), is_joint(vfg.VFG(graph))
         (False, True)
     """
     roots = [block for block in model.passing.schedule.blocks if block.is_root]

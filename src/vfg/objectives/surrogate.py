@@ -267,7 +267,8 @@ def consistency(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = No
 
     Example:
         >>> import vfg
-        >>> model = vfg.VFG(vfg.Graph.star({"a": 2, "b": 2}))  # all edges start as identities
+        >>> graph = vfg.Graph.star({"a": 2, "b": 2}, width=2)
+        >>> model = vfg.VFG(graph, aggregation="mean")  # all edges start as identities
         >>> model.consistency(torch.tensor([[1.0, 2.0, 1.0, 2.0]]))["root"].item()
         0.0
     """

@@ -2,6 +2,15 @@
 
 from vfg.training.history import Epoch, History
 from vfg.training.loop import fit, maximise
-from vfg.training.settings import FitSettings, Masking
+from vfg.training.settings import FitSettings, Masking, RunSettings, paper_settings
 
-__all__ = ["Epoch", "FitSettings", "History", "Masking", "fit", "maximise"]
+__all__ = [
+    "Epoch",
+    "FitSettings",
+    "History",
+    "Masking",
+    "RunSettings",
+    "fit",
+    "maximise",
+    "paper_settings",
+]

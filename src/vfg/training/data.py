@@ -13,9 +13,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from vfg.flows import ActivationNormalisation, Flow
-from vfg.inputs import ArrayLike, Tabular, by_rows
+from vfg.distributions.likelihoods import GaussianLikelihood
+from vfg.flows import ActivationNormalisation, Flow, LinearStartFlow
+from vfg.inputs import ArrayLike, Tabular, by_rows, pairwise_covariance
 from vfg.model import VFG
+from vfg.passing.aggregation import FramedPrecision
+from vfg.passing.messages import EdgeGroup
 
 
 class Table(NamedTuple):
@@ -139,6 +142,124 @@ def initialise(model: VFG, data: Table, rows: int) -> None:
     model.train(mode)
     for hook in hooks:
         hook.remove()
+
+
+class Start(NamedTuple):
+    """How near a linear start is to the factor analysis; variances and loadings in scaled units."""
+
+    noise: float
+    """The least variance that a column has of its own."""
+    loading: float
+    """The least singular value of the loadings of a leaf."""
+    rest: float
+    """Precision of the coordinates that no column loads on."""
+
+
+EXACT = Start(noise=1e-2, loading=0.1, rest=0.0)
+"""Of sampled states, whose bound is then the likelihood of the factor analysis."""
+SOFT = Start(noise=0.1, loading=0.7, rest=0.5)
+"""Of deterministic states. Flows learn to bend faster where no edge begins nearly singular and all
+coordinates carry messages: on the paper's synthetic columns the squared error was .026 after 600
+steps, with a loading of .3 and no rest .11, and with no least loading 21."""
+ITERATIONS = 200
+"""Iterations of the factor analysis: a covariance of six columns is then met to 0.002."""
+
+
+@torch.no_grad()
+def start_linear(model: VFG, data: Table) -> bool:
+    """Start the flows of a new model at a factor analysis of the table; whether it has such flows.
+
+    Leaf edges encode by the loadings of their columns; edges between latent nodes start as
+    identities, so that what the leaves send adds up at the root on any graph.
+    """
+    schedule, passing = model.passing.schedule, model.passing
+    edges = [
+        (group, passing.group(index))
+        for index, group in enumerate(schedule.groups)
+        if schedule.blocks[group.child].is_leaf
+    ]
+    widths = {block.width for block in schedule.blocks if not block.is_leaf}
+    if bool(model.is_trained) or len(model.graph.roots) != 1 or len(widths) != 1:
+        return False
+    if not all(_is_framed(stack) for _, stack in edges):
+        return False
+    settings = SOFT if model.sampling is None else EXACT
+    mean, covariance = (part.cpu() for part in pairwise_covariance(data.cells.double(), data.seen))
+    loadings, noise = factor_analysis(covariance, widths.pop(), settings.noise)
+    for group, stack in edges:
+        columns = torch.tensor([model.sections.positions[edge.child] for edge in group.edges])
+        _start_edges(stack, loadings[columns], mean[columns], noise[columns], settings)
+    for block, part in model.sections.split(noise[None].to(data.cells)).items():
+        likelihood = model.likelihood_at(block)
+        if model.sampling is not None and isinstance(likelihood, GaussianLikelihood):
+            excess = (part - likelihood.floor**2).clamp(min=1e-6)
+            likelihood.log_scale.copy_(0.5 * excess.log())
+    return True
+
+
+def _is_framed(stack: EdgeGroup) -> bool:
+    is_linear = isinstance(stack.flow, LinearStartFlow) and isinstance(stack.flow.columns, int)
+    return is_linear and isinstance(stack.precision, FramedPrecision)
+
+
+def _start_edges(
+    stack: EdgeGroup, loadings: Tensor, mean: Tensor, noise: Tensor, settings: Start
+) -> None:
+    """Set flow and precision of leaf edges from loadings `(edges, columns, width)`."""
+    flow, precision = stack.flow, stack.precision
+    assert isinstance(flow, LinearStartFlow)
+    assert isinstance(precision, FramedPrecision)
+    left, sizes, right = torch.linalg.svd(loadings, full_matrices=False)
+    loadings = left * sizes.clamp(min=settings.loading)[:, None] @ right
+    like = precision.leading
+    if stack.lifting is not None:
+        stack.lifting.constants.zero_()
+    flow.start_at(loadings.to(like), mean.to(like))
+    # Λ = Wᵀ Σ⁻¹ W in the frame: with W = L Qᵀ its leading block is (Lᵀ Σ^-½)(Lᵀ Σ^-½)ᵀ.
+    frame = flow.frame.linear_part()[..., : flow.columns]
+    like.copy_((loadings.to(like) @ frame).mT / noise.to(like).sqrt()[:, None])
+    precision.rest.fill_(settings.rest)
+
+
+def factor_analysis(covariance: Tensor, width: int, least: float) -> tuple[Tensor, Tensor]:
+    r"""Loadings W and noise ψ of $C \approx W W^\top + \mathrm{diag}(\psi)$, by EM.
+
+    Args:
+        covariance: C, `(columns, columns)`; made positive where missing cells left it otherwise.
+        width: how many factors; those beyond the columns have no loadings.
+        least: the least ψ.
+
+    Returns:
+        W, `(columns, width)`, and ψ, `(columns,)`.
+
+    Example:
+        >>> covariance = torch.tensor([[1.0, -0.9], [-0.9, 1.0]]).double()
+        >>> loadings, noise = factor_analysis(covariance, width=1, least=0.01)
+        >>> round(float((loadings @ loadings.mT)[0, 1]), 3)
+        -0.9
+    """
+    sizes, vectors = torch.linalg.eigh(covariance)
+    covariance = vectors * sizes.clamp(min=1e-3) @ vectors.mT
+    # The signs depend on the solver.
+    vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
+    used, identity = min(width, len(sizes)), torch.eye(width).to(covariance)
+    rest = sizes[: len(sizes) - used].sum() / max(len(sizes) - used, 1)
+    loadings = covariance.new_zeros(len(sizes), width)
+    strengths = (sizes[-used:] - rest).clamp(min=1e-4).sqrt()
+    loadings[:, :used] = (vectors[:, -used:] * strengths).flip(-1)
+    noise = (covariance.diagonal() - loadings.square().sum(1)).clamp(min=least)
+    for _ in range(ITERATIONS):
+        weighted = loadings / noise[:, None]
+        posterior = torch.linalg.inv(identity + loadings.mT @ weighted)
+        regression = posterior @ weighted.mT
+        cross = covariance @ regression.mT
+        loadings = torch.linalg.solve(posterior + regression @ cross, cross, left=False)
+        noise = (covariance.diagonal() - (loadings * cross).sum(1)).clamp(min=least)
+    return loadings, noise
+
+
+def _initialise_flow(flow: Flow, inputs: tuple[Tensor, ...]) -> None:
+    flow.initialise(inputs[0])
 
 
 @dataclass(frozen=True)

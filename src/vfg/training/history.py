@@ -66,10 +66,13 @@ class History:
     """Why training ended: epochs, patience, budget, interrupted, or diverged at every rate."""
     restarts: int = 0
     """How often a non-finite loss or a blow-up was met by going back and lowering the rate."""
+    start: float | None = None
+    """The held-out loss of a linear start, the state that is kept while no epoch has a lower loss;
+    `best` is None then."""
 
     def add(self, epoch: Epoch) -> bool:
         """Append an epoch; whether it is the best so far."""
-        best = None if self.best is None else self.epochs[self.best].validation
+        best = self.start if self.best is None else self.epochs[self.best].validation
         is_best = epoch.validation is None or best is None or epoch.validation < best
         self.epochs.append(epoch)
         if is_best:
@@ -113,7 +116,9 @@ class History:
             Epoch(**{**epoch, "members": tuple(epoch.get("members", ()))})
             for epoch in description["epochs"]
         ]
-        return cls(epochs, description["best"], description["stopped"], description["restarts"])
+        start = description.get("start")
+        ends = description["best"], description["stopped"], description["restarts"]
+        return cls(epochs, *ends, start)
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vfg.inference import fit_calibration
 from vfg.inputs import ArrayLike, as_cells, as_labels, scale_cells
-from vfg.model import VFG
+from vfg.model import VFG, WIDEST
 from vfg.training.data import (
     Table,
     World,
@@ -35,7 +35,7 @@ from vfg.training.optimiser import (
     has_blown_up,
     lost_copies,
 )
-from vfg.training.settings import FitSettings
+from vfg.training.settings import FitSettings, RunSettings
 from vfg.training.steps import Steps
 from vfg.training.tasks import Augment, ModuleTask, TableTask, Task
 from vfg.utils.specs import with_options
@@ -130,9 +130,14 @@ def fit(
         if not (isinstance(to_score, tuple) and len(to_score) == 2):
             to_score = (to_score, None)
     settings = with_options(settings, options, FitSettings, "a VFG")
-    _check_models(models, settings, labels)
     first = models[0]
+    _check_models(models, settings, labels)
     cells, seen, given = _read_rows(first, table, labels, observed)
+    settings = settings.choose(
+        len(cells),
+        is_sampled=first.sampling is not None,
+        is_wide=any(block.width > WIDEST for block in first.passing.schedule.blocks),
+    )
     scored = None if to_score is None else _read_rows(first, *to_score)
     folder = None
     if checkpoint is not None:
@@ -208,19 +213,20 @@ def maximise(
         >>> round(model.value.item(), 2)
         3.0
     """
-    settings = with_options(settings, options, FitSettings, "a module")
+    given = with_options(settings, options, FitSettings, "a module")
     parts = [rows] if isinstance(rows, Tensor) else list(rows)
     if not parts or not len(parts[0]) or any(len(part) != len(parts[0]) for part in parts):
         sizes = ", ".join(str(len(part)) for part in parts) or "none"
         raise ValueError(f"all tensors must have the same number of rows, but they have {sizes}")
+    chosen = given.choose(len(parts[0]), is_sampled=True, is_wide=True)
     where = choose_device(device)
     task = ModuleTask(model.to(where), [part.to(where) for part in parts], validate)
     with join_world(where) as world, forked_generators(where):
-        return _train(task, settings, world, None, progress)
+        return _train(task, chosen, world, None, progress)
 
 
 def _train(
-    task: Task, settings: FitSettings, world: World, checkpoint: Checkpoint | None, progress: bool
+    task: Task, settings: RunSettings, world: World, checkpoint: Checkpoint | None, progress: bool
 ) -> History:
     run = Run(task, settings, world, checkpoint)
     history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
@@ -260,7 +266,7 @@ def _check_scaling(models: list[VFG]) -> None:
 
 
 def _identify(
-    models: list[VFG], settings: FitSettings, parts: list[Tensor | None], augment: Augment | None
+    models: list[VFG], settings: RunSettings, parts: list[Tensor | None], augment: Augment | None
 ) -> str:
     """The fingerprint of a run."""
     described = {
@@ -309,7 +315,7 @@ class Run:
     """One training run: what changes from step to step, and from epoch to epoch."""
 
     def __init__(
-        self, task: Task, settings: FitSettings, world: World, checkpoint: Checkpoint | None = None
+        self, task: Task, settings: RunSettings, world: World, checkpoint: Checkpoint | None = None
     ) -> None:
         self.task, self.model, self.settings = task, task.model, settings
         self.world, self.checkpoint = world, checkpoint
@@ -328,6 +334,8 @@ class Run:
         """All epochs, with the best state restored at the end."""
         self._resume()
         begun = time.monotonic() - self.elapsed
+        if self.task.is_started and self.task.copies == 1 and not len(self.history):
+            self.history.start = next(iter(self.validation()), None)
         with progress:
             try:
                 while self.history.stopped == "running":

@@ -24,7 +24,7 @@ from vfg.training.acceleration import (
 from vfg.training.data import World
 from vfg.training.losses import BoundLoss
 from vfg.training.optimiser import AdamW, Average
-from vfg.training.settings import FitSettings
+from vfg.training.settings import RunSettings
 from vfg.training.tasks import Task
 from vfg.utils.random import as_global_generator
 
@@ -38,7 +38,7 @@ class Steps:
     """
 
     def __init__(
-        self, task: Task, settings: FitSettings, world: World, optimiser: AdamW, average: Average
+        self, task: Task, settings: RunSettings, world: World, optimiser: AdamW, average: Average
     ) -> None:
         self.task, self.model, self.settings, self.world = task, task.model, settings, world
         self.optimiser, self.average = optimiser, average

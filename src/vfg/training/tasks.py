@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from vfg.model import VFG
 from vfg.training.acceleration import Recorder
-from vfg.training.data import Table, draw_held_out, initialise
+from vfg.training.data import Table, draw_held_out, initialise, start_linear
 from vfg.training.losses import BoundLoss, HeldOutLoss, ObjectiveLoss, RowsLoss, SurrogateLoss
 from vfg.training.model_stack import stack_models, unstack_models
-from vfg.training.settings import FitSettings
+from vfg.training.settings import RunSettings
 
 Batch = tuple[Tensor | None, ...]
 Augment = Callable[[Tensor], Tensor]
@@ -30,6 +30,8 @@ class Task:
     """How many models `model` is a stack of: each has rows and a best state of its own."""
     recovers = True
     """Whether a run goes back to its best state after an epoch that undid what was learned."""
+    is_started = False
+    """Whether the model answers before the first step, so that its start is a state to keep."""
     is_module = True
     """Whether `model` is any module, whose products follow the precision as a whole."""
     augment: Augment | None = None
@@ -94,7 +96,7 @@ class TableTask(Task):
         self,
         models: Sequence[VFG],
         data: Table,
-        settings: FitSettings,
+        settings: RunSettings,
         held: Tensor | None = None,
         *,
         validation: Table | None = None,
@@ -106,6 +108,7 @@ class TableTask(Task):
         self.held, self.data = held, Table(data.cells, data.seen & ~held, data.labels)
         for one in models:
             initialise(one, self.data, min(settings.batch, len(data.cells)))
+            self.is_started = start_linear(one, self.data)
         model = models[0] if len(models) == 1 else stack_models(models)
         self.recovers = model.sampling is not None
         hides = settings.input_dropout > 0.0

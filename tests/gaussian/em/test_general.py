@@ -6,8 +6,8 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.em import general as em
 from vfg.gaussian.em.general import Moments, chunks_of, e_step, e_step_with_pulls, mask_order
-from vfg.gaussian.em.initialisation import pairwise_covariance
 from vfg.gaussian.parameters import Values
+from vfg.inputs import pairwise_covariance
 
 
 def model_and_table(graph, components, mixture, missing):

@@ -10,7 +10,7 @@ from vfg.gaussian.em.general import chunks_of
 from vfg.gaussian.em.m_step import m_step
 from vfg.gaussian.factors import condition, group_masks
 from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
-from vfg.inputs import by_rows
+from vfg.inputs import pairwise_covariance
 
 FIRST_ITERATIONS = 20
 """Iterations of EM with one component, whose latent means are then clustered."""
@@ -51,23 +51,6 @@ def start_values(
     points = belief.mean[:, 0] @ maps[0, :roots].mT + middles[0, :roots]
     centres, counts = _clusters(points, components, generator)
     return _split(parameters, values, centres, counts, generator)
-
-
-def pairwise_covariance(table: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Means, and covariances from the rows in which both columns are observed.
-
-    Example:
-        >>> table, seen = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
-        >>> pairwise_covariance(table, seen.bool())[0]
-        tensor([2., 2.])
-    """
-    parts = by_rows(table, seen)
-    sums = torch.stack([(part * mask).sum(0) for part, mask in parts]).sum(0)
-    mean = sums / seen.sum(0).clamp(min=1)
-    pairs = [((part - mean) * mask, mask.to(table)) for part, mask in parts]
-    together = torch.stack([left.mT @ left for left, _ in pairs]).sum(0)
-    counts = torch.stack([weights.mT @ weights for _, weights in pairs]).sum(0)
-    return mean, together / counts.clamp(min=1.0)
 
 
 def leading_eigenvectors(covariance: Tensor, used: int) -> tuple[Tensor, Tensor, float]:
