@@ -69,7 +69,7 @@ def test_tracebacks_come_with_debug_only(store, commands):
         (["fit", "a.csv"], "Missing option '--output' / '-o'"),
         (
             ["evaluate", "a.csv", "--rivals", "best"],
-            "--baselines takes mean, knn, iterative or all",
+            "--baselines takes mean, knn, ridge, extratrees, missforest, boosting",
         ),
         (["data", "nothing"], "there is no table 'nothing'"),
         (["reproduce", "nothing"], "there is no experiment 'nothing'"),

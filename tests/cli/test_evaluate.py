@@ -1,6 +1,7 @@
 """`vfg evaluate`: hidden cells are hidden from everyone, and errors are what they say."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,9 @@ import pytest
 
 import vfg
 from vfg.bigtable import open_table as read
-from vfg.cli.commands.evaluate import parse_baselines
+from vfg.cli.commands.evaluate import BASELINES, PATTERNS, parse_names
+from vfg.imputation import evaluation
+from vfg.imputation.baselines import BASELINES as KNOWN
 from vfg.imputation.evaluation import evaluate, hold_out
 from vfg.modelfile import dumps
 from vfg.tables.frames import hide_cells, open_table
@@ -94,7 +97,7 @@ def test_baselines_fill_the_same_cells(numbers, here, commands):
     options = ["--linear", "--share", "0.2", "--baselines", "all", "--json"]
     said = json.loads(commands.succeed("evaluate", "t.csv", *options))
     methods = {entry["method"]: entry for entry in said["methods"]}
-    assert list(methods) == ["vfg", "mean", "knn", "iterative"]
+    assert list(methods) == ["vfg", *BASELINES]
     counts = [[column["hidden"] for column in entry["columns"]] for entry in said["methods"]]
     assert all(count == counts[0] for count in counts)
     assert methods["mean"]["rmse"] == pytest.approx(methods["vfg"]["baseline"], rel=0.02)
@@ -128,7 +131,28 @@ def test_shares_lie_between_0_and_1(share, store, commands):
 
 
 def test_baselines_by_name():
-    assert parse_baselines(" knn , mean") == ["knn", "mean"]
+    assert parse_names(" knn , mean", BASELINES, "--baselines") == ["knn", "mean"]
+    assert parse_names("iterative", BASELINES, "--baselines") == ["ridge"]
+    assert parse_names("all", BASELINES, "--baselines") == [*KNOWN, "linear"]
+    assert PATTERNS == evaluation.PATTERNS
+
+
+def test_patterns_and_seeds_are_averaged_and_drawn(numbers, here, commands):
+    numbers.to_pandas().to_csv("t.csv", index=False)
+    options = ["--linear", "--baselines", "mean,boosting", "--patterns", "cells,half"]
+    more = ["--share", "0.2", "--seeds", "2", "--plot", "cost.png"]
+    words = commands.succeed("evaluate", "t.csv", *options, *more)
+    assert Path("cost.png").stat().st_size > 5000
+    lines = [line.split() for line in words.splitlines()[-7:]]
+    assert lines[0] == ["method", "pattern", "error", "absolute", "right", "seconds"]
+    names = [(method, pattern) for method, pattern, *_ in lines[1:]]
+    wanted = [(m, p) for p in ("cells", "half") for m in ("vfg", "mean", "boosting")]
+    assert sorted(names) == sorted(wanted)
+    said = json.loads(commands.succeed("evaluate", "t.csv", *options, *more[:4], "--json"))
+    own = [e["rmse"] for e in said["methods"] if (e["method"], e["pattern"]) == ("vfg", "half")]
+    assert len(own) == 2
+    shown = float(next(line[2] for line in lines if line[:2] == ["vfg", "half"]))
+    assert shown == pytest.approx(sum(own) / 2, rel=0.01)
 
 
 def test_tables_come_with_gaps_on_request(here, commands):

@@ -11,7 +11,6 @@ from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 
-from experiments.baselines.tabular import Average, BoostedColumns, MissForest, SoftImpute
 from experiments.benchmarks.imputation.cells import SHAPES, hide, load, split
 from experiments.benchmarks.imputation.methods import LIMITS, METHODS, Task, allowed
 from experiments.benchmarks.imputation.metrics import (
@@ -31,6 +30,7 @@ from experiments.benchmarks.imputation.summary import (
 )
 from experiments.report import summary
 from experiments.report.imputation import goals, standings
+from vfg.imputation.baselines import Average, BoostedColumns, MissForest, SoftImpute
 
 
 @pytest.fixture

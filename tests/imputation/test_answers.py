@@ -104,11 +104,11 @@ def test_given_cells_come_back_as_they_were_given(model):
     answer = model.infer(frame)
     for name in frame:
         known = ~frame[name].isna().to_numpy()
-        found = answer.mean[name][known]
+        result = answer.mean[name][known]
         wanted = frame[name][known].to_numpy()
-        if found.dtype.kind == "M":
-            wanted = wanted.astype(found.dtype)
-        assert found.tolist() == wanted.tolist()
+        if result.dtype.kind == "M":
+            wanted = wanted.astype(result.dtype)
+        assert result.tolist() == wanted.tolist()
         spread = answer.std[name][known]
         assert not spread.astype(float).any()
 
@@ -141,13 +141,13 @@ def test_linear_answers_are_those_of_the_exact_model_in_data_units():
 
 def test_covariances_agree_with_deviations_and_draws(model):
     answer = model.infer({"city": "Bern"}, targets=["age", "height", "city"])
-    found = answer.covariance(["height", "age", "city"])
-    assert found.shape == (1, 3, 3)
-    assert not found[0, 2].any(), "the city is given"
-    np.testing.assert_allclose(np.sqrt(found[0, 0, 0]), answer.std["height"][0], rtol=1e-6)
+    result = answer.covariance(["height", "age", "city"])
+    assert result.shape == (1, 3, 3)
+    assert not result[0, 2].any(), "the city is given"
+    np.testing.assert_allclose(np.sqrt(result[0, 0, 0]), answer.std["height"][0], rtol=1e-6)
     draws = answer.samples(4000)
     pair = np.cov(draws["height"][:, 0], draws["age"][:, 0].astype(float))
-    np.testing.assert_allclose(found[0, :2, :2], pair, rtol=0.35, atol=0.15 * np.abs(pair).max())
+    np.testing.assert_allclose(result[0, :2, :2], pair, rtol=0.35, atol=0.15 * np.abs(pair).max())
     free = model.infer([{}], targets=["age", "city"]).covariance(["age", "city"])
     assert np.isnan(free[0, 1]).all()
 
@@ -168,15 +168,15 @@ def test_a_few_rows_are_answered_alike_without_padding(model):
             )
 
 
-def test_marginals_say_what_the_answer_says(model):
+def test_marginals_agree_with_the_answer(model):
     answer = model.infer([{"age": 40}, {"city": "Bern"}])
-    found = answer.marginals(row=1, level=0.8)
-    assert found["city"].given
-    assert found["city"].shares["Bern"] == 1.0
-    assert not found["age"].given
-    np.testing.assert_allclose(found["age"].mean, answer.mean["age"][1])
-    assert found["age"].low < found["age"].mean < found["age"].high
-    for name, marginal in found.items():
+    result = answer.marginals(row=1, level=0.8)
+    assert result["city"].given
+    assert result["city"].shares["Bern"] == 1.0
+    assert not result["age"].given
+    np.testing.assert_allclose(result["age"].mean, answer.mean["age"][1])
+    assert result["age"].low < result["age"].mean < result["age"].high
+    for name, marginal in result.items():
         if marginal.variable.kind == "choice" and not marginal.given:
             np.testing.assert_allclose(
                 marginal.probabilities, answer.probabilities[name][1], atol=0.05
@@ -239,7 +239,7 @@ def test_masked_cells_are_not_learned_from():
     assert dumps(one) == dumps(other)
 
 
-def test_a_table_that_tells_nothing_has_variables_and_answers():
+def test_a_table_without_informative_columns_has_variables_and_answers():
     model = linear().fit(pd.DataFrame({"a": [1.0, 1.0], "b": [None, None]})).model_
     assert model.variables["a"].idle
     assert model.infer([{}], targets=["a"]).mean["a"].tolist() == [1.0]
@@ -411,7 +411,7 @@ def test_probabilities_agree_with_frequencies_and_draws(count, skewed):
         np.testing.assert_allclose(marginal.probabilities, expected)
 
 
-def test_what_occurred_is_never_impossible():
+def test_observed_categories_have_positive_probability():
     frame = categories_of_numbers(4, rows=300)
     model = linear().fit(frame).model_
     answer = model.infer({"x": 50.0, "y": -50.0, "z": 50.0}, targets=["kind"])

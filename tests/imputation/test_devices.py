@@ -35,7 +35,7 @@ def moved(imputer):
     return pickle.loads(pickle.dumps(imputer)).model_.to("cuda")
 
 
-def test_neighbours_keep_their_dtype_and_forget_what_followed(imputer):
+def test_row_mixtures_keep_their_dtype_and_drop_cached_values(imputer):
     near = pickle.loads(pickle.dumps(imputer)).model_.row_mixture_models[0]
     values, observed = imputer.model_.encode(table())
     before = near.means(values, observed, torch.arange(len(values)))
@@ -47,7 +47,7 @@ def test_neighbours_keep_their_dtype_and_forget_what_followed(imputer):
     assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
-def test_a_moved_model_forgets_what_followed_from_its_tensors(imputer):
+def test_a_moved_model_drops_values_cached_from_its_tensors(imputer):
     model = pickle.loads(pickle.dumps(imputer)).model_
     model.means(*model.encode(table()))
     mixture = model.mixture_models[0]
@@ -83,9 +83,9 @@ def test_answers_are_those_of_a_cpu(imputer, moved):
         lambda one: torch.from_numpy(one.log_prob(table())),
         lambda one: torch.from_numpy(one.embed(table())),
     ):
-        found = ask(moved)
-        assert found.device.type == "cpu"
-        assert torch.allclose(found, ask(model).to(found), atol=2e-4)
+        result = ask(moved)
+        assert result.device.type == "cpu"
+        assert torch.allclose(result, ask(model).to(result), atol=2e-4)
 
 
 @on_gpu

@@ -43,7 +43,7 @@ def test_errors_are_those_of_the_hidden_cells(fitted):
     assert found.mae == pytest.approx(float(errors.abs().mean()))
 
 
-def test_intervals_cover_as_often_as_they_say(fitted):
+def test_intervals_have_their_nominal_coverage(fitted):
     fresh = numbers(rows=1000, seed=1)[0]
     found = fitted.evaluate(fresh, share=0.3, level=0.8)
     assert 0.75 < found.coverage < 0.85
@@ -130,6 +130,26 @@ def test_nothing_to_hide_is_no_error():
 def test_shares_and_levels_are_checked(fitted, name):
     with pytest.raises(ValueError, match=f"{name} must be a number between 0 and 1, but is 1.5"):
         fitted.evaluate(numbers()[1], **{name: 1.5})
+
+
+def test_patterns_hide_what_their_names_say():
+    values = np.random.default_rng(0).normal(size=(100, 4))
+    table = open_table(np.where(np.arange(400).reshape(100, 4) % 7 == 0, np.nan, values))
+    known = ~table.missing
+    by_column = hold_out(table, 0.5, 0, pattern="columns")
+    assert by_column.sum(1).max() == 1
+    assert 25 < by_column.any(1).sum() < 60
+    half = hold_out(table, 0.5, 0, pattern="half")
+    lost = half.any(0)
+    assert lost.sum() == 2
+    rows = half.any(1)
+    assert (half[rows][:, lost] | ~known[rows][:, lost]).mean() > 0.9
+    like_table = hold_out(table, 0.5, 0, pattern="table")
+    patterns = {tuple(row) for row in ~known}
+    for row, own in zip(like_table, known, strict=True):
+        assert not row.any() or any((np.array(p) & own == row).all() for p in patterns)
+    with pytest.raises(ValueError, match="no cell of the table is missing"):
+        hold_out(open_table(np.ones((5, 2))), 0.5, 0, pattern="table")
 
 
 class TestCopies:

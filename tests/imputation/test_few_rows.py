@@ -23,16 +23,16 @@ def test_few_rows_are_answered_alike(model):
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_single_rows_are_drawn_alike(model, row):
     padded, plain = (model.infer(GIVEN, seed=3, padded=is_padded) for is_padded in (True, False))
-    wanted, found = (answer.select([row])._draws(30) for answer in (padded, plain))
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    wanted, result = (answer.select([row])._draws(30) for answer in (padded, plain))
+    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("draws", [0, 64])
 def test_marginals_have_the_ends_of_intervals(model, draws):
-    found = model.infer({"height": 171.0}).marginals(draws=draws)
+    result = model.infer({"height": 171.0}).marginals(draws=draws)
     many = model.infer({"height": 171.0}).marginals(draws=2000)
     for name in ("age", "since"):
         width = many[name].high - many[name].low
-        assert found[name].low == pytest.approx(many[name].low, abs=0.2 * width)
-        assert found[name].high == pytest.approx(many[name].high, abs=0.2 * width)
-        assert len(found[name].draws) == (draws or 2)
+        assert result[name].low == pytest.approx(many[name].low, abs=0.2 * width)
+        assert result[name].high == pytest.approx(many[name].high, abs=0.2 * width)
+        assert len(result[name].draws) == (draws or 2)

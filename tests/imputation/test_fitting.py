@@ -44,7 +44,7 @@ def refitted(model, table, **settings):
     return again
 
 
-def test_without_a_graph_every_telling_column_is_a_leaf_under_one_root():
+def test_without_a_graph_every_informative_column_is_a_leaf_under_one_root():
     frame = mixed().assign(constant=1.0, empty=np.nan)
     columns, graph = known_columns(frame, width=5)
     assert sorted(graph.sections.values()) == [1, 1, 1, 1, 1, 2]
@@ -69,7 +69,7 @@ def test_leaves_are_in_the_same_order_whatever_that_of_the_columns():
     assert ranked[1] == turned[1]
 
 
-def test_without_a_telling_column_there_is_no_graph():
+def test_without_informative_columns_there_is_no_graph():
     assert known_columns(np.array([[1.0, np.nan], [1.0, np.nan]])) == ([], None)
 
 
@@ -78,9 +78,9 @@ def test_columns_follow_the_leaves_of_a_graph():
     graph = vfg.Graph.star(
         [vfg.Node("who", 2, ("age", "city")), vfg.Node("body", 1, ("height",))], width=4
     )
-    columns, found = known_columns(frame, graph=graph)
+    columns, result = known_columns(frame, graph=graph)
     assert columns == [3, 1, 2, 0]
-    assert found.sections == {"who": 3, "body": 1}
+    assert result.sections == {"who": 3, "body": 1}
 
 
 def test_leaves_may_be_called_like_columns_or_give_positions_or_widths_only():
@@ -107,7 +107,7 @@ def test_graphs_over_other_columns_are_refused(leaves, message):
         known_columns(frame_of(numbers()[1]), graph=graph)
 
 
-def test_columns_that_tell_nothing_may_be_in_a_graph_or_not():
+def test_uninformative_columns_may_be_in_a_graph_or_not():
     frame = frame_of(numbers()[1]).assign(a=1.0, b=np.nan)
     scores = []
     for names in ("abcd", "cd"):
@@ -129,7 +129,7 @@ def test_columns_that_tell_nothing_may_be_in_a_graph_or_not():
     ],
     ids=["star", "wide leaf", "one leaf", "tree", "network", "part of a root"],
 )
-def test_which_graphs_have_a_bent_form(graph, expected):
+def test_which_graphs_support_nonlinear_members(graph, expected):
     assert supports_deep(graph, rows=100) is expected
     assert not supports_deep(graph, rows=100, wanted=False)
     assert not supports_deep(graph, rows=5)
@@ -144,7 +144,7 @@ def test_which_graphs_have_a_bent_form(graph, expected):
     ],
     ids=["star", "sections", "tree"],
 )
-def test_graphs_with_a_bent_form_are_bent(graph):
+def test_supported_graphs_get_nonlinear_members(graph):
     frame = frame_of(numbers(rows=40)[1])
     model = fitted(frame, graph=graph, **(LIGHTLY | {"width": None}))
     assert len(model.member_models) == 2
@@ -190,19 +190,20 @@ def test_refitting_learns_from_the_new_rows():
     second = refitted(first, all_rows, bend=False)
     assert second.described == first.described
     *kept, parts = learning.fit_parts(open_table(all_rows), vfg.ImputerSettings(bend=False), first)
-    direct = vfg.TableModel.of_parts(*kept, parts)
+    direct = vfg.TableModel()
+    direct._assemble(*kept, parts)
     np.testing.assert_allclose(second.fill(all_rows), direct.fill(all_rows), atol=1e-9)
     assert not np.allclose(second.fill(all_rows), first.fill(all_rows), atol=1e-3)
 
 
-def test_refitting_can_bend_what_was_linear():
+def test_refitting_can_add_nonlinear_members():
     frame = frame_of(numbers()[1])
     first = fitted(frame, bend=False, width=4)
     second = refitted(first, frame, **LIGHTLY)
     assert (len(first.member_models), len(second.member_models)) == (0, 2)
 
 
-def test_rows_know_nothing_of_a_given_graph():
+def test_a_given_graph_has_no_row_mixtures():
     frame = frame_of(numbers(rows=40)[1])
     graph = vfg.Graph.star(dict.fromkeys("abcd", 1), width=3)
     with pytest.warns(UserWarning, match="width, neighbours have no effect with graph="):

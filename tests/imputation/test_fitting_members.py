@@ -102,7 +102,7 @@ def test_member_means_are_those_of_the_members():
         assert torch.equal(found[place], own.double())
 
 
-def test_trees_of_latent_nodes_can_be_bent():
+def test_trees_of_latent_nodes_get_nonlinear_members():
     values, observed = matrix(columns=4)
     tree = vfg.Graph.tree({str(k): 1 for k in range(4)}, arity=2, width=3)
     members = trained(values, observed, graph=tree)[0].members
@@ -130,8 +130,8 @@ def test_neighbours_take_part_of_a_budget():
     assert sizes.within(0.25).components < 1000
 
 
-def test_neighbours_do_not_hear_what_the_answer_is():
-    """Cells of a row that were kept aside make no difference to what is said about them."""
+def test_row_mixtures_do_not_use_held_out_cells():
+    """Held-out cells of a row do not change how they are predicted."""
     values, observed = matrix(rows=60)
     parts, _ = trained(values, observed, neighbours=NeighbourPlan(2, 60, 3))
     held = _hold_out_sections(star([1] * 3, 4), observed, 0.3, seed=0)
@@ -150,7 +150,7 @@ def test_neighbours_do_not_hear_what_the_answer_is():
 
 
 @pytest.mark.slow
-def test_bending_learns_what_no_linear_model_can():
+def test_nonlinear_members_learn_what_no_linear_model_can():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(800, 1, generator=generator, dtype=torch.float64)
     values = torch.cat([x, x.square(), x + 0.1 * torch.randn(800, 1, generator=generator)], dim=1)

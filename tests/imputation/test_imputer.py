@@ -61,7 +61,7 @@ def test_a_mixed_frame_is_filled_in_kind(every_kind):
 
 
 @pytest.mark.parametrize("make", [lambda f: f, pl.from_pandas], ids=["pandas", "polars"])
-def test_a_frame_without_gaps_comes_back_as_it_is(make, every_kind):
+def test_a_complete_frame_comes_back_as_it_is(make, every_kind):
     whole = make(mixed(share=0.0))
     same = every_kind.transform(whole)
     assert type(same) is type(whole)
@@ -70,7 +70,7 @@ def test_a_frame_without_gaps_comes_back_as_it_is(make, every_kind):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int16", "object"])
-def test_an_array_without_gaps_comes_back_as_it_is(dtype, fitted):
+def test_a_complete_array_comes_back_as_it_is(dtype, fitted):
     whole = (100.0 * numbers()[0]).round().clip(-999, 999).astype(dtype)
     same = fitted.transform(whole)
     assert same.dtype == whole.dtype
@@ -162,7 +162,7 @@ def test_rows_without_observed_cells_are_what_is_expected_without_evidence(fitte
 
 
 @pytest.mark.parametrize("make", [linear, light])
-def test_training_on_a_table_whose_every_row_has_gaps(make):
+def test_training_on_a_table_without_complete_rows(make):
     whole, _ = numbers(rows=200)
     gaps = (
         np.eye(4, dtype=bool)[np.arange(200) % 4] | np.eye(4, dtype=bool)[np.arange(200) // 4 % 4]
@@ -220,7 +220,7 @@ def test_bounds_may_be_wider_than_what_was_observed():
     assert linear(bounds={1: (None, 150.0)}).fit(table).transform(asked)[0, 1] > 120.0
 
 
-def test_kinds_can_be_given():
+def test_kinds_of_columns_can_be_given():
     table = np.column_stack([np.arange(40.0) % 3, np.arange(40.0) % 3 + 0.1])
     table[5, 0] = np.nan
     imputer = linear(schema={0: "categorical"}).fit(table)
@@ -323,11 +323,11 @@ def test_scaling_a_table_scales_the_answer():
     table = numbers()[1]
     factors, shifts = np.array([3.0, 1e-3, 1e4, 7.0]), np.array([5.0, 0.0, -1e3, 1.0])
     expected = linear().fit_transform(table) * factors + shifts
-    found = linear().fit_transform(table * factors + shifts)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    result = linear().fit_transform(table * factors + shifts)
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
 
 
-def test_scaling_a_table_scales_the_bent_answer():
+def test_scaling_a_table_scales_the_nonlinear_answer():
     table = numbers()[1]
     units = np.nanstd(table, 0)
     first = light().fit_transform(table) / units

@@ -44,7 +44,7 @@ def test_draws_of_frames_are_frames_in_kind(every_kind):
     assert drawn[0].equals(every_kind.sample(frame, 1)[0])
 
 
-def test_draws_of_a_table_without_gaps_are_the_table(fitted):
+def test_draws_of_a_complete_table_are_the_table(fitted):
     whole = numbers()[0]
     np.testing.assert_array_equal(fitted.sample(whole, 2), np.stack([whole, whole]))
 
@@ -95,7 +95,7 @@ def test_the_score_is_minus_the_mean_squared_error_of_hidden_cells(straight):
     assert straight.score(complete) == pytest.approx(-np.square(errors).mean(), rel=1e-6)
 
 
-def test_strange_rows_score_low(straight):
+def test_rows_of_another_distribution_score_low(straight):
     table = numbers()[0]
     strange = table * np.array([1.0, -1.0, 1.0, -1.0])
     assert straight.score(strange) < straight.score(table) - 1.0
@@ -109,9 +109,9 @@ def test_embeddings_are_as_wide_as_the_root(curved, straight):
 
 
 def test_an_evaluation_beats_the_mean(every_kind):
-    found = linear().fit(mixed(rows=200)).evaluate(mixed(rows=200, seed=1), share=0.2)
-    assert [score.column for score in found.columns] == list(mixed().columns)
-    assert found.rmse < found.baseline
+    result = linear().fit(mixed(rows=200)).evaluate(mixed(rows=200, seed=1), share=0.2)
+    assert [score.column for score in result.columns] == list(mixed().columns)
+    assert result.rmse < result.baseline
     assert len(every_kind.evaluate(mixed()).columns) == 6
 
 
@@ -149,7 +149,7 @@ def test_impossible_settings_are_refused_when_fitting(settings):
 # Settings.
 
 
-def test_without_bending_there_is_the_linear_model_alone(straight, curved):
+def test_without_nonlinear_members_there_is_the_linear_model_alone(straight, curved):
     assert len(straight.model_.member_models) == 0
     assert len(curved.model_.member_models) == 2
     table = numbers()[1]
@@ -229,7 +229,7 @@ def test_a_known_bayesian_network_is_answered_by_the_exact_model_alone():
     assert imputer.score_samples(nothing).tolist() == [0.0]
 
 
-def test_a_known_graph_may_have_columns_that_tell_nothing():
+def test_a_known_graph_may_have_uninformative_columns():
     _, frame = network_data()
     frame = frame.assign(a=np.nan, b=1.0)
     graph = vfg.Graph.from_bayesian_network([("a", "c"), ("b", "c"), ("c", "d")])
@@ -238,7 +238,7 @@ def test_a_known_graph_may_have_columns_that_tell_nothing():
     assert (filled["a"] == 0.0).all()
 
 
-def test_what_is_looked_up_is_filled_by_like_rows():
+def test_lookup_tables_are_filled_from_similar_rows():
     generator = np.random.default_rng(0)
     looked_up = generator.normal(size=(8, 8))
     keys = generator.integers(0, 8, size=(800, 2))
@@ -253,7 +253,7 @@ def test_what_is_looked_up_is_filled_by_like_rows():
     assert errors[0] < 0.5 * errors[1]
 
 
-def test_intervals_cover_as_often_as_they_say():
+def test_intervals_have_their_nominal_coverage():
     generator = np.random.default_rng(0)
     x = generator.normal(size=(500, 2))
     bowl = x[:, 0] + 0.5 * x[:, 0] ** 2
@@ -262,10 +262,10 @@ def test_intervals_cover_as_often_as_they_say():
     gap = generator.random(whole.shape) < 0.2
     gappy = np.where(gap, np.nan, whole)
     imputer = light(members=6, mixtures=6).fit(gappy)
-    found = imputer.model_.spread.clone()
+    result = imputer.model_.spread.clone()
     covered = []
     for factor in (0.5, 1.0, 2.0):
-        imputer.model_.spread.copy_(factor * found)
+        imputer.model_.spread.copy_(factor * result)
         low, high = imputer.predict_interval(gappy, 0.9)
         covered.append(((low <= whole) & (whole <= high))[gap].mean())
     assert covered[0] < 0.75
@@ -273,12 +273,12 @@ def test_intervals_cover_as_often_as_they_say():
     assert covered[2] > 0.96
 
 
-def test_an_imputer_does_not_flatter_itself_on_its_own_table():
+def test_evaluating_fitted_rows_refits_the_model():
     generator = np.random.default_rng(0)
     table = generator.normal(size=(60, 3))
     imputer = light(neighbours=2, mixtures=0, members=1).fit(table)
-    found = imputer.evaluate(table, share=0.3)
-    assert found.rmse > 0.9 * found.baseline, "there is nothing to learn"
+    result = imputer.evaluate(table, share=0.3)
+    assert result.rmse > 0.9 * result.baseline, "there is nothing to learn"
     with pytest.raises(ValueError, match="60 of the 60 rows were fitted, so their errors"):
         imputer.evaluate(table, refit=False)
     fresh = generator.normal(size=(200, 3))
@@ -296,10 +296,10 @@ def test_evaluations_score_what_is_returned():
     imputer = linear().fit(frame[:200])
     rows = frame[200:].reset_index(drop=True)
     hidden = hold_out(open_table(rows), 0.3, 5)
-    found = imputer.evaluate(rows, share=0.3, random_state=5)
+    result = imputer.evaluate(rows, share=0.3, random_state=5)
     filled = imputer.transform(rows.mask(hidden))
     errors = (filled["count"] - rows["count"])[hidden[:, 1]] / frame["count"][:200].std(ddof=0)
-    score = next(score for score in found.columns if score.column == "count")
+    score = next(score for score in result.columns if score.column == "count")
     assert score.rmse == pytest.approx(float(np.sqrt((errors**2).mean())))
     assert score.hidden == hidden[:, 1].sum()
 
@@ -321,15 +321,15 @@ def test_scores_prefer_the_model_that_fills_better():
 def test_probabilities_of_every_cell():
     frame = mixed(rows=100)
     imputer = linear().fit(frame)
-    found = imputer.predict_proba(frame[:10])
-    assert list(found) == ["member", "city", "grade"]
-    assert found["city"].columns.tolist() == ["Bern", "Oslo", "Rome"]
-    assert found["city"].index.equals(frame.index[:10])
-    np.testing.assert_allclose(found["city"].sum(axis=1), 1.0)
+    result = imputer.predict_proba(frame[:10])
+    assert list(result) == ["member", "city", "grade"]
+    assert result["city"].columns.tolist() == ["Bern", "Oslo", "Rome"]
+    assert result["city"].index.equals(frame.index[:10])
+    np.testing.assert_allclose(result["city"].sum(axis=1), 1.0)
     known = frame["city"][:10].notna()
-    assert (found["city"].idxmax(axis=1)[known] == frame["city"][:10][known]).all()
-    assert (found["city"].max(axis=1)[known] == 1.0).all()
-    assert (found["city"].max(axis=1)[~known] < 1.0).all()
+    assert (result["city"].idxmax(axis=1)[known] == frame["city"][:10][known]).all()
+    assert (result["city"].max(axis=1)[known] == 1.0).all()
+    assert (result["city"].max(axis=1)[~known] < 1.0).all()
     assert not hasattr(linear().fit(numbers()[1]), "predict_proba")
     assert not hasattr(linear(), "predict_proba")
 

@@ -63,12 +63,12 @@ def test_any_table_has_an_answer(frame):
 
 @given(frames(fewest=20))
 @settings(max_examples=3)
-def test_any_table_has_a_bent_answer(frame):
+def test_any_table_has_a_nonlinear_answer(frame):
     check_everything(light(), frame)
 
 
 @pytest.mark.slow
 @given(frames(fewest=20))
 @settings(max_examples=40)
-def test_any_table_has_a_bent_answer_again_and_again(frame):
+def test_any_table_has_a_nonlinear_answer_again_and_again(frame):
     check_everything(light(), frame)

@@ -55,8 +55,8 @@ def blanked(X):
 
 def checks(imputer):
     """Every check with the name that it has in scikit-learn; none is expected to fail."""
-    found = estimator_checks_generator(imputer, legacy=True)
-    return [pytest.param(*pair, id=getattr(pair[1], "func", pair[1]).__name__) for pair in found]
+    result = estimator_checks_generator(imputer, legacy=True)
+    return [pytest.param(*pair, id=getattr(pair[1], "func", pair[1]).__name__) for pair in result]
 
 
 def run(estimator, check):
@@ -71,18 +71,18 @@ def test_the_linear_imputer_passes(estimator, check):
 
 
 @pytest.mark.parametrize(("estimator", "check"), checks(Blanked(bend=False)))
-def test_the_linear_imputer_passes_with_gaps(estimator, check):
+def test_the_linear_imputer_passes_with_missing_values(estimator, check):
     run(estimator, check)
 
 
 @pytest.mark.parametrize(("estimator", "check"), checks(VFGImputer(**LIGHT)))
-def test_the_bent_imputer_passes(estimator, check):
+def test_the_nonlinear_imputer_passes(estimator, check):
     run(estimator, check)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "check"), checks(Blanked(**LIGHT)))
-def test_the_bent_imputer_passes_with_gaps(estimator, check):
+def test_the_nonlinear_imputer_passes_with_missing_values(estimator, check):
     run(estimator, check)
 
 
@@ -94,6 +94,6 @@ def test_the_tables_of_the_battery_do_lose_a_fifth_of_their_cells():
     np.testing.assert_array_equal(np.isnan(blanked(table[7:9])), gaps[7:9])
 
 
-def test_light_imputers_are_bent():
+def test_light_imputers_have_nonlinear_members():
     table = np.random.default_rng(0).normal(size=(30, 3))
     assert len(VFGImputer(**LIGHT).fit(table).model_.member_models) == 1

@@ -33,23 +33,23 @@ def table(rows: int = 120, columns: int = 4) -> tuple[torch.Tensor, torch.Tensor
     ("rows", "columns"), [(20, 2), (300, 60), (5_000, 11), (20_000, 16), (1_000_000, 8)]
 )
 @pytest.mark.parametrize("known", [0.05, 0.5, 1.0])
-def test_plans_can_be_used(rows, columns, known):
+def test_planned_mixtures_are_valid(rows, columns, known):
     plan = plan_mixtures(rows, columns, known=known, width=12, large=rows > 15_000)
     assert 1 <= plan.number <= MOST_MIXTURES
     assert 2 <= plan.components <= rows
     assert 1 <= plan.rows <= rows
 
 
-def test_less_knowledge_means_fewer_components():
-    found = [
+def test_fewer_known_cells_give_fewer_components():
+    result = [
         plan_mixtures(800, 8, known=share, width=10, large=False).components
         for share in (0.1, 0.3, 0.9)
     ]
-    assert found == sorted(found)
-    assert found[0] < found[-1]
+    assert result == sorted(result)
+    assert result[0] < result[-1]
 
 
-def test_hurried_plans_take_about_the_seconds_that_they_have():
+def test_plans_under_a_budget_take_about_its_seconds():
     plan = MixturePlan(4, 64, 5_000, 11, 11)
     under_budget = plan.within(1.0)
     assert under_budget.components < plan.components
@@ -62,10 +62,10 @@ def test_mixtures_do_not_depend_on_the_number_of_threads():
     values, observed = table()
     held = [torch.zeros_like(observed)] * 3
     plan = MixturePlan(3, 3, 100, 4, 4)
-    found, threads = [], torch.get_num_threads()
+    result, threads = [], torch.get_num_threads()
     for number in (1, 2):
         torch.set_num_threads(number)
-        found.append(
+        result.append(
             fit_mixtures(
                 star([1] * 4, 4),
                 values,
@@ -78,12 +78,12 @@ def test_mixtures_do_not_depend_on_the_number_of_threads():
             )
         )
     torch.set_num_threads(threads)
-    for first, second in zip(*found, strict=True):
+    for first, second in zip(*result, strict=True):
         a, b = (model.means(values, observed, torch.arange(120)) for model in (first, second))
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-def test_nothing_begins_after_the_deadline():
+def test_no_mixture_is_fitted_after_the_deadline():
     values, observed = table()
     held = [torch.zeros_like(observed)] * 2
     past = time.monotonic() - 1.0
@@ -92,7 +92,7 @@ def test_nothing_begins_after_the_deadline():
     assert fit_mixtures(star([1] * 4, 4), values, observed, held, plan, **options) == []
 
 
-def test_held_cells_make_no_difference():
+def test_held_out_cells_do_not_change_a_mixture():
     values, observed = table()
     held = torch.zeros_like(observed)
     held[:30, 1] = observed[:30, 1]
@@ -117,7 +117,7 @@ def fitted(unordered: torch.Tensor = ORDERED) -> tuple[Mixture, torch.Tensor, to
     return mixture, skewed, observed
 
 
-def test_scores_are_those_of_all_known_cells_but_kept_ones():
+def test_normal_scores_are_fitted_without_held_out_cells():
     mixture, values, observed = fitted()
     ranks = NormalScores.of(values, observed, torch.full((4,), SHARES[0]))
     assert torch.equal(mixture.ranks.knots, ranks.knots)
@@ -131,16 +131,16 @@ def test_columns_without_an_order_stay_as_they_are():
     assert moved.tolist() == [True, False, True, False]
 
 
-def test_means_of_components_are_brought_back():
+def test_means_of_components_are_mapped_to_data_units():
     """The fast way, the slow one, and numpy with one component at a time."""
     mixture, values, observed = fitted()
     every = torch.arange(len(values))
-    found = mixture.means(values, observed, every)
-    assert torch.equal(found[observed], values[observed])
+    result = mixture.means(values, observed, every)
+    assert torch.equal(result[observed], values[observed])
     scores = mixture.ranks(values)
     answer = mixture.exact.infer(scores, observed=observed, row_ids=every)
     slow = concat_leaves(answer.mean_through(mixture.ranks.inverse))
-    torch.testing.assert_close(found[~observed], slow[~observed], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result[~observed], slow[~observed], rtol=1e-5, atol=1e-5)
     shares = mixture.exact.infer(scores, observed=observed).responsibilities
     by_hand = torch.zeros_like(values)
     for component, mean in enumerate(component_means(mixture, scores, observed)):
@@ -161,12 +161,12 @@ def component_means(mixture, scores, observed):
     cells = (scores.numpy() - location) / scale
     for lines, offset, deviation in zip(loadings, offsets, deviations, strict=True):
         covariance = lines @ lines.T + np.diag(deviation**2)
-        found = np.empty_like(cells)
+        result = np.empty_like(cells)
         for row, seen in enumerate(observed.numpy()):
             known = covariance[np.ix_(seen, seen)]
             left = np.linalg.solve(known, cells[row, seen] - offset[seen])
-            found[row] = offset + covariance[:, seen] @ left
-        yield found * scale + location
+            result[row] = offset + covariance[:, seen] @ left
+        yield result * scale + location
 
 
 def knots_of(ranks, column):
@@ -186,7 +186,7 @@ def test_draws_are_draws_of_scores():
     torch.testing.assert_close(scores, concat_leaves(answer.samples(3)), rtol=1e-8, atol=1e-8)
 
 
-def test_a_column_without_known_cells_shows_one():
+def test_a_column_without_known_cells_has_one_marked():
     seen = torch.tensor([[True, False], [True, False]])
     assert with_all_columns(seen).tolist() == [[True, True], [True, False]]
 

@@ -88,7 +88,7 @@ def test_a_table_without_any_cell(keep):
 # Indicators.
 
 
-def test_indicators_mark_the_gaps_of_columns_that_had_some_in_fitting():
+def test_indicators_mark_missing_cells_of_columns_that_had_some_in_fitting():
     whole, table = numbers()
     table[:, 0] = whole[:, 0]
     imputer = linear(add_indicator=True).fit(table)

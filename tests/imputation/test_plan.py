@@ -11,14 +11,14 @@ SHAPES = [(20, 2), (500, 8), (1_500, 60), (20_000, 10), (1_000_000, 8), (400, 1_
 
 
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
-def test_what_is_given_is_kept(rows, columns):
+def test_given_sizes_are_kept(rows, columns):
     flow = vfg.Coupling(blocks=1, hidden=4)
     plan = make_plan(rows, columns, members=3, width=5, flow=flow, steps=7)
     assert (plan.members, plan.width, plan.flow, plan.steps) == (3, 5, flow, 7)
 
 
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
-def test_what_is_not_given_can_be_used(rows, columns):
+def test_planned_sizes_are_valid(rows, columns):
     plan = make_plan(rows, columns)
     assert isinstance(plan, Plan)
     assert min(plan.members, plan.width, plan.steps, plan.batch) >= 1

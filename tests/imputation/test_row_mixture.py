@@ -85,18 +85,18 @@ def correction_by_hand(near, left, observed):
 def test_answers_are_sums_over_all_rows(kind):
     near = fitted(*matrix(), kind)
     values, observed = matrix(rows=25, seed=1, share=0.5)
-    said = near.means(values, observed, torch.arange(25))
+    means = near.means(values, observed, torch.arange(25))
     scores = near.ranks(values)
     shares = softmax(logs_by_hand(near, scores, observed), axis=1)
     centres = near.centres.double()
-    np.testing.assert_allclose(said.plain, shares @ near.ranks.inverse(centres).numpy(), atol=2e-4)
+    np.testing.assert_allclose(means.plain, shares @ near.ranks.inverse(centres).numpy(), atol=2e-4)
     expected = torch.from_numpy(shares @ centres.numpy())
     moved = expected + correction_by_hand(near, scores - expected, observed)
     gap = ~observed
-    np.testing.assert_allclose(said.corrected[gap], near.ranks.inverse(moved)[gap], atol=5e-4)
+    np.testing.assert_allclose(means.corrected[gap], near.ranks.inverse(moved)[gap], atol=5e-4)
 
 
-def test_columns_that_are_not_heard_make_no_difference_to_who_is_near():
+def test_unused_columns_do_not_change_which_rows_are_similar():
     near = fitted(*matrix(columns=6), RowMixtureKind(ranks=True, uses_all_columns=False))
     assert int(near.heard.sum()) == 4
     values, observed = matrix(rows=20, columns=6, seed=1, share=1.0)
@@ -106,7 +106,7 @@ def test_columns_that_are_not_heard_make_no_difference_to_who_is_near():
     assert torch.equal(found, again)
 
 
-def test_a_row_that_must_not_hear_itself_hears_all_others():
+def test_a_row_left_out_for_itself_uses_all_other_components():
     near = random_model(components=12)
     values, observed = matrix(rows=12)
     found = near.means(values, observed, torch.arange(12), torch.arange(12)).plain
@@ -119,7 +119,7 @@ def test_a_row_that_must_not_hear_itself_hears_all_others():
         torch.testing.assert_close(found[[row]], alone, rtol=1e-5, atol=1e-5)
 
 
-def test_rows_of_no_component_hear_all():
+def test_rows_that_are_no_component_use_all_components():
     near = random_model()
     values, observed = matrix(rows=10)
     ids = torch.arange(10)
@@ -159,7 +159,7 @@ def test_every_step_makes_rows_likelier_given_the_others(monkeypatch):
     assert found[-1] > found[0] + 10.0
 
 
-def test_the_noise_of_twins_is_what_they_differ_by():
+def test_the_noise_of_pairs_of_rows_is_their_difference():
     generator = torch.Generator().manual_seed(0)
     size = torch.tensor([0.05, 0.1, 0.2, 0.3], dtype=torch.float64)
     centres = 4.0 * torch.randn(200, 4, generator=generator, dtype=torch.float64)
@@ -169,7 +169,7 @@ def test_the_noise_of_twins_is_what_they_differ_by():
     np.testing.assert_allclose(near.noise.sqrt(), 2**0.5 * size, rtol=0.15)
 
 
-def test_rows_are_components_and_their_gaps_are_filled():
+def test_rows_are_components_and_their_missing_cells_are_filled():
     values, observed = matrix()
     near = fitted(values, observed, RowMixtureKind(ranks=True, uses_all_columns=True))
     back = near.ranks.inverse(near.centres.double())
@@ -178,7 +178,7 @@ def test_rows_are_components_and_their_gaps_are_filled():
     assert bool((near.doubts[~observed] > 0).all())
 
 
-def test_gaps_of_components_are_what_the_others_expect():
+def test_missing_cells_of_components_are_predicted_by_the_others():
     values, observed = matrix(rows=40)
     near = fitted(values, observed)
     before = near.centres.clone(), near.doubts.clone()
@@ -223,12 +223,12 @@ def test_rows_that_occur_twice_do_no_harm():
     near = fitted(values.repeat(2, 1), observed.repeat(2, 1))
     least = NOISE[0] ** 2
     assert bool((near.noise >= 0.999 * least).all())
-    said = near.means(values, observed, torch.arange(30))
-    assert bool(torch.stack(said[:2]).isfinite().all())
+    means = near.means(values, observed, torch.arange(30))
+    assert bool(torch.stack(means[:2]).isfinite().all())
 
 
 @pytest.mark.parametrize("kind", ROW_MIXTURE_KINDS)
-def test_kept_cells_are_in_no_gap_of_others_and_in_no_residual(kind):
+def test_held_out_cells_are_in_no_filled_cell_and_no_residual(kind):
     values, observed = matrix(rows=80, columns=5)
     near = fitted(values, observed, kind)
     kept = observed & (torch.rand(observed.shape, generator=torch.Generator().manual_seed(0)) < 0.2)
@@ -242,7 +242,7 @@ def test_kept_cells_are_in_no_gap_of_others_and_in_no_residual(kind):
     assert not torch.equal(one.scale, near.scale)
 
 
-def test_kept_cells_are_not_in_the_linear_model_that_fills_gaps_first():
+def test_held_out_cells_are_not_in_the_linear_model_that_fills_first():
     """Two mixtures whose tables differ in kept cells alone say the same without them."""
     values, observed = matrix(rows=80, columns=5)
     kept = observed & (torch.rand(observed.shape, generator=torch.Generator().manual_seed(0)) < 0.2)
@@ -255,16 +255,16 @@ def test_kept_cells_are_not_in_the_linear_model_that_fills_gaps_first():
     assert not torch.equal(near[0].origin.linear.linear.loadings, one.origin.linear.linear.loadings)
 
 
-def test_the_linear_model_of_residuals_finds_what_neighbours_miss():
+def test_the_linear_model_of_residuals_improves_row_mixtures():
     generator = np.random.default_rng(0)
     hidden = generator.normal(size=(300, 3)) @ generator.normal(size=(3, 9))
     values = hidden + 0.2 * generator.normal(size=hidden.shape)
     values = torch.from_numpy((values - values.mean(0)) / values.std(0))
     observed = torch.from_numpy(generator.random(values.shape) < 0.8)
     near = fitted(torch.where(observed, values, 0.0)[:200], observed[:200], width=5)
-    said = near.means(values[200:], observed[200:], torch.arange(100))
+    means = near.means(values[200:], observed[200:], torch.arange(100))
     gap = ~observed[200:]
-    plain, corrected = (float((s - values[200:])[gap].square().mean()) for s in said[:2])
+    plain, corrected = (float((s - values[200:])[gap].square().mean()) for s in means[:2])
     assert corrected < 0.75 * plain
 
 
@@ -295,13 +295,13 @@ def test_draws_are_moved_by_the_share_of_the_correction():
     plain, half, whole = (
         near.samples(values, observed, 5, corrected=share, **options) for share in (0.0, 0.5, 1.0)
     )
-    said = near.means(values, observed, torch.arange(6))
-    shift = torch.where(observed, 0.0, said.corrected - said.plain)
+    means = near.means(values, observed, torch.arange(6))
+    shift = torch.where(observed, 0.0, means.corrected - means.plain)
     torch.testing.assert_close(whole - plain, shift.expand(5, -1, -1), rtol=0, atol=1e-5)
     torch.testing.assert_close(half - plain, 0.5 * shift.expand(5, -1, -1), rtol=0, atol=1e-5)
 
 
-def test_nobody_draws_from_itself():
+def test_no_row_draws_its_own_component():
     near = random_model(components=5)
     near.noise.fill_(1e-8)
     near.doubts.fill_(0.0)
@@ -329,11 +329,11 @@ def test_rows_have_the_same_bits_whatever_else_there_is(kind):
     near = fitted(*matrix(), kind)
     values, observed = matrix(rows=700, seed=1, share=0.5)
     ids = torch.arange(700)
-    said = near.means(values, observed, ids)
+    means = near.means(values, observed, ids)
     drawn = near.samples(values, observed, 2, seed=1, ids=ids)
     for rows in (torch.tensor([3]), torch.tensor([650, 4, 511]), torch.arange(500, 530)):
         asked = values[rows], observed[rows]
-        for found, whole in zip(near.means(*asked, rows), said, strict=True):
+        for found, whole in zip(near.means(*asked, rows), means, strict=True):
             assert torch.equal(found, whole[rows])
         some = near.samples(*asked, 2, seed=1, ids=rows)
         assert torch.equal(some, drawn[:, rows])
@@ -342,7 +342,7 @@ def test_rows_have_the_same_bits_whatever_else_there_is(kind):
 # Plans and files.
 
 
-def test_hurried_plans_have_fewer_components():
+def test_plans_under_a_budget_have_fewer_components():
     plan = plan_row_mixtures(50_000, 8, large=True)
     assert plan.components == MOST_ROW_MIXTURES
     under_budget = [plan.within(seconds).components for seconds in (0.01, 1.0, 10.0, 1e6)]

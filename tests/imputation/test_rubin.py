@@ -62,7 +62,7 @@ def test_certain_estimates_that_disagree_are_all_missing_information():
     assert (nothing.variance, nothing.missing_information) == (0.0, 0.0)
 
 
-def test_intervals_of_pooled_means_cover_as_often_as_they_say():
+def test_intervals_of_pooled_means_have_their_nominal_coverage():
     generator = np.random.default_rng(0)
     tables, runs, share = 5, 4000, 0.4
     # A mean of known variance 1 of which a share is missing: proper draws of the missing part.
@@ -90,6 +90,6 @@ def test_what_cannot_be_pooled_is_refused(estimates, variances, message):
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95])
-def test_levels_are_shares(level):
+def test_levels_lie_between_0_and_1(level):
     with pytest.raises(ValueError, match="level is a share between 0 and 1"):
         vfg.pool([1.0, 2.0], [1.0, 1.0]).interval(level)

@@ -13,7 +13,7 @@ from vfg.imputation.settings import (
     check_count,
     check_share,
     check_table,
-    plain_marker,
+    to_python,
 )
 
 
@@ -68,7 +68,7 @@ def test_infinities_are_refused_by_name(make):
         checked(table)
 
 
-def test_infinities_may_mark_gaps():
+def test_infinities_may_mark_missing_values():
     checked(np.array([[1.0, np.inf]]), np.inf)
 
 
@@ -92,7 +92,7 @@ def test_infinities_may_mark_gaps():
         ({"bounds": (0, 1)}, TypeError, "bounds must be a mapping"),
     ],
 )
-def test_settings_that_cannot_be_are_named(settings, error, message):
+def test_invalid_settings_are_named(settings, error, message):
     with pytest.raises(error, match=message):
         vfg.ImputerSettings(**settings)
 
@@ -132,6 +132,6 @@ def test_impossible_seeds_are_refused(value):
 
 
 def test_markers_become_plain_python():
-    assert type(plain_marker(np.int64(-1))) is int
-    assert plain_marker("?") == "?"
-    assert plain_marker(None) is None
+    assert type(to_python(np.int64(-1))) is int
+    assert to_python("?") == "?"
+    assert to_python(None) is None

@@ -97,7 +97,7 @@ def test_weights_are_least_squares_with_a_prior():
     np.testing.assert_allclose(found, np.linalg.solve(left, right), rtol=1e-9)
 
 
-def test_one_cell_far_out_does_not_decide_for_all():
+def test_one_outlier_does_not_decide_the_weights():
     """Members are right about it alone, neighbours about all others."""
     x = normals(300, 2)
     x[7, 0] = 500.0
@@ -125,7 +125,7 @@ def said_by_parts(rows, seed):
     return truth, single, mean
 
 
-def test_averaging_is_known_from_where_nobody_saw_the_answer():
+def test_averaging_is_estimated_at_missing_cells():
     """What single parts say elsewhere tells how well means would do there."""
     _, single, mean = said_by_parts(20_000, seed=0)
     averaging = averaging_matrix(single @ single.T, mean @ mean.T)
@@ -147,7 +147,7 @@ def test_averaging_makes_nothing_larger(seed):
     assert torch.linalg.eigvalsh(left).min() > -1.001 * AVERAGING_PRIOR
 
 
-def test_without_gaps_averaging_changes_nothing():
+def test_without_missing_cells_averaging_changes_nothing():
     nothing = torch.zeros(5, 5, dtype=torch.float64)
     torch.testing.assert_close(
         averaging_matrix(nothing, nothing), torch.eye(5, dtype=torch.float64)
@@ -167,7 +167,7 @@ def test_weights_are_never_negative(wanted):
 
 
 @pytest.mark.parametrize("place", range(5))
-def test_what_is_noise_weighs_nothing(place):
+def test_noise_gets_no_weight(place):
     truth = normals(4000, 2)
     guesses = [truth + 0.5 * normals(4000, 2, seed=seed) for seed in range(1, 6)]
     guesses[place] = 3.0 * normals(4000, 2, seed=9)
@@ -177,7 +177,7 @@ def test_what_is_noise_weighs_nothing(place):
     np.testing.assert_allclose(found[others], 1.0 / (4.0 + 0.5**2), atol=0.03)
 
 
-def test_what_is_absent_weighs_nothing():
+def test_absent_kinds_get_no_weight():
     guesses = [normals(400, 3), torch.zeros(400, 3, dtype=torch.float64), normals(400, 3, seed=1)]
     present = torch.tensor([True, False, True, False, False])
     found = _weights(sums(guesses[0], *guesses), present)
@@ -185,21 +185,21 @@ def test_what_is_absent_weighs_nothing():
     assert found[0].item() == pytest.approx(1.0, abs=0.02)
 
 
-def test_columns_that_say_nothing_about_each_other_are_drawn_to_their_means():
+def test_independent_columns_are_shrunk_to_their_means():
     values, observed = gappy(normals(300, 6))
     parts, held = parts_of(values, observed, neighbours=1)
     found = fit_stacking(parts, values, observed, held)
     assert float((found.weights.sum() * found.factors).mean()) < 0.5
 
 
-def test_columns_that_tell_all_about_each_other_are_left_alone():
+def test_dependent_columns_are_not_shrunk():
     values, observed = gappy(normals(300, 1).repeat(1, 4) + 0.1 * normals(300, 4, seed=1))
     parts, held = parts_of(values, observed)
     found = fit_stacking(parts, values, observed, held)
     np.testing.assert_allclose(found.weights.sum() * found.factors, 1.0, atol=0.05)
 
 
-def test_without_linear_models_they_weigh_nothing():
+def test_absent_linear_models_get_no_weight():
     values, observed = gappy(normals(200, 1).repeat(1, 3) + 0.3 * normals(200, 3, seed=1))
     parts, held = parts_of(values, observed)
     parts.linears = None
@@ -221,7 +221,7 @@ def test_mixtures_get_weight_where_members_miss_the_clusters():
     assert found.weights[1] > 0.5
 
 
-def test_neighbours_get_weight_where_members_miss_the_clusters():
+def test_row_mixtures_get_weight_where_members_miss_the_clusters():
     values, observed = gappy(in_clusters(), share=0.6)
     parts, held = parts_of(values, observed, neighbours=2)
     found = fit_stacking(parts, values, observed, held)
@@ -248,7 +248,7 @@ def test_the_spread_is_half_way_between_variance_and_tail(monkeypatch):
     np.testing.assert_allclose(spreads[1], 0.9 * spreads[0])
 
 
-def test_errors_are_those_of_parts_that_did_not_see_the_kept_cells():
+def test_errors_are_those_of_parts_that_did_not_see_the_held_out_cells():
     values, single = 4.0 * normals(20, 3), 4.0 * normals(len(KINDS), 20, 3, seed=1)
     counted = (normals(20, 3, seed=2) > 0).double()
     weights, factors = normals(len(KINDS), seed=3).abs(), torch.tensor([0.5, 1.0, 0.9]).double()
@@ -265,7 +265,7 @@ def test_errors_are_those_of_parts_that_did_not_see_the_kept_cells():
     np.testing.assert_allclose(_errors(kept, weights, factors), by_hand)
 
 
-def test_the_reach_is_that_of_the_known_cells():
+def test_the_observed_range_is_that_of_the_known_cells():
     values, observed = gappy(normals(100, 4))
     parts, held = parts_of(values, observed)
     found = fit_stacking(parts, values, observed, held)
@@ -290,7 +290,7 @@ def test_the_plain_combination_is_the_members_mean():
     assert plain.reach.tolist() == [[-np.inf] * 3, [np.inf] * 3]
 
 
-def test_in_a_hurry_the_cells_of_few_members_are_looked_at(monkeypatch):
+def test_under_a_budget_the_cells_of_few_members_are_used(monkeypatch):
     looked = []
     values = normals(700, 3)
     observed = torch.ones_like(values, dtype=torch.bool)
@@ -326,7 +326,7 @@ class Confident:
         return self.means(values, observed, ids) + normals(number, *values.shape, seed=seed)
 
 
-def test_parts_that_err_each_in_its_own_way_weigh_what_their_mean_deserves():
+def test_parts_with_independent_errors_get_the_weight_of_their_mean():
     """With x of variance 1 and the mean of eight erring by 1.5² / 8, that is 1 / (1 + 1.5² / 8)."""
     truth = normals(800, 6)
     observed = torch.rand(truth.shape, generator=torch.Generator().manual_seed(1)) < 0.7
@@ -345,7 +345,7 @@ def test_parts_that_err_each_in_its_own_way_weigh_what_their_mean_deserves():
     assert float(joint) == pytest.approx(1.0 / (1.0 + 1.5**2 / 8), abs=0.06)
 
 
-def test_neighbours_of_different_kinds_are_asked_about_the_cells_of_different_members(monkeypatch):
+def test_row_mixtures_of_different_kinds_predict_the_cells_of_different_members(monkeypatch):
     values, observed = gappy(in_clusters(rows=120))
     parts, held = parts_of(values, observed, neighbours=4)
     without, asked = RowMixture.without, []

@@ -18,30 +18,30 @@ ONE = torch.ones(1, dtype=torch.float64)
 
 
 def draws_of(law, *shape, seed=0):
-    found = law.rvs(size=shape, random_state=np.random.default_rng(seed))
-    return torch.from_numpy(found) / law.std()
+    result = law.rvs(size=shape, random_state=np.random.default_rng(seed))
+    return torch.from_numpy(result) / law.std()
 
 
 def test_the_spread_makes_draws_as_wide_as_errors():
     errors, drawn = torch.tensor([400.0, 100.0, 0.0]), torch.tensor([1600.0, 25.0, 0.0])
     errors, drawn = 100.0 * errors.double(), 100.0 * drawn.double()
     pooled = float(errors.sum() / drawn.sum())
-    found = spread_factors(errors, drawn)
-    np.testing.assert_allclose(found[:2], [0.5, 2.0], atol=0.02)
-    assert found[2].item() == pytest.approx(pooled**0.5)
+    result = spread_factors(errors, drawn)
+    np.testing.assert_allclose(result[:2], [0.5, 2.0], atol=0.02)
+    assert result[2].item() == pytest.approx(pooled**0.5)
     assert spread_factors(10_000.0 * errors, drawn).tolist() == [SPREADS[1]] * 3
 
 
-def test_the_spread_is_no_guess_where_nobody_draws():
+def test_the_spread_is_1_without_draws():
     nothing = torch.zeros(2, dtype=torch.float64)
     assert spread_factors(nothing + 3.0, nothing).tolist() == [1.0, 1.0]
 
 
 def test_the_mean_of_draws_weighs_kinds_by_their_shares():
-    found = draws_of(norm, 2, 3, 5)
+    result = draws_of(norm, 2, 3, 5)
     shares = torch.tensor([0.25, 0.75], dtype=torch.float64)
-    expected = 0.25 * found[0].mean(0) + 0.75 * found[1].mean(0)
-    torch.testing.assert_close(mean_of_draws(found, shares), expected)
+    expected = 0.25 * result[0].mean(0) + 0.75 * result[1].mean(0)
+    torch.testing.assert_close(mean_of_draws(result, shares), expected)
 
 
 @pytest.mark.parametrize("law", [norm, laplace, uniform(-1, 2)])
@@ -61,7 +61,7 @@ def test_the_tail_of_errors_decides_whatever_their_variance(scale):
     assert tail_factor(errors, drawn, ONE) == pytest.approx(heavy / normal, abs=0.01)
 
 
-def test_intervals_of_draws_so_spread_hold_what_they_say():
+def test_intervals_of_scaled_draws_have_their_coverage():
     errors = draws_of(laplace, 20_000)
     drawn = draws_of(norm, 1, 200, 20_000, seed=1)
     tail = tail_factor(errors, drawn, ONE)
@@ -69,7 +69,7 @@ def test_intervals_of_draws_so_spread_hold_what_they_say():
     assert (errors.abs() < reach).double().mean().item() == pytest.approx(0.9, abs=0.01)
 
 
-def test_kinds_that_hardly_draw_hardly_count():
+def test_kinds_with_small_shares_have_little_influence():
     errors = draws_of(norm, 5000)
     drawn = torch.stack([draws_of(norm, 50, 5000, seed=1), draws_of(laplace, 50, 5000, seed=2)])
     shares = torch.tensor([1.0, 0.0], dtype=torch.float64)
@@ -79,7 +79,7 @@ def test_kinds_that_hardly_draw_hardly_count():
     )
 
 
-def test_few_cells_and_cells_without_draws_say_nothing_about_tails():
+def test_tails_need_enough_cells_with_draws():
     errors = draws_of(laplace, FEWEST_CELLS_OF_TAIL - 1)
     drawn = draws_of(norm, 1, 8, FEWEST_CELLS_OF_TAIL - 1, seed=1)
     assert tail_factor(errors, drawn, ONE) == 1.0

@@ -53,8 +53,8 @@ def normal_of(model):
 
 def test_scores_are_multivariate_normal_densities_in_the_units_of_the_table(straight, table):
     mean, covariance = normal_of(straight)
-    found = straight.log_prob(table)
-    for row, score in zip(table, found, strict=True):
+    result = straight.log_prob(table)
+    for row, score in zip(table, result, strict=True):
         seen = np.flatnonzero(~np.isnan(row))
         expected = stats.multivariate_normal.logpdf(
             row[seen], mean[seen], covariance[np.ix_(seen, seen)]
@@ -72,8 +72,8 @@ def test_means_and_draws_are_those_of_the_conditional_normal(straight):
     rest = covariance[np.ix_(gap, gap)] - covariance[np.ix_(gap, seen)] @ weights
     units = np.array([part.deviation for part in straight.encoding.parts.values()])[gap]
     middle = np.array([part.centre for part in straight.encoding.parts.values()])[gap]
-    found = straight.spread_out(straight.means(values, observed))[0, gap] * units + middle
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    result = straight.spread_out(straight.means(values, observed))[0, gap] * units + middle
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
     drawn = straight.draws(values, observed, 4000, seed=0)
     drawn = straight.spread_out(drawn)[:, 0, gap] * units
     np.testing.assert_allclose(np.cov(drawn.T), rest, rtol=0.1)
@@ -85,8 +85,8 @@ def test_a_row_without_evidence_scores_0_and_has_the_mean(straight):
     mean, _ = normal_of(straight)
     units = [part.deviation for part in straight.encoding.parts.values()]
     middle = [part.centre for part in straight.encoding.parts.values()]
-    found = straight.spread_out(straight.means(values, observed))[0] * units + middle
-    np.testing.assert_allclose(found, mean, rtol=1e-9)
+    result = straight.spread_out(straight.means(values, observed))[0] * units + middle
+    np.testing.assert_allclose(result, mean, rtol=1e-9)
 
 
 @pytest.mark.parametrize("which", ["straight", "curved", "every_kind"])
@@ -135,24 +135,24 @@ def with_weights(model, *weights):
 @pytest.mark.parametrize(
     "weights", [(0.3, 0.2, 0.1, 0.1, 0.3), (0.0, 0.9, 0.0, 0.0, 0.0), (0.1, 0.0, 0.0, 0.5, 0.0)]
 )
-def test_parts_take_turns_as_often_as_they_weigh(curved, weights):
+def test_draws_are_allocated_by_the_weights_of_parts(curved, weights):
     model = with_weights(curved, *weights)
     turns = model.draws_by_part(200)
-    assert sorted(turn for found in turns.values() for turn in found) == list(range(200))
+    assert sorted(turn for result in turns.values() for turn in result) == list(range(200))
     kinds = [(2, weights[0]), (1, weights[1]), (1, weights[2]), (2, weights[3] + weights[4])]
     parts = [weight / count for count, weight in kinds for _ in range(count)]
     expected = 200 * np.array(parts) / sum(weights)
     np.testing.assert_allclose([len(turns.get(k, [])) for k in range(6)], expected, atol=3)
 
 
-def test_first_turns_are_the_same_for_every_number(curved):
+def test_the_first_allocated_draws_are_the_same_for_every_number(curved):
     many = curved.draws_by_part(200)
     for number in (1, 3, 17, 60):
         few = {part: [k for k in turns if k < number] for part, turns in many.items()}
         assert curved.draws_by_part(number) == {part: turns for part, turns in few.items() if turns}
 
 
-def test_where_nothing_has_a_say_means_are_filled_and_the_linear_model_draws(curved, table):
+def test_without_weights_means_are_filled_and_the_linear_model_draws(curved, table):
     model = with_weights(curved, 0.0, 0.0, 0.0, 0.0, 0.0)
     values, observed = model.encode(table)
     assert not model.means(values, observed)[~observed].any()
@@ -162,20 +162,20 @@ def test_where_nothing_has_a_say_means_are_filled_and_the_linear_model_draws(cur
     assert bool((drawn.std(0)[~observed] > 0).all())
 
 
-def test_the_answer_is_the_weighted_sum_of_what_parts_expect(curved, table):
+def test_means_are_the_weighted_sum_of_the_means_of_parts(curved, table):
     values, observed = curved.encode(table)
     alone = torch.stack(
         [with_weights(curved, *row).means(values, observed) for row in torch.eye(5).tolist()]
     )
     weights = (0.1, 0.2, 0.3, 0.15, 0.25)
-    found = with_weights(curved, *weights).means(values, observed)
+    result = with_weights(curved, *weights).means(values, observed)
     expected = (torch.tensor(weights)[:, None, None] * alone).sum(0)
-    torch.testing.assert_close(found[~observed], expected[~observed])
+    torch.testing.assert_close(result[~observed], expected[~observed])
     differences = (alone[:, None] - alone).abs().amax(-1).amax(-1)
     assert bool((differences + torch.eye(5) > 1e-3).all()), "every kind says something else"
 
 
-def test_the_spread_draws_draws_apart(curved, table):
+def test_the_spread_factor_scales_draws(curved, table):
     values, observed = curved.encode(table)
     wide = loads(dumps(curved))
     wide.spread.mul_(2.0)
@@ -184,7 +184,7 @@ def test_the_spread_draws_draws_apart(curved, table):
     torch.testing.assert_close(far, 2.0 * near)
 
 
-def test_no_part_says_more_than_the_columns_reach(curved, table):
+def test_means_of_parts_are_clipped_to_the_observed_range(curved, table):
     values, observed = curved.encode(table)
     given = torch.where(observed, values, torch.nan).numpy()
     low, high = np.nanmin(given, 0), np.nanmax(given, 0)
@@ -198,18 +198,18 @@ def test_no_part_says_more_than_the_columns_reach(curved, table):
     beyond = curved.linear_means(far, seen, torch.arange(4))
     assert bool(((beyond < curved.reach[0]) | (beyond > curved.reach[1]))[~seen].any())
     for row in torch.eye(5).tolist():
-        found = with_weights(curved, *row).means(far, seen)
+        result = with_weights(curved, *row).means(far, seen)
         least, most = curved.factors * curved.reach
-        within = (found >= least - 1e-9) & (found <= most + 1e-9)
+        within = (result >= least - 1e-9) & (result <= most + 1e-9)
         assert bool(within[~seen].all())
 
 
 def test_quantiles_are_those_of_the_draws(curved, table):
     values, observed = curved.encode(table[:10])
     drawn = curved.draws(values, observed, 60, seed=2).sort(0).values
-    found = curved.quantiles(values, observed, [3 / 61, 31 / 61, 58 / 61], seed=2)
+    result = curved.quantiles(values, observed, [3 / 61, 31 / 61, 58 / 61], seed=2)
     # Sixty draws cut the line into sixty-one parts of equal probability.
-    np.testing.assert_allclose(found, drawn[[2, 30, 57]], rtol=1e-9)
+    np.testing.assert_allclose(result, drawn[[2, 30, 57]], rtol=1e-9)
 
 
 def test_code_points_have_means_in_place_of_quantiles(every_kind):
@@ -221,7 +221,7 @@ def test_code_points_have_means_in_place_of_quantiles(every_kind):
     assert bool((high >= low).all())
 
 
-def test_columns_that_tell_nothing_are_no_evidence():
+def test_uninformative_columns_are_no_evidence():
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": 5.0})
     graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
     model = linear(graph=graph).fit(frame).model_
@@ -283,7 +283,7 @@ def test_files_hold_tables_of_large_numbers_and_dates():
     assert dumps(loads(dumps(model))) == dumps(model)
 
 
-def test_a_model_without_any_telling_column_can_be_saved():
+def test_a_model_without_informative_columns_can_be_saved():
     model = linear().fit([[1.0, np.nan], [1.0, np.nan]]).model_
     again = loads(dumps(model))
     assert again.linear is None
@@ -300,7 +300,7 @@ def test_files_know_where_table_models_come_from():
 
 
 @pytest.mark.slow
-def test_vfg_alone_can_load_what_an_imputer_learned(straight, tmp_path):
+def test_a_new_process_loads_the_model_of_an_imputer(straight, tmp_path):
     vfg.save(straight, tmp_path / "model.vfg")
     code = f"import vfg; print(type(vfg.load({str(tmp_path / 'model.vfg')!r})).__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -31,15 +31,8 @@ from vfg.inference.variables import (
 )
 from vfg.inputs import Name, coordinate_labels
 from vfg.tables.categorical import OrdinalEncoding, category_indices
-from vfg.tables.cells import (
-    Array,
-    Column,
-    Label,
-    Mask,
-    as_objects,
-    read_cells,
-)
-from vfg.tables.frames import TableView, as_cell_mask, hide_cells, is_frame, open_table, quote
+from vfg.tables.cells import Array, Column, Label, Mask, as_objects, read_cells
+from vfg.tables.frames import as_cell_mask, hide_cells, is_frame, open_table, quote
 from vfg.tables.numeric import NumericEncoding
 
 if TYPE_CHECKING:
@@ -69,6 +62,11 @@ class Evidence:
         """How many rows there are."""
         return len(self.values)
 
+    @property
+    def matrix(self) -> tuple[Tensor, Tensor]:
+        """The entries, and which of them are evidence."""
+        return self.values, self.observed
+
     def select(self, rows: Sequence[int]) -> Evidence:
         """Some of the rows."""
         chosen = list(rows)
@@ -83,21 +81,21 @@ class Evidence:
 def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Evidence:
     """Evidence in any form that `TableModel.infer` takes; `observed` masks a table."""
     given = _as_mapping(given)
-    if isinstance(given, Mapping) or is_records(given):
-        if observed is not None:
-            raise ValueError(
-                "observed= masks a table, but values by name were given; leave out what is unknown"
-            )
-        columns, rows = _columns_by_name(model, given)
-        index = None
-    else:
+    by_name = isinstance(given, Mapping) or is_records(given)
+    if not by_name:
         columns, rows = _columns_of_table(model, given, observed)
-        index = getattr(given, "index", None) if is_frame(given) else None
+    elif observed is None:
+        columns, rows = _columns_by_name(model, given)
+    else:
+        raise ValueError(
+            "observed= masks a table, but values by name were given; leave out what is unknown"
+        )
     matrix = model.encoding.encode_columns(columns, rows)
     _warn_of_unknown_categories(model, columns, matrix[1])
     values, seen = model.encoding.without_idle(*matrix, model.columns)
     named = {column.label: column for column in columns}
-    return Evidence(values, seen, named, index, isinstance(given, Mapping) or is_records(given))
+    index = getattr(given, "index", None) if is_frame(given) else None
+    return Evidence(values, seen, named, index, by_name)
 
 
 def _as_mapping(given: Any) -> Any:
@@ -129,11 +127,9 @@ def _warn_of_unknown_categories(model: TableModel, columns: Sequence[Column], se
 def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[list[Column], int]:
     """The columns of a table that may lack some, under the labels of the model."""
     opened = open_table(table, model.encoding.missing_values)
-    known = list(model.encoding.schema)
-    counted = known == list(range(len(known)))
+    labels = list(model.encoding.schema)
+    counted = labels == list(range(len(labels)))
     if not is_frame(table) or counted or opened.labels == tuple(range(len(opened.labels))):
-        view: Any = opened
-        labels = known
         model.places(opened.labels)
     else:
         unknown = [label for label in opened.labels if str(label) not in model.labels]
@@ -143,19 +139,18 @@ def _columns_of_table(model: TableModel, table: Any, observed: Any) -> tuple[lis
                 f"the table has the column {quote(unknown)}, which the model does not know; "
                 f"{close} Select the columns of the model."
             )
-        view = TableView(opened, range(len(opened.labels)))
         labels = [model.labels[str(label)] for label in opened.labels]
     if observed is not None:
-        mask = as_cell_mask(observed, view)
-        empty = mask & view.missing
+        mask = as_cell_mask(observed, opened)
+        empty = mask & opened.missing
         if empty.any():
             row, place = np.argwhere(empty)[0].tolist()
             raise ValueError(
                 f"observed marks column {labels[place]!r} of row {row} as observed, but it is "
                 "missing; give its value, or mark it as unobserved"
             )
-        view = hide_cells(view, ~mask)
-    columns = [replace(c, label=label) for c, label in zip(view.columns(), labels, strict=True)]
+        opened = hide_cells(opened, ~mask)
+    columns = [replace(c, label=label) for c, label in zip(opened.columns(), labels, strict=True)]
     return columns, opened.rows
 
 
@@ -177,30 +172,27 @@ def _columns_by_name(model: TableModel, given: Any) -> tuple[list[Column], int]:
 
 def _as_records(model: TableModel, given: Mapping[Any, Any]) -> list[dict[Any, Any]]:
     """Rows from values by name, each a single value or one per row."""
-    lengths: dict[Any, int] = {}
-    for name, value in given.items():
-        if _is_quote(model, name, value):
-            lengths[name] = len(value)
-    rows = max(lengths.values(), default=1)
-    for name, length in lengths.items():
-        if length not in (1, rows):
+    lists = {
+        name: list(value) for name, value in given.items() if _has_row_values(model, name, value)
+    }
+    rows = max(map(len, lists.values()), default=1)
+    for name, values in lists.items():
+        if len(values) not in (1, rows):
             raise ValueError(
-                f"all evidence must have the same number of rows, but {name!r} has {length} and "
-                f"others have {rows}"
+                f"all evidence must have the same number of rows, but {name!r} has {len(values)} "
+                f"and others have {rows}"
             )
-    records: list[dict[Any, Any]] = [{} for _ in range(rows)]
-    for name, value in given.items():
-        each = list(value) if name in lengths else [value]
-        for row, record in enumerate(records):
-            record[name] = each[row if len(each) > 1 else 0]
-    return records
+    repeated = {name: own * rows if len(own) == 1 else own for name, own in lists.items()}
+    return [
+        {name: repeated[name][row] if name in lists else value for name, value in given.items()}
+        for row in range(rows)
+    ]
 
 
-def _is_quote(model: TableModel, name: Name, value: Any) -> bool:
+def _has_row_values(model: TableModel, name: Name, value: Any) -> bool:
     """Whether a value is one per row rather than a single one."""
-    if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
-        return False
-    if getattr(value, "ndim", 1) == 0:
+    is_single = isinstance(value, str | bytes) or not hasattr(value, "__len__")
+    if is_single or getattr(value, "ndim", 1) == 0:
         return False
     columns = model.resolve(name)
     wide = not isinstance(columns, str) and len(columns) > 1
@@ -314,21 +306,12 @@ class TableAnswer(Answer):
     @cached_property
     def probabilities(self) -> ByName:
         """Probabilities `(rows, categories)` of the targets that have categories."""
-        return ByName(
-            {
-                name: self._probabilities(label)
-                for name, label in self._single_columns()
-                if self._model.variables[str(label)].kind == "choice"
-            }
-        )
+        return ByName({name: self._probabilities(label) for name, label in self._choices()})
 
     @property
     def categories(self) -> dict[Name, tuple[Any, ...]]:
-        return {
-            name: self._model.variables[str(label)].categories
-            for name, label in self._single_columns()
-            if self._model.variables[str(label)].kind == "choice"
-        }
+        variables = self._model.variables
+        return {name: variables[str(label)].categories for name, label in self._choices()}
 
     def samples(self, n: int) -> ByName:
         """Joint draws `(n, rows)`, of a leaf with several columns `(n, rows, columns)`.
@@ -362,9 +345,7 @@ class TableAnswer(Answer):
         names = [targets] if isinstance(targets, str | int) else list(targets)
         labels: list[Label] = []
         for name in names:
-            if name not in self._targets:
-                ByName(self._targets)[name]  # raises an error that lists the targets
-            columns = self._targets[name]
+            columns = ByName(self._targets)[name]  # an error lists the targets
             if isinstance(columns, str):
                 raise ValueError(f"{name!r} is a latent node; covariances are of columns")
             labels += columns
@@ -383,13 +364,11 @@ class TableAnswer(Answer):
         matrix = self._model.spread_out(self._prediction.means)
         expectations: dict[str, Array] = {}
         for label in self._labels():
-            name = str(label)
-            if self._model.variables[name].kind == "choice":
-                expectations[name] = self._probabilities(label)
+            if self._model.variables[str(label)].kind == "choice":
+                expectations[str(label)] = self._probabilities(label)
             else:
-                expectations[name] = axis_numbers(
-                    self._with_given(label, self._centre(label, matrix))
-                )
+                cells = self._with_given(label, self._centre(label, matrix))
+                expectations[str(label)] = axis_numbers(cells)
         return expectations
 
     # Private.
@@ -417,13 +396,12 @@ class TableAnswer(Answer):
         """The joint means of the encoded columns, `(rows, columns)`, and votes."""
         if self._few is not None:
             return self._few.means()
-        return self._model.predictions(self._given.values, self._given.observed, self._row_ids)
+        return self._model.predictions(*self._given.matrix, self._row_ids)
 
     @cached_property
     def _estimates(self) -> Tensor:
         """What cells are filled with, `(rows, columns)`."""
-        given = self._given
-        return self._model.point_estimates(given.values, given.observed, self._prediction)
+        return self._model.point_estimates(*self._given.matrix, self._prediction)
 
     def _draws(self, number: int) -> Tensor:
         """Joint draws of the encoded columns, `(number, rows, columns)`."""
@@ -437,7 +415,7 @@ class TableAnswer(Answer):
         return self._new_draws(DRAWS_FOR_DEVIATIONS)
 
     def _new_draws(self, number: int) -> Tensor:
-        model, table = self._model, (self._given.values, self._given.observed)
+        model, table = self._model, self._given.matrix
         if self._few is not None and self.rows == 1:
             drawn = self._few.draws(number, self._seed, int(self._row_ids[0]))
         elif not self._padded and model.linear is not None and not len(model.members):
@@ -450,9 +428,8 @@ class TableAnswer(Answer):
 
     def _where_free(self, table: Tensor, exact: float) -> Tensor:
         """A table with a number in place of entries that follow exactly from the evidence."""
-        marks = self._model.with_relations(
-            torch.full_like(table, torch.nan), self._given.values, self._given.observed
-        )
+        unknown = torch.full_like(table, torch.nan)
+        marks = self._model.with_relations(unknown, *self._given.matrix)
         return torch.where(marks.isnan(), table, exact)
 
     @cached_property
@@ -508,12 +485,9 @@ class TableAnswer(Answer):
     def _encoded_quantiles(self, levels: Sequence[float]) -> Tensor:
         if self._few is not None and self.rows == 1:
             ends = torch.from_numpy(quantiles_of_draws(self._draws(DRAWS).numpy(), list(levels)))
-            table = self._given.values, self._given.observed
-            return self._model.quantiles_with_relations(ends, levels, *table)
-        given = self._given
-        return self._model.quantiles(
-            given.values, given.observed, levels, seed=self._seed, ids=self._row_ids
-        )
+            return self._model.quantiles_with_relations(ends, levels, *self._given.matrix)
+        table, ids = self._given.matrix, self._row_ids
+        return self._model.quantiles(*table, levels, seed=self._seed, ids=ids)
 
     def _free_covariance(self, labels: Sequence[Label]) -> Array:
         """Covariances of columns as if none was observed, `(rows, columns, columns)`."""
@@ -553,9 +527,12 @@ class TableAnswer(Answer):
             if not isinstance(target, str):
                 yield from target
 
-    def _single_columns(self) -> Iterator[tuple[Name, Label]]:
+    def _choices(self) -> Iterator[tuple[Name, Label]]:
+        """The targets that are a single column of categories."""
         for name, target in self._targets.items():
-            if not isinstance(target, str) and len(target) == 1:
+            if isinstance(target, str) or len(target) > 1:
+                continue
+            if self._model.variables[str(target[0])].kind == "choice":
                 yield name, target[0]
 
     def _by_target(self, of: Callable[[Label], Array], latent: Callable[[str], Array]) -> ByName:
@@ -607,8 +584,8 @@ class TableAnswer(Answer):
         if model.variables[str(label)].idle:
             shares = np.ones((self.rows, len(categories)))
         else:
-            row = self._given.values, self._given.observed, self._prediction
-            shares = model.category_section(label, *row).probabilities.copy()
+            section = model.category_section(label, *self._given.matrix, self._prediction)
+            shares = section.probabilities.copy()
         if label in self._given.columns:
             places = category_indices(self._given.columns[label], categories)
             rows = np.flatnonzero(places >= 0)  # an unknown category is no evidence
@@ -657,10 +634,8 @@ class TableAnswer(Answer):
         """Draws of the whole matrix of the only row, or quantiles at even levels."""
         linear = self._model.linear
         if linear is not None and not len(self._model.members):
-            answer = self._infer_linear(None)
-            levels = answer.quantile(even_levels(draws).tolist())
-            joined = torch.cat([levels[leaf] for leaf in linear.graph.leaves], -1)[:, 0]
-            return self._model.spread_out(joined.cpu())
+            levels = self._infer_linear(None).quantile(even_levels(draws).tolist())
+            return self._model.spread_out(concat_leaves(levels)[:, 0].cpu())
         return self._model.spread_out(self._draws(draws)[:, 0])
 
     def _marginal(self, label: Label, matrix: Array, draws: Array, ends: Array) -> Marginal:

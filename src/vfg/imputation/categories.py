@@ -250,5 +250,5 @@ def _fit_weights(held_out: Sequence[HeldOutCategories], centre: Array) -> Array:
             total, slope = total + one, slope + own
         return total, slope
 
-    found = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=[(0.0, 2.0)] * 2)
-    return np.asarray(found.x)
+    result = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=[(0.0, 2.0)] * 2)
+    return np.asarray(result.x)

@@ -495,15 +495,8 @@ class FewRows:
             drawn = decode(stack, self.belief, outer, one)
             triples = zip(drawn, self.belief.backward, centres, strict=True)
             states = [x + (centre - mean) for x, centre, mean in triples]
-            whole = Tile(
-                stack,
-                self.belief,
-                noise=torch.cat([tile.noise for tile in tiles], dim=1),
-                temperature=one,
-                row_ids=ids,
-                seed=seed,
-                remembered={},
-            )
+            noise = torch.cat([tile.noise for tile in tiles], dim=1)
+            whole = Tile(stack, self.belief, noise, one, ids, seed, remembered={})
             levels = torch.cat([tile.levels(draws) for tile in tiles], dim=-1)
             return whole.at_levels(states, levels).view(number, len(members), -1).double()
 

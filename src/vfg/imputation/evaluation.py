@@ -105,12 +105,26 @@ class Evaluation:
         return float(np.average(np.array(scores)[known], weights=hidden[known]))
 
 
-def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
-    """Draw a share of the known cells of a table to hide, `(rows, columns)`; every row keeps one.
+PATTERNS = ("cells", "columns", "half", "table")
+"""Which cells are hidden: single ones, one column of some rows, a fixed half of the columns of some
+rows, or what other rows lack."""
+
+
+def hold_out(
+    table: Table, share: float, seed: int, *, keep: int = 0, pattern: str = "cells"
+) -> Mask:
+    """Draw known cells of a table to hide, `(rows, columns)`; every row keeps one.
 
     Cells of rows that are copies of each other are hidden together: a copy would give them away.
     Every column keeps at least `keep` known cells; columns with fewer are not hidden from. A model
     that is fitted without the hidden cells needs two.
+
+    Args:
+        table: with known cells.
+        share: of the cells for the pattern `cells`, else of the rows that lose some.
+        seed: of the choice.
+        keep: known cells that every column keeps.
+        pattern: one of `PATTERNS`.
 
     Example:
         >>> from vfg.tables.frames import open_table
@@ -120,13 +134,34 @@ def hold_out(table: Table, share: float, seed: int, *, keep: int = 0) -> Mask:
     check_share("share", share)
     known = ~table.missing
     # A stream of its own: else missing cells made with the same seed would be the cells to hide.
-    drawn = np.random.default_rng([seed, HIDING]).random(known.shape) < share
+    generator = np.random.default_rng([seed, HIDING])
     codes = np.stack([_codes(column) for column in table.columns()], axis=1)
-    chosen = known & drawn[find_copies(codes, known)]
+    chosen = known & _pattern(known, share, generator, pattern)[find_copies(codes, known)]
     alone = known.any(1) & (chosen == known).all(1)
     chosen[np.flatnonzero(alone), known[alone].argmax(1)] = False
     chosen[:, (known & ~chosen).sum(0) < keep] = False
     return np.asarray(chosen)
+
+
+def _pattern(known: Mask, share: float, generator: np.random.Generator, pattern: str) -> Mask:
+    """Cells of a pattern, known or not."""
+    if pattern == "cells":
+        return generator.random(known.shape) < share
+    rows, columns = known.shape
+    some = generator.random((rows, 1)) < share
+    if pattern == "columns":
+        lost = np.eye(columns, dtype=bool)[generator.integers(columns, size=rows)]
+    elif pattern == "half":
+        lost = np.isin(np.arange(columns), generator.permutation(columns)[: columns // 2])
+    else:
+        incomplete = np.flatnonzero(~known.all(1))
+        if not len(incomplete):
+            raise ValueError(
+                "no cell of the table is missing, so there are no patterns to hide by; use the "
+                "pattern cells, columns or half"
+            )
+        lost = ~known[generator.choice(incomplete, size=rows)]
+    return np.asarray(some & lost)
 
 
 def _codes(column: Column) -> Array:
@@ -161,7 +196,8 @@ def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
     numbers = score_filled(model, table, hidden, filled, 0.9)
     total, cells = 0.0, 0
     for score in numbers.columns:
-        part, position = model.encoding.parts[score.column], table_position(model, score.column)
+        part = model.encoding.parts[score.column]
+        position = list(model.encoding.schema).index(score.column)
         if score.hidden and isinstance(part, CategoricalEncoding):
             shares = part.counts / part.counts.sum()
             places = category_indices(table.column(position), part.categories)
@@ -173,11 +209,6 @@ def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
             total += score.hidden * score.rmse**2
         cells += score.hidden
     return -total / cells if cells else float("nan")
-
-
-def table_position(model: TableModel, label: Label) -> int:
-    """The position of a column in tables with the columns of a model."""
-    return list(model.encoding.schema).index(label)
 
 
 def row_digests(model: TableModel, table: Table) -> Array:

@@ -18,20 +18,14 @@ from torch import Tensor
 
 from vfg.flows import Coupling
 from vfg.graph import Graph
-from vfg.imputation.evaluation import (
-    Evaluation,
-    evaluate,
-    held_out_score,
-    hold_out,
-    row_digests,
-)
+from vfg.imputation.evaluation import Evaluation, evaluate, held_out_score, hold_out, row_digests
 from vfg.imputation.settings import (
     ImputerSettings,
     as_seed,
     check_count,
     check_share,
     check_table,
-    plain_marker,
+    to_python,
 )
 from vfg.imputation.table_model import MissingCells, TableModel, answering_device, as_frame
 from vfg.inference.variables import central_levels
@@ -109,18 +103,8 @@ def _is_pandas(frame: Any) -> bool:
     return pandas is not None and isinstance(frame, pandas.DataFrame)
 
 
-def _category_columns(imputer: VFGImputer) -> list[Any]:
-    """Labels of the columns whose cells have probabilities."""
-    variables = imputer.model_.variables
-    return [
-        label
-        for name, label in imputer.model_.labels.items()
-        if variables[name].kind == "choice" and not variables[name].idle
-    ]
-
-
 def _has_categories(imputer: VFGImputer) -> bool:
-    return hasattr(imputer, "model_") and bool(_category_columns(imputer))
+    return hasattr(imputer, "model_") and bool(imputer.model_.category_sections)
 
 
 SCORED_SHARES = (0.1, 0.3, 0.6, 0.9)
@@ -132,7 +116,7 @@ ROWS_OF_A_PART = 2**18
 class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Fills the missing values of tables with a variational flow graphical model.
 
-    Every column is a leaf under one root (or of the graph that is given). An exact linear-Gaussian
+    Every column is a leaf under one root, or of the graph that is given. An exact linear-Gaussian
     model is fitted first. Nonlinear members start as copies of it; their invertible neural edges
     are trained to fill hidden cells. Exact models whose root is a mixture serve tables with
     clusters, jumps and discrete columns; mixtures with a component at every row predict from
@@ -140,10 +124,12 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     uses observed cells only, so every row may have missing values. Tables of fewer than 20 rows or
     more than 3,000 columns get the linear model alone.
 
-    Observed cells come back bit for bit. `transform` never refits, and rows do not influence each
-    other. A row without observed cells is filled with the means without evidence. Filled numbers
-    stay within the observed range. Categories that were not seen in fitting are kept and are not
-    used as evidence. Evidence beyond ten standard deviations counts as ten.
+    Observed cells come back bit for bit, and rows do not influence each other. A row without
+    observed cells is filled with the means without evidence. Filled numbers stay within the
+    observed range. Categories that were not seen in fitting are kept and are not used as evidence.
+    Evidence beyond ten standard deviations counts as ten.
+
+    None for a size leaves it to the shape of the table.
 
     Args:
         graph: a known graph whose leaves name the columns; None puts one root over all columns.
@@ -154,14 +140,13 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
             members are trained. "best" takes two to three times as long as "balanced". Counts and
             steps that are given take precedence.
-        members: how many nonlinear models are averaged; None chooses by the table's shape.
-        mixtures: how many exact mixtures of linear models are averaged with them; None chooses by
-            the table's shape.
-        neighbours: how many mixtures with a component at every row are averaged with them; None
-            chooses by the table's shape. They keep rows of the table in the model; 0 keeps none.
-        width: of the root; None chooses by the number of columns.
-        flow: the couplings on the edges; None chooses by the table's shape.
-        steps: of training; None chooses by the table's shape.
+        members: how many nonlinear models are averaged.
+        mixtures: how many exact mixtures of linear models are averaged with them.
+        neighbours: how many mixtures with a component at every row are averaged with them. They
+            keep rows of the table in the model; 0 keeps none.
+        width: of the root.
+        flow: the couplings on the edges.
+        steps: of training.
         budget: seconds that fitting may take; None for as long as the steps take.
         missing_values: what marks missing values besides NaN, None, NaT and NA.
         add_indicator: append a column that marks missing values, for every column that had some in
@@ -277,7 +262,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Any:
-        """Fill the missing values of a table.
+        """Fill the missing values of a table; the model is not refitted.
 
         Args:
             X: a table with the columns that were fitted.
@@ -375,7 +360,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         table = self._table(X, reset=False)
         with needs("table"):
             import pandas
-        answer = self.model_.infer(table, _category_columns(self))
+        labels: list[Any] = list(self.model_.category_sections)
+        answer = self.model_.infer(table, labels)
         index = X.index if _is_pandas(X) else None
         return {
             name: pandas.DataFrame(chances, index=index, columns=list(answer.categories[name]))
@@ -402,9 +388,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Evaluation:
         """Evaluate on a table: hide known cells, fill them, compare.
 
-        A model has seen the cells that it was fitted to, and its errors there would be too small.
-        So if rows of X were fitted, a second model is fitted to X without the hidden cells, with
-        the same settings, and evaluated in its place.
+        Errors at cells that a model was fitted to are too small. So if rows of X were fitted, a
+        second model is fitted to X without the hidden cells, with the same settings, and evaluated
+        in its place.
 
         Args:
             X: a table with the columns that were fitted.
@@ -479,7 +465,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _table(self, X: Any, *, reset: bool) -> Table:
         """The checked table; every column is read once."""
         X = as_frame(X, None if reset else list(self.model_.encoding.schema))
-        table = check_table(X, plain_marker(self.missing_values), type(self).__name__)
+        table = check_table(X, to_python(self.missing_values), type(self).__name__)
         given = X if is_frame(X) or not isinstance(table, ArrayTable) else table.array
         validate_data(self, given, reset=reset, skip_check_array=True)
         return table
@@ -489,7 +475,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         own = {f.name for f in fields(ImputerSettings)}
         chosen = {name: value for name, value in self.get_params(deep=False).items() if name in own}
         return ImputerSettings(
-            **{**chosen, "missing_values": plain_marker(self.missing_values)},
+            **{**chosen, "missing_values": to_python(self.missing_values)},
             progress=bool(self.verbose),
             seed=as_seed(self.random_state),
         )

@@ -105,11 +105,11 @@ class Mixture(CachedModule):
         """
         scores = self.ranks(values.double())
         if padded:
-            found = self._mean_function(scores, observed, ids)
+            means = self._mean_function(scores, observed, ids)
         else:
             answer = self.exact.infer(scores, observed=observed, row_ids=ids, padded=False)
-            found = concat_leaves(answer.mean_through(self.ranks.inverse))
-        return torch.where(observed, values.double(), found)
+            means = concat_leaves(answer.mean_through(self.ranks.inverse))
+        return torch.where(observed, values.double(), means)
 
     def samples(
         self,

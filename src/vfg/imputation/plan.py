@@ -65,10 +65,8 @@ def plan_mixtures(
     components = min(int(known * rows / ROWS_PER_COMPONENT), COMPONENTS[large])
     plan = MixturePlan(1, max(2, components), min(rows, ROWS[large]), width, columns)
     if number is None:
-        number = min(
-            int(MIXTURE_WORK / plan.work), COMPONENTS_IN_ALL // plan.components, MOST_MIXTURES
-        )
-        number = max(1 + large, number)
+        most = COMPONENTS_IN_ALL // plan.components
+        number = max(1 + large, min(int(MIXTURE_WORK / plan.work), most, MOST_MIXTURES))
     return replace(plan, number=number)
 
 
@@ -90,11 +88,8 @@ class RowMixtureKind:
     uses_all_columns: bool  # or a random subset decides which rows are similar
 
 
-ROW_MIXTURE_KINDS = (
-    RowMixtureKind(True, True),
-    RowMixtureKind(False, True),
-    RowMixtureKind(True, False),
-    RowMixtureKind(False, False),
+ROW_MIXTURE_KINDS = tuple(
+    RowMixtureKind(ranks, every) for every in (True, False) for ranks in (True, False)
 )
 """The kinds that row mixtures take in turn."""
 
@@ -231,10 +226,10 @@ def make_plan(
     exact = plan_mixtures(rows, columns, known=known, width=width, large=large, number=number)
     if mixtures is None:
         exact = replace(exact, number=min(exact.number, limits.mixtures))
-    near = plan_row_mixtures(rows, columns, large=large, number=row_mixtures)
+    by_row = plan_row_mixtures(rows, columns, large=large, number=row_mixtures)
     if neighbours is None:
         most = limits.neighbours * (WIDE_NEIGHBOURS if columns >= MANY else 1)
-        near = replace(near, number=min(near.number, most))
+        by_row = replace(by_row, number=min(by_row.number, most))
     first = min(plan.steps, limits.steps)
     return replace(
         plan,
@@ -244,7 +239,7 @@ def make_plan(
         steps=steps or first,
         batch=min(plan.batch, rows),
         mixtures=exact,
-        neighbours=near,
+        neighbours=by_row,
         more_steps=plan.steps if limits.extend and steps is None and first < plan.steps else 0,
         calibrated=None if effort == "best" else 1,
     )

@@ -53,22 +53,16 @@ OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
 class RowMeans(NamedTuple):
     """Means of every entry, `(rows, columns)`, and votes for categories."""
 
-    plain: Tensor
-    """The mean over similar rows."""
-    corrected: Tensor
-    """The same plus the prediction of the linear model of the residuals."""
-    votes: Tensor
-    """Shares of categories among similar rows, one column of labels after another, `(rows, all
-    categories)`."""
+    plain: Tensor  # the mean over similar rows
+    corrected: Tensor  # the same plus the prediction of the linear model of the residuals
+    votes: Tensor  # shares of categories among similar rows, (rows, categories of all columns)
 
 
 class Labels(NamedTuple):
     """The categories of rows, for which similar rows vote."""
 
-    places: Tensor
-    """The category of every row in every column of categories, -1 for none, `(rows, columns)`."""
-    sizes: list[int]
-    """How many categories each of these columns has."""
+    places: Tensor  # in every column of categories, -1 for none, (rows, columns)
+    sizes: list[int]  # how many categories each of these columns has
 
 
 class FitSource(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -84,11 +83,7 @@ def pool(estimates: ArrayLike, variances: ArrayLike) -> Pooled:
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = (tables - 1) * np.where(extra > 0, (total / extra) ** 2, np.inf)
         missing = np.where(total > 0, extra / total, 0.0)
-    return Pooled(*map(_array, (values.mean(0), total, within, between, freedom, missing)))
-
-
-def _array(value: Any) -> Numbers:
-    return np.asarray(value, dtype=float)
+    return Pooled(*map(np.asarray, (values.mean(0), total, within, between, freedom, missing)))
 
 
 def _check(estimates: Numbers, variances: Numbers) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -86,25 +86,14 @@ def as_seed(random_state: Any) -> int:
     return int(generator.randint(SEEDS))
 
 
-def plain_marker(missing_values: Any) -> Any:
-    """The marker of missing cells as a value of plain Python, which files can hold."""
-    return missing_values.item() if isinstance(missing_values, np.generic) else missing_values
+def to_python(value: Any) -> Any:
+    """A value of numpy as one of plain Python, which files can hold; others as they are."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def is_number(value: Any, kind: type) -> bool:
     """Whether a value is a number of a kind, and neither a bool nor NaN."""
     return isinstance(value, kind) and not isinstance(value, bool) and not math.isnan(value)  # type: ignore[arg-type]
-
-
-UNUSED: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
-    (
-        "bend=False",
-        lambda settings: not settings.bend,
-        ("members", "mixtures", "neighbours", "flow", "steps"),
-    ),
-    ("graph=", lambda settings: settings.graph is not None, ("width", "neighbours")),
-)
-"""Settings that have no effect: because of what, when, and which."""
 
 
 @dataclass(frozen=True)
@@ -163,9 +152,12 @@ class ImputerSettings:
 
     def warn_of_unused(self) -> None:
         """Warn of settings that another setting makes ineffective."""
-        for because, is_so, names in UNUSED:
+        for because, applies, names in (
+            ("bend=False", not self.bend, ("members", "mixtures", "neighbours", "flow", "steps")),
+            ("graph=", self.graph is not None, ("width", "neighbours")),
+        ):
             unused = [name for name in names if getattr(self, name) is not None]
-            if is_so(self) and unused:
+            if applies and unused:
                 ones = "has" if len(unused) == 1 else "have"
                 warnings.warn(
                     f"{', '.join(unused)} {ones} no effect with {because}; leave out one or the "

@@ -206,17 +206,13 @@ class HeldOutCells:
     ids: Tensor
     values: Tensor
     shown: Tensor
-    counted: Tensor
-    """1 at the held-out cells, else 0."""
-    single: Tensor
-    """Predictions of parts that did not see these cells, `(kinds, rows, columns)`."""
+    counted: Tensor  # 1 at the held-out cells, else 0
+    single: Tensor  # predictions of parts that did not see these cells, (kinds, rows, columns)
     at_missing: Tensor
     """Sums of products, like `Sums.pp`, at missing cells of the table, which no part saw: of
     `single`, and of the averages of all parts of a kind, `(2, kinds, kinds)`."""
-    row_mixture: RowMixture | None
-    """A row mixture whose linear model did not see these cells."""
-    votes: Tensor | None = None
-    """Its votes for categories, `(rows, all categories)`."""
+    row_mixture: RowMixture | None  # whose linear model did not see these cells
+    votes: Tensor | None = None  # its votes for categories, (rows, all categories)
 
 
 @dataclass
@@ -224,10 +220,8 @@ class Sums:
     """Sums over held-out cells by column: of the truth x and the predictions p."""
 
     xx: Tensor
-    xp: Tensor
-    """`(kinds, columns)`; of single parts that did not see the cells."""
-    pp: Tensor
-    """`(kinds, kinds, columns)`; of two different parts, or of one with itself."""
+    xp: Tensor  # (kinds, columns); of single parts that did not see the cells
+    pp: Tensor  # (kinds, kinds, columns); of two different parts, or of one with itself
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -245,12 +239,11 @@ def fit_stacking(
     seed: int = 0,
     under_budget: bool = False,
 ) -> Stacking:
-    """Fit the combination to the held-out cells of every member.
+    """Fit the combination to the held-out cells `held` of every member; of few under a budget.
 
     The prediction of a part that did not see a cell stands for all parts of its kind. How much less
     their mean varies is measured at the missing cells of the table, which no part saw: the held-out
-    cells were seen by all but one. `held` has the held-out entries of each member; under a budget
-    the cells of few members and few rows are used.
+    cells were seen by all but one.
     """
     number = min(len(held), len(parts.mixtures)) if parts.mixtures else len(held)
     number = min(number, FEWEST_MEMBERS) if under_budget else number

@@ -27,7 +27,7 @@ from vfg.imputation.fitting import fit_parts
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.relations import Relations
 from vfg.imputation.row_mixture import RowMixture
-from vfg.imputation.settings import ImputerSettings, check_count
+from vfg.imputation.settings import ImputerSettings, check_count, to_python
 from vfg.imputation.stacking import KINDS, Parts, Stacking
 from vfg.inference.answers import as_row_ids
 from vfg.inference.evidence import is_records
@@ -115,19 +115,6 @@ class TableModel(Ensemble):
         self.arrays = Arrays({})
         self.eval()
 
-    @classmethod
-    def of_parts(cls, encoding: Encoding, columns: list[int], parts: Parts) -> TableModel:
-        """A fitted model.
-
-        Args:
-            encoding: how the table becomes a matrix of real numbers.
-            columns: the modelled columns of that matrix: those that are not idle.
-            parts: the models of these columns.
-        """
-        model = cls()
-        model._assemble(encoding, columns, parts)
-        return model
-
     def _assemble(self, encoding: Encoding, columns: list[int], parts: Parts) -> None:
         """Replace the encoding, the modelled columns of its matrix, and the parts over them."""
         self.set_parts(len(columns), parts)
@@ -173,8 +160,8 @@ class TableModel(Ensemble):
     def refit(self, table: Any, settings: ImputerSettings) -> None:
         """Continue from a fitted model, with more steps or other rows of the same columns.
 
-        Encoding and graph are kept and members are trained further. The linear model, the mixtures
-        and the row mixtures, which need no start, are fitted again.
+        Encoding and graph are kept and members are trained further. All other parts, which need no
+        start, are fitted again.
 
         Args:
             table: with the columns that were fitted.
@@ -767,7 +754,7 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
     part, spec = encoding.parts[label], encoding.schema[label]
     idle = label in encoding.idle
     if not isinstance(part, NumericEncoding):
-        categories = tuple(_plain(c) for c in getattr(part, "categories", ()))
+        categories = tuple(to_python(c) for c in getattr(part, "categories", ()))
         if part.empty or (len(categories) > 1 and idle):
             categories = categories[:1]
         return Variable(name, "choice", leaf, categories=categories, idle=idle)
@@ -778,10 +765,6 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
         return Variable(name, kind, leaf, float(ends[0]), float(ends[1]), idle=idle)
     kind = "integer" if isinstance(spec, Integer) else "number"
     return Variable(name, kind, leaf, part.lowest, part.highest, idle=idle)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 class MissingCells:

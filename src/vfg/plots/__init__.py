@@ -8,11 +8,12 @@ from vfg.plots.answers import answer
 from vfg.plots.graphs import graph, positions
 from vfg.plots.imputations import coverage, distribution, distributions, hidden_cells, missingness
 from vfg.plots.latents import embedding, reconstructions, traversal, traversal_curves
-from vfg.plots.runs import consistency, history, likelihoods
+from vfg.plots.runs import consistency, cost, history, likelihoods
 
 __all__ = [
     "answer",
     "consistency",
+    "cost",
     "coverage",
     "distribution",
     "distributions",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,9 @@ from vfg.gaussian import LikelihoodHistory
 from vfg.plots.style import (
     FILLED,
     HAIRLINE,
+    INK,
     LINE,
+    MARKERS,
     OBSERVED,
     REFERENCE,
     SMALL,
@@ -130,4 +132,37 @@ def consistency(distances: Mapping[str, Tensor], ax: Axes | None = None) -> Axes
     ax.set_ylim(len(values) - 0.5, -0.5)
     ax.set_xlim(left=0.0)
     legend(ax)
+    return ax
+
+
+def cost(scores: Mapping[str, Sequence[tuple[float, float]]], ax: Axes | None = None) -> Axes:
+    """Draw the errors of methods against their seconds, which have a logarithmic axis.
+
+    Args:
+        scores: seconds and errors of every method, one pair per repetition; the mean is marked, and
+            a line spans the errors. The first method is emphasised.
+        ax: where; None makes a new figure.
+
+    Raises:
+        ValueError: if there are no scores.
+
+    Example:
+        >>> cost({"vfg": [(2.0, 0.5), (3.0, 0.6)], "mean": [(0.01, 1.0)]}).get_xlabel()
+        'seconds'
+    """
+    if not any(len(pairs) for pairs in scores.values()):
+        raise ValueError("there are no scores to draw; give pairs of seconds and errors by method")
+    ax = tidy(axes_or_new(ax), x="seconds", y="error")
+    ax.set_xscale("log")
+    for place, (method, pairs) in enumerate(scores.items()):
+        seconds, errors = np.array(pairs, dtype=float).reshape(-1, 2).T
+        at = float(np.exp(np.log(seconds.clip(min=1e-3)).mean()))
+        color = FILLED if place == 0 else OBSERVED
+        ax.plot([at, at], [errors.min(), errors.max()], color=color, linewidth=LINE)
+        ax.plot(at, errors.mean(), MARKERS[place % len(MARKERS)], color=color, markersize=6)
+        ax.annotate(
+            plain(method), (at, errors.mean()), xytext=(6, 3), textcoords="offset points",
+            fontsize=SMALL, color=INK,
+        )  # fmt: skip
+    ax.margins(x=0.2)
     return ax

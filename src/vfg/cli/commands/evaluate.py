@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ from vfg.cli.tables import ReadOptions, report_reading
 if TYPE_CHECKING:
     from vfg.bigtable import Source
     from vfg.imputation.evaluation import Evaluation
+    from vfg.imputation.settings import ImputerSettings
     from vfg.imputation.table_model import TableModel
     from vfg.tables.cells import Mask
     from vfg.tables.frames import Table
@@ -27,60 +28,60 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MethodScore:
-    """The errors of one method."""
+    """The errors of one method at cells that were hidden by one pattern and seed."""
 
     method: str
     evaluation: Evaluation
     seconds: float
+    pattern: str = "cells"
+    seed: int = 0
 
 
-def parse_baselines(text: str | None) -> list[str]:
+BASELINES = (
+    "mean", "knn", "ridge", "extratrees", "missforest", "boosting", "softimpute", "linear",
+)  # fmt: skip
+"""Baselines by the names that users give them; see `vfg.imputation.baselines`. `linear` is the
+exact linear model, `iterative` an older name of `ridge`."""
+
+
+def parse_names(text: str | None, known: tuple[str, ...], option: str) -> list[str]:
     """Names with commas between them, or `all`; none for nothing.
 
     Example:
-        >>> parse_baselines("knn,mean"), parse_baselines("all"), parse_baselines(None)
-        (['knn', 'mean'], ['mean', 'knn', 'iterative'], [])
+        >>> parse_names("knn, mean", BASELINES, "--baselines"), parse_names(None, (), "")
+        (['knn', 'mean'], [])
     """
     if text is None:
         return []
-    names = list(BASELINES) if text == "all" else [name.strip() for name in text.split(",")]
+    names = list(known) if text == "all" else [name.strip() for name in text.split(",")]
+    names = ["ridge" if name == "iterative" else name for name in names]
     for name in names:
-        if name not in BASELINES:
-            raise typer.BadParameter(
-                f"--baselines takes {', '.join(BASELINES)} or all, but got {name!r}"
-            )
+        if name not in known:
+            raise typer.BadParameter(f"{option} takes {', '.join(known)} or all, but got {name!r}")
     return names
 
 
-def evaluate_baselines(
-    names: list[str], model: TableModel, table: Table, hidden: Mask, level: float, seed: int
-) -> list[MethodScore]:
-    """Impute held-out cells of a table by baselines, which see its standardised matrix."""
+def evaluate_baseline(
+    name: str, model: TableModel, table: Table, hidden: Mask, level: float, seed: int
+) -> MethodScore:
+    """Impute held-out cells of a table by a baseline, which sees its standardised matrix."""
     import torch
-    from sklearn import impute
-    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 
+    from vfg.imputation.baselines import BASELINES as IMPUTERS
     from vfg.imputation.evaluation import score_filled
+    from vfg.sklearn import VFGImputer
     from vfg.tables.frames import hide_cells
 
-    kinds = {"mean": impute.SimpleImputer, "knn": impute.KNNImputer}
-    kinds["iterative"] = partial(impute.IterativeImputer, random_state=seed)
     values, shown = model.encode(hide_cells(table, hidden))
     masked = torch.where(shown, values, torch.nan).numpy()
-    entries = []
-    for name in names:
-        begun = time.monotonic()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about convergence of chained regressions
-            filled = torch.from_numpy(kinds[name](keep_empty_features=True).fit_transform(masked))
-        seconds = time.monotonic() - begun
-        evaluation = score_filled(model, table, hidden, filled, level)
-        entries.append(MethodScore(name, evaluation, seconds))
-    return entries
-
-
-BASELINES = ("mean", "knn", "iterative")
-"""Imputers of scikit-learn by the names that users give them, with its default settings."""
+    begun = time.monotonic()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about convergence of chained regressions
+        linear = VFGImputer(bend=False, random_state=seed)
+        imputer = linear if name == "linear" else IMPUTERS[name](masked, seed, 1)
+        filled = torch.from_numpy(imputer.fit_transform(masked))
+    seconds = time.monotonic() - begun
+    return MethodScore(name, score_filled(model, table, hidden, filled, level), seconds)
 
 
 def score_methods(
@@ -90,12 +91,14 @@ def score_methods(
     share: float,
     level: float,
     baselines: list[str],
+    *,
+    patterns: list[str],
+    seeds: int,
 ) -> list[MethodScore]:
     """The errors of a model, else of one fitted to all other cells, and of baselines."""
-    import vfg
     from vfg.bigtable.fill_batch import model_columns
-    from vfg.imputation.evaluation import evaluate, has_fitted_rows, hold_out
-    from vfg.tables.frames import hide_cells, open_table
+    from vfg.imputation.evaluation import has_fitted_rows, hold_out
+    from vfg.tables.frames import open_table
 
     chosen = options.select(source) if model is None else model_columns(model, source.names)
     whole = open_table(source.read().select(chosen))
@@ -103,24 +106,44 @@ def score_methods(
         report_reading(source)
     if model is not None and has_fitted_rows(model, whole):
         print_line(FITTED_ROWS)
-    hidden = hold_out(whole, share, options.seed, keep=LEAST_OBSERVED)
-    if not hidden.any():
-        raise ValueError("no cell can be held out; use more rows, or a larger --share")
+    entries = []
+    for seed, pattern in product(range(options.seed, options.seed + seeds), patterns):
+        hidden = hold_out(whole, share, seed, keep=LEAST_OBSERVED, pattern=pattern)
+        if not hidden.any():
+            raise ValueError("no cell can be held out; use more rows, or a larger --share")
+        own, asked = score_model(whole, hidden, model, options.settings(chosen), level, seed)
+        every = [own, *(evaluate_baseline(n, asked, whole, hidden, level, seed) for n in baselines)]
+        entries += [replace(entry, pattern=pattern, seed=seed) for entry in every]
+    return entries
+
+
+def score_model(
+    table: Table,
+    hidden: Mask,
+    model: TableModel | None,
+    settings: ImputerSettings,
+    level: float,
+    seed: int,
+) -> tuple[MethodScore, TableModel]:
+    """The errors of a model, or of one that is fitted to the cells that are not hidden."""
+    import vfg
+    from vfg.imputation.evaluation import evaluate
+    from vfg.tables.frames import hide_cells
+
     begun = time.monotonic()
     if model is None:
-        model = vfg.TableModel(options.settings(chosen))
-        model.fit(hide_cells(whole, hidden))
-    evaluation = evaluate(model, whole, hidden, level=level, seed=options.seed)
-    entries = [MethodScore("vfg", evaluation, time.monotonic() - begun)]
-    if baselines:
-        entries += evaluate_baselines(baselines, model, whole, hidden, level, options.seed)
-    return entries
+        model = vfg.TableModel(replace(settings, seed=seed))
+        model.fit(hide_cells(table, hidden))
+    evaluation = evaluate(model, table, hidden, level=level, seed=seed)
+    return MethodScore("vfg", evaluation, time.monotonic() - begun), model
 
 
 FITTED_ROWS = (
     "warning: rows of this table are among those that the model was fitted to, so errors on new "
     "rows are larger; leave out --model to fit one without the held-out cells, or use other rows"
 )
+PATTERNS = ("cells", "columns", "half", "table")
+"""Those of `vfg.imputation.evaluation`, which takes long to import."""
 LEAST_OBSERVED = 2
 """Observed cells that every column keeps at least: a spread needs two."""
 
@@ -154,7 +177,26 @@ def evaluate(
             "--baselines",
             "--rivals",  # an older name
             metavar="NAMES",
-            help="Baselines to compare with: mean, knn, iterative (comma-separated), or all.",
+            help=f"Baselines to compare with: {', '.join(BASELINES)} (comma-separated), or all.",
+        ),
+    ] = None,
+    patterns: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Which cells are held out: single cells; one of the columns of some rows; a fixed "
+            "half of the columns; what other rows of the table lack (cells, columns, half, table; "
+            "comma-separated), or all.",
+        ),
+    ] = "cells",
+    seeds: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="How many choices of held-out cells to average."),
+    ] = 1,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw error against seconds of all methods (.png, .svg, .pdf)."
         ),
     ] = None,
 ) -> None:
@@ -164,21 +206,32 @@ def evaluate(
     """
     from vfg.bigtable.fill_job import as_fitted
 
-    names = parse_baselines(baselines)
+    names = parse_names(baselines, BASELINES, "--baselines")
+    shapes = parse_names(patterns, PATTERNS, "--patterns")
     known = None if model is None else load_table_model(model, options.device)
     source = reading.open(table, model=known)
     if known is not None:
         source = as_fitted(source, known)
-    entries = score_methods(source, known, options, share, level, names)
+    entries = score_methods(
+        source, known, options, share, level, names, patterns=shapes, seeds=seeds
+    )
+    if plot is not None:
+        save_plot(entries, plot)
     if run.as_json:
         methods = [
-            {"method": entry.method, "seconds": entry.seconds, **entry.evaluation.to_dict()}
+            {
+                "method": entry.method,
+                "pattern": entry.pattern,
+                "seed": entry.seed,
+                "seconds": entry.seconds,
+                **entry.evaluation.to_dict(),
+            }
             for entry in entries
         ]
         print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})
         return
     print_scores(entries[0].evaluation)
-    if names:
+    if len(entries) > 1:
         print_methods(entries)
 
 
@@ -202,7 +255,35 @@ def print_scores(evaluation: Evaluation) -> None:
 
 
 def print_methods(entries: list[MethodScore]) -> None:
-    """One line per method, for people."""
+    """One line per method and pattern, for people; means over seeds."""
     print_text()
-    rows = [(e.method, e.evaluation.rmse, e.evaluation.mae, e.seconds) for e in entries]
-    print_table(("method", "error", "absolute", "seconds"), rows)
+    several = len({entry.pattern for entry in entries}) > 1
+    heads = ["method", *(["pattern"] if several else []), "error", "absolute", "right", "seconds"]
+    rows: list[tuple[object, ...]] = []
+    for method, pattern in dict.fromkeys((entry.method, entry.pattern) for entry in entries):
+        own = [e for e in entries if (e.method, e.pattern) == (method, pattern)]
+        scores = [(e.evaluation.rmse, e.evaluation.mae, _right(e), e.seconds) for e in own]
+        means = [sum(column) / len(own) for column in zip(*scores, strict=True)]
+        rows.append((method, *([pattern] if several else []), *means))
+    print_table(heads, rows)
+
+
+def _right(entry: MethodScore) -> float:
+    """The share of categories imputed correctly; NaN without any."""
+    scores = [(s.accuracy, s.hidden) for s in entry.evaluation.columns if s.accuracy == s.accuracy]
+    cells = sum(hidden for _, hidden in scores)
+    return sum(right * hidden for right, hidden in scores) / cells if cells else float("nan")
+
+
+def save_plot(entries: list[MethodScore], path: Path) -> None:
+    """Write a picture of the errors of all methods against their seconds."""
+    from matplotlib.figure import Figure
+
+    from vfg.plots import cost
+
+    scores: dict[str, list[tuple[float, float]]] = {}
+    for entry in entries:
+        scores.setdefault(entry.method, []).append((entry.seconds, entry.evaluation.rmse))
+    figure = cost(scores).figure
+    assert isinstance(figure, Figure)
+    figure.savefig(path, bbox_inches="tight")
