@@ -11,11 +11,9 @@ Cell = dict[str, Any]
 
 
 class Cells:
-    """Results by key, written as soon as they are there.
+    """Results by key, written as soon as they are there to `file`, a JSON object per line.
 
-    Args:
-        file: what holds them, a JSON object per line; None keeps them in memory.
-        others: files that are read and not written, as those of other machines.
+    None keeps them in memory. Other files, as those of other machines, are read and not written.
 
     Example:
         >>> cells = Cells(None)

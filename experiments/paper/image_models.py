@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import vfg
+from vfg.flows import conditioners_in
 
 ROWS_AT_ONCE = 2000
 
@@ -15,12 +16,10 @@ ROWS_AT_ONCE = 2000
 class Bounded(nn.Module):
     """A VFG with sampled states."""
 
-    settings: ClassVar[dict[str, float]] = {}
-    """What is special about its training."""
-
-    def __init__(self, model: vfg.VFG) -> None:
+    def __init__(self, model: vfg.VFG, **settings: float) -> None:
+        """Settings are what is special about its training."""
         super().__init__()
-        self.model = model
+        self.model, self.settings = model, settings
 
     @torch.no_grad()
     def bound(self, rows: Tensor, samples: int = 1) -> Tensor:
@@ -30,7 +29,8 @@ class Bounded(nn.Module):
 
     def log_likelihood(self, rows: Tensor, samples: int) -> Tensor:
         """Importance-weighted log p(x), per row."""
-        return self.model.log_likelihood(rows, samples=samples)
+        with conditioners_in(self.model, "tf32"):
+            return self.model.log_likelihood(rows, samples=samples)
 
 
 class Unbounded(nn.Module):
@@ -48,13 +48,13 @@ class Unbounded(nn.Module):
         return torch.cat([self.model.surrogate(part, beta=self.beta).total for part in parts])
 
     @torch.no_grad()
-    def parts(self, rows: Tensor) -> dict[str, float]:
-        """The terms of the negative surrogate, means over rows, before β weighs them."""
+    def parts(self, rows: Tensor, weight: float = 1.0) -> dict[str, float]:
+        """The terms of the negative surrogate, means over rows, with this weight in place of β."""
         found = self.model.surrogate(rows, beta=self.beta)
         terms = {
             "reconstruction": -found.reconstruction.sum(),
-            "distances": found.kl.sum() + found.edge.sum() - found.root,
-            "constants": found.constants,
+            "distances": weight * (found.kl.sum() + found.edge.sum() - found.root),
+            "constants": weight * found.constants,
             "sum": -found.total,
         }
         return {name: term.mean().item() for name, term in terms.items()}
@@ -80,18 +80,17 @@ def sampled_tree(
     amortised: int,
     arity: int = 2,
     ladder: bool = False,
-    dropout: float = 0.0,
-    activation: str = "relu",
     convolutions: bool = False,
     prior: Any = "normal",
     seed: int = 0,
+    **flow: Any,
 ) -> Bounded:
-    """The graph of the paper (with arity 4, a star) with sampled states."""
+    """The graph of the paper (with arity 4, a star) with sampled states; options of its flows."""
     image = (side // 2, side // 2) if convolutions else None
     return Bounded(
         vfg.VFG(
             vfg.Graph.blocks(side, side, rows=2, columns=2, arity=arity),
-            flow=vfg.Coupling(4, hidden, dropout=dropout, activation=activation, image=image),
+            flow=vfg.Coupling(4, hidden, image=image, **flow),
             states=vfg.Sampled(amortised=amortised, ladder=ladder),
             latent="normal",
             likelihood=vfg.Bernoulli(steepness=1.0),
@@ -106,16 +105,32 @@ def papers_sampled(side: int, hidden: int, seed: int = 0) -> Bounded:
     return sampled_tree(side, hidden, amortised=4 * hidden, seed=seed)
 
 
-def ours(side: int, hidden: int, seed: int, *, convolutions: bool = False) -> Bounded:
-    """The same graph with wider conditioners, a ladder of draws and a flow as prior."""
-    return sampled_tree(
+def ours(side: int, hidden: int, seed: int) -> Bounded:
+    """The same graph: wider conditioners with convolutions, a ladder of draws, a flow as prior."""
+    model = sampled_tree(
         side,
         hidden,
         amortised=4 * hidden // 3,
         ladder=True,
-        dropout=0.1,
+        dropout=0.3,
         activation="silu",
-        convolutions=convolutions,
+        convolutions=True,
         prior=vfg.FlowPrior(4, hidden, activation="silu"),
         seed=seed,
+    ).model
+    return Bounded(model, weight_decay=0.1, input_dropout=0.1)
+
+
+def residual(side: int, channels: int, seed: int) -> Bounded:
+    """The whole image under an image of latent variables, with gated residual convolutions."""
+    shape: dict[str, Any] = {"image": (side, side), "residual": 2, "dropout": 0.1}
+    model = vfg.VFG(
+        vfg.Graph.star({"image": side * side}),
+        flow=vfg.Coupling(2, channels=channels, **shape),
+        states=vfg.Sampled(amortised=channels, ladder=True, **shape),
+        latent="normal",
+        likelihood=vfg.Bernoulli(steepness=1.0),
+        prior=vfg.FlowPrior(2, channels=channels, **shape),
+        seed=seed,
     )
+    return Bounded(model, weight_decay=0.05, input_dropout=0.1)

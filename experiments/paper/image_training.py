@@ -35,7 +35,7 @@ class Budget:
     def options(self, rows: int, share: float = 1.0) -> dict[str, Any]:
         """Settings of `vfg.fit` for so many rows and a share of the seconds."""
         if self.steps is None:
-            each = max(BETWEEN_CHECKS, rows // self.batch)
+            each = max(BETWEEN_CHECKS, 5 * rows // self.batch)
             length = {"epochs": MOST_EPOCHS, "steps": each, "budget": share * self.seconds}
         else:
             each = max(1, self.steps // CHECKS)

@@ -271,6 +271,7 @@ class VFG(nn.Module):
     consistency = surrogates.consistency
     bound = bounds.bound
     log_likelihood = bounds.log_likelihood
+    effective_sample_size = bounds.effective_sample_size
 
     infer = inference.infer
     fill = inference.fill

@@ -1,12 +1,12 @@
 """Observed cells of separated text are written as they were read; dialects; one column."""
 
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 from bigtable.tables_on_disk import linear_model
 
-from vfg.bigtable import Dialect, Filling, fit, impute, open_table, text_files
+from vfg.bigtable import Dialect, Filling, fit, impute, open_table, text_files, write_table
 from vfg.modelfile import dumps, loads
 from vfg.sklearn import VFGImputer
 
@@ -395,3 +395,20 @@ def test_a_first_line_that_is_not_that_of_the_fit_is_no_defect(tmp_path, dated, 
     except ValueError:
         return  # in a sentence
     assert names != ["day", "took", "x"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_moments_of_another_zone_are_converted(tmp_path, suffix):
+    first = datetime(2021, 3, 20, 12, tzinfo=UTC)
+    moments = [first + timedelta(hours=6 * k) for k in range(60)]
+    table = pa.table(
+        {"hour": [float(k) for k in range(60)], "when": [*moments[:7], None, *moments[8:]]}
+    )
+    when = table["when"].cast(pa.timestamp("us", "Europe/Berlin"))
+    model = linear_model(table.set_column(1, "when", when))
+    source, target = tmp_path / f"gaps.{suffix}", tmp_path / f"full.{suffix}"
+    write_table(table.to_batches(), table.schema, source)
+    impute(source, model, target)
+    cells = open_table(target).read()["when"].to_pylist()
+    wanted = model.fill(table.set_column(1, "when", when))["when"].to_pylist()
+    assert [cell.astimezone(UTC) for cell in cells] == [cell.astimezone(UTC) for cell in wanted]

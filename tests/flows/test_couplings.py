@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vfg.flows import AdditiveCoupling, AffineCoupling, Network, SplineCoupling, coupling_split
-from vfg.flows.couplings import chequered_split
+from vfg.flows.couplings import chequered_split, squeezed_split
 
 KINDS = [AffineCoupling, AdditiveCoupling, SplineCoupling]
 
@@ -130,3 +130,23 @@ def test_the_split_is_a_chequerboard_whose_halves_take_turns():
     assert chequered_split(1, 9, (3, 3)) == (moved, kept)
     flow = AffineCoupling(1, 9, network=Network(image=(3, 3)))
     assert flow.kept.tolist() == kept
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_a_squeezed_split_keeps_two_places_of_every_square(block):
+    kept, moved = squeezed_split(block, 24, (4, 6))
+    assert sorted(kept + moved) == list(range(24))
+    assert squeezed_split(block ^ 1, 24, (4, 6)) == (moved, kept)
+    for half in (kept, moved):
+        squares = [(place // 6 // 2, place % 6 // 2) for place in half]
+        # Pairs follow each other, and the squares are read row by row.
+        assert squares == [(row, column) for row in range(2) for column in range(3) for _ in "ab"]
+
+
+def test_squeezed_splits_take_turns_between_diagonals_rows_and_columns():
+    assert [squeezed_split(block, 4, (2, 2))[0] for block in (0, 2, 4, 6)] == [
+        [0, 3],
+        [0, 1],
+        [0, 2],
+        [0, 3],
+    ]

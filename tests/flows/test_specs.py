@@ -13,6 +13,7 @@ SPECS = [
     Coupling(blocks=2, hidden=16, kind="spline", layers=2, activation="gelu", bins=5),
     Coupling(kind="additive", dropout=0.2, normalise=True),
     Coupling(image=(3, 2), channels=4),
+    Coupling(image=(4, 2), channels=4, residual=2),
     Spline(),
     Spline(bins=4, tail=2.5, decreasing=True),
     Linear(),
@@ -45,6 +46,7 @@ def test_a_spec_is_described_by_its_name_and_fields():
         "shared": 0,
         "image": None,
         "channels": 16,
+        "residual": 0,
     }
 
 

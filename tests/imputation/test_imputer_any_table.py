@@ -4,10 +4,14 @@ import pickle
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from imputation.mixed_tables import light, linear
+
+from vfg.modelfile import dumps, loads
 
 CELLS = {
     "float": st.floats(-1e6, 1e6, width=32),
@@ -72,3 +76,53 @@ def test_any_table_has_a_nonlinear_answer(frame):
 @settings(max_examples=40)
 def test_any_table_has_a_nonlinear_answer_again_and_again(frame):
     check_everything(light(), frame)
+
+
+# Time zones.
+
+
+def zoned_table(zone):
+    hours = np.arange(60)
+    moments = pd.Timestamp("2021-03-20 12:00", tz=zone) + pd.to_timedelta(6 * hours, unit="h")
+    table = pd.DataFrame({"hour": hours + 0.01 * np.sin(hours), "when": moments})
+    return table.mask(np.arange(120).reshape(60, 2) % 17 == 0)
+
+
+@pytest.mark.parametrize("other", ["UTC", "America/New_York", "+05:30"])
+@pytest.mark.parametrize("kind", ["pandas", "arrow-backed pandas", "polars", "pyarrow"])
+def test_moments_are_the_same_in_every_time_zone(kind, other):
+    table = zoned_table("Europe/Berlin")
+    moved = table.assign(when=table["when"].dt.tz_convert(other))
+    model = linear().fit(table)
+    wanted, missing = model.transform(table), table["when"].isna()
+    if kind == "polars" and other == "+05:30":
+        pytest.skip("polars knows zones by name alone")
+    given = {
+        "pandas": lambda: moved,
+        "arrow-backed pandas": lambda: moved.astype(
+            {"when": pd.ArrowDtype(pa.timestamp("us", other))}
+        ),
+        "polars": lambda: pl.from_pandas(moved),
+        "pyarrow": lambda: pa.Table.from_pandas(moved),
+    }[kind]()
+    found = model.transform(given)
+    cells = found["when"].to_list() if kind == "polars" else list(found["when"])
+    instants = [pd.Timestamp(cell.as_py() if kind == "pyarrow" else cell) for cell in cells]
+    assert str(instants[0].utcoffset()) == str(moved["when"][1].utcoffset())
+    assert [one.tz_convert("UTC") for one in instants] == list(wanted["when"].dt.tz_convert("UTC"))
+    assert missing.any()
+    hours = [float(str(cell)) for cell in found["hour"]]
+    assert hours == wanted["hour"].to_list()
+
+
+def test_models_keep_the_zone_of_their_dates():
+    table = zoned_table("Europe/Berlin")
+    model = linear().fit(pl.from_pandas(table)).model_
+    kept = loads(dumps(model))
+    assert kept.sample(3).schema["when"] == pl.Datetime("us", "Europe/Berlin")
+    moved = pl.from_pandas(table.assign(when=table["when"].dt.tz_convert("UTC")))
+    assert (kept.infer(moved).mean["when"] == model.infer(pl.from_pandas(table)).mean["when"]).all()
+    noon = pd.Timestamp("2021-03-29 12:00", tz="Europe/Berlin")
+    answers = [kept.infer({"when": one}) for one in (noon, noon.tz_convert("UTC").to_pydatetime())]
+    assert answers[0].mean["hour"] == answers[1].mean["hour"]
+    assert answers[1].mean["when"] == np.datetime64("2021-03-29T12:00")

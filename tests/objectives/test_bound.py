@@ -11,6 +11,8 @@ from strategies import perturbed
 
 import vfg
 from vfg.distributions.priors import bound_log_scale
+from vfg.objectives.bound import lower_bound
+from vfg.sampling.noise import generated_noise
 
 NAN = float("nan")
 
@@ -463,3 +465,77 @@ def test_free_bits_leave_silent_nodes_alone():
     kl = sum(max(found.kl[node].mean().item(), 0.0) for node in ("h", "r"))
     assert plain.item() == pytest.approx(found.reconstruction.sum().mean().item() - kl)
     assert math.isfinite(found.objective(0.3, 0.0).item())
+
+
+@pytest.mark.parametrize("name", ["tree, 2 latents", "DAG, 2 roots"])
+@pytest.mark.parametrize("ladder", [False, True])
+def test_a_q_that_sees_less_bounds_all_that_is_scored(name, ladder):
+    model = small(name, states=vfg.Sampled(ladder=ladder))
+    row, many = ROWS[:1], 20_000
+    exact = truth(name, model, row).item()
+    everything = torch.ones(many, 3, dtype=torch.bool)
+    # In the second case a whole branch is hidden, so that its nodes are pruned.
+    for hidden in ([1], [2], [0, 1]):
+        seen = everything.clone()
+        seen[:, hidden] = False
+        noise = generated_noise(torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            weights = lower_bound(
+                model, row.expand(many, -1), seen, None, noise, scored=everything.double()
+            ).total
+        assert weights.mean() < exact
+        assert (weights.logsumexp(0) - math.log(many)).item() == pytest.approx(exact, abs=0.1)
+
+
+def test_the_effective_sample_size_is_that_of_the_weights():
+    model = small("tree, 2 latents", states="sampled")
+    many = 500
+    # With one draw per row the likelihood is the weight itself.
+    weights = draws_of(model, ROWS[0], many, 1).exp()
+    expected = (weights.sum().square() / weights.square().sum()).item()
+    found = model.effective_sample_size(ROWS[:1].expand(20, -1), samples=many).mean().item()
+    assert found == pytest.approx(expected, rel=0.2)
+    assert model.effective_sample_size(ROWS, samples=1).tolist() == pytest.approx([1.0] * 4)
+
+
+def image_chain(amortised):
+    """Images of 2 x 2 pixels over two levels, with gated residual convolutions in every part."""
+    shape = {"image": (2, 2), "residual": 1}
+    options = {**shape, "amortised": amortised} if amortised else {}
+    return vfg.VFG(
+        vfg.Graph.from_edges([("image", "h"), ("h", "r")], widths=4),
+        flow=vfg.Coupling(2, channels=2, **shape),
+        states=vfg.Sampled(ladder=True, **options),
+        prior=vfg.FlowPrior(2, channels=2, **shape),
+        latent="normal",
+        likelihood="bernoulli",
+    ).double()
+
+
+def test_files_keep_convolutions(tmp_path):
+    model = perturbed(image_chain(4), 0, 0.1)
+    vfg.save(model, tmp_path / "model.vfg")
+    rows = torch.tensor([[0.0, 1.0, 1.0, 0.0]], dtype=torch.float64)
+    again = vfg.load(tmp_path / "model.vfg")
+    assert again.to_dict() == model.to_dict()
+    assert torch.equal(again.bound(rows).total, model.bound(rows).total)
+
+
+@torch.no_grad()
+def test_convolutions_change_q_and_not_the_likelihood():
+    moved = widened(perturbed(image_chain(4), 0, 0.1))
+    plain = image_chain(0)
+    own = plain.state_dict()
+    plain.load_state_dict({name: moved.state_dict()[name] for name in own})
+    rows = torch.tensor([[0.0, 1.0, 1.0, 0.0], [1.0, NAN, 0.0, NAN]], dtype=torch.float64)
+    assert not torch.allclose(moved.bound(rows).total, plain.bound(rows).total)
+    found, expected = (one.log_likelihood(rows, samples=40_000) for one in (moved, plain))
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=0.03)
+
+
+def test_convolutions_of_q_need_images_all_the_way():
+    graph = vfg.Graph.blocks(4, 4, rows=2, columns=2, arity=4)
+    with pytest.raises(ValueError, match=r"expects nodes of width 16 .* has width 4"):
+        vfg.VFG(graph, states=vfg.Sampled(amortised=4, image=(4, 4), residual=1))
+    with pytest.raises(ValueError, match="even rows and columns"):
+        vfg.Sampled(amortised=4, image=(3, 4), residual=1)

@@ -189,6 +189,17 @@ def test_sections_are_held_out_whole():
     assert not torch.equal(held[:, 0], held[:, 2])
 
 
+@pytest.mark.parametrize("column", [[1e308, -1e308, 0.0, 1.0], [1e308] * 4, [1e200, 1.0, 2.0, 3.0]])
+@pytest.mark.parametrize("kind", [vfg.VFG, vfg.GaussianVFG])
+def test_columns_whose_variance_overflows_are_refused_by_name(kind, column):
+    table = pandas.DataFrame({"a": [1.0, 2.0, 3.0, 5.0], "b": column})
+    model = kind(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+    with pytest.raises(
+        ValueError, match=r"column 1 \(leaf 'b'\) has numbers from .* to 1e\+.*missing"
+    ):
+        vfg.fit(model, table)
+
+
 # Same seed, same bits.
 
 

@@ -109,3 +109,22 @@ def test_runs_with_sampled_states_resume_to_the_bit(tmp_path):
     vfg.fit(again, table(100), epochs=3, checkpoint=tmp_path / "two", **settings)
     for name, value in whole.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
+
+
+def test_input_dropout_hides_cells_from_messages_and_scores_them(monkeypatch):
+    shares = []
+
+    def spy(self, cells, seen, scored, labels, beta):
+        assert torch.equal(scored, torch.ones_like(scored))
+        shares.append(seen.float().mean().item())
+        return plain(self, cells, seen, scored, labels, beta)
+
+    plain = BoundLoss.forward
+    monkeypatch.setattr(BoundLoss, "forward", spy)
+    options = {"epochs": 1, "batch": 100, "progress": False, "masking": None, "validation": 0.0}
+    vfg.fit(small(), table(400), input_dropout=0.25, **options)
+    assert sum(shares) / len(shares) == pytest.approx(0.75, abs=0.05)
+    with pytest.raises(ValueError, match=r"input_dropout=0\.2 is for sampled states"):
+        vfg.fit(small(states="deterministic"), table(400), input_dropout=0.2, **options)
+    with pytest.raises(ValueError, match="input_dropout is a share from 0 to below 1"):
+        vfg.fit(small(), table(400), input_dropout=1.0, **options)

@@ -16,29 +16,14 @@ from typing import Any
 
 import torch
 
-from ...paper.image_models import Unbounded, papers
+from ...paper.image_models import papers
 from ...paper.image_training import Budget, count, train
-from ...paper.images import Images, binary
+from ...paper.images import binary
 from ...paper.likelihood import tested
 from ...results import arguments
 from .models import ASIDE, candidates
 
 BETA = 0.1
-
-
-@torch.no_grad()
-def surrogate_parts(model: Unbounded, images: Images) -> dict[str, float]:
-    """The parts of the paper's objective on the test rows, β included."""
-    found = model.model.surrogate(images.test, beta=model.beta)
-    parts = {
-        "reconstruction": -found.reconstruction.sum(),
-        "distances of nodes": model.beta * found.kl.sum(),
-        "distances of edges": model.beta * found.edge.sum(),
-        "root": -model.beta * found.root,
-        "constants": model.beta * found.constants,
-        "sum": -found.total,
-    }
-    return {name: part.mean().item() for name, part in parts.items()}
 
 
 def main() -> None:
@@ -63,7 +48,7 @@ def main() -> None:
         "draws": given.draws,
         "budget": "",
         "models": {},
-        "surrogate": surrogate_parts(plain, images),
+        "surrogate": plain.parts(images.test, BETA),
     }
     main = [name for name in makers if given.quick or not any(part in name for part in ASIDE)]
     for name in given.models or main:

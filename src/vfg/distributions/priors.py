@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -386,6 +386,10 @@ class FlowPrior(PriorSpec):
         hidden: width of the conditioners' hidden layers.
         layers: number of the conditioners' layers.
         activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
+        dropout: of the conditioners in training mode.
+        image: rows and columns, if the roots are images; see `Coupling`, as for what follows.
+        channels: width of the convolutions, per pixel.
+        residual: gated residual layers of convolutions at each of two scales.
 
     Raises:
         ValueError: if a number is out of its range.
@@ -400,12 +404,18 @@ class FlowPrior(PriorSpec):
     hidden: int = 64
     layers: int = 3
     activation: str = "relu"
+    dropout: float = 0.0
+    image: tuple[int, int] | None = None
+    channels: int = 16
+    residual: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.image, list):  # as JSON stores it
+            object.__setattr__(self, "image", tuple(self.image))
         self._coupling()
 
     def build(self, nodes: int, width: int) -> Prior:
         return PriorFlow(self._coupling().build(nodes, width))
 
     def _coupling(self) -> Coupling:
-        return Coupling(self.blocks, self.hidden, layers=self.layers, activation=self.activation)
+        return Coupling(**asdict(self))

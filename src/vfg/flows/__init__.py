@@ -7,7 +7,7 @@ themselves are modules with `forward(x) -> (y, log_det)` and `inverse(y) -> (x, 
 from vfg.flows.base import Flow, of_kind, temporarily_set
 from vfg.flows.checks import check_choice
 from vfg.flows.composition import Composition, Inverse
-from vfg.flows.conditioners import Conditioner, Network, StackedLinear
+from vfg.flows.conditioners import Conditioner, ImageNetwork, Network, StackedLinear
 from vfg.flows.couplings import (
     AdditiveCoupling,
     AffineCoupling,
@@ -54,6 +54,7 @@ __all__ = [
     "Flow",
     "FlowSpec",
     "Householder",
+    "ImageNetwork",
     "Inverse",
     "LULinear",
     "Linear",

@@ -64,7 +64,10 @@ class Network:
             differ by embeddings of this width.
         image: rows and columns, if the coordinates are the pixels of an image: then convolutions
             add to the output of the fully connected layers, and splits are chequered.
-        channels: width of the convolutions' hidden layer, per pixel.
+        channels: width of the convolutions' hidden layers, per pixel.
+        residual: with 0 the convolutions are two that add to the fully connected layers; else they
+            take their place, as an `ImageNetwork` with this many gated residual layers per scale,
+            and splits are `squeezed_split`.
 
     Example:
         >>> Network(hidden=8).layers
@@ -79,6 +82,7 @@ class Network:
     shared: int = 0
     image: tuple[int, int] | None = None
     channels: int = 16
+    residual: int = 0
 
     def __post_init__(self) -> None:
         check_network("Network", vars(self))
@@ -89,10 +93,23 @@ def check_network(owner: str, arguments: Mapping[str, Any]) -> None:
     check_positive(owner, "gain", arguments["gain"])
     check_image(owner, arguments["image"])
     check_count(owner, "shared", arguments["shared"], 0)
+    check_residual(owner, arguments["image"], arguments["residual"])
+    if arguments["shared"] and arguments["residual"]:
+        raise ValueError(f"{owner} expects shared or residual to be 0, but got both")
     for name in ("hidden", "layers", "channels"):
         check_count(owner, name, arguments[name], 1)
     check_choice(owner, "activation", arguments["activation"], ACTIVATIONS)
     check_rate(owner, "dropout", arguments["dropout"])
+
+
+def check_residual(owner: str, image: tuple[int, int] | None, residual: int) -> None:
+    """Raise unless the image, if there are residual layers, can be cut into squares of 2 x 2."""
+    check_count(owner, "residual", residual, 0)
+    if residual and (image is None or image[0] % 2 or image[1] % 2):
+        raise ValueError(
+            f"{owner} with residual={residual} expects an image with even rows and columns, but "
+            f"got image={image}"
+        )
 
 
 PAPER = Network()
@@ -123,6 +140,15 @@ def rectified_dropout(
     noise = random_bytes(tuple(x.shape), x.device, generator)
     result: Tensor = _RectifiedDropout.apply(x, noise, rate)  # type: ignore[no-untyped-call]
     return result, dropout_factor(rate)
+
+
+def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
+    """Dropout that draws from a generator, if there is one, where torch's own cannot."""
+    is_eager = x.device.type == "cpu" and not torch.compiler.is_compiling()
+    if not is_eager or rate == 0.0 or generator is None:
+        return functional.dropout(x, rate, rate > 0.0)
+    kept = torch.empty_like(x).bernoulli_(1.0 - rate, generator=generator)
+    return x * kept.div_(1.0 - rate)
 
 
 class StackedLinear(nn.Module):
@@ -282,11 +308,7 @@ class Conditioner(Rounding):
         is_eager = x.device.type == "cpu" and not torch.compiler.is_compiling()
         if self.activation == "relu" and is_eager and rate > 0.0:
             return rectified_dropout(x, rate, self.generator)
-        x = ACTIVATIONS[self.activation](x)
-        if not is_eager or rate == 0.0 or self.generator is None:
-            return functional.dropout(x, rate, rate > 0.0), 1.0
-        kept = torch.empty_like(x).bernoulli_(1.0 - rate, generator=self.generator)
-        return x * kept.div_(1.0 - rate), 1.0
+        return dropout(ACTIVATIONS[self.activation](x), rate, self.generator), 1.0
 
     def extra_repr(self) -> str:
         return f"activation={self.activation!r}, dropout={self.dropout}"
@@ -327,9 +349,11 @@ class StackedConvolution(nn.Module):
         self.bias = nn.Parameter(uniform((edges, 1, len(targets) * wanted), bound, generator))
         self.register_buffer("reach", _reach(image, places, targets), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, precision: str = "float32") -> Tensor:
         """Map `(edges, batch, places · channels)` to `(edges, batch, targets · channels)`."""
-        return torch.baddbmm(self.bias, x, self._spread())
+        if precision == "float32":
+            return torch.baddbmm(self.bias, x, self._spread())
+        return round_to(self.bias, precision) + product(x, self._spread(), precision)
 
     def _spread(self) -> Tensor:
         """The matrix of every edge."""
@@ -345,7 +369,7 @@ class StackedConvolution(nn.Module):
         return f"edges={len(self.weight)}, places={self.places}, targets={self.targets}"
 
 
-class LocalConditioner(nn.Module):
+class LocalConditioner(Rounding):
     """Two convolutions from the kept places of an image to `numbers` numbers per moved place.
 
     The last one starts at zero, as that of every conditioner. The bias of the first differs from
@@ -387,8 +411,156 @@ class LocalConditioner(nn.Module):
 
     def forward(self, kept: Tensor) -> Tensor:
         """Map `(edges, batch, kept)` to `(edges, batch, moved · numbers)`."""
-        numbers: Tensor = self.last(self.activation(self.first(kept.to(self.last.weight.dtype))))
+        x = self.activation(self.first(kept.to(self.last.weight.dtype), self.precision))
+        numbers: Tensor = self.last(x, self.precision)
         return numbers
+
+
+class GroupedConvolution(nn.Module):
+    """A convolution per edge: `(batch, edges · inputs, rows, columns)` to as many outputs.
+
+    With `stride` -2 it is transposed and doubles the sides; with 2 it halves them, rounded up.
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        inputs: int,
+        outputs: int,
+        generator: torch.Generator,
+        *,
+        stride: int = 1,
+    ) -> None:
+        super().__init__()
+        self.stride = stride
+        kernel, ends = (2, (inputs, outputs)) if stride < 0 else (3, (outputs, inputs))
+        # Each output of a transposed convolution reads one entry of the kernel per input.
+        read = inputs if stride < 0 else inputs * kernel**2
+        start = uniform((edges, *ends, kernel, kernel), math.sqrt(3.0 / read), generator)
+        self.weight = nn.Parameter(start)
+        self.bias = nn.Parameter(torch.zeros(edges, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        edges = len(self.weight)
+        weight, bias = (part.to(x.dtype).flatten(0, 1) for part in (self.weight, self.bias))
+        if self.stride < 0:
+            return functional.conv_transpose2d(x, weight, bias, 2, groups=edges)
+        return functional.conv2d(x, weight, bias, self.stride, padding=1, groups=edges)
+
+
+class GatedResidual(Rounding):
+    r"""$x + v \, \mathrm{sigmoid}(g)$, where (v, g) is a convolution of x after dropout."""
+
+    def __init__(
+        self, edges: int, channels: int, dropout: float, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.edges, self.dropout = edges, dropout
+        self.inner = GroupedConvolution(edges, channels, 2 * channels, generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.inner(dropout(x, self.dropout if self.training else 0.0, self.generator))
+        # Not functional.glu, whose result is not laid out with the channels last.
+        value, gate = inner.unflatten(1, (self.edges, 2, -1)).unbind(2)
+        added: Tensor = (value * gate.sigmoid()).flatten(1, 2)
+        return x + added
+
+
+class ImageNetwork(Rounding):
+    """Gated residual convolutions of an image at two scales, a network per edge.
+
+    The image has some numbers per place, which vary fastest. Half of the layers at its own scale
+    come before, half after those at half of it, which have twice the channels and see far. The last
+    layer starts at zero, as that of every conditioner. In float32, convolutions on a GPU are
+    rounded as `torch.backends.cudnn.allow_tf32` says.
+
+    Args:
+        edges: number of networks in the stack.
+        image: rows and columns.
+        inputs: numbers per place of the input.
+        outputs: numbers per place of the output.
+        channels: width of the layers, per place.
+        residual: gated residual layers at each scale.
+        dropout: rate at which the inputs of those are dropped in training mode.
+        generator: source of the random start; None means a fresh one with seed 0.
+
+    Example:
+        >>> network = ImageNetwork(3, (4, 6), 2, 5, channels=8, residual=2)
+        >>> network(torch.ones(3, 7, 48)).shape
+        torch.Size([3, 7, 120])
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        image: tuple[int, int],
+        inputs: int,
+        outputs: int,
+        *,
+        channels: int,
+        residual: int,
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        generator = private_generator(generator)
+        self.edges, self.image, self.outputs, self.dropout = edges, image, outputs, dropout
+
+        def layers(count: int, width: int) -> nn.Sequential:
+            return nn.Sequential(
+                *(GatedResidual(edges, width, dropout, generator) for _ in range(count))
+            )
+
+        self.first = GroupedConvolution(edges, inputs, channels, generator)
+        self.position = nn.Parameter(torch.zeros(edges, channels, *image))
+        self.before = layers(residual - residual // 2, channels)
+        self.down = GroupedConvolution(edges, channels, 2 * channels, generator, stride=2)
+        self.coarse = layers(residual, 2 * channels)
+        self.up = GroupedConvolution(edges, 2 * channels, channels, generator, stride=-2)
+        self.after = layers(residual // 2, channels)
+        self.last = GroupedConvolution(edges, channels, outputs, generator)
+        self.shift = nn.Parameter(torch.zeros(edges, 1, math.prod(image) * outputs))
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(edges, batch, places · inputs)` to `(edges, batch, places · outputs)`."""
+        (edges, batch, width), (rows, columns) = x.shape, self.image
+        x = round_to(x.to(self.shift.dtype), self.precision)
+        x = x.reshape(edges, batch, rows, columns, width // (rows * columns))
+        # Channels stay the fastest axis in memory, as tensor cores read them.
+        x = x.movedim(0, 3).flatten(3).permute(0, 3, 1, 2)
+        fine = self.before(self.first(x) + self.position.to(x.dtype).flatten(0, 1))
+        coarse = self.up(self.coarse(self.down(fine)))
+        y: Tensor = self.last(self.after(fine + coarse[..., :rows, :columns]))
+        y = y.permute(0, 2, 3, 1).reshape(batch, rows * columns, edges, self.outputs)
+        return self.shift + y.movedim(2, 0).flatten(2)
+
+    def extra_repr(self) -> str:
+        return f"edges={self.edges}, image={self.image}, dropout={self.dropout}"
+
+
+def squeeze(x: Tensor, image: tuple[int, int]) -> Tensor:
+    """Space to channels: `(..., k · rows · columns)` to `(..., places · 4 k)`, a place per 2 x 2.
+
+    Example:
+        >>> squeeze(torch.arange(8.0), (2, 4))
+        tensor([0., 1., 4., 5., 2., 3., 6., 7.])
+    """
+    rows, columns = image
+    parts: Tensor = x.unflatten(-1, (-1, rows // 2, 2, columns // 2, 2))
+    return parts.movedim((-4, -2), (-5, -4)).flatten(-5)
+
+
+def unsqueeze(x: Tensor, image: tuple[int, int]) -> Tensor:
+    """The inverse of `squeeze`.
+
+    Example:
+        >>> unsqueeze(squeeze(torch.arange(8.0), (2, 4)), (2, 4))
+        tensor([0., 1., 2., 3., 4., 5., 6., 7.])
+    """
+    rows, columns = image
+    parts: Tensor = x.unflatten(-1, (rows // 2, columns // 2, -1, 2, 2))
+    return parts.movedim((-5, -4), (-4, -2)).flatten(-5)
 
 
 def _reach(image: tuple[int, int], places: Sequence[int], targets: Sequence[int]) -> Tensor:

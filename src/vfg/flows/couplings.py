@@ -16,6 +16,7 @@ from vfg.flows.conditioners import (
     ACTIVATIONS,
     PAPER,
     Conditioner,
+    ImageNetwork,
     LocalConditioner,
     Network,
 )
@@ -70,9 +71,7 @@ class CouplingLayer(Flow):
         check_count(type(self).__name__, "block", block, 0)
         self.block = block
         image = network.image
-        kept, moved = (
-            chequered_split(block, width, image) if image else coupling_split(block, width)
-        )
+        kept, moved = _split(block, width, network)
         places = sorted(range(width), key=[*kept, *moved].__getitem__)
         # The indices follow from block and width, so saved states need not carry them.
         for name, chosen in (("kept", kept), ("moved", moved), ("places", places)):
@@ -81,10 +80,23 @@ class CouplingLayer(Flow):
             # The same with one more at the end, for states that carry a constant 1 there.
             extended = torch.tensor([*chosen, width])
             self.register_buffer(f"{name}_one", extended, persistent=False)
+        self.conditioner: Any  # one of two kinds of networks
+        self.local = None
+        if image and network.residual:
+            self.conditioner = ImageNetwork(
+                edges,
+                (image[0] // 2, image[1] // 2),
+                2,
+                2 * self.numbers,
+                channels=network.channels,
+                residual=network.residual,
+                dropout=network.dropout,
+                generator=generator,
+            )
+            return
         self.conditioner = Conditioner(
             edges, len(kept), len(moved) * self.numbers, network=network, generator=generator
         )
-        self.local = None
         if image:
             self.local = LocalConditioner(
                 edges,
@@ -246,16 +258,53 @@ def chequered_split(block: int, width: int, image: tuple[int, int]) -> tuple[lis
         (([0, 2, 4], [1, 3, 5]), ([1, 3, 5], [0, 2, 4]))
     """
     rows, columns = image
-    if rows * columns != width:
-        raise ValueError(
-            f"an image of {rows} x {columns} has {rows * columns} places, but the flow has width "
-            f"{width}; give the rows and columns of the nodes that it joins"
-        )
+    _check_places(width, image)
     fields: tuple[list[int], list[int]] = ([], [])
     for row in range(rows):
         for column in range(columns):
             fields[(row + column + block) % 2].append(row * columns + column)
     return fields
+
+
+def squeezed_split(block: int, width: int, image: tuple[int, int]) -> tuple[list[int], list[int]]:
+    """The places of an image that a coupling keeps and those that it moves: two of every 2 x 2.
+
+    They lie on a diagonal, in a row or in a column, by the block. Both lists go through the squares
+    row by row, so that they are images of half the sides with two numbers per place.
+
+    Example:
+        >>> squeezed_split(0, 8, (2, 4)), squeezed_split(3, 8, (2, 4))
+        (([0, 5, 2, 7], [1, 4, 3, 6]), ([4, 5, 6, 7], [0, 1, 2, 3]))
+    """
+    rows, columns = image
+    _check_places(width, image)
+    pairs = ((0, 3), (1, 2)), ((0, 1), (2, 3)), ((0, 2), (1, 3))
+    first, second = (
+        [
+            (row + place // 2) * columns + column + place % 2
+            for row in range(0, rows, 2)
+            for column in range(0, columns, 2)
+            for place in pair
+        ]
+        for pair in pairs[block // 2 % 3]
+    )
+    return (first, second) if block % 2 == 0 else (second, first)
+
+
+def _split(block: int, width: int, network: Network) -> tuple[list[int], list[int]]:
+    if network.image is None:
+        return coupling_split(block, width)
+    choose = squeezed_split if network.residual else chequered_split
+    return choose(block, width, network.image)
+
+
+def _check_places(width: int, image: tuple[int, int]) -> None:
+    rows, columns = image
+    if rows * columns != width:
+        raise ValueError(
+            f"an image of {rows} x {columns} has {rows * columns} places, but the flow has width "
+            f"{width}; give the rows and columns of the nodes that it joins"
+        )
 
 
 def _scramble(pair: int, coordinate: int) -> tuple[int, int]:

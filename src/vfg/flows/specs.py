@@ -60,6 +60,8 @@ class Coupling(FlowSpec):
         normalise: whether scale and shift are set from the first batch by `initialise`.
         image: rows and columns, if the nodes are blocks of an image, read row by row: convolutions
             then add to the output of the fully connected conditioners.
+        residual: gated residual layers of convolutions at each of two scales, in place of the fully
+            connected conditioners; the image has even sides. See `Network`.
 
     Raises:
         TypeError, ValueError: if an argument has the wrong type or is out of its range.
@@ -83,6 +85,7 @@ class Coupling(FlowSpec):
     shared: int = 0
     image: tuple[int, int] | None = None
     channels: int = 16
+    residual: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.image, list):  # as JSON stores it

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -90,12 +91,22 @@ def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Eviden
         raise ValueError(
             "observed= masks a table, but values by name were given; leave out what is unknown"
         )
+    columns = [_in_fitted_zone(model, column) for column in columns]
     matrix = model.encoding.encode_columns(columns, rows)
     _warn_of_unknown_categories(model, columns, matrix[1])
     values, seen = model.encoding.without_idle(*matrix, model.columns)
     named = {column.label: column for column in columns}
     index = getattr(given, "index", None) if is_frame(given) else None
     return Evidence(values, seen, named, index, by_name)
+
+
+def _in_fitted_zone(model: TableModel, column: Column) -> Column:
+    """Dates of another time zone as the clocks of the fitted one show them; others as they are."""
+    part = model.encoding.parts[column.label]
+    clock = part.clock if isinstance(part, NumericEncoding) else None
+    if clock is None or column.zone is None or column.values.dtype.kind != "M":
+        return column
+    return replace(column, values=clock.from_zone(column.values, column.zone), zone=clock.zone)
 
 
 def _as_mapping(given: Any) -> Any:
@@ -237,6 +248,9 @@ def _check_cell(model: TableModel, label: Label, value: Any) -> Any:
 def _as_time(variable: Variable, part: NumericEncoding, value: Any) -> Any:
     """A date from ISO text, or a duration from days; anything else as it is."""
     assert part.clock is not None
+    if part.clock.zone is not None and getattr(value, "tzinfo", None) is not None:
+        instant = np.array([value.astimezone(UTC).replace(tzinfo=None)], "M8[us]")
+        return part.clock.from_zone(instant, "UTC").astype("M8[us]").astype(object)[0]
     if part.clock.kind == "M" and isinstance(value, str):
         return np.datetime64(variable.parse(value), "us").astype(object)
     if part.clock.kind == "m" and isinstance(value, Real):
@@ -251,7 +265,8 @@ class TableAnswer(Answer):
     """What a `vfg.TableModel` infers: arrays by column, in the units and categories of the table.
 
     Numbers have float64 means (also of integers), whole numbers are drawn as such; dates are
-    `datetime64`, their deviations `timedelta64`. Deviations come from 256 draws and quantiles from
+    `datetime64`, in local time of the fitted time zone if there is one, and their deviations
+    `timedelta64`. Deviations come from 256 draws and quantiles from
     60, beyond which tails are those of a Normal; for the linear model alone both are closed forms.
     Draws are joint, and all of it keeps to the limits of filled cells. `few` holds what is computed
     already about rows without padding.

@@ -277,7 +277,7 @@ def fit_stacking(
             _held_out_categories(parts, held_out, weights, factors, column, place, labels)
             for place, column in enumerate(categories)
         ]
-        pooling = torch.from_numpy(fit_pooling(cells))
+        pooling = torch.from_numpy(fit_pooling(cells, [c.part.is_simplex for c in categories]))
     departures = _departures(parts, stack, held_out, reach, len(values), seed)
     useful = _useful_relations(parts.relations, held_out, weights, factors)
     return Stacking(weights, factors, spread, reach, pooling, departures, useful)

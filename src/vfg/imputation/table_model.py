@@ -444,7 +444,13 @@ class TableModel(Ensemble):
         if fitted["library"] != "pandas":
             from vfg.tables.narwhals_frames import frame_of
 
-            return frame_of(fitted["library"], rows, dtypes)
+            clocks = {
+                label: part.clock
+                for label, part in self.encoding.parts.items()
+                if isinstance(part, NumericEncoding) and part.clock is not None
+            }
+            zones = {label: clock.zone for label, clock in clocks.items() if clock.zone}
+            return frame_of(fitted["library"], rows, dtypes, zones)
         from vfg.tables.pandas_frames import with_dtypes
 
         return with_dtypes(pandas.DataFrame(rows), dtypes, self.encoding.schema)

@@ -151,11 +151,66 @@ def log_likelihood(
         >>> model.log_likelihood(torch.zeros(3, 2), samples=10).shape
         torch.Size([3])
     """
+    first, _, volume, like = _weight_sums(model, table, samples, observed, labels, seed)
+    return (first - math.log(samples) - volume).to(like)
+
+
+@torch.no_grad()
+def effective_sample_size(
+    model: VFG,
+    table: ArrayLike,
+    *,
+    samples: int = 500,
+    observed: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    seed: int = 0,
+) -> Tensor:
+    r"""How many of the draws behind `log_likelihood` count, per row, from 1 to `samples`.
+
+    $$\frac{(\sum_k w_k)^2}{\sum_k w_k^2}, \qquad w_k = \frac{p(x, h_k)}{q(h_k \mid x)}$$
+
+    Where it is near 1, one draw outweighs the others, and `log_likelihood` is still too low.
+
+    Args:
+        model: a model with sampled states.
+        table: the data; NaN is unobserved.
+        samples: how many draws per row.
+        observed: which cells may be used.
+        labels: label per row, −1 for none, if the prior has labels.
+        seed: of the draws.
+
+    Returns:
+        `(rows,)`.
+
+    Raises:
+        ValueError: for a model with deterministic states, or an invalid table.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2), states="sampled")
+        >>> bool((model.effective_sample_size(torch.zeros(3, 2), samples=10) >= 1.0).all())
+        True
+    """
+    first, second, _, like = _weight_sums(model, table, samples, observed, labels, seed)
+    return (2.0 * first - second).exp().to(like)
+
+
+def _weight_sums(
+    model: VFG,
+    table: ArrayLike,
+    samples: int,
+    observed: ArrayLike | None,
+    labels: ArrayLike | None,
+    seed: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """log Σ w, log Σ w² in the model's units, the log-volume of a unit, and what is like the table.
+
+    All are per row, but for the last.
+    """
     cells, seen, like = as_table(model, table, observed)
     given = as_labels(model, labels, len(cells))
-    volume = (seen * model.scaling.scale.log()).sum(1)
     ids = torch.arange(len(cells), device=cells.device)
-    result = torch.zeros(len(cells), dtype=torch.float64, device=cells.device)
+    result = torch.zeros(2, len(cells), dtype=torch.float64, device=cells.device)
     most = AT_ONCE.get(cells.device.type, OTHER_AT_ONCE)
     size = max(1, most // min(samples, most))
     with evaluating(model):
@@ -170,9 +225,10 @@ def log_likelihood(
                 states = draw_states(
                     model, cells[rows], seen[rows], own, {}, noise, len(draws), pruned=False
                 )
-                parts.append(log_weights(model, states, cells[rows], seen[rows]).logsumexp(0))
-            result[rows] = torch.stack(parts).logsumexp(0) - math.log(samples) - volume[rows]
-    return result.to(like)
+                weights = log_weights(model, states, cells[rows], seen[rows])
+                parts.append(torch.stack([weights, 2.0 * weights]).logsumexp(1))
+            result[:, rows] = torch.stack(parts).logsumexp(0)
+    return *result, (seen * model.scaling.scale.log()).sum(1), like
 
 
 def lower_bound(
@@ -182,10 +238,16 @@ def lower_bound(
     labels: Tensor | None,
     noise: Noise,
     draws: int = 1,
+    scored: Tensor | None = None,
 ) -> Bound:
-    """The bound of the seen cells of a table in the model's units; nothing is checked."""
-    states = draw_states(model, cells, seen, labels, {}, noise, draws, pruned=False)
-    explained = log_likelihoods(model, states, cells, seen)
+    """The bound of the seen cells of a table in the model's units; nothing is checked.
+
+    If `scored` is given, of those cells, from a q that sees less.
+    """
+    # Cells that q does not see may lie beneath pruned nodes, whose states then count.
+    pruned = scored is not None
+    states = draw_states(model, cells, seen, labels, {}, noise, draws, pruned=pruned)
+    explained = log_likelihoods(model, states, cells, seen if scored is None else scored)
     return Bound(
         _terms(model, explained), _terms(model, states.prior), _terms(model, states.posterior)
     )

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from vfg.distributions.priors import bound_log_scale
-from vfg.flows import Conditioner, Network
+from vfg.flows import Conditioner, ImageNetwork, Network
+from vfg.flows.checks import check_rate
+from vfg.flows.conditioners import check_residual, squeeze, unsqueeze
 from vfg.passing.aggregation import aggregation
 from vfg.passing.schedule import Block
 from vfg.sampling.noise import add_diagonal, factorise, log_density, scale_noise, solve_factored
@@ -44,20 +46,31 @@ class Sampled(StatesSpec):
         ladder: draw from the roots down: messages go up without noise, and q of a node that is no
             root combines them with what the parents' draws expect. Siblings are then as
             dependent as their parents make them. Otherwise draws go up from node to node.
+        dropout: rate at which hidden units of the networks are dropped in training mode.
+        image: rows and columns, if all nodes are images; for `residual` above 0.
+        residual: with 0 the networks are fully connected; else gated residual layers of
+            convolutions at each of two scales, with `amortised` channels; see `flows.ImageNetwork`.
 
     Raises:
-        ValueError: if `amortised` is negative.
+        ValueError: if `amortised` is negative, or the image has odd sides.
 
     Example:
-        >>> Sampled(amortised=64).to_dict()
-        {'name': 'sampled', 'amortised': 64, 'ladder': False}
+        >>> Sampled(amortised=64)
+        Sampled(amortised=64, ladder=False, dropout=0.0, image=None, residual=0)
     """
 
     name: ClassVar[str] = "sampled"
     amortised: int = 0
     ladder: bool = False
+    dropout: float = 0.0
+    image: tuple[int, int] | None = None
+    residual: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.image, list):  # as JSON stores it
+            object.__setattr__(self, "image", tuple(self.image))
+        check_residual("Sampled", self.image, self.residual)
+        check_rate("Sampled", "dropout", self.dropout)
         if self.amortised < 0:
             raise ValueError(
                 f"amortised is the width of a network, 0 for none, but got {self.amortised}"
@@ -71,8 +84,8 @@ def states_spec(given: str | StatesSpec) -> StatesSpec:
         ValueError: for a name that is not known.
 
     Example:
-        >>> states_spec("sampled")
-        Sampled(amortised=0, ladder=False)
+        >>> states_spec("sampled").amortised
+        0
     """
     if isinstance(given, StatesSpec):
         return given
@@ -117,6 +130,54 @@ class Expected(NamedTuple):
     precision: Tensor
 
 
+class ImageMoves(nn.Module):
+    """An `ImageNetwork` on whole images and flags of each row, with two numbers per pixel."""
+
+    def __init__(self, nodes: int, images: int, spec: Sampled, generator: torch.Generator) -> None:
+        super().__init__()
+        assert spec.image is not None
+        rows, columns = self.image = spec.image
+        self.network = ImageNetwork(
+            nodes,
+            (rows // 2, columns // 2),
+            4 * images + images - 1,
+            8,
+            channels=spec.amortised,
+            residual=spec.residual,
+            dropout=spec.dropout,
+            generator=generator,
+        )
+        self.images = images
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(nodes, rows, images · pixels + flags)` to `(nodes, rows, 2 · pixels)`."""
+        places = self.image[0] * self.image[1] // 4
+        pixels, flags = x.split([4 * places * self.images, self.images - 1], dim=-1)
+        by_place = squeeze(pixels, self.image).unflatten(-1, (places, -1))
+        everywhere = flags[..., None, :].expand(*by_place.shape[:-1], -1)
+        moved: Tensor = self.network(torch.cat([by_place, everywhere], dim=-1).flatten(-2))
+        return unsqueeze(moved, self.image)
+
+
+def _network(
+    block: Block, children: list[tuple[int, int]], spec: Sampled, generator: torch.Generator
+) -> Conditioner | ImageMoves:
+    """What sees the aggregated state, the children's states and a flag for each."""
+    nodes, width = len(block.nodes), block.width
+    if not spec.residual or spec.image is None:
+        inputs = width + sum(fan * (narrow + 1) for fan, narrow in children)
+        network = Network(spec.amortised, activation="silu", dropout=spec.dropout)
+        return Conditioner(nodes, inputs, 2 * width, network=network, generator=generator)
+    pixels = spec.image[0] * spec.image[1]
+    if len(children) != 1 or not width == children[0][1] == pixels:
+        raise ValueError(
+            f"Sampled with image={spec.image} expects nodes of width {pixels} with one kind of "
+            f"children, of that width too, but node {block.nodes[0]!r} has width {width} and "
+            f"children of widths {[narrow for _, narrow in children]}; set residual=0"
+        )
+    return ImageMoves(nodes, 1 + children[0][0], spec, generator)
+
+
 class Proposal(NamedTuple):
     """Draws from q, `(nodes, draws, rows, width)`."""
 
@@ -133,14 +194,19 @@ class Sampler(nn.Module):
     $N((\Lambda + D)^{-1}(\eta + D d), S (\Lambda + D)^{-1} S)$ with a learned positive diagonal D,
     the node's default d and learned scales S, 1 at the start; at roots the prior takes the place
     of D and d. In a ladder what the parents' draws expect takes their place, at all other nodes.
-    An amortised network sees the aggregated state and the children's states side by side (`inputs`
-    numbers per node, flags included); it moves the centre, in which a learned share of the
-    aggregated state stays, and the logarithms of the scales. All scales are bounded, and computed
-    in the precision of the data under autocast.
+    An amortised network sees the aggregated state and the children's states side by side; it moves
+    the centre, in which a learned share of the aggregated state stays, and the logarithms of the
+    scales. All scales are bounded, and computed in the precision of the data under autocast.
+
+    `children` are how many children of which width one node has, for every group of edges.
     """
 
     def __init__(
-        self, block: Block, inputs: int, spec: Sampled, generator: torch.Generator
+        self,
+        block: Block,
+        children: list[tuple[int, int]],
+        spec: Sampled,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
         nodes, width = len(block.nodes), block.width
@@ -152,17 +218,7 @@ class Sampler(nn.Module):
         self.log_lean = nn.Parameter(torch.zeros(nodes, 1, 1, width)) if has_lean else None
         self.log_noise = None if block.is_root else nn.Parameter(torch.zeros(nodes, 1, 1, width))
         self.weight = nn.Parameter(torch.ones(nodes, 1, 1, width)) if spec.amortised else None
-        self.network = (
-            Conditioner(
-                nodes,
-                width + inputs,
-                2 * width,
-                network=Network(spec.amortised, activation="silu"),
-                generator=generator,
-            )
-            if spec.amortised
-            else None
-        )
+        self.network = _network(block, children, spec, generator) if spec.amortised else None
 
     def expected_log_scale(self) -> Tensor:
         """log of the scale of p(h | parents), `(nodes, 1, 1, width)`; not for roots."""

@@ -45,7 +45,7 @@ class SampledStates(nn.Module):
         self.spec, self.law = spec, LATENTS[latent]
         self.samplers = nn.ModuleDict(
             {
-                block.name: Sampler(block, _inputs(schedule, index), spec, generator)
+                block.name: Sampler(block, _children(schedule, index), spec, generator)
                 for index, block in enumerate(schedule.blocks)
                 if not block.is_leaf
             }
@@ -289,14 +289,13 @@ class _StateSampler:
         return part.view(part.shape[0], draws, self.rows, *part.shape[2:])
 
 
-def _inputs(schedule: Schedule, index: int) -> int:
-    """How many numbers the children of one node of a block have, side by side, with flags."""
-    total = 0
-    for g in schedule.into(index):
-        group = schedule.groups[g]
-        fan = max(group.parent_rows.count(row) for row in group.parent_rows)
-        total += fan * (group.narrow + 1)
-    return total
+def _children(schedule: Schedule, index: int) -> list[tuple[int, int]]:
+    """How many children of which width one node of a block has, for every group of edges."""
+    groups = [schedule.groups[g] for g in schedule.into(index)]
+    return [
+        (max(group.parent_rows.count(row) for row in group.parent_rows), group.narrow)
+        for group in groups
+    ]
 
 
 def draw_states(

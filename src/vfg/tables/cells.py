@@ -54,6 +54,7 @@ class Column:
         missing: which cells are missing.
         categories: the categories that its dtype declares, or None.
         ordered: whether the order of those categories means something.
+        zone: the name of the time zone of dates; None for dates without one.
     """
 
     label: Label
@@ -62,6 +63,7 @@ class Column:
     missing: Mask
     categories: tuple[Any, ...] | None = None
     ordered: bool = False
+    zone: str | None = None
 
     @property
     def observed(self) -> Array:

@@ -261,14 +261,18 @@ class Encoding:
             )
         fills: dict[int, tuple[Mask, Array]] = {}
         for position, (label, part) in enumerate(self.parts.items()):
-            missing = opened.column(position).missing
+            column = opened.column(position)
+            missing = column.missing
             if part.fillable and missing.any():
                 chosen = matrix[missing, self.sections[label]]
                 if not part.constant and not np.isfinite(chosen).all():
                     raise ValueError(
                         f"the matrix must be finite where column {label!r} is filled from it"
                     )
-                fills[position] = missing, part.decode(chosen)
+                cells = part.decode(chosen)
+                if isinstance(part, NumericEncoding) and part.clock is not None:
+                    cells = part.clock.to_zone(cells, column.zone)
+                fills[position] = missing, cells
         return opened.replace_cells(fills)
 
     def to_dict(self) -> dict[str, Any]:

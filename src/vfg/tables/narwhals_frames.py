@@ -82,7 +82,7 @@ def read_series(label: Label, series: nw.Series[Any], marker: Any) -> Column:
     missing = missing | marked_cells(values, marker)
     if storage == "float":
         missing |= np.isnan(values)
-    return Column(label, storage, values, missing)
+    return Column(label, storage, values, missing, zone=getattr(series.dtype, "time_zone", None))
 
 
 def _storage(dtype: Any) -> Storage | None:
@@ -190,26 +190,28 @@ def _moment_series(values: Array, like: nw.Series[Any]) -> nw.Series[Any]:
         return _series(values.astype(_numpy_moment(dtype)), like, None).cast(dtype)
     unit: Any = getattr(dtype, "time_unit", "us")
     if zone is not None:
-        values = in_zone(values, zone)
+        from vfg.tables.pandas_frames import change_zone
+
+        values = change_zone(values, zone, "UTC")
     naive = _series(values.astype(f"M8[{unit}]"), like, nw.Datetime(unit))
     if zone is None:
         return naive.cast(dtype)
     return naive.dt.replace_time_zone("UTC").dt.convert_time_zone(zone).cast(dtype)
 
 
-def frame_of(library: Any, cells: Mapping[Any, Array], dtypes: Mapping[Any, str]) -> Any:
+def frame_of(
+    library: Any,
+    cells: Mapping[Any, Array],
+    dtypes: Mapping[Any, str],
+    zones: Mapping[Any, str],
+) -> Any:
     """A frame of decoded cells in a library, with dtypes by name where they need no parameters."""
     columns = {}
     for label, values in cells.items():
         plain = values if values.dtype.kind in "Mm" else as_objects(values).tolist()
         series = nw.new_series(str(label), plain, backend=library)
         kind = getattr(nw, dtypes[label], None)
-        columns[str(label)] = series if kind is None else series.cast(kind())
+        if label in zones:
+            series = _moment_series(values, series.head(0).dt.replace_time_zone(zones[label]))
+        columns[str(label)] = series if kind is None or label in zones else series.cast(kind())
     return nw.from_dict(columns, backend=library).to_native()
-
-
-def in_zone(wall: Array, zone: str) -> Array:
-    """Local times of a zone in UTC."""
-    from vfg.tables.pandas_frames import localise
-
-    return np.asarray(localise(wall, zone).tz_convert("UTC").tz_localize(None))

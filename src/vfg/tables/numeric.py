@@ -31,16 +31,25 @@ class TimeUnit:
     """Moments `"M"` or durations `"m"` as whole numbers of ticks since an origin.
 
     The step is the resolution in ticks: the coarsest of day, hour, minute, second and so on that
-    every observed moment is a multiple of.
+    every observed moment is a multiple of. Moments with a time zone are counted by the clocks of
+    that zone, so that days begin at midnight there; those of other zones are converted to it.
     """
 
     kind: str
     unit: str
     origin: int
     step: int
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.zone is not None:
+            from vfg.tables.pandas_frames import is_zone
+
+            if not (isinstance(self.zone, str) and is_zone(self.zone)):
+                raise ValueError(f"there is no time zone {self.zone!r} on this machine")
 
     @classmethod
-    def read(cls, moments: Array) -> TimeUnit:
+    def read(cls, moments: Array, zone: str | None = None) -> TimeUnit:
         """The clock of a column's observed cells, with its origin near their mean."""
         unit, _ = np.datetime_data(moments.dtype)
         kind = moments.dtype.kind
@@ -49,12 +58,28 @@ class TimeUnit:
         # The mean of shifted ticks, since a sum of nanoseconds leaves the range of integers.
         first = int(ticks[0]) if len(ticks) else 0
         mean = first + int(np.mean((ticks - first).astype(np.float64))) if len(ticks) else 0
-        return cls(kind, unit, mean - mean % step, step)
+        return cls(kind, unit, mean - mean % step, step, zone)
 
     def ticks(self, moments: Array) -> Array:
         """Ticks since the origin, as float64."""
         whole = moments.astype(f"{self.kind}8[{self.unit}]").astype(np.int64)
         return (whole - self.origin).astype(np.float64)
+
+    def from_zone(self, moments: Array, zone: str | None) -> Array:
+        """Local times of another zone in that of the clock; as they are if either is unknown."""
+        return self._change(moments, zone, self.zone)
+
+    def to_zone(self, moments: Array, zone: str | None) -> Array:
+        """The inverse of `from_zone`."""
+        return self._change(moments, self.zone, zone)
+
+    @staticmethod
+    def _change(moments: Array, source: str | None, target: str | None) -> Array:
+        if source is None or target is None or source == target:
+            return moments
+        from vfg.tables.pandas_frames import change_zone
+
+        return change_zone(moments, source, target)
 
     def moments(self, ticks: Array) -> Array:
         """The moments nearest to ticks since the origin, at the clock's resolution."""
@@ -114,7 +139,8 @@ class NumericEncoding(ColumnEncoding):
     @classmethod
     def fit(cls, spec: Continuous | Integer | Date, column: Column) -> NumericEncoding:
         """Standardise a column; filled cells keep to its bounds or else to the observed range."""
-        clock = TimeUnit.read(column.observed) if column.values.dtype.kind in "Mm" else None
+        is_time = column.values.dtype.kind in "Mm"
+        clock = TimeUnit.read(column.observed, column.zone) if is_time else None
         numbers = _numbers(column, clock)[~column.missing]
         if not len(numbers):
             return cls(empty=True, whole=isinstance(spec, Integer), clock=clock)
@@ -177,7 +203,10 @@ class NumericEncoding(ColumnEncoding):
         return np.clip(numbers, low, np.inf if self.greatest is None else self.greatest)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self)}
+        fields = {"name": self.name, **asdict(self)}
+        if self.clock is not None and self.clock.zone is None:
+            del fields["clock"]["zone"]  # as in files of earlier versions
+        return fields
 
     @classmethod
     def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> NumericEncoding:
@@ -192,7 +221,7 @@ def _numbers(column: Column, clock: TimeUnit | None) -> Array:
     """The cells as float64, anything where they are missing."""
     kind = column.values.dtype.kind
     if clock is not None and kind in "Mm":
-        return clock.ticks(column.values)
+        return clock.ticks(clock.from_zone(column.values, column.zone))
     if clock is not None or kind not in "fiub":
         if column.missing.all():
             return np.zeros(len(column.missing))

@@ -69,7 +69,7 @@ def read_series(label: Any, series: Any, marker: Any) -> Column:
     missing = missing | marked_cells(values, marker)
     if kind == "f":
         missing |= np.isnan(values)
-    return Column(label, STORAGE_OF_KIND[kind], values, missing)
+    return Column(label, STORAGE_OF_KIND[kind], values, missing, zone=_zone_name(_zone(dtype)))
 
 
 def _to_numpy(series: Any, kind: str) -> Array:
@@ -172,8 +172,28 @@ def _zone(dtype: Any) -> Any:
     return getattr(arrow, "tz", None)
 
 
+def _zone_name(zone: Any) -> str | None:
+    """The name of a time zone; None for those that cannot be found by it, such as of dateutil."""
+    name = None if zone is None else str(zone)
+    return name if name is None or is_zone(name) else None
+
+
+def is_zone(name: str) -> bool:
+    """Whether there is a time zone of that name."""
+    try:
+        pd.Timestamp(0, tz=name)
+    except (KeyError, ValueError, TypeError, OSError):
+        return False
+    return True
+
+
+def change_zone(wall: Array, source: str, target: str) -> Array:
+    """Local times of one zone as those of another."""
+    return np.asarray(localise(wall, source).tz_convert(target).tz_localize(None))
+
+
 def localise(wall: Array, zone: Any) -> Any:
     """Local times in a time zone; ambiguous and nonexistent ones are moved forward."""
     late = np.zeros(len(wall), dtype=bool)
     index = pd.DatetimeIndex(wall).tz_localize(zone, ambiguous=late, nonexistent="shift_forward")
-    return index.array
+    return index

@@ -70,10 +70,24 @@ def fit_scaling(model: Tabular, cells: Tensor, seen: Tensor, scale: bool) -> Non
     location = torch.stack(sums).sum(0) / counts
     squares = [(((part.double() - location) * mask) ** 2).sum(0) for part, mask in parts]
     spread = (torch.stack(squares).sum(0) / counts).sqrt()
+    _check_spread(model, cells, seen, spread)
     usable = (spread > 1e-12 * location.abs().clamp(min=1e-300)) & _is_real(model, cells.device)
     scaling.set(
         torch.where(_is_real(model, cells.device), location, 0.0),
         torch.where(usable, spread, 1.0),
+    )
+
+
+def _check_spread(model: Tabular, cells: Tensor, seen: Tensor, spread: Tensor) -> None:
+    """Refuse columns whose numbers are so far apart that their variance overflows."""
+    if bool(spread.isfinite().all()):
+        return
+    column = int((~spread.isfinite()).nonzero()[0])
+    known = cells[seen[:, column], column].double()
+    raise ValueError(
+        f"column {column_name(model, column)} has numbers from {float(known.min()):.3g} to "
+        f"{float(known.max()):.3g}, whose variance is beyond float64; divide the column by a large "
+        "number, or mark wrong cells as missing"
     )
 
 

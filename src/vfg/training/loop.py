@@ -239,11 +239,13 @@ def _check_models(models: list[VFG], settings: FitSettings, labels: Any) -> None
             )
         if labels is not None:
             raise ValueError("labels are for one model; fit the models one by one")
-    if settings.free_bits > 0.0 and models[0].sampling is None:
-        raise ValueError(
-            f"free_bits={settings.free_bits:g} is for sampled states, but the states of this "
-            'model are deterministic; leave it out, or build the model with states="sampled"'
-        )
+    for name in ("free_bits", "input_dropout"):
+        value = getattr(settings, name)
+        if value > 0.0 and models[0].sampling is None:
+            raise ValueError(
+                f"{name}={value:g} is for sampled states, but the states of this model are "
+                'deterministic; leave it out, or build the model with states="sampled"'
+            )
 
 
 def _check_scaling(models: list[VFG]) -> None:

@@ -10,7 +10,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Conditioner
+from vfg.flows import Rounding
 from vfg.training.history import Epoch
 
 STEEPEST = 2.0
@@ -97,7 +97,7 @@ USUAL = "usual norm"
 """What the usual norm is called in a copy of the memory, where all else has a slash."""
 
 
-NETWORKS = (Conditioner, nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
+NETWORKS = (Rounding, nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
 """Modules whose parameters decay; those of flows, scales and priors do not."""
 
 

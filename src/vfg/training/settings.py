@@ -74,6 +74,8 @@ class FitSettings:
         warmup: epochs during which that weight rises from 0; below 1 a share of the run.
         free_bits: with sampled states, nats per latent node below which its KL term does not
             count, so that no node collapses to its prior early.
+        input_dropout: with sampled states, share of the cells that a step hides from the messages
+            at random while its bound counts them, so that q overfits less; it stays a bound.
         epochs: how many; after each the held-out loss is computed.
         steps: how many steps make an epoch; None means one pass over the table.
         budget: seconds after which to stop all the same; the schedule shrinks to fit.
@@ -116,6 +118,7 @@ class FitSettings:
     beta: float = 1.0
     warmup: float = 0
     free_bits: float = 0.0
+    input_dropout: float = 0.0
     epochs: int = 200
     steps: int | None = None
     budget: float | None = None
@@ -151,8 +154,11 @@ class FitSettings:
                 f"validation is the share of cells held out, from 0 to below 1, but got "
                 f"{self.validation}"
             )
-        if not 0.0 <= self.average < 1.0:
-            raise ValueError(f"average is a share from 0 to below 1, but got {self.average}")
+        for name in ("average", "input_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(
+                    f"{name} is a share from 0 to below 1, but got {getattr(self, name)}"
+                )
         if isinstance(self.clip, str) and self.clip != "running":
             raise ValueError(f"clip is a positive norm or 'running', but got {self.clip!r}")
         for name in ("rate", "clip", "budget"):

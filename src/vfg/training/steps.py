@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Flow, Rounding, of_kind, temporarily_set, tensor_cores
+from vfg.flows import Flow, ImageNetwork, Rounding, of_kind, temporarily_set, tensor_cores
 from vfg.passing.aggregation import FramedPrecision
 from vfg.training.acceleration import (
     COST,
@@ -57,6 +57,7 @@ class Steps:
         self.constrained = of_kind(self.model, FramedPrecision)
         self.flows, self.networks = of_kind(self.model, Flow), of_kind(self.model, Rounding)
         self.drawing = [*self.networks, *of_kind(task.loss, BoundLoss)]
+        self.convolves = device.type == "cuda" and bool(of_kind(self.model, ImageNetwork))
         self.generator = torch.Generator(device)
         # A GPU's recorded steps draw noise from the global generator of the device.
         self.noise = torch.Generator() if device.type == "cpu" else None
@@ -190,13 +191,14 @@ class Steps:
 
         Convolutions try out which algorithm is fastest: sizes never change in training.
         """
-        if not self.task.is_module:
+        if not self.task.is_module and not self.convolves:
             yield
             return
         cudnn, before = torch.backends.cudnn, torch.backends.cudnn.benchmark
         cudnn.benchmark = True
         try:
-            with tensor_cores(self.settings.precision, self.rows.device):
+            precision = self.settings.precision if self.task.is_module else "float32"
+            with tensor_cores(precision, self.rows.device):
                 yield
         finally:
             cudnn.benchmark = before

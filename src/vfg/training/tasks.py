@@ -108,7 +108,10 @@ class TableTask(Task):
             initialise(one, self.data, min(settings.batch, len(data.cells)))
         model = models[0] if len(models) == 1 else stack_models(models)
         self.recovers = model.sampling is not None
-        loss = BoundLoss(model, settings.free_bits) if self.recovers else SurrogateLoss(model)
+        hides = settings.input_dropout > 0.0
+        loss = (
+            BoundLoss(model, settings.free_bits, hides) if self.recovers else SurrogateLoss(model)
+        )
         super().__init__(model, loss, len(data.cells), data.cells, data.cells.shape[1])
         self.models, self.copies = list(models), len(models)
         self.settings, self.rows_to_score, self.augment = settings, validation, augment
@@ -132,16 +135,20 @@ class TableTask(Task):
     ) -> tuple[Tensor, Tensor]:
         """What messages may see, and how much each cell counts in the likelihood."""
         dtype, masking = self.data.cells.dtype, self.settings.masking
-        if masking is None or not masked:
-            return seen, seen.to(dtype)
-        sections = self.model.sections
-        drawn = masking.draw(len(seen), len(sections.positions), generator)
-        kept = drawn.index_select(1, sections.leaf_of_column)
-        visible = seen & kept
-        if self.model.sampling is not None:
-            return visible, visible.to(dtype)
-        scored = (seen & ~kept) + masking.visible * visible
-        return visible, scored.to(dtype)
+        visible = seen
+        if masking is not None and masked:
+            sections = self.model.sections
+            drawn = masking.draw(len(seen), len(sections.positions), generator)
+            kept = drawn.index_select(1, sections.leaf_of_column)
+            visible = seen & kept
+            if self.model.sampling is None:
+                scored = (seen & ~kept) + masking.visible * visible
+                return visible, scored.to(dtype)
+        scored, hidden = visible.to(dtype), self.settings.input_dropout
+        if hidden:
+            drawn = torch.rand(seen.shape, generator=generator, device=seen.device)
+            visible = visible & (drawn >= hidden)
+        return visible, scored
 
     def validation(self, recorder: Recorder | None) -> Callable[[], list[float]]:
         scored, seed, beta = self.rows_to_score, self.settings.seed, self.settings.beta

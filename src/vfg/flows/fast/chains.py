@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vfg.flows.base import Flow
-from vfg.flows.conditioners import StackedLinear
+from vfg.flows.conditioners import Conditioner, StackedLinear
 from vfg.flows.couplings import AffineCoupling, coupling_split
 from vfg.flows.fast.memory import checkpointed, differentiate
 from vfg.flows.fast.primitives import (
@@ -71,6 +71,7 @@ def _fits(flow: Flow, x: Tensor, memory: str) -> bool:
     return (
         type(flow) is AffineCoupling
         and flow.local is None
+        and isinstance(flow.conditioner, Conditioner)
         and len(flow.kept) > 0
         and len(flow.conditioner.hidden_layers) > 0
         and all(type(layer) is StackedLinear for layer in _layers(flow))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vfg.flows.base import Flow
-from vfg.flows.conditioners import Conditioner
+from vfg.flows.conditioners import Conditioner, GatedResidual
 from vfg.flows.fast.primitives import is_ordinary
 
 MEMORIES = ("store", "recompute", "invert")
@@ -56,7 +56,8 @@ def checkpointed(
 
 def _dropout_generator(flows: Sequence[Flow]) -> torch.Generator | None:
     """Where the dropout of flows draws from; None if they draw nothing."""
-    networks = (m for flow in flows for m in flow.modules() if isinstance(m, Conditioner))
+    kinds = (Conditioner, GatedResidual)
+    networks = (m for flow in flows for m in flow.modules() if isinstance(m, kinds))
     for network in networks:
         if network.training and network.dropout > 0.0:
             return network.generator or torch.default_generator
