@@ -168,9 +168,16 @@ class TestCopies:
         assert (whose[found] == whose).all(), "no other rows"
         for first in range(90):
             for second in range(first):
-                both = (observed[first] & observed[second])[:4].sum()
-                if whose[first] == whose[second] and both >= 2:
+                both = observed[first] & observed[second]
+                if whose[first] == whose[second] and both[:4].sum() >= 2 and both.sum() >= 4:
                     assert found[first] == found[second]
+
+    def test_rows_that_have_little_in_common_are_no_copies(self):
+        table = np.random.default_rng(0).normal(size=(100, 6))
+        table[50:, :3] = table[:50, :3]
+        observed = np.ones(table.shape, dtype=bool)
+        observed[:50, 3:] = False
+        assert find_copies(table, observed).tolist() == list(range(100))
 
     def test_columns_of_few_values_make_no_copies(self):
         table = np.random.default_rng(0).integers(3, size=(100, 4)).astype(float)
