@@ -182,7 +182,8 @@ def test_precision_messages_are_exact_through_permutations():
 def test_one_observed_leaf_reaches_another_through_their_common_ancestor(source, target, width):
     sections = {"a": 2, "b": 1, "c": 2, "d": 2, "e": 1}
     graph = vfg.Graph.tree(sections, arity=2, width=width)
-    model = perturbed(vfg.VFG(graph, flow=vfg.Coupling(blocks=3, hidden=8)).double(), 3)
+    flow = vfg.Coupling(blocks=3, hidden=8)
+    model = perturbed(vfg.VFG(graph, flow=flow, aggregation="mean").double(), 3)
     x = torch.randn(7, sections[source], generator=torch.Generator().manual_seed(0)).double()
     filled = model.decode(model.encode({source: x}))[target]
     ancestor = graph.common_ancestor(source, target)
@@ -213,7 +214,7 @@ def test_the_dag_of_the_appendix_by_hand():
     ]
     graph = vfg.Graph.from_edges(edges, widths=dict.fromkeys(names, 1))
     assert graph.layers == (("1", "2", "3"), ("4", "5"), ("6",), ("7",))
-    model = vfg.VFG(graph, flow=vfg.Linear("affine")).double()
+    model = vfg.VFG(graph, flow=vfg.Linear("affine"), aggregation="mean").double()
     slope = {}
     for index, group in enumerate(model.passing.schedule.groups):
         for k, edge in enumerate(group.edges):
