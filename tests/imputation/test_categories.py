@@ -153,10 +153,10 @@ def test_weights_of_pooling_maximise_the_likelihood_of_held_out_cells():
             lambda w: cells.loss(w)[0], lambda w: cells.loss(w)[1], np.array(point)
         )
         assert gradient_error < 1e-3
-    columns = [[held_out(8000, 1, (1.2, 0.2))], [held_out(8000, 2, (0.3, 0.9))], [], []]
-    result = fit_pooling(columns, [False, False, False, True])
+    columns = [[held_out(8000, 1, (1.2, 0.2))], [held_out(8000, 2, (0.3, 0.9))], [], None]
+    result = fit_pooling(columns)
     np.testing.assert_allclose(result[:2], [[1.2, 0.2], [0.3, 0.9]], atol=0.08)
-    # A column without held-out cells has the weights of all columns of its kind together.
+    # A column without held-out cells has the weights of all columns together.
     np.testing.assert_allclose(result[2], result[:2].mean(0), atol=0.1)
     np.testing.assert_allclose(result[3], [1.0, 0.0])
 

@@ -146,6 +146,7 @@ def _fit_to_matrix(
         flow=settings.flow,
         steps=settings.steps,
     )
+    votes = not all(column.part.is_simplex for column in categories)
     parts = fit_members(
         graph,
         values,
@@ -157,7 +158,7 @@ def _fit_to_matrix(
         device=choose_device(settings.device),
         unordered=unordered,
         categories=categories,
-        labels=labels._replace(places=labels.places[rows]),
+        labels=labels._replace(places=labels.places[rows]) if votes else None,
         members=members,
         checkpoint=settings.checkpoint,
         relations=relations,

@@ -274,10 +274,12 @@ def fit_stacking(
     pooling = None
     if categories and labels is not None and parts.neighbours:
         cells = [
-            _held_out_categories(parts, held_out, weights, factors, column, place, labels)
+            None
+            if column.part.is_simplex
+            else _held_out_categories(parts, held_out, weights, factors, column, place, labels)
             for place, column in enumerate(categories)
         ]
-        pooling = torch.from_numpy(fit_pooling(cells, [c.part.is_simplex for c in categories]))
+        pooling = torch.from_numpy(fit_pooling(cells))
     departures = _departures(parts, stack, held_out, reach, len(values), seed)
     useful = _useful_relations(parts.relations, held_out, weights, factors)
     return Stacking(weights, factors, spread, reach, pooling, departures, useful)
@@ -302,10 +304,8 @@ def _held_out_categories(
         means = factors * clip(torch.einsum("k,krc->rc", weights, one.single[:, rows]))
         inner = one.values[rows], one.shown[rows]
         nothing = torch.zeros_like(inner[0][:1])
-        covariances = alone = None
-        if not column.part.is_simplex:
-            covariances = _covariances(parts.linears[one.place], *inner, column)
-            alone = _covariances(parts.linears[one.place], nothing, nothing.bool(), column)
+        covariances = _covariances(parts.linears[one.place], *inner, column)
+        alone = _covariances(parts.linears[one.place], nothing, nothing.bool(), column)
         votes = one.votes.split(labels.sizes, dim=1)[place][rows].numpy()
         without = one.row_mixture.means(nothing, nothing.bool(), torch.zeros(1).long()).votes
         base = without.split(labels.sizes, dim=1)[place].numpy()
