@@ -41,7 +41,7 @@ from vfg.tables.cells import Array, Label
 from vfg.tables.encoding import Encoding
 
 MODEL_ALONE = (1.0, 0.0)
-"""Weights of columns whose probabilities are linear in the means, which hold the votes already. With
+"""Weights of columns whose probabilities are linear in the means, which hold the votes. With
 fitted weights, log scores of few categories were 1 to 3 % worse in three of four mixed tables."""
 POOLING = (0.6, 0.4)
 """Prior weights of the model and of the votes for other columns: about those of large tables."""
