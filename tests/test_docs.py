@@ -37,6 +37,22 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
         pyplot.close("all")
 
 
+@pytest.mark.slow
+def test_the_start_page_prints_what_it_says(capsys, monkeypatch):
+    monkeypatch.setattr("vfg.plots.hidden_cells", lambda *args, **kwargs: None)
+    monkeypatch.setattr("vfg.plots.missingness", lambda *args, **kwargs: None)
+    code = "\n".join(blocks(DOCS / "start.md")[:5])
+    exec(compile(code, "start.md", "exec"), {})
+    said = [line.removeprefix("# ") for line in code.splitlines() if line.startswith("# ")]
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == len(said) == 2
+    for line, words in zip(printed, said, strict=True):
+        # Numbers differ a little between machines.
+        pairs = zip(re.findall(r"[\d.]+", line), re.findall(r"[\d.]+", words), strict=True)
+        assert all(abs(float(a) - float(b)) <= max(0.03, 0.03 * float(b)) for a, b in pairs)
+        assert re.sub(r"[\d.]+", "", line) == re.sub(r"[\d.]+", "", words)
+
+
 def test_every_page_is_in_the_index():
     listed = (DOCS / "index.md").read_text().split()
     assert [page.stem for page in DOCS.glob("*.md") if page.stem not in ["index", *listed]] == []
