@@ -55,6 +55,6 @@ def test_a_row_that_does_not_exist_is_refused():
 
 
 def test_a_target_without_known_spread_is_refused():
-    model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1))
+    model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1), aggregation="mean")
     with pytest.raises(ValueError, match="spread of 'root' is unknown"):
         plots.answer(model.infer({"a": 1.0}, targets=["root"]), "root")

@@ -8,8 +8,6 @@ from pathlib import Path
 from vfg.bigtable.engines import ray as engine
 from vfg.cli import main
 
-MARK = Path(sys.argv.pop(1))
-
 
 class Dying(engine.Filler):
     """Dies in its second part, unless one has died before."""
@@ -23,5 +21,6 @@ class Dying(engine.Filler):
 
 
 if __name__ == "__main__":
+    MARK = Path(sys.argv.pop(1))
     engine.Filler = Dying  # classes of the main script travel to the actors by value
     main()
