@@ -69,8 +69,8 @@ def __getattr__(name: str) -> Any:
         name = _RENAMED[name]
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return found
+    result = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return result
 
 
 def __dir__() -> list[str]:

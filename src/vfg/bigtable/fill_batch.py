@@ -241,10 +241,10 @@ class _Part:
         tables = [pa.record_batch(self._with_others(self._filled(one)), names) for one in draws]
         order = np.arange(number * rows).reshape(number, rows).T.ravel()
         columns = pa.Table.from_batches(tables).combine_chunks().take(order).columns
-        found = [column.combine_chunks() for column in columns]
+        result = [column.combine_chunks() for column in columns]
         if filling.flag:
-            found += [flags.take(order % rows) for flags in self._flags()]
-        return [*found, pa.array(order // rows + 1, pa.int32())]
+            result += [flags.take(order % rows) for flags in self._flags()]
+        return [*result, pa.array(order // rows + 1, pa.int32())]
 
     def _filled(self, matrix: Tensor) -> dict[str, Any]:
         """The columns of the model, by name, filled from a matrix."""

@@ -80,22 +80,22 @@ class Statistics:
 
     def categories(self, name: str) -> tuple[str, ...] | None:
         """The different cells of a column of text, in order; None if it has none, or too many."""
-        found = self._texts.get(name)
-        return tuple(sorted(found)) if found else None
+        result = self._texts.get(name)
+        return tuple(sorted(result)) if result else None
 
     def bounds(self, kinds: Mapping[Any, ColumnSpec]) -> dict[str, tuple[Any, Any]]:
         """The ranges of columns that are kept within them, as an imputer takes them."""
-        found: dict[str, tuple[Any, Any]] = {}
+        result: dict[str, tuple[Any, Any]] = {}
         ranges = self.ranges
         for name, spec in kinds.items():
             if name not in ranges:
                 continue
             low, high = ranges[name]
             if isinstance(spec, Date) and hasattr(low, "isoformat"):
-                found[name] = (_local_time(low), _local_time(high))
+                result[name] = (_local_time(low), _local_time(high))
             elif isinstance(spec, Continuous | Integer):
-                found[name] = (float(low), float(high))
-        return found
+                result[name] = (float(low), float(high))
+        return result
 
     def _without_marker(self, column: Any) -> Any:
         if self.marker is None:
@@ -114,17 +114,17 @@ class Statistics:
                 self._texts[name] = None
 
     def _add_range(self, name: str, column: Any) -> None:
-        found = _ends(column)
+        result = _ends(column)
         if name in self._ends:
-            found = _ends(pa.concat_arrays([widen(self._ends[name], column.type), found]))
-        if not pc.is_null(found, nan_is_null=True)[0].as_py():
-            self._ends[name] = found
+            result = _ends(pa.concat_arrays([widen(self._ends[name], column.type), result]))
+        if not pc.is_null(result, nan_is_null=True)[0].as_py():
+            self._ends[name] = result
 
 
 def _ends(column: Any) -> Any:
     """An array of minimum and maximum; of null or NaN if all cells are missing."""
-    found = pc.min_max(column)
-    return pa.array([found["min"], found["max"]], column.type)
+    result = pc.min_max(column)
+    return pa.array([result["min"], result["max"]], column.type)
 
 
 def _local_time(moment: Any) -> str:
@@ -293,14 +293,14 @@ class Survey:
         """
         known, batches = dict(source.layouts), source.scan()
         try:
-            found = self._gather(batches)
+            result = self._gather(batches)
         except pa.ArrowInvalid:
             for _ in batches:  # types are inferred from the remaining rows too
                 pass
             return self._gather(source.batches(ROWS_AT_ONCE))
         # The layout of dates is known after the last row alone.
         is_same = source.layouts == known
-        return found if is_same else self._gather(source.batches(ROWS_AT_ONCE))
+        return result if is_same else self._gather(source.batches(ROWS_AT_ONCE))
 
     def _gather(self, batches: Iterator[Any]) -> tuple[Sample, Statistics]:
         sample, statistics = Sample(self.size, self.seed), Statistics(self.marker)
@@ -386,8 +386,8 @@ def _settings(learner: VFGImputer, sample: Any, statistics: Statistics) -> dict[
     }
     wanted = learner.bounds or {}
     bounds = {
-        name: _narrow(wanted.get(name) or getattr(kinds[name], "bounds", None), found)
-        for name, found in statistics.bounds(kinds).items()
+        name: _narrow(wanted.get(name) or getattr(kinds[name], "bounds", None), result)
+        for name, result in statistics.bounds(kinds).items()
     }
     return {"schema": kinds, "bounds": {**wanted, **bounds}}
 

@@ -135,16 +135,16 @@ def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> K
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     inner = suffixes[:-1] if compression else suffixes
-    found = SUFFIXES.get(inner[-1]) if inner else None
+    result = SUFFIXES.get(inner[-1]) if inner else None
     if format is not None:
         return Kind(normalise_format(format), compression)
-    if found is None:
+    if result is None:
         raise ValueError(
             f"the format of {str(name)!r} is not known from its name; use one of "
             f"{', '.join(SUFFIXES)} (also with {', '.join(COMPRESSIONS)}), or give the format; "
             "the name of a folder has no suffix, or ends in /"
         )
-    return Kind(found, compression)
+    return Kind(result, compression)
 
 
 def normalise_format(format: str) -> str:
@@ -154,9 +154,9 @@ def normalise_format(format: str) -> str:
         >>> normalise_format("feather")
         'arrow'
     """
-    found = ALIASES.get(format.lower(), format.lower())
-    check_choice("the format", found, FORMATS)
-    return found
+    result = ALIASES.get(format.lower(), format.lower())
+    check_choice("the format", result, FORMATS)
+    return result
 
 
 def kind_from_bytes(start: bytes, format: str | None = None) -> Kind:

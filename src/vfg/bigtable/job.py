@@ -55,12 +55,12 @@ class Manifest:
     def from_json(cls, data: bytes, path: Path) -> Manifest:
         """The inverse of `to_json`."""
         try:
-            found = json.loads(data)
-            if found["version"] != VERSION:
-                raise ValueError(f"version {found['version']}")
-            shards = {str(name): int(rows) for name, rows in found["shards"].items()}
-            digests = dict(found.get("digests", {}))  # version 0.1 wrote none
-            return cls(dict(found["job"]), shards, found["rows"], digests)
+            result = json.loads(data)
+            if result["version"] != VERSION:
+                raise ValueError(f"version {result['version']}")
+            shards = {str(name): int(rows) for name, rows in result["shards"].items()}
+            digests = dict(result.get("digests", {}))  # version 0.1 wrote none
+            return cls(dict(result["job"]), shards, result["rows"], digests)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is no manifest that can be read ({error!r}); name another folder, or "
@@ -231,12 +231,12 @@ def _manifest(folder: Path, job: dict[str, Any]) -> Manifest:
     path = folder / MANIFEST
     if not path.exists():
         return Manifest(job)
-    found = Manifest.from_json(path.read_bytes(), path)
+    result = Manifest.from_json(path.read_bytes(), path)
     # Through JSON, so that both sides have its types.
     for key, value in json.loads(json.dumps(job)).items():
-        if found.job.get(key) != value:
+        if result.job.get(key) != value:
             raise ValueError(
                 f"the folder {folder} holds a job that this one cannot go on with: "
                 f"{CHANGED.get(key, key)}; name another folder, or remove it"
             )
-    return found
+    return result

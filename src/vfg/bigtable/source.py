@@ -65,9 +65,9 @@ class Source:
         kinds = {field.name: field.type for field in first}
         for file in self.files[1:]:
             _check_names(self.files[0], file)
-            found = file.schema
+            result = file.schema
             for name in kinds:
-                kinds[name] = _common_column_type(file, found.field(name), kinds[name])
+                kinds[name] = _common_column_type(file, result.field(name), kinds[name])
                 if file.layouts.get(name) != self.layouts.get(name):
                     kinds[name] = pa.string()
         return pa.schema([first.field(name).with_type(kind) for name, kind in kinds.items()])

@@ -83,8 +83,8 @@ class Rows:
         with evaluating(linear):
             leaves, known, _ = linear.encode(*scale_cells(linear, cells[rows], seen[rows]))
             chunks = chunks_of(linear.structure, linear.components, leaves, known)
-            found = e_step(linear.structure, values, chunks)
-        return torch.cat([count, _pack(found)])
+            result = e_step(linear.structure, values, chunks)
+        return torch.cat([count, _pack(result)])
 
 
 def fit_linear_to_all(rows: Rows) -> list[float]:
@@ -117,11 +117,11 @@ def _gather(own: Tensor, world: World) -> list[Tensor]:
 
 def _broadcast(values: Values, world: World) -> Values:
     """The first process's values: other machines may round differently."""
-    found = Values(*(part.detach().clone() for part in values))
+    result = Values(*(part.detach().clone() for part in values))
     if world.size > 1:
-        for part in found:
+        for part in result:
             dist.broadcast(part, src=0)
-    return found
+    return result
 
 
 def _pack(expected: Expected) -> Tensor:
@@ -153,11 +153,11 @@ def _unpack(numbers: Tensor, linear: GaussianVFG, values: Values) -> Expected:
     like = _one_row_sums(linear, values)
     shapes = [part.shape for part in _parts(like)]
     parts = iter(numbers.split([shape.numel() for shape in shapes]))
-    found = iter([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
+    result = iter([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
     return Expected(
-        next(found),
-        next(found),
-        [Moments(*(next(found) for _ in moments)) for moments in like.leaves],
-        [next(found) for _ in like.nodes],
-        next(found),
+        next(result),
+        next(result),
+        [Moments(*(next(result) for _ in moments)) for moments in like.leaves],
+        [next(result) for _ in like.nodes],
+        next(result),
     )

@@ -91,11 +91,11 @@ class CsvFile(TableFile):
     def with_text_columns(
         self, names: Sequence[str], categories: Sequence[str] = (), real: Sequence[str] = ()
     ) -> CsvFile:
-        found = copy(self)
-        found.text_columns = dict.fromkeys(names)
-        found.text_categories = dict.fromkeys(categories)
-        found.real_columns = dict.fromkeys(real)
-        return found
+        result = copy(self)
+        result.text_columns = dict.fromkeys(names)
+        result.text_categories = dict.fromkeys(categories)
+        result.real_columns = dict.fromkeys(real)
+        return result
 
     @property
     def names(self) -> list[str]:
@@ -242,18 +242,18 @@ class CsvFile(TableFile):
     def _typed_batches(self) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Batches of text, and their columns that are not text so far; keeps types at the end."""
         texts = {**self.text_columns, **self.text_categories}
-        found = Inference([name for name in self.names if name not in texts], self.dialect)
+        result = Inference([name for name in self.names if name not in texts], self.dialect)
         for batch in self._batches(dict.fromkeys(self.names, pa.string())):
             for column in batch.columns:
                 check_text(column.buffers()[2], self.name)
             self._check_newlines(batch)
-            yield batch, found.add(batch)
-        found.choose_layouts({} if self._like is None else self._like.layouts)
-        self._info.types.update(found.types)
-        self._info.samples.update(found.samples)
-        self._info.layouts.update(found.layouts)
-        self._info.doubts[:] = found.doubts
-        self._info.rows = found.rows
+            yield batch, result.add(batch)
+        result.choose_layouts({} if self._like is None else self._like.layouts)
+        self._info.types.update(result.types)
+        self._info.samples.update(result.samples)
+        self._info.layouts.update(result.layouts)
+        self._info.doubts[:] = result.doubts
+        self._info.rows = result.rows
 
     def _check_newlines(self, batch: Any) -> None:
         """Warn of cells that hold whole rows, as they do after an unclosed quotation mark."""
@@ -349,8 +349,8 @@ def find_newline(start: Any) -> str:
         >>> find_newline(b"a,b\r\n1,2\r\n")
         '\r\n'
     """
-    found = re.search(rb"\r\n|\n|\r", memoryview(start)[:LONGEST_LINE])
-    return "\n" if found is None else found[0].decode()
+    result = re.search(rb"\r\n|\n|\r", memoryview(start)[:LONGEST_LINE])
+    return "\n" if result is None else result[0].decode()
 
 
 QUOTED_BYTES = 1 << 16
@@ -453,8 +453,8 @@ class Inference:
             possible = self._possible.get(
                 name, dict.fromkeys(LAYOUTS if is_moment else (), pa.null())
             )
-            found = {key: cast_layout(column, key, kind) for key, kind in possible.items()}
-            self._possible[name] = {k: v.type for k, v in found.items() if v is not None}
+            result = {key: cast_layout(column, key, kind) for key, kind in possible.items()}
+            self._possible[name] = {k: v.type for k, v in result.items() if v is not None}
         elif before in (pa.int64(), pa.float64()):
             odd = column.filter(pc.invert(is_number(column, self.dialect.decimal or ".")))
             if len(odd):
@@ -477,7 +477,7 @@ class Inference:
     def doubts(self) -> list[str]:
         """Sentences about columns that may be meant otherwise, with what to do."""
         marks: dict[str, list[str]] = {}
-        found, odd = [], dict(self._odd)
+        result, odd = [], dict(self._odd)
         for name, cells in self._first.items():
             if self.types[name] == pa.string() and cells.type == pa.string():
                 for mark in self._marks_among_numbers(cells):
@@ -488,21 +488,21 @@ class Inference:
             elif pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
                 number = _sentinel(cells)
                 if number is not None:
-                    found.append(
+                    result.append(
                         f"the column {name!r} has {number} far from its other numbers; {NAME_IT}"
                     )
         for mark, names in marks.items():
             listed = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
             several = f"{len(names)} text columns ({listed}) look"
             subject = several if len(names) > 1 else f"the text column {listed} looks"
-            found.append(f"{subject} like numbers with {mark!r}; {NAME_IT}")
-        found += [
+            result.append(f"{subject} like numbers with {mark!r}; {NAME_IT}")
+        result += [
             f"the column {name!r} is text, not numbers, because of {cell!r} in row {row}; mend the "
             "cell, or name it in --missing"
             for name, (cell, row) in odd.items()
         ]
         unclear = [name for name, possible in self._possible.items() if len(possible) > 1]
-        return found + [f"the text column {name!r} {AMBIGUOUS}" for name in unclear]
+        return result + [f"the text column {name!r} {AMBIGUOUS}" for name in unclear]
 
     def _marks_among_numbers(self, cells: Any) -> list[str]:
         """The few texts in a column that else holds numbers; none for other columns."""
@@ -623,13 +623,13 @@ class JsonLinesFile(TableFile):
         return self._common_type(field, known)
 
     def _common_type(self, field: Any, known: Any) -> Any:
-        found = common_type(known, field.type)
-        if found is None:
+        result = common_type(known, field.type)
+        if result is None:
             raise ValueError(
                 f"{self.name} has both {known} and {field.type} under {field.name!r}; make them "
                 "one type"
             )
-        return found
+        return result
 
     def _parse(self, block: bytes, parsing: Any) -> Any:
         with reading_errors(self.name, "JSON lines"):
@@ -671,10 +671,10 @@ class JsonLinesFile(TableFile):
 
     def _without_mark(self, cell: re.Match[bytes]) -> bytes:
         """Null for a text or number that means a missing value; keys stay."""
-        found = cell["cell"]
+        result = cell["cell"]
         with suppress(ValueError):  # which the parser tells better
-            is_text = found.startswith(b'"')
-            marked = json.loads(found) in (self._marks if is_text else self._numbers)
+            is_text = result.startswith(b'"')
+            marked = json.loads(result) in (self._marks if is_text else self._numbers)
             return b"null" if marked and not cell["key"] else cell[0]
         return cell[0]
 

@@ -190,10 +190,10 @@ def common_schema(one: Any, other: Any) -> Any:
 
 
 def _common_field(field: Any, other: Any) -> Any:
-    found = other.field(field.name).type
-    wider = common_type(field.type, found)
-    if wider is None or not (_keeps_values(field.type, wider) and _keeps_values(found, wider)):
-        raise pa.ArrowInvalid(f"the column {field.name!r} holds {field.type} and {found}")
+    result = other.field(field.name).type
+    wider = common_type(field.type, result)
+    if wider is None or not (_keeps_values(field.type, wider) and _keeps_values(result, wider)):
+        raise pa.ArrowInvalid(f"the column {field.name!r} holds {field.type} and {result}")
     return field.with_type(wider)
 
 
@@ -221,12 +221,12 @@ def common_type(one: Any, other: Any) -> Any:
         if pa.types.is_date(day) and pa.types.is_timestamp(moment) and moment.tz is None:
             return moment
     try:
-        found = pa.unify_schemas(
+        result = pa.unify_schemas(
             [pa.schema([("column", kind)]) for kind in (one, other)], promote_options="permissive"
         )
     except (pa.ArrowException, TypeError):
         return None
-    return found.field(0).type
+    return result.field(0).type
 
 
 def _try_cast(cells: Any, kind: Any, decimal: str) -> Any:

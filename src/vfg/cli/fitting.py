@@ -253,9 +253,9 @@ def check_device(name: str | None) -> str | None:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        found = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+        result = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
         raise typer.BadParameter(
-            f"the device {name!r} is not there; choose one of {', '.join(found)}"
+            f"the device {name!r} is not there; choose one of {', '.join(result)}"
         ) from error
     return name
 
@@ -279,14 +279,14 @@ def parse_bounds(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tupl
         >>> parse_bounds(["age=0:"], ["age"])
         {'age': (0.0, None)}
     """
-    found = {}
+    result = {}
     for text in texts:
         name, value = _split_pair(text, "--bounds", "COLUMN=LOW:HIGH", columns)
         low, colon, high = value.partition(":")
         if not colon:
             raise typer.BadParameter(f"--bounds takes COLUMN=LOW:HIGH, but got {text!r}")
-        found[name] = _parse_end(low), _parse_end(high)
-    return found or None
+        result[name] = _parse_end(low), _parse_end(high)
+    return result or None
 
 
 def _split_pair(text: str, option: str, form: str, columns: Sequence[str]) -> tuple[str, str]:

@@ -62,10 +62,10 @@ def choose_model(file: Path | None, model: Path | None) -> Path:
     """The model of a command that takes no table: an argument, or the option."""
     if file is not None and model is not None:
         raise typer.BadParameter(f"the model is named twice, as {file} and after -m; name it once")
-    found = file or model
-    if found is None:
+    result = file or model
+    if result is None:
         raise typer.BadParameter("no model is named; add -m MODEL, a file that vfg fit wrote")
-    return found
+    return result
 
 
 def split_model(command: str, tables: Sequence[str], model: Path | None) -> tuple[Path, list[str]]:

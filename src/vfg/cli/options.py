@@ -69,12 +69,12 @@ def _expand(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
 def _options(group: Any) -> dict[str, tuple[Any, Any]]:
     """Annotation and default of every field of a group."""
     kinds = typing.get_type_hints(group, include_extras=True)
-    found = {}
+    result = {}
     for field in dataclasses.fields(group):
         kind, option = kinds[field.name], field.metadata.get("option")
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-        found[field.name] = (kind if option is None else Annotated[kind, option], default)
-    return found
+        result[field.name] = (kind if option is None else Annotated[kind, option], default)
+    return result
 
 
 def option(default: Any, panel: str | None, help: str, *names: str, **settings: Any) -> Any:

@@ -208,10 +208,10 @@ def choose_columns(
     """
     wanted = parse_columns(columns, names, "--columns") or [n for n in names if n not in index]
     left_out = parse_columns(exclude, names, "--exclude")
-    found = [name for name in names if name in wanted and name not in left_out]
-    if not found:
+    result = [name for name in names if name in wanted and name not in left_out]
+    if not result:
         raise typer.BadParameter("no column is left to fit; name others in --columns or --exclude")
-    return found
+    return result
 
 
 def map_rows(
@@ -222,8 +222,8 @@ def map_rows(
 
     with progress_bar(source.rows if show else None, "rows") as advance:
         for batch in source.batches(ROWS):
-            found = work(pa.Table.from_batches([batch.select(list(columns))]))
-            yield pa.RecordBatch.from_pydict({name: pa.array(a) for name, a in found.items()})
+            result = work(pa.Table.from_batches([batch.select(list(columns))]))
+            yield pa.RecordBatch.from_pydict({name: pa.array(a) for name, a in result.items()})
             advance(batch.num_rows)
 
 
@@ -243,8 +243,8 @@ def output_format(output: str, to: str | None, as_json: bool, folder: bool = Fal
     from vfg.bigtable.writing import target_kind
 
     with usage_errors():  # also for endings that no table file has
-        found = normalise_format(to or "parquet") if folder else target_kind(output, to).format
-    return "jsonl" if as_json and output == "-" and to is None else to and found
+        result = normalise_format(to or "parquet") if folder else target_kind(output, to).format
+    return "jsonl" if as_json and output == "-" and to is None else to and result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,8 @@ def archive(file: str) -> dict[str, NDArray[Any]] | None:
     folder = os.environ.get("VFG_DATA")
     if folder is None or not (Path(folder) / file).is_file():
         return None
-    with np.load(Path(folder) / file) as found:
-        return dict(found)
+    with np.load(Path(folder) / file) as result:
+        return dict(result)
 
 
 def download(what: str, url: str, digest: str, *, instead: str) -> bytes:

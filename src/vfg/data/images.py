@@ -216,8 +216,8 @@ def _idx(content: bytes) -> Pixels:
 def _digits_of_text(content: bytes) -> Pixels:
     """Rows of 784 zeros and ones separated by spaces."""
     characters = np.frombuffer(content, np.uint8)
-    found = characters[(characters == ord("0")) | (characters == ord("1"))] - ord("0")
-    pixels: Pixels = found.reshape(-1, 784).astype(np.uint8)
+    result = characters[(characters == ord("0")) | (characters == ord("1"))] - ord("0")
+    pixels: Pixels = result.reshape(-1, 784).astype(np.uint8)
     return pixels
 
 

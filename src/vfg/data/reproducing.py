@@ -79,8 +79,8 @@ def reproduce(
     ended = subprocess.run(command, check=False, env=environment)
     if ended.returncode != 0:
         raise RuntimeError(f"the experiment {name!r} ended with status {ended.returncode}")
-    found: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
-    return found
+    result: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    return result
 
 
 def _package(name: str) -> str:

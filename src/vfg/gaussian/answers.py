@@ -110,8 +110,10 @@ class GaussianAnswer(GraphAnswer):
             )
 
         def changed(tile: Tile) -> TableAndStates:
-            found = column_means(tile.belief, tile.readout)[..., :columns]
-            whole = torch.where(tile.mask[:, None, :columns], tile.values[:, None, :columns], found)
+            result = column_means(tile.belief, tile.readout)[..., :columns]
+            whole = torch.where(
+                tile.mask[:, None, :columns], tile.values[:, None, :columns], result
+            )
             table = change(self._decode(whole))
             return self._table_and_states(tile.means, (tile.shares[..., None] * table).sum(1))
 
@@ -119,8 +121,8 @@ class GaussianAnswer(GraphAnswer):
 
     @cached_property
     def std(self) -> ByName:
-        found = self._over_tiles(lambda tile: self._tile_moments(tile)[1])
-        return self._with_evidence(found, certain=0.0)
+        result = self._over_tiles(lambda tile: self._tile_moments(tile)[1])
+        return self._with_evidence(result, certain=0.0)
 
     @property
     def exact_quantiles(self) -> bool:
@@ -149,8 +151,8 @@ class GaussianAnswer(GraphAnswer):
         if not all(t.is_latent or (is_identity and specs[t.node].is_real) for t in chosen):
             return super().covariance(targets)
         free = self._side_by_side(self._known, chosen).isnan()
-        found = self._exact_covariance(chosen)
-        return torch.where(free[:, :, None] & free[:, None, :], found, 0.0)
+        result = self._exact_covariance(chosen)
+        return torch.where(free[:, :, None] & free[:, None, :], result, 0.0)
 
     # Private.
 
@@ -229,30 +231,30 @@ class GaussianAnswer(GraphAnswer):
             wide = wide.index_copy(-1, codes.real_places, values)
             return self._decode(wide).index_select(-1, codes.real)
 
-        found = normal_moments(mean, variance.sqrt(), self._model.leaves.breaks(), change)
+        result = normal_moments(mean, variance.sqrt(), self._model.leaves.breaks(), change)
         table = tile.shares.new_zeros(2, len(tile.shares), codes.columns)
-        table = table.index_copy(-1, codes.real, torch.stack(mixed_moments(tile.shares, *found)))
+        table = table.index_copy(-1, codes.real, torch.stack(mixed_moments(tile.shares, *result)))
         return table[0], table[1].sqrt()
 
     def _quantiles(self, tile: Tile, levels: Tensor) -> TableAndStates:
-        found = mixture_quantiles(tile.shares, *tile.moments, levels)
+        result = mixture_quantiles(tile.shares, *tile.moments, levels)
         if self._model.leaves.is_elementwise:
-            table = self._decode(found)
+            table = self._decode(result)
         else:
             draws = self._draw(tile, DRAWS_FOR_QUANTILES).table
             table = sorted_quantiles(draws, levels)
         for unit, probabilities in self._discrete(tile):
             ones = (levels[:, None] > 1.0 - probabilities[:, 1]).to(table)
             table[..., unit.column] = torch.nan if self._has_codes(unit) else ones
-        return self._table_and_states(found, table)
+        return self._table_and_states(result, table)
 
     def _draw(self, tile: Tile, count: int) -> TableAndStates:
         parts = [tile.coded_draws(group) for group in range(-(-count // DRAWS))]
-        found, categories = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
-        table = self._decode(found)
+        result, categories = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
+        table = self._decode(result)
         for index, unit in enumerate(self._model.codes.units):
             table[..., unit.column] = categories[..., index]
-        return self._table_and_states(found, table)
+        return self._table_and_states(result, table)
 
     def _discrete(self, tile: Tile) -> Iterator[tuple[Unit, Tensor]]:
         """The discrete columns among the targets with the probabilities of their categories."""

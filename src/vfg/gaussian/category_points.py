@@ -98,8 +98,8 @@ class CategoryPoints(nn.Module):
             ("coded_places", [place for unit in self.units for place in unit.span]),
             ("owner", np.repeat(np.arange(self.columns), widths).tolist()),
         ):
-            found = torch.tensor(places, dtype=torch.long)
-            self.register_buffer(name, found, persistent=False)
+            result = torch.tensor(places, dtype=torch.long)
+            self.register_buffer(name, result, persistent=False)
 
     def encode(self, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """Cells and mask `(rows, columns)` as coordinates and mask `(rows, width)`."""
@@ -120,13 +120,13 @@ class CategoryPoints(nn.Module):
 
     def points_at(self, unit: int) -> Tensor:
         """The points of a unit in float64, `(categories, coordinates)`."""
-        found: Tensor = self.points[unit]
-        return found.double()
+        result: Tensor = self.points[unit]
+        return result.double()
 
     def log_frequencies_at(self, unit: int) -> Tensor:
         """log π of a unit in float64, `(categories,)`, up to a constant."""
-        found: Tensor = self.log_frequencies[unit]
-        return found.double()
+        result: Tensor = self.log_frequencies[unit]
+        return result.double()
 
     def doubts_at(self, unit: int) -> Tensor:
         """How likely each category of a unit may be anywhere, `(categories,)`."""
@@ -154,7 +154,7 @@ class CategoryPoints(nn.Module):
         columns differ most between its categories, filled up evenly and whitened over the rows.
         """
         counts = [self._counts(k, cells, seen) for k in range(len(self.units))]
-        shares = [(found + SMOOTHING) / (found + SMOOTHING).sum() for found in counts]
+        shares = [(result + SMOOTHING) / (result + SMOOTHING).sum() for result in counts]
         for unit, (count, share) in enumerate(zip(counts, shares, strict=True)):
             self.log_frequencies[unit].copy_(share.log())
             self.get_buffer(f"doubts{unit}").copy_(SMOOTHING / (count + SMOOTHING))
@@ -169,10 +169,10 @@ class CategoryPoints(nn.Module):
 
     def penalty(self) -> Tensor:
         """Minus the log-density of Normals around where the points started, up to a constant."""
-        found = torch.zeros((), dtype=torch.float64, device=self.owner.device)
+        result = torch.zeros((), dtype=torch.float64, device=self.owner.device)
         for points, anchor in zip(self.points, self.anchors, strict=False):
-            found = found + (points - anchor.to(points)).double().square().sum()
-        return 0.5 * found / LOOSENESS**2
+            result = result + (points - anchor.to(points)).double().square().sum()
+        return 0.5 * result / LOOSENESS**2
 
     def _neighbours(self, unit: int, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Categories below and above values, and how far on the way between they lie."""
@@ -260,8 +260,8 @@ def informative_means(counts: Tensor, sums: Tensor, squares: Tensor) -> Tensor:
     informative = sizes.square() > by_chance
     between = (sizes.square() - within * used / rows)[informative]
     shrinkage = counts[:, None] / (counts[:, None] + within[informative] / between)
-    found: Tensor = (means @ directions[informative].mT) * shrinkage
-    return found
+    result: Tensor = (means @ directions[informative].mT) * shrinkage
+    return result
 
 
 def canonical_points(frequencies: Tensor, means: Tensor) -> Tensor:
@@ -288,11 +288,11 @@ def _by_column(
     positions: Mapping[str, tuple[int, ...]], likelihoods: Mapping[str, LikelihoodSpec]
 ) -> list[tuple[str, int, bool]]:
     """Leaf, number of categories (0 for real numbers) and whether points are learned."""
-    found = [("", 0, False)] * sum(map(len, positions.values()))
+    result = [("", 0, False)] * sum(map(len, positions.values()))
     for leaf, columns in positions.items():
         for column in columns:
-            found[column] = (leaf, *_kind(leaf, likelihoods[leaf]))
-    return found
+            result[column] = (leaf, *_kind(leaf, likelihoods[leaf]))
+    return result
 
 
 def _kind(leaf: str, spec: LikelihoodSpec) -> tuple[int, bool]:

@@ -124,8 +124,8 @@ class Components:
     def places(self, columns: Array) -> Array:
         """Where columns `(..., rows)` lie in arrays by column, `(..., components, rows)`."""
         firsts = np.arange(len(self.log_weights))[:, None] * self.columns
-        found: Array = firsts + columns[..., None, :]
-        return found
+        result: Array = firsts + columns[..., None, :]
+        return result
 
     def expected(self, group: Group, values: Array) -> tuple[Array, Array]:
         """Means of the missing cells, `(missing, ...)`, and log p of the rest up to a constant.
@@ -148,22 +148,22 @@ class Components:
         pulls = _total(chosen * image[:, None])
         pairs = places[:, None] * self.columns + group.missing[None, :, None]
         sides, pivots = _solve(np.take(self.precision, pairs), pulls[:, None])
-        found = sides[:, 0]
-        image += _total((chosen * found).swapaxes(0, 1))
+        result = sides[:, 0]
+        image += _total((chosen * result).swapaxes(0, 1))
         distance = (
-            size + _total(found / np.take(self.variances, places) * found) - _total(image * image)
+            size + _total(result / np.take(self.variances, places) * result) - _total(image * image)
         )
         log_volume = self.log_volumes[:, None] - 0.5 * _total(np.log(pivots))
-        return found + np.take(self.offsets, places), log_volume - 0.5 * distance
+        return result + np.take(self.offsets, places), log_volume - 0.5 * distance
 
     def _among_innovations(self, group: Group, ratio: Array, size: Array) -> tuple[Array, Array]:
         places = self.places(group.missing)
         information = self._combine(self.loadings, ratio)
         system = self._precision_of_innovations(group)
         sides, pivots = _solve(system, information[:, None].copy())
-        found = sides[:, 0]
-        means = _total(np.take(self.loadings, places, axis=1) * found[:, None])
-        distance = size - _total(information * found)
+        result = sides[:, 0]
+        means = _total(np.take(self.loadings, places, axis=1) * result[:, None])
+        distance = size - _total(information * result)
         scales = 0.5 * np.log(self.variances).reshape(-1, self.columns).T[..., None]
         log_volume = -0.5 * _total(np.log(pivots)) - _total(scales * group.seen[:, None])
         return means + np.take(self.offsets, places), log_volume - 0.5 * distance
@@ -181,8 +181,8 @@ class Components:
             inverse, _ = _solve(system, units)
             return np.asarray(np.sqrt(inverse[every, every]))
         chosen = np.take(self.loadings, places, axis=1)
-        found, _ = _solve(self._precision_of_innovations(group), chosen.copy())
-        return np.asarray(np.sqrt(np.take(self.variances, places) + _total(chosen * found)))
+        result, _ = _solve(self._precision_of_innovations(group), chosen.copy())
+        return np.asarray(np.sqrt(np.take(self.variances, places) + _total(chosen * result)))
 
     def _precision_of_innovations(self, group: Group) -> Array:
         size = len(self.loadings)
@@ -225,22 +225,22 @@ class ExactMeans:
 
     def __call__(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
         """Means of every entry, `(rows, columns)`; known entries are unchanged."""
-        found = values.double().numpy().copy()
+        result = values.double().numpy().copy()
         location, scale = self.location, self.scale
         for group in group_rows(observed.numpy(), NUMBERS // len(self.components.log_weights)):
-            cells = np.ascontiguousarray(((found[group.rows] - location) / scale).T)
-            found[group.rows, group.missing] = self._mix_components(group, cells)
-        return torch.from_numpy(found)
+            cells = np.ascontiguousarray(((result[group.rows] - location) / scale).T)
+            result[group.rows, group.missing] = self._mix_components(group, cells)
+        return torch.from_numpy(result)
 
     def deviations(self, values: Tensor, observed: Tensor) -> Tensor:
         """Standard deviations `(rows, columns)`, 0 of known entries; refuses a mixture."""
         if len(self.components.log_weights) > 1:
             raise ValueError("deviations of a mixture do not follow from the masks alone")
-        found = np.zeros(values.shape)
+        result = np.zeros(values.shape)
         for group in group_rows(observed.numpy(), NUMBERS):
             spread = self.components.deviations(group)[:, 0]
-            found[group.rows, group.missing] = spread * self.scale[group.missing]
-        return torch.from_numpy(found)
+            result[group.rows, group.missing] = spread * self.scale[group.missing]
+        return torch.from_numpy(result)
 
     def _mix_components(self, group: Group, cells: Array) -> Array:
         """Means of the missing cells, in units of the table."""

@@ -66,12 +66,12 @@ def group_masks(seen: Tensor) -> Masks:
     rows = len(seen)
     packed = _pack(seen)
     if packed.shape[1] == 1:
-        found, groups = packed[:, 0].unique(return_inverse=True)
+        result, groups = packed[:, 0].unique(return_inverse=True)
     else:
-        found, groups = packed.unique(dim=0, return_inverse=True)
-    if 2 * len(found) > rows:
+        result, groups = packed.unique(dim=0, return_inverse=True)
+    if 2 * len(result) > rows:
         return Masks(seen, torch.arange(rows, device=seen.device))
-    first = torch.zeros(len(found), dtype=torch.long, device=seen.device)
+    first = torch.zeros(len(result), dtype=torch.long, device=seen.device)
     first[groups] = torch.arange(rows, device=seen.device)
     return Masks(seen[first], groups)
 
@@ -184,8 +184,8 @@ def _on_leaf_side(factors: Factors, residual: Tensor, observed: Tensor, groups: 
     def spread() -> Tensor:
         half = torch.linalg.solve_triangular(factor, seen, upper=False)
         identity = torch.eye(innovations, dtype=residual.dtype, device=residual.device)
-        found: Tensor = identity - half.mT @ half
-        return found
+        result: Tensor = identity - half.mT @ half
+        return result
 
     return mean, spread, log_volume(factor), (solved * residual).sum(-1)
 
@@ -204,8 +204,8 @@ def _weighted_squares(loadings: Tensor, weights: Tensor) -> Tensor:
         return (loadings * weights[..., None]).mT @ loadings
     squares = loadings[..., :, None] * loadings[..., None, :]
     flat = squares.reshape(components, columns, innovations * innovations)
-    found: Tensor = (weights.movedim(1, 0) @ flat).movedim(0, 1)
-    return cast(Tensor, found.unflatten(-1, (innovations, innovations)))
+    result: Tensor = (weights.movedim(1, 0) @ flat).movedim(0, 1)
+    return cast(Tensor, result.unflatten(-1, (innovations, innovations)))
 
 
 def by_group(matrices: Tensor, vectors: Tensor, groups: Tensor) -> Tensor:

@@ -341,8 +341,8 @@ def _held_out_score(model: GaussianVFG, data: Training) -> float:
     """Mean log-density of validation rows, or of held-out cells given the fitted ones."""
     if data.other_rows is not None:
         return float(model.scores(*data.other_rows).mean())
-    found = model.scores(data.cells, data.seen | data.held, data.seen)
-    return float(found.sum() / data.held.sum())
+    result = model.scores(data.cells, data.seen | data.held, data.seen)
+    return float(result.sum() / data.held.sum())
 
 
 def _report(plan: GaussianSettings, words: str) -> None:

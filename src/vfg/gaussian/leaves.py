@@ -111,8 +111,8 @@ class Leaves(nn.Module):
         cells = flat_values.clone()
         for name, units in self.stacks.items():
             flat = [column for unit in units for column in unit]
-            found, _ = self._flow(name).inverse(self._stacked(flat_values, units))
-            cells[:, flat] = found.movedim(0, 1).flatten(1)
+            result, _ = self._flow(name).inverse(self._stacked(flat_values, units))
+            cells[:, flat] = result.movedim(0, 1).flatten(1)
         return cells.reshape(values.shape)
 
     def breaks(self) -> Tensor:

@@ -193,9 +193,9 @@ def chain_scores(
         if not bool(here.any()):
             continue
         values = cells[:, unit.column]
-        found = predict(factors, belief, unit.places)
-        scores = category_scores(factors, belief, found, codes, index)
+        result = predict(factors, belief, unit.places)
+        scores = category_scores(factors, belief, result, codes, index)
         own = codes.pick(index, scores, values)
         total = total + torch.where(here[belief.groups], own, 0.0)
-        belief = observe(belief, found, codes.point_of(index, values), here.to(total))
+        belief = observe(belief, result, codes.point_of(index, values), here.to(total))
     return total

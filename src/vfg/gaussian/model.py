@@ -281,8 +281,8 @@ class GaussianVFG(nn.Module):
             >>> GaussianVFG(Graph.star({"a": 1, "b": 1}, width=2)).embed([[0.0, 1.0]]).shape
             torch.Size([1, 2])
         """
-        found = self.posterior(table, observed=observed).mean
-        return torch.cat([found[root] for root in self.graph.roots], dim=1)
+        result = self.posterior(table, observed=observed).mean
+        return torch.cat([result[root] for root in self.graph.roots], dim=1)
 
     def deepen(self, kind: type[VFG], *, flow: Coupling | None = None, seed: int = 0) -> VFG:
         """The deep model of class `kind` that starts as this one; see `VFG.from_gaussian`."""

@@ -124,12 +124,12 @@ class Structure:
 
     def leaf_cliques(self) -> tuple[Clique, ...]:
         """Coordinates of leaves by the parents that they share."""
-        found: dict[tuple[str, ...], list[int]] = {}
+        result: dict[tuple[str, ...], list[int]] = {}
         for leaf, columns in self.positions.items():
-            found.setdefault(self.graph.parents(leaf), []).extend(columns)
+            result.setdefault(self.graph.parents(leaf), []).extend(columns)
         return tuple(
             Clique(self._coordinates(parents), (), tuple(columns), parents[0])
-            for parents, columns in found.items()
+            for parents, columns in result.items()
         )
 
     def node_cliques(self) -> tuple[Clique, ...]:
@@ -151,16 +151,16 @@ class Structure:
             for name in layer:
                 shape = (self.graph.node(name).width, len(sections.get(name, ())))
                 blocks.setdefault((number, *shape), []).append(name)
-        found = [
+        result = [
             Block(f"block{index}", tuple(names), width, layer, "gaussian", False)
             for index, ((layer, width, _), names) in enumerate(blocks.items())
         ]
         place = {
             name: (index, row)
-            for index, block in enumerate(found)
+            for index, block in enumerate(result)
             for row, name in enumerate(block.nodes)
         }
-        return Schedule(self.graph, tuple(found), (), place)
+        return Schedule(self.graph, tuple(result), (), place)
 
     def _is_free(self, root: str) -> bool:
         edges = self.graph.edges_into(root)

@@ -119,15 +119,15 @@ class Tile:
         """Columns and coordinates as the chosen components make them."""
         _, loadings, offsets, scales = self.readout
         if loadings[0].numel() <= GATHERED:
-            found = (loadings[chosen] @ innovations[..., None])[..., 0]
-            return found + offsets[chosen] + scales[chosen] * errors
+            result = (loadings[chosen] @ innovations[..., None])[..., 0]
+            return result + offsets[chosen] + scales[chosen] * errors
         # Never by the rows of a component: what a row gets must not depend on other rows.
-        found = torch.zeros_like(errors)
+        result = torch.zeros_like(errors)
         for component in range(len(loadings)):
             here = innovations @ loadings[component].mT + offsets[component]
             here = here + scales[component] * errors
-            found = torch.where((chosen == component)[..., None], here, found)
-        return found
+            result = torch.where((chosen == component)[..., None], here, result)
+        return result
 
     def _innovations(self, chosen: Tensor, noise: Tensor) -> Tensor:
         """Drawn from the chosen components `(DRAWS, rows)`, of which rows have few."""
@@ -141,8 +141,8 @@ class Tile:
 
     def probabilities(self, unit: int) -> Tensor:
         """Of the categories of a unit given the evidence, `(rows, categories)`."""
-        found = predict(self.readout, self.belief, self.codes.units[unit].places)
-        return category_scores(self.readout, self.belief, found, self.codes, unit).exp()
+        result = predict(self.readout, self.belief, self.codes.units[unit].places)
+        return category_scores(self.readout, self.belief, result, self.codes, unit).exp()
 
     def coded_draws(self, group: int) -> tuple[Tensor, Tensor]:
         """Coordinates as `draws` has them, and categories `(DRAWS, rows, units)`.
@@ -150,11 +150,11 @@ class Tile:
         Real columns are drawn together; then every unit given those and the units before it; then
         the latent coordinates given all.
         """
-        found = self.draws(group)
+        result = self.draws(group)
         if not self.codes.units:
-            return found, found[..., :0]
-        numbers = torch.arange(group * DRAWS, (group + 1) * DRAWS, device=found.device)
-        belief = self._given_reals(found)
+            return result, result[..., :0]
+        numbers = torch.arange(group * DRAWS, (group + 1) * DRAWS, device=result.device)
+        belief = self._given_reals(result)
         categories = []
         levels = self._levels(numbers, 3, len(self.codes.units))
         for index, unit in enumerate(self.codes.units):
@@ -162,11 +162,11 @@ class Tile:
             probabilities = category_scores(self.readout, belief, here, self.codes, index).exp()
             drawn = (probabilities.cumsum(-1)[:, :-1] < levels[:, index, None]).sum(-1)
             categories.append(drawn)
-            free = (~self.mask[:, unit.span.start]).to(found)
+            free = (~self.mask[:, unit.span.start]).to(result)
             belief = observe(belief, here, self.codes.points_at(index)[drawn], free)
         latent = self._latents(belief, numbers).unflatten(0, (DRAWS, -1))
-        found = torch.cat([found[..., : self.codes.width], latent], dim=-1)
-        return found, torch.stack(categories, dim=-1).unflatten(0, (DRAWS, -1)).to(found)
+        result = torch.cat([result[..., : self.codes.width], latent], dim=-1)
+        return result, torch.stack(categories, dim=-1).unflatten(0, (DRAWS, -1)).to(result)
 
     def _given_reals(self, drawn: Tensor) -> Belief:
         """The posterior of every draw, `(DRAWS * rows, ...)`, given its real columns."""
@@ -194,9 +194,9 @@ class Tile:
         )
         _, loadings, offsets, _ = self.readout
         below = self.codes.width
-        found = torch.einsum("nci,cki->nck", innovations, loadings[:, below:]) + offsets[:, below:]
-        every = torch.arange(len(found), device=found.device)
-        return found[every, chosen]
+        result = torch.einsum("nci,cki->nck", innovations, loadings[:, below:]) + offsets[:, below:]
+        every = torch.arange(len(result), device=result.device)
+        return result[every, chosen]
 
 
 def _square_roots(covariance: Tensor) -> Tensor:
@@ -210,8 +210,8 @@ def _square_roots(covariance: Tensor) -> Tensor:
 
     def roots(some: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(functional.pad(some, (0, padding, 0, padding)))
-        found: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
-        return found[:, :size, :size]
+        result: Tensor = (vectors * values.clamp(min=0.0).sqrt()[..., None, :]) @ vectors.mT
+        return result[:, :size, :size]
 
     return torch.cat([roots(some) for some in covariance.split(ROOTS_AT_ONCE)])
 

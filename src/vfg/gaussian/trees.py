@@ -164,12 +164,12 @@ def _send_down(
 def _leaf_distance(
     structure: Structure, values: Values, residual: Tensor, weights: Tensor, belief: TreeBelief
 ) -> Tensor:
-    found = residual.new_zeros(residual.shape[:2])
+    result = residual.new_zeros(residual.shape[:2])
     for name in structure.nodes:
         columns, loadings = _leaf_loadings(structure, values, name, residual)
         left = residual[..., columns] - torch.einsum("nci,cki->nck", belief.means[name], loadings)
-        found = found + (left.square() * weights[..., columns][belief.groups]).sum(-1)
-    return found
+        result = result + (left.square() * weights[..., columns][belief.groups]).sum(-1)
+    return result
 
 
 def _equation(

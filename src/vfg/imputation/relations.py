@@ -141,9 +141,9 @@ def _relations_among(
     number = int(rows.sum())
     if not set(chosen) <= set(allowed) or number < len(chosen) + FEWEST_ROWS:
         return none, none, none[:, 0]
-    found, deviations, is_exact = _directions(values[rows][:, chosen])
-    padded = found.new_zeros(len(found), columns + 1)
-    padded[:, [*chosen, columns]] = found
+    result, deviations, is_exact = _directions(values[rows][:, chosen])
+    padded = result.new_zeros(len(result), columns + 1)
+    padded[:, [*chosen, columns]] = result
     enough = number >= ROWS_PER_COLUMN * len(chosen) + FEWEST_ROWS
     near = (deviations < NEAR) & ~is_exact & enough
     return padded[is_exact], padded[near], deviations[near]
@@ -228,7 +228,7 @@ def follow_relations(
 
 def deviations_given(relations: Relations, deviations: Tensor, observed: Tensor) -> Tensor:
     """Deviations of missing entries, `(rows, columns)`, that are smaller given relations."""
-    found = deviations.clone()
+    result = deviations.clone()
     places = (relations.coefficients[:, :-1].abs() > EXACT).any(0).nonzero()[:, 0]
     masks, groups = observed[:, places].unique(dim=0, return_inverse=True)
     for group, mask in enumerate(masks):
@@ -240,10 +240,10 @@ def deviations_given(relations: Relations, deviations: Tensor, observed: Tensor)
         kept = torch.eye(len(missing), dtype=gains.dtype, device=gains.device) - gains @ here
         variances = deviations[rows][:, missing].square() @ kept.square().T
         variances = variances + (gains * relations.noise[active]).square().sum(1)
-        found[rows[:, None], missing] = torch.minimum(
+        result[rows[:, None], missing] = torch.minimum(
             variances.sqrt(), deviations[rows][:, missing]
         )
-    return found
+    return result
 
 
 def fill_determined(relations: Tensor, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:

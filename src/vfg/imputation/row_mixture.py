@@ -201,8 +201,8 @@ class RowMixture(CachedModule):
         expected = torch.empty(scores.shape, dtype=torch.float64)
         variances = torch.empty_like(expected)
         for tile in self._tiles(scores, observed, every, every):
-            found = (tile.shares @ moments)[tile.places].double()
-            mean, square = found.chunk(2, dim=1)
+            result = (tile.shares @ moments)[tile.places].double()
+            mean, square = result.chunk(2, dim=1)
             expected[tile.rows] = mean
             variances[tile.rows] = (square - mean.square()).clamp(min=0.0)
         left = torch.where(observed, scores - expected, 0.0)

@@ -389,8 +389,8 @@ class GraphAnswer(Answer):
 
     def _quantiles_at(self, levels: Sequence[float]) -> ByName:
         flat = torch.tensor(levels, dtype=torch.float64, device=self._row_ids.device)
-        found = self._over_tiles(lambda tile: self._quantiles(tile, flat), (len(flat),))
-        return self._with_evidence(found)
+        result = self._over_tiles(lambda tile: self._quantiles(tile, flat), (len(flat),))
+        return self._with_evidence(result)
 
     def samples(self, n: int) -> ByName:
         """Draws `(n, rows, width)`, of a column `(n, rows)`; 0 or 1, or codes, of discrete leaves.
@@ -410,20 +410,20 @@ class GraphAnswer(Answer):
     @cached_property
     def probabilities(self) -> ByName:
         """Probabilities of every code `(rows, categories)` of the categorical targets."""
-        like, specs, found = self._given.table, self._model.likelihood_specs, ByName()
+        like, specs, result = self._given.table, self._model.likelihood_specs, ByName()
         chosen = [target for target in self._targets if self._is_categorical(target)]
         for target in chosen:
-            found[target.name] = like.new_zeros(self.rows, specs[target.node].categories)
+            result[target.name] = like.new_zeros(self.rows, specs[target.node].categories)
         with evaluating(self._model):
             for rows, positions, tile in self._tiles() if chosen else ():
                 here = rows.to(like.device)
                 for target in chosen:
-                    found[target.name][here] = self._shares(tile, target)[positions].to(like)
+                    result[target.name][here] = self._shares(tile, target)[positions].to(like)
         for target in chosen:  # a code that was given is certain
-            known, shares = like[:, target.columns[0]], found[target.name]
+            known, shares = like[:, target.columns[0]], result[target.name]
             certain = torch.arange(shares.shape[1], device=known.device) == known[:, None]
-            found[target.name] = torch.where(known.isnan()[:, None], shares, certain.to(shares))
-        return found
+            result[target.name] = torch.where(known.isnan()[:, None], shares, certain.to(shares))
+        return result
 
     def covariance(self, targets: Name | Sequence[Name]) -> Tensor:
         """As in `Answer`, from 256 draws; 0 where observed, NaN for categories.
@@ -504,10 +504,10 @@ class GraphAnswer(Answer):
             else:
                 mean = float(expected[variable.name][0])
                 spread = float(_coordinate(std[target.name], target, place)[0])
-                found = _coordinate(quantiles[target.name], target, place)[:, 0]
-                low, high, shown = float(found[0]), float(found[1]), found[2:]
+                result = _coordinate(quantiles[target.name], target, place)[:, 0]
+                low, high, shown = float(result[0]), float(result[1]), result[2:]
                 marginals[variable.name] = Marginal(
-                    variable, mean, False, mean, spread, low, high, shown if len(shown) else found
+                    variable, mean, False, mean, spread, low, high, shown if len(shown) else result
                 )
         return marginals
 
@@ -580,10 +580,10 @@ class GraphAnswer(Answer):
         with evaluating(self._model):
             for chosen, positions, tile in self._tiles():
                 here = chosen.to(like.device)
-                for whole, first, found in zip(wholes, leading, of(tile), strict=True):
-                    pairs = [(state, found.states[node]) for node, state in whole.states.items()]
+                for whole, first, result in zip(wholes, leading, of(tile), strict=True):
+                    pairs = [(state, result.states[node]) for node, state in whole.states.items()]
                     if columns:
-                        pairs.append((whole.table, found.table[..., index_of_places(columns)]))
+                        pairs.append((whole.table, result.table[..., index_of_places(columns)]))
                     for put, part in pairs:
                         own = part.index_select(len(first), positions).to(like)
                         put.index_copy_(len(first), here, own)
@@ -591,11 +591,11 @@ class GraphAnswer(Answer):
 
     def _by_row(self, of: Callable[[Any], Tensor], *shape: int) -> Tensor:
         """What tiles say of their rows, `(rows, *shape)`."""
-        found = self._given.table.new_zeros(self.rows, *shape)
+        result = self._given.table.new_zeros(self.rows, *shape)
         with evaluating(self._model):
             for rows, positions, tile in self._tiles():
-                found[rows.to(found.device)] = of(tile)[positions].to(found)
-        return found
+                result[rows.to(result.device)] = of(tile)[positions].to(result)
+        return result
 
     def _own_tiles(self, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Rows, their positions in a tile, and the ids of that tile's rows.
@@ -772,13 +772,13 @@ def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
         share = (position - below).to(draws).view(-1, *[1] * (draws.ndim - 1))
         return ordered[below] + share * (ordered[below + 1] - ordered[below])
 
-    found = at(inside)
+    result = at(inside)
     if bool((inside == levels).all()):
-        return found
+        return result
     middle = at(torch.full_like(levels[:1], 0.5))
     ratio = torch.special.ndtri(levels) / torch.special.ndtri(inside)
     stretch = torch.where(inside == levels, 1.0, ratio).to(draws)
-    return middle + (found - middle) * stretch.view(-1, *[1] * (draws.ndim - 1))
+    return middle + (result - middle) * stretch.view(-1, *[1] * (draws.ndim - 1))
 
 
 def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Target]:

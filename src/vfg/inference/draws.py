@@ -182,12 +182,12 @@ class Tile:
         states, shifts = centred_states(self.model, self.belief, self.temperature)
         pairs = zip(states, self.belief.backward, strict=True)
         variances = [(x - centre).square().mean(0) for x, centre in pairs]
-        found = {}
+        result = {}
         for block, noise in self.model.sections.split(self.noise).items():
             likelihood = self.model.likelihood_at(block)
             if isinstance(likelihood, BernoulliLikelihood | CategoricalLikelihood):
-                found[block] = average_chances(likelihood, states[block], noise)
-        return Moments(shifts, variances, found)
+                result[block] = average_chances(likelihood, states[block], noise)
+        return Moments(shifts, variances, result)
 
     def expected(self) -> Tensor:
         """Expected data, `(rows, columns)`; the probability of 1, or the likeliest code."""

@@ -90,15 +90,15 @@ class SampledTile:
 
     def _first(self, count: int) -> tuple[list[Tensor], Tensor]:
         """The first draws by block and their log-weights, in groups that have always one size."""
-        model, found, weights = self.model, [], []
+        model, result, weights = self.model, [], []
         for first in range(0, count, GROUP):
             draws = torch.arange(first, first + GROUP)
             noise = counted_noise(model.passing.schedule, self.row_ids, draws, self.seed)
             evidence = self.cells, self.seen, self.labels, self.evidence
             draw = draw_states(model, *evidence, noise, GROUP)
-            found.append(draw.states)
+            result.append(draw.states)
             weights.append(log_weights(model, draw, self.cells, self.seen))
-        states = [torch.cat(parts, dim=1)[:, :count] for parts in zip(*found, strict=True)]
+        states = [torch.cat(parts, dim=1)[:, :count] for parts in zip(*result, strict=True)]
         return states, torch.cat(weights)[:count]
 
     def _resample(self, count: int) -> list[Tensor]:

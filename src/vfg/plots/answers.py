@@ -92,5 +92,5 @@ def _entry(values: Tensor, row: int, coordinate: int, target: Name) -> Array:
             f"target {target!r} has {values.shape[1]} rows and {values.shape[2]} coordinates, but "
             f"row {row} and coordinate {coordinate} were requested"
         )
-    found: Array = values[:, row, coordinate].double().numpy()
-    return found
+    result: Array = values[:, row, coordinate].double().numpy()
+    return result

@@ -55,12 +55,12 @@ def positions(graph: Graph) -> Places:
 
 def _sweep(graph: Graph, order: Sequence[str]) -> list[dict[str, float]]:
     """Horizontal places with leaves in the given order, then ordered by their parents in turns."""
-    found = [_across(graph, order)]
+    result = [_across(graph, order)]
     for _ in range(SWEEPS):
-        last = found[-1]
+        last = result[-1]
         order = sorted(order, key=lambda leaf: fmean(last[up] for up in graph.parents(leaf)))
-        found.append(_across(graph, order))
-    return found
+        result.append(_across(graph, order))
+    return result
 
 
 def _leaves_by_nearness(graph: Graph) -> list[str]:
@@ -127,14 +127,14 @@ def _crossings(graph: Graph, across: Mapping[str, float]) -> int:
     for edge in graph.edges:
         heights = height_of(graph, edge.child), height_of(graph, edge.parent)
         between.setdefault(heights, []).append((across[edge.child], across[edge.parent]))
-    found = 0
+    result = 0
     for pairs in between.values():
         ends = np.array(pairs)
-        found += sum(
+        result += sum(
             int((np.prod(ends[:place] - ends[place], axis=1) < 0).sum())
             for place in range(1, len(ends))
         )
-    return found
+    return result
 
 
 LETTER = 0.075
@@ -286,9 +286,9 @@ def _columns(words: list[str], broad: float) -> int:
 
 def _legend(ax: Axes, columns: int) -> None:
     """What the marks mean; an aggregation node with its plus."""
-    found = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    result = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     shown: dict[str, Any] = {}
-    for words, handle in found.items():
+    for words, handle in result.items():
         shown[words] = copy(handle)
         if hasattr(handle, "set_sizes"):
             shown[words].set_sizes([60.0])

@@ -79,9 +79,9 @@ def check_mask(hidden: Any, shape: tuple[int, int]) -> Mask:
 
 def check_same_shape(table: Table, other: Table, what: str) -> None:
     """Refuse two tables that cannot be compared cell by cell."""
-    shape, found = (table.rows, len(table.labels)), (other.rows, len(other.labels))
-    if shape != found:
-        raise ValueError(f"{what} must have the shape {shape} of the table, but has {found}")
+    shape, result = (table.rows, len(table.labels)), (other.rows, len(other.labels))
+    if shape != result:
+        raise ValueError(f"{what} must have the shape {shape} of the table, but has {result}")
 
 
 BANDS = 400
@@ -182,14 +182,14 @@ def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None)
     before, after = open_any(table), open_any(filled)
     check_same_shape(before, after, "the filled table")
     place = column_index(before, column)
-    gaps, found = before.column(place), after.column(place)
+    gaps, result = before.column(place), after.column(place)
     if gaps.missing.all():
         raise ValueError(f"nothing of column {column!r} is observed, so there is nothing to draw")
     ax = tidy(axes_or_new(ax), x=str(column), y="share")
     if is_category(gaps):
-        _bars(ax, gaps, found)
+        _bars(ax, gaps, result)
     else:
-        _histograms(ax, gaps, found)
+        _histograms(ax, gaps, result)
     legend(ax)
     return ax
 

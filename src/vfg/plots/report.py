@@ -113,11 +113,11 @@ def _head(report: Report, gaps: Any) -> str:
         if not np.isnan(report.evaluation.coverage):
             words = f"of the true values inside {report.evaluation.level:.0%} intervals"
             facts.append((f"{report.evaluation.coverage:.1%}", words))
-    found = "".join(f"<div><b>{value}</b>{escape(words)}</div>" for value, words in facts)
+    result = "".join(f"<div><b>{value}</b>{escape(words)}</div>" for value, words in facts)
     part = ""
     if len(gaps) < report.rows:
         part = f'<p class="quiet">Pictures and shares are of {len(gaps):,} of the rows.</p>'
-    return f'<div class="facts">{found}</div>{part}'
+    return f'<div class="facts">{result}</div>{part}'
 
 
 def _missing(report: Report, labels: Sequence[Label], gaps: Any) -> str:
@@ -141,15 +141,15 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], last: str = "") -
 
 
 def _recovered(report: Report) -> str:
-    found = report.evaluation
-    if found is None or not any(score.hidden for score in found.columns):
+    result = report.evaluation
+    if result is None or not any(score.hidden for score in result.columns):
         return ""
-    scores = [score for score in found.columns if score.hidden]
+    scores = [score for score in result.columns if score.hidden]
     top = max(max(score.rmse, score.baseline) for score in scores)
     hidden = sum(score.hidden for score in scores)
     overall = (
-        f'<tr class="all"><td>all</td><td>{hidden:,}</td><td>{_number(found.rmse)}</td>'
-        f"<td>{_number(found.baseline)}</td><td></td><td>{_share(found.coverage)}</td>"
+        f'<tr class="all"><td>all</td><td>{hidden:,}</td><td>{_number(result.rmse)}</td>'
+        f"<td>{_number(result.baseline)}</td><td></td><td>{_share(result.coverage)}</td>"
         "<td></td></tr>"
     )
     head = ("column", "hidden", "error", "of the mean", "", "inside interval", "right category")
@@ -158,7 +158,7 @@ def _recovered(report: Report) -> str:
         "<h2>Errors on held-out cells</h2>"
         f"<p>{hidden:,} observed cells were held out and imputed. Errors are root "
         "mean squares in standard deviations of a column; beside them the error of filling in the "
-        f"mean. Intervals should cover {found.level:.0%} of the true values.{caution}</p>"
+        f"mean. Intervals should cover {result.level:.0%} of the true values.{caution}</p>"
         + _table(head, [_score_row(score, top) for score in scores], overall)
     )
 
@@ -184,7 +184,7 @@ def confidence(model: Model, table: Any, missing: Any) -> Any:
     answer, before = model.infer(table, targets=names), model.infer([{}], targets=names)
     levels = list(central_levels(LEVEL))
     ends, wide = answer.quantile(levels), before.quantile(levels)
-    expected, found = answer.expectations(), np.full(missing.shape, np.nan)
+    expected, result = answer.expectations(), np.full(missing.shape, np.nan)
     for k, (name, variable) in enumerate(model.variables.items()):
         if variable.kind == "choice":
             sure = np.asarray(expected[name]).max(axis=1, initial=0.0)
@@ -195,8 +195,8 @@ def confidence(model: Model, table: Any, missing: Any) -> Any:
                 for one in (ends, wide)
             ]
             sure = 1.0 - lengths[0] / (lengths[1] or 1.0)
-        found[missing[:, k], k] = np.clip(sure, 0.0, 1.0)[missing[:, k]]
-    return found
+        result[missing[:, k], k] = np.clip(sure, 0.0, 1.0)[missing[:, k]]
+    return result
 
 
 def _doubtful(report: Report, labels: Sequence[Label], gaps: Any) -> str:

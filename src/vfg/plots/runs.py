@@ -87,10 +87,10 @@ def likelihoods(history: LikelihoodHistory, ax: Axes | None = None) -> Axes:
         [-3.0, -2.0]
     """
     ax = tidy(axes_or_new(ax), x="iteration", y="log-likelihood of a row")
-    found = history.log_likelihoods
-    ax.plot(range(1, len(found) + 1), found, color=OBSERVED, linewidth=LINE, label="EM")
+    result = history.log_likelihoods
+    ax.plot(range(1, len(result) + 1), result, color=OBSERVED, linewidth=LINE, label="EM")
     if history.steps:
-        later = [len(found) + place + 1 for place in range(len(history.steps))]
+        later = [len(result) + place + 1 for place in range(len(history.steps))]
         ax.plot(
             later, history.steps, color=FILLED, linewidth=LINE, linestyle="--", label="gradient"
         )

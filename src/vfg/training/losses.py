@@ -34,10 +34,10 @@ class SurrogateLoss(nn.Module):
         self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
     ) -> Tensor:
         """Objective, reconstruction, kl, edge, root and constants."""
-        found = self.model.objective(cells, seen, scored, labels, beta)
+        result = self.model.objective(cells, seen, scored, labels, beta)
         # A graph may have no terms of a kind, whose sum is then on no device.
-        sums = [t.sum() if t.stacks else cells.new_zeros(()) for t in (found.kl, found.edge)]
-        parts = [found.total, found.reconstruction.sum(), *sums, found.root, found.constants]
+        sums = [t.sum() if t.stacks else cells.new_zeros(()) for t in (result.kl, result.edge)]
+        parts = [result.total, result.reconstruction.sum(), *sums, result.root, result.constants]
         return torch.stack([part.mean() for part in parts])
 
 

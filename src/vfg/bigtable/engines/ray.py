@@ -163,9 +163,9 @@ class Worker:
     def place(self) -> tuple[str, int]:
         """Where the others can meet this one: the address of its machine, and a free port."""
         address = _import_ray().util.get_node_ip_address()
-        with socket.socket() as found:
-            found.bind(("", 0))
-            return address, int(found.getsockname()[1])
+        with socket.socket() as result:
+            result.bind(("", 0))
+            return address, int(result.getsockname()[1])
 
     def run(
         self,
@@ -206,8 +206,8 @@ def run_once(workers: int, function: Callable[..., T], arguments: Sequence[Any])
             for rank, actor in enumerate(actors)
         ]
         _check_all(calls)
-        found: T = ray.get(calls[0])
-        return found
+        result: T = ray.get(calls[0])
+        return result
     except ray.exceptions.RayActorError as error:
         raise WorkerDiedError(type(error).__name__) from error
     finally:

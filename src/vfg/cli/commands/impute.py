@@ -70,16 +70,16 @@ def fill_table(source: Source, model: TableModel, *, show: bool, **settings: Any
             advance(now - done)
             done = now
 
-        found = impute_table(source, model, progress=progress, **settings)
-    if found.left:
+        result = impute_table(source, model, progress=progress, **settings)
+    if result.left:
         parts = model.encoding.parts.items()
         empty = [str(label) for label, part in parts if part.empty]
         names = [str(label) for label, part in parts if not (part.fillable or part.empty)]
         reasons = {"have no observed cell": empty, "hold identifiers or free text": names}
         since = "; ".join(f"{why}: {', '.join(own)}" for why, own in reasons.items() if own)
-        print_line(f"{found.left:,} missing values are left, since these columns {since}")
-    counts = {"rows": found.rows, "resumed": found.found}
-    return {**counts, "filled": found.filled, "left": found.left}
+        print_line(f"{result.left:,} missing values are left, since these columns {since}")
+    counts = {"rows": result.rows, "resumed": result.found}
+    return {**counts, "filled": result.filled, "left": result.left}
 
 
 MOST_ROWS = 20_000
@@ -142,12 +142,12 @@ def write_imputation_report(subject: ReportSubject, path: Path) -> None:
     table = some.select(names)
     merged = some.combine_chunks().to_batches()
     filled = pa.Table.from_batches([filled_batch(model, batch) for batch in merged]).select(names)
-    found, hiding = evaluate_held_out(subject, table)
+    result, hiding = evaluate_held_out(subject, table)
     report = Report(
         source=", ".join(file.name for file in source.files[:3]),
         table=table,
         filled=filled,
-        evaluation=found,
+        evaluation=result,
         graph=None if model.linear is None else model.graph,
         rows=source.rows,
         settings=subject.settings,
@@ -289,15 +289,15 @@ def impute(
     begun = time.monotonic()
     if known is None:
         kept = KeptModel(source, options, place, writing.shard_rows)
-        found = fit_or_resume(source, options, save, kept)
+        result = fit_or_resume(source, options, save, kept)
     else:
-        source, found = as_fitted(source, known), known
+        source, result = as_fitted(source, known), known
     learning = time.monotonic() - begun
     if not options.quiet:
-        report_reading(source, found if model is None else None)
+        report_reading(source, result if model is None else None)
     counts = fill_table(
         source,
-        found,
+        result,
         show=is_watched(options.quiet),
         target=output,
         format=format,
@@ -306,7 +306,7 @@ def impute(
         shard_rows=writing.shard_rows,
     )
     if report is not None:
-        subject = ReportSubject(source, found, model, options, learning, filling)
+        subject = ReportSubject(source, result, model, options, learning, filling)
         write_imputation_report(subject, report)
     times = {"learning_seconds": round(learning, 2), "seed": options.seed}
     if run.as_json and output != "-":

@@ -48,9 +48,9 @@ def reproduce(
     if name not in known:
         raise typer.BadParameter(f"there is no experiment {name!r}; {suggest(name, known)}")
     with stdout_to_stderr() if run.as_json else nullcontext():
-        found = reproducing.reproduce(name, quick=quick, seeds=seeds, output=output)
+        result = reproducing.reproduce(name, quick=quick, seeds=seeds, output=output)
     if run.as_json:
-        print_json(found)
+        print_json(result)
 
 
 @contextmanager

@@ -28,9 +28,9 @@ def score(options: RowOptions) -> None:
 
     def work(table: Any) -> dict[str, Any]:
         nonlocal total
-        found = score_rows(known, table)
-        total += float(sum(scores.sum() for scores in found.values()))
-        return found
+        result = score_rows(known, table)
+        total += float(sum(scores.sum() for scores in result.values()))
+        return result
 
     rows = options.write(known, work)
     options.print_summary({"rows": rows, "mean": total / rows})
@@ -47,6 +47,6 @@ def score_rows(model: Model, table: Any) -> dict[str, Any]:
         return {"log_prob": np.asarray(model.log_prob(table), dtype=np.float64)}
     with torch.no_grad():
         if model.states == "sampled":
-            found = model.log_likelihood(table, samples=IMPORTANCE)
-            return {"log_likelihood": found.double().numpy()}
+            result = model.log_likelihood(table, samples=IMPORTANCE)
+            return {"log_likelihood": result.double().numpy()}
         return {"surrogate": model.surrogate(table).total.double().numpy()}

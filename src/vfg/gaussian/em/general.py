@@ -164,8 +164,8 @@ def family_moments(
 ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
     """log p by row and component, and the moments of every clique."""
     if prefers_tree(structure):
-        found = tree_pass(structure, values, table, masks)
-        return found.log_probs, [clique_moments(structure, found, clique) for clique in cliques]
+        result = tree_pass(structure, values, table, masks)
+        return result.log_probs, [clique_moments(structure, result, clique) for clique in cliques]
     maps, centres = innovation_map(structure, values)
     belief = condition(factors_of(structure, values), table, masks)
     components = len(values.log_weights)
@@ -184,15 +184,15 @@ def _pulls(
     moments: Sequence[tuple[Tensor, Tensor]],
 ) -> Tensor:
     """Residuals of the expected causes, over the variances of the noise."""
-    found = torch.zeros_like(chunk.values)
+    result = torch.zeros_like(chunk.values)
     components = shares.shape[1]
     for clique, (mean, _) in zip(cliques, moments, strict=True):
         columns, parents = list(clique.columns), list(clique.parents)
         loadings = values.loadings[:, columns][..., parents].expand(components, -1, -1)
         expected = torch.einsum("nci,cki->nck", mean, loadings) + values.offsets[:, columns]
         left = (expected - chunk.values[:, None, columns]) / values.scales[:, columns].square()
-        found[:, columns] = (shares[..., None] * left).sum(1)
-    return found * chunk.masks.distinct[chunk.masks.groups]
+        result[:, columns] = (shares[..., None] * left).sum(1)
+    return result * chunk.masks.distinct[chunk.masks.groups]
 
 
 def _with_one(mean: Tensor) -> Tensor:

@@ -39,8 +39,8 @@ def _regress(
     squares = moments.squares + ridge.diag_embed()
     products = moments.products - (moments.squares @ start[..., None])[..., 0]
     system = squares * mask[..., :, None] * mask[..., None, :] + (1.0 - mask).diag_embed()
-    found = torch.linalg.solve(system, (products * mask)[..., None])[..., 0] * mask
-    whole = found + start
+    result = torch.linalg.solve(system, (products * mask)[..., None])[..., 0] * mask
+    whole = result + start
     explained = (whole * moments.products).sum(-1)
     size = ((squares @ whole[..., None])[..., 0] * whole).sum(-1)
     left = moments.totals - 2.0 * explained + size + shrinkage
@@ -59,9 +59,9 @@ def _with_leaves(
         columns, parents = list(clique.columns), list(clique.parents)
         learned = parameters.learned_loadings.double()[columns][:, parents]
         fixed = parameters.fixed_loadings.double()[columns][:, parents]
-        found, offset, variance = _regress(moments, learned, fixed, shrinkage)
-        where = torch.tensor(columns, device=found.device)
-        loadings[:, where[:, None], torch.tensor(parents, device=found.device)] = found
+        result, offset, variance = _regress(moments, learned, fixed, shrinkage)
+        where = torch.tensor(columns, device=result.device)
+        loadings[:, where[:, None], torch.tensor(parents, device=result.device)] = result
         offsets[:, columns] = offset
         scales[:, columns] = _deviation(parameters, variance)
     return values._replace(loadings=loadings, offsets=offsets, scales=scales)
@@ -80,9 +80,9 @@ def _with_nodes(parameters: Parameters, values: Values, expected: Expected) -> V
         )
         learned = parameters.learned_edges.double()[own][:, parents]
         fixed = parameters.fixed_edges.double()[own][:, parents]
-        found, shift, variance = _regress(moments, learned, fixed, 0.0)
-        where = torch.tensor(own, device=found.device)
-        edges[where[:, None], torch.tensor(parents, device=found.device)] = found
+        result, shift, variance = _regress(moments, learned, fixed, 0.0)
+        where = torch.tensor(own, device=result.device)
+        edges[where[:, None], torch.tensor(parents, device=result.device)] = result
         shifts[own], noises[own] = shift, _deviation(parameters, variance)
     return values._replace(edges=edges, shifts=shifts, noises=noises)
 

@@ -64,8 +64,8 @@ def pack(matrices: Array) -> Array:
         >>> pack(np.array([[1.0, 2.0], [2.0, 3.0]]))
         array([1., 2., 3.])
     """
-    found: Array = matrices[(..., *np.tril_indices(matrices.shape[-1]))]
-    return found
+    result: Array = matrices[(..., *np.tril_indices(matrices.shape[-1]))]
+    return result
 
 
 def unpack(triangles: Array, size: int) -> Array:
@@ -289,18 +289,18 @@ def solve_pairs(normals: Normals, cells: Cells, active: Flags, missing: bool) ->
         log_probs -= 0.5 * np.einsum("kn,kn->n", residual, sides)
         log_probs -= 0.5 * normals.log_volumes[components]
     squares = np.zeros((triangle(columns + 1), count))
-    found = SolvedPairs(missing, rows, components, log_probs, vectors, squares)
+    result = SolvedPairs(missing, rows, components, log_probs, vectors, squares)
     systems, numbers = normals.systems(missing), cells.group[rows]
     for number in np.flatnonzero(kinds).tolist():
         group, pairs = cells.groups[number], np.flatnonzero(numbers == number)
         most = max(FEWEST, NUMBERS // triangle(len(group.columns) + 1))
         for start in range(0, len(pairs), most):
             some = pairs[start : start + most]
-            _enter_solutions(found, some, group.some(cells.place[rows[some]]), systems, sides)
+            _enter_solutions(result, some, group.some(cells.place[rows[some]]), systems, sides)
     for row in range(columns + 1):
         first = triangle(row)
         squares[first : first + row + 1] += vectors[: row + 1] * vectors[row]
-    return found
+    return result
 
 
 def _enter_solutions(
@@ -323,10 +323,10 @@ def _enter_solutions(
 
 def _by_component(matrices: Array, vectors: Array, components: Places) -> Array:
     """The matrix of its component times every column of `vectors`."""
-    found = np.empty_like(vectors)
+    result = np.empty_like(vectors)
     for matrix, part in zip(matrices, parts_of(components, len(matrices)), strict=True):
-        np.matmul(matrix, vectors[:, part], out=found[:, part])
-    return found
+        np.matmul(matrix, vectors[:, part], out=result[:, part])
+    return result
 
 
 def parts_of(components: Places, count: int) -> list[slice]:
@@ -429,17 +429,17 @@ def moments_of_causes(
     leaves = []
     for clique in structure.leaf_cliques():
         own, (across, prior) = list(clique.columns), ways.to(clique.coordinates)
-        found = _cause_squares(across, prior, squares[:, own], counts[:, own], pooled)
+        result = _cause_squares(across, prior, squares[:, own], counts[:, own], pooled)
         others = [products[:, own] @ across.mT, totals[:, own], counts[:, own]]
         if pooled:
             others = [part.sum(0, keepdim=True) for part in others]
-        leaves.append(Moments(found, *others))
+        leaves.append(Moments(result, *others))
     latent = [
         _cause_squares(*ways.to(clique.coordinates), squares[:, -1:], counts[:, -1:], False)[:, 0]
         for clique in needed_cliques(structure)[len(leaves) :]
     ]
     log_likelihood = totals.new_tensor(sums.log_likelihood)
-    nodes = [found.sum(0) for found in latent[:-1]]
+    nodes = [result.sum(0) for result in latent[:-1]]
     return Expected(log_likelihood, counts[:, -1], leaves, nodes, latent[-1])
 
 

@@ -48,9 +48,9 @@ class View:
     @cached_property
     def places(self) -> dict[str, tuple[float, float]]:
         """Positions as in `vfg.plots.graph`; variables without edges stand at the right."""
-        found = positions(self.graph)
-        right = max(x for x, _ in found.values()) + 1.0
-        return found | {name: (right + k, 0.0) for k, name in enumerate(self.alone)}
+        result = positions(self.graph)
+        right = max(x for x, _ in result.values()) + 1.0
+        return result | {name: (right + k, 0.0) for k, name in enumerate(self.alone)}
 
 
 @lru_cache(maxsize=64)
@@ -89,11 +89,11 @@ def leaf_groups(graph: Graph) -> list[tuple[list[str], list[str]]]:
     siblings: dict[tuple[str, ...], list[str]] = {}
     for leaf in graph.leaves:
         siblings.setdefault(graph.parents(leaf), []).append(leaf)
-    found: list[tuple[list[str], list[str]]] = [
+    result: list[tuple[list[str], list[str]]] = [
         (members, []) for members in siblings.values() if len(members) >= GROUP
     ]
-    if found or not graph.is_tree:
-        return found
+    if result or not graph.is_tree:
+        return result
     for layer in graph.layers[1:-1]:
         if len(layer) <= MANY_LEAVES:
             return [_below(graph, name) for name in layer]
@@ -140,15 +140,15 @@ def place_nodes(
     span = max(across) - min(across)
     widest = max(size[0] for size in sizes.values())
     scale = min(max(needed.values()), max(width - widest, widest) / (span or 1.0))
-    found, bottom = {}, 0.0
+    result, bottom = {}, 0.0
     for y in sorted(layers):
         rows = max(1, math.ceil(round(needed[y] / scale, 6)))
         step = max(sizes[name][1] for name in layers[y]) + PAD
         for k, name in enumerate(layers[y]):
             up = bottom - (rows - 0.5 - k % rows) * step
-            found[name] = (round(places[name][0] * scale, 1), round(up, 1))
+            result[name] = (round(places[name][0] * scale, 1), round(up, 1))
         bottom -= rows * step + (LAYER if len(layers) < DEEP else CLOSE_LAYER)
-    return found
+    return result
 
 
 def _pixels_per_unit(

@@ -151,10 +151,10 @@ class OpenModel:
             isinstance(self.model, vfg.GaussianVFG) and not self.model.leaves.is_elementwise
         )
         whole = is_large or is_coupled
-        found: dict[str, list[str]] = {}
+        result: dict[str, list[str]] = {}
         for name in evidence:
-            found.setdefault(self.variables[name].leaf if whole else name, []).append(name)
-        return found
+            result.setdefault(self.variables[name].leaf if whole else name, []).append(name)
+        return result
 
     def _influences(self, answer: Answer, given: Evidence) -> Iterator[dict[str, float]]:
         """How far answers move without one piece of evidence, by variable, for every piece."""
@@ -239,12 +239,12 @@ class Answered:
 
     def ranked(self, target: str | None = None) -> list[tuple[str, float, str]]:
         """Evidence by how much it moved the answers: name, movement, what it moved most."""
-        found = []
+        result = []
         for name, moves in self.influence.items():
             most = max(moves, key=lambda other: moves[other], default="")
             mean = float(np.mean(list(moves.values()) or [0.0]))
-            found.append((name, moves.get(target or "", mean), most))
-        return sorted(found, key=lambda row: -row[1])
+            result.append((name, moves.get(target or "", mean), most))
+        return sorted(result, key=lambda row: -row[1])
 
     def python(self, target: str | None = None) -> str:
         """The question as Python."""

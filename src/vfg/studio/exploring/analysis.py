@@ -126,17 +126,17 @@ def _table_traversal(
         answer = _moved_state(model.linear, row.values, node, coordinate, moved, **seen)
         table = torch.cat([answer.mean[leaf] for leaf in model.linear.graph.leaves], dim=1)
     matrix, encoding = model.spread_out(table), model.encoding
-    found = {}
+    result = {}
     for name, variable in model.variables.items():
         if variable.idle:
             continue
         part, section = encoding.parts[model.labels[name]], encoding.sections[model.labels[name]]
         if variable.kind == "choice":
             scale = 1.0 if part.name == "levels" else None
-            found[name] = part.probabilities(matrix[:, section], scale)[:, -1]
+            result[name] = part.probabilities(matrix[:, section], scale)[:, -1]
         else:
-            found[name] = axis_numbers(part.decode(matrix[:, section]))
-    return found
+            result[name] = axis_numbers(part.decode(matrix[:, section]))
+    return result
 
 
 def samples(model: OpenModel, count: int, seed: int = 0) -> tuple[Any, Array | None]:
@@ -201,8 +201,8 @@ def consistency(model: OpenModel, table: Table) -> dict[str, float]:
     own = model.model
     if not isinstance(own, vfg.VFG) or own.sampling is not None:
         return {}
-    found = own.consistency(table.frame.take(draw_rows(table.rows, ROWS_FOR_CONSISTENCY)))
-    return {node: float(distance.mean()) for node, distance in found.items()}
+    result = own.consistency(table.frame.take(draw_rows(table.rows, ROWS_FOR_CONSISTENCY)))
+    return {node: float(distance.mean()) for node, distance in result.items()}
 
 
 def read_history(data: bytes) -> History:

@@ -163,10 +163,10 @@ def _register_calibration(app: Dash, session: Session) -> None:
             words = "Not computed yet." if described else NO_TABLE
             return parts.empty(words), None, not described
         try:
-            found = calibration(session.model, session.table(described))
+            result = calibration(session.model, session.table(described))
         except ValueError as error:
             return parts.empty(str(error)), None, False
-        return parts.calibration_curve(found), calibration_table(found), False
+        return parts.calibration_curve(result), calibration_table(result), False
 
 
 def calibration_table(found: Calibration) -> Any:
@@ -229,7 +229,7 @@ def _traversal(
             raise ValueError(f"the table has the rows 1 to {table.rows}, but got {row}")
         start = table.frame.slice(row - 1, 1)
     steps = STEPS if model.picture is None else PICTURE_STEPS
-    found = traversal(model, node, coordinate - 1, steps.tolist(), start)
-    figure = parts.traversal_lines(found, model.variables)
+    result = traversal(model, node, coordinate - 1, steps.tolist(), start)
+    figure = parts.traversal_lines(result, model.variables)
     captions = [f"{step:+.2g}".replace("-", "−") for step in steps]
-    return figure, None if found.pixels is None else parts.pictures(found.pixels, captions)
+    return figure, None if result.pixels is None else parts.pictures(result.pixels, captions)

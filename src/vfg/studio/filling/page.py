@@ -217,10 +217,10 @@ def _register_cell(app: Dash, session: Session) -> None:
             return NO_TABLE, parts.empty("")
         try:
             with session.lock:
-                found = cell(session.model, session.table(described), place or 0, column)
+                result = cell(session.model, session.table(described), place or 0, column)
         except ValueError as error:
             return html.P(str(error), className="problem"), parts.empty("")
-        return cell_text(found, place or 0), cell_figure(found)
+        return cell_text(result, place or 0), cell_figure(result)
 
 
 def content_bytes(contents: str) -> bytes:

@@ -179,12 +179,12 @@ def _as_arrow(frame: Any) -> Any:
 
 def _places(model: OpenModel, labels: Sequence[Any], name: str) -> tuple[int, ...]:
     """Where the columns of a model are among those of a table: by name, else by position."""
-    names, found = list(model.variables), {str(label): k for k, label in enumerate(labels)}
-    missing = [column for column in names if column not in found]
+    names, result = list(model.variables), {str(label): k for k, label in enumerate(labels)}
+    missing = [column for column in names if column not in result]
     if not missing:
-        return tuple(found[column] for column in names)
+        return tuple(result[column] for column in names)
     counted = list(map(str, range(len(names))))
-    if len(labels) == len(names) and counted in (names, list(found)):
+    if len(labels) == len(names) and counted in (names, list(result)):
         return tuple(range(len(names)))
     raise ValueError(
         f"{name!r} lacks the column{'' if len(missing) == 1 else 's'} {quote(missing)}; "
@@ -241,12 +241,12 @@ def row_evidence(table: Table, row: int, without: str = "") -> dict[str, Value]:
     """What a row of a table, counted from 1, gives as evidence."""
     if not 1 <= row <= table.rows:
         raise ValueError(f"the table has the rows 1 to {table.rows}, but got {row}")
-    found = {
+    result = {
         name: _value(table.column(name), row - 1, variable)
         for name, variable in table.variables.items()
         if not (name == without or variable.idle)
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in result.items() if value is not None}
 
 
 def colour_cells(table: Table, column: str, rows: Array) -> list[Any]:
