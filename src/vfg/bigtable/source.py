@@ -135,7 +135,7 @@ class Source:
         return sum(file.rows for file in self.files)
 
     def batches(self, rows: int = 65_536) -> Iterator[Any]:
-        """The table as `pyarrow.RecordBatch`es of a fixed number of rows.
+        """The table as record batches of pyarrow, of a fixed number of rows.
 
         Args:
             rows: of every piece; the last one may have fewer.
@@ -148,7 +148,7 @@ class Source:
         return resize_batches(stored, schema, rows)
 
     def scan(self) -> Iterator[Any]:
-        """`pyarrow.RecordBatch`es of any size, in one pass that also infers the types of CSV files.
+        """Record batches of pyarrow, of any size, in one pass that also infers types of CSV files.
 
         A column has the type that was inferred so far from the same file. A later piece may have a
         wider type, or another one if it comes from the next file. After the last piece, `schema`
