@@ -17,6 +17,7 @@ from vfg.imputation.categories import (
 )
 from vfg.imputation.plan import RowMixtureKind
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
+from vfg.imputation.table_model import MissingCells
 from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding
 from vfg.tables.frames import open_table
 
@@ -59,6 +60,9 @@ def test_fills_and_draws_are_those_of_the_probabilities(categories, settings):
     assert answer.mean["c"].tolist() == names[chances.argmax(1)].tolist()
     gaps = asked.assign(c=pd.Series([None] * len(asked), dtype=object))
     assert model.fill(gaps)["c"].tolist() == answer.mean["c"].tolist()
+    cells = MissingCells(model, model.view(gaps))
+    for ends in cells.quantiles([0.05, 0.95], seed=0):
+        assert cells.fill(ends)["c"].tolist() == answer.mean["c"].tolist()
     draws = 400
     shares = (answer.samples(draws)["c"][..., None] == names).mean(0)
     # Five standard errors of a share, and 1 % for what is left of the first draws.
@@ -186,3 +190,42 @@ def test_columns_of_categories_are_those_that_are_modelled():
     chosen = category_columns(encoding, columns)
     assert list(chosen) == ["c"]
     assert chosen["c"].places == list(range(8))
+
+
+def test_rare_levels_are_drawn_as_often_as_they_are_probable():
+    generator = np.random.default_rng(0)
+    numbers = generator.normal(size=(400, 5))
+    level = np.repeat(["usual", "rare", "very rare"], [390, 7, 3])
+    table = pd.DataFrame(numbers, columns=list("abcde")).assign(r=generator.permutation(level))
+    model = vfg.TableModel(**QUICK)
+    vfg.fit(model, table)
+    answer = model.infer(table[list("abcde")].head(60), ["r"])
+    drawn = answer.samples(100)["r"]
+    for place, name in enumerate(answer.categories["r"]):
+        expected = answer.probabilities["r"][:, place].mean()
+        assert abs((drawn == name).mean() - expected) < 0.2 * expected + 0.002
+
+
+def test_own_points_take_the_place_of_those_of_the_categories():
+    generator = np.random.default_rng(0)
+    part = OrdinalEncoding.fit(("low", "mid", "high"), np.array([4, 5, 6]))
+    column, roots = CategoryColumn(part, [0]), 1.0 + generator.random((5, 1, 1))
+    prior = Section(column, np.zeros((1, 1)), np.ones((1, 1, 1)))
+    places, means = generator.integers(3, size=5), generator.normal(size=(5, 1))
+    same = Section(column, means, roots, prior, own_points=(places, part.points[places]))
+    plain = Section(column, means, roots, prior)
+    np.testing.assert_allclose(same.model_probabilities, plain.model_probabilities)
+    own = (places, part.points[places] + 0.5)
+    moved = Section(column, means, roots, prior, own_points=own).model_probabilities
+    logs = (
+        np.log(part.counts)
+        + 0.5 * (part.scores**2)
+        - 0.5 * (part.scores - means) ** 2 / roots[:, 0]
+    )
+    points = own[1][:, 0]
+    logs[range(5), places] = (
+        np.log(part.counts[places])
+        + 0.5 * points**2
+        - 0.5 * (points - means[:, 0]) ** 2 / roots[:, 0, 0]
+    )
+    np.testing.assert_allclose(moved, special.softmax(logs, axis=1), rtol=1e-4)

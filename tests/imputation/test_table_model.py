@@ -212,12 +212,13 @@ def test_quantiles_are_those_of_the_draws(curved, table):
     np.testing.assert_allclose(result, drawn[[2, 30, 57]], rtol=1e-9)
 
 
-def test_code_points_have_means_in_place_of_quantiles(every_kind):
+def test_code_points_have_the_most_probable_category_in_place_of_quantiles(every_kind):
     values, observed = every_kind.encode(mixed())
     low, high = every_kind.quantiles(values, observed, [0.1, 0.9], seed=0)
     unordered = every_kind.unordered
     assert sorted(np.array(every_kind.columns)[unordered]) == [2, 3, 4]
-    assert torch.equal(low[:, unordered], every_kind.means(values, observed)[:, unordered])
+    filled = every_kind.point_estimates(values, observed, every_kind.predictions(values, observed))
+    assert torch.equal(low[:, unordered], filled[:, unordered])
     assert bool((high >= low).all())
 
 

@@ -50,13 +50,18 @@ POOLING_PRIOR = 20.0
 KERNEL = 0.5
 """Size of S next to Σ: small enough that a category goes with the other columns of its draw, large
 enough that several categories compete for it."""
-GAIN = 3.0
-"""How much a category that was drawn once too seldom gains in log probability: its share among n
-draws is off by its final gain / (3 n). More ties categories less to the other columns."""
+GAIN, RARE_GAIN = 3.0, 0.5
+"""How much a category that was drawn once too seldom gains in log probability: 3, or 0.5 / P(c) for
+rare ones, whose share is then off by a part of itself. From 2 / P(c) on shares would oscillate."""
 SCALINGS = 8, 32
 """Steps in which the factors of categories are fitted, for every row and without evidence."""
 POINTS = 256, 4096
 """Fixed points, spread like a standard Normal, that the factors are fitted to, likewise."""
+ATOMS = 0.8
+"""The share of draws that are assumed to lie at code points, by the probabilities of these, as
+those of row mixtures do; the others are Normal."""
+RARE = 0.05
+"""Probability below which a category is drawn whatever the other columns of the draw are."""
 MOST_SCALED, FEWEST_POINTS = 64, 32
 """Categories up to which all of these points are used, fewer in proportion above, which bounds the
 time; and the fewest."""
@@ -102,6 +107,7 @@ class Section:
     prior: Section | None = None  # the same without evidence, one row; None if this is it
     votes: Array | None = None  # shares of categories among similar rows, (rows, categories)
     pooling: tuple[float, float] = MODEL_ALONE  # weights of Bayes' rule and of the votes
+    own_points: tuple[Array, Array] | None = None  # categories of rows, and points for them
 
     @property
     def part(self) -> CategoricalEncoding | OrdinalEncoding:
@@ -134,7 +140,15 @@ class Section:
             return self.part.probabilities(self.means)
         logs = np.log(self.column.frequencies) + np.zeros((len(self.means), 1))
         if self.prior is not None:
-            logs += 0.5 * (self.prior.whitened**2).sum(1) - 0.5 * (self.whitened**2).sum(1)
+            squares = (self.prior.whitened**2).sum(1) - (self.whitened**2).sum(1)
+            if self.own_points is not None:
+                places, points = self.own_points
+                squares[np.arange(len(points)), places] = sum(
+                    sign
+                    * (np.linalg.solve(at._roots, (points - at.means)[..., None]) ** 2).sum((1, 2))
+                    for sign, at in ((1.0, self.prior), (-1.0, self))
+                )
+            logs += 0.5 * squares
         return np.asarray(special.softmax(logs, axis=1))
 
     @property
@@ -163,8 +177,14 @@ class Section:
             drawn = np.linalg.solve(some._roots, centred).transpose(0, 2, 1)
             logs = drawn @ (some.whitened / KERNEL) + (some._logs + some.factors)[:, None]
             due = np.zeros_like(some.probabilities)
+            gains = np.maximum(GAIN, RARE_GAIN / (some.probabilities + TINY))
+            rare = some.probabilities < np.minimum(RARE, some.probabilities.max(1, keepdims=True))
+            seldom = np.where(rare, some.probabilities, 0.0)
+            likely = 1.0 - seldom.sum(1, keepdims=True)
             for draw, uniform in enumerate(uniforms[:, rows]):
-                shares = special.softmax(logs[:, draw] + GAIN * due, axis=-1)
+                # Rare categories do not depend on the draw, so that their shares are exact.
+                common = np.where(rare, -np.inf, logs[:, draw] + gains * due)
+                shares = special.softmax(common, axis=-1) * likely + seldom
                 due += some.probabilities - shares
                 below = shares.cumsum(-1)
                 chosen[draw, rows] = (below < uniform[:, None] * below[:, -1:]).sum(-1)
@@ -186,9 +206,13 @@ class Section:
         points = spread_codes(
             POINTS[kind] // min(fewer, POINTS[kind] // FEWEST_POINTS), self.part.width
         )
-        base = points @ (self.whitened / KERNEL) + self._logs[:, None]
+        slopes, offsets = self.whitened / KERNEL, self._logs[:, None]
+        base, atoms = points @ slopes + offsets, self.whitened.transpose(0, 2, 1) @ slopes + offsets
         for _ in range(SCALINGS[kind]):
-            shares = special.softmax(base + factors[:, None], axis=-1).mean(1)
+            spread = special.softmax(base + factors[:, None], axis=-1).mean(1)
+            there = special.softmax(atoms + factors[:, None], axis=-1)
+            shares = (self.probabilities[:, None] @ there)[:, 0]
+            shares = ATOMS * shares + (1.0 - ATOMS) * spread
             factors = factors + np.log((self.probabilities + TINY) / (shares + TINY))
         return factors
 

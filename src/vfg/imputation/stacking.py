@@ -310,8 +310,12 @@ def _held_out_categories(
         without = one.row_mixture.means(nothing, nothing.bool(), torch.zeros(1).long()).votes
         base = without.split(labels.sizes, dim=1)[place].numpy()
         start = Section(column, np.zeros((1, column.part.width)), alone, None, base)
-        section = Section(column, means[:, column.places].numpy(), covariances, start, votes)
-        cells.append(HeldOutCategories.of(section, truth[rows].numpy()))
+        # Points of the rows' own categories that do not come from these rows; see `Encoding`.
+        own = truth[rows].numpy(), inner[0][:, column.places].numpy()
+        section = Section(
+            column, means[:, column.places].numpy(), covariances, start, votes, own_points=own
+        )
+        cells.append(HeldOutCategories.of(section, own[0]))
     return cells
 
 

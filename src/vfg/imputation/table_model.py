@@ -612,7 +612,7 @@ class TableModel(Ensemble):
         seed: int,
         ids: Tensor | None = None,
     ) -> Tensor:
-        """Quantiles of every entry, `(levels, rows, columns)`; the mean for those of categories."""
+        """Quantiles of every entry, `(levels, rows, columns)`; the most probable of categories."""
         ids = torch.arange(len(values)) if ids is None else ids
         alone = self.linear is not None and not len(self.members)
         normal = self.linear_means if alone else None
@@ -621,15 +621,25 @@ class TableModel(Ensemble):
             spread = self.deviations_with_relations(spread, observed)
             steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))[:, None, None]
             centre = self.with_relations(normal(values, observed), values, observed)
-            ends = centre + steps * spread
+            ends = self._with_categories(centre + steps * spread, values, observed, ids)
             return self.quantiles_with_relations(ends, levels, values, observed)
         quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
             drawn = self.draws(*part, DRAWS, seed, ids[rows], categories=False).numpy()
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
-            quantiles[:, rows] = torch.where(self.unordered, self.means(*part, ids[rows]), ends)
+            quantiles[:, rows] = self._with_categories(ends, *part, ids[rows])
         return self.quantiles_with_relations(quantiles, levels, values, observed)
+
+    def _with_categories(
+        self, ends: Tensor, values: Tensor, observed: Tensor, ids: Tensor
+    ) -> Tensor:
+        """Quantiles with the most probable category in columns without order."""
+        if not bool(self.unordered.any()):
+            return ends
+        prediction = self.predictions(values, observed, ids)
+        estimates = self.point_estimates(values, observed, prediction)
+        return torch.where(self.unordered, estimates, ends)
 
     def medians(
         self, values: Tensor, observed: Tensor, estimates: Tensor, *, seed: int, ids: Tensor

@@ -208,6 +208,8 @@ def evaluate(
 
     names = parse_names(baselines, BASELINES, "--baselines")
     shapes = parse_names(patterns, PATTERNS, "--patterns")
+    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
+        raise typer.BadParameter(f"--plot writes .png, .svg or .pdf, but got {str(plot)!r}")
     known = None if model is None else load_table_model(model, options.device)
     source = reading.open(table, model=known)
     if known is not None:
