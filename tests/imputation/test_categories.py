@@ -50,7 +50,7 @@ def fitted(categories, **settings):
 
 
 @pytest.mark.parametrize("settings", [{"bend": False}, QUICK], ids=["linear", "ensemble"])
-@pytest.mark.parametrize("categories", [2, 9, 10, 15, 40])
+@pytest.mark.parametrize("categories", [2, 9, 10, 15, 40, 300])
 def test_fills_and_draws_are_those_of_the_probabilities(categories, settings):
     model = fitted(categories, **settings)
     asked = clusters(categories, 12, seed=2)[["a", "b"]]
