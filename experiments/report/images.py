@@ -35,7 +35,6 @@ RUNS = {
         spread(row["effective"], 1) if "effective" in row else NONE
     ),
 }
-TRIALS = {"trial": "{name}", "-ELBO": "{elbo:.2f}", "NLL": "{nll:.2f}", "training": "{train:.2f}"}
 SURROGATE = {
     "data": "{source}",
     "β": "{beta}",
@@ -79,11 +78,9 @@ def likelihood(found: Found) -> str:
     arithmetic = "\n".join(_arithmetic(name, one) for name, one in sets.items())
     surrogates = fill("likelihood.surrogates", parts=table(SURROGATE, parts), arithmetic=arithmetic)
     note = f" {found['note']}" if found.get("note") else ""
-    trials = {**TRIALS, "steps": "{steps:,}", "batch": "{batch}"}
-    tried = fill("likelihood.trials", table=table(trials, found.get("trials", [])))
     return fill(
         "likelihood",
-        **{**found, "note": note, "trials": tried if found.get("trials") else ""},
+        **{**found, "note": note},
         surrogates=surrogates if parts else "",
         short=", short budget" if vae and mean(vae["elbo"]) > GOOD_VAE else "",
         sections="\n".join(_section(name, one) for name, one in sets.items()),
