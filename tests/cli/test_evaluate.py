@@ -133,8 +133,20 @@ def test_shares_lie_between_0_and_1(share, store, commands):
 def test_baselines_by_name():
     assert parse_names(" knn , mean", BASELINES, "--baselines") == ["knn", "mean"]
     assert parse_names("iterative", BASELINES, "--baselines") == ["ridge"]
-    assert parse_names("all", BASELINES, "--baselines") == [*KNOWN, "linear"]
+    assert parse_names("all", BASELINES, "--baselines") == list(KNOWN)
     assert PATTERNS == evaluation.PATTERNS
+
+
+def test_all_patterns_of_a_complete_table_are_those_that_it_has(numbers, here, commands):
+    numbers.to_pandas().to_csv("t.csv", index=False)
+    options = ["--linear", "--share", "0.2", "--patterns"]
+    said = json.loads(commands.succeed("evaluate", "t.csv", *options, "all", "--json"))
+    assert [entry["pattern"] for entry in said["methods"]] == ["cells", "columns", "half"]
+    words = commands.fail("evaluate", "t.csv", *options, "table")
+    assert "no cell of the table is missing" in words
+    words = commands.fail("evaluate", "t.csv", "--plot", "cost.doc", code=2)
+    assert "--plot writes .png, .svg or .pdf, but got cost.doc" in words
+    assert "folder" in commands.fail("evaluate", "t.csv", "--plot", "none/cost.png")
 
 
 def test_patterns_and_seeds_are_averaged_and_drawn(numbers, here, commands):

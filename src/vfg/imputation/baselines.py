@@ -18,6 +18,7 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.linear_model import BayesianRidge
 
+from vfg.imputation.imputer import VFGImputer
 from vfg.tables.cells import Array, Mask
 
 
@@ -231,5 +232,7 @@ BASELINES: dict[str, Callable[[Array, int, int], Any]] = {
     "missforest": lambda table, seed, threads: MissForest(jobs=threads, seed=seed),
     "boosting": lambda table, seed, threads: BoostedColumns(seed=seed),
     "softimpute": lambda table, seed, threads: SoftImpute(seed=seed),
+    "linear": lambda table, seed, threads: VFGImputer(bend=False, random_state=seed),
 }
-"""Baselines by name: from a table, a seed and a number of threads to an imputer."""
+"""Baselines by name, our own linear model among them: from a table, a seed and a number of threads
+to an imputer."""

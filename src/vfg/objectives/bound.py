@@ -170,20 +170,7 @@ def effective_sample_size(
     $$\frac{(\sum_k w_k)^2}{\sum_k w_k^2}, \qquad w_k = \frac{p(x, h_k)}{q(h_k \mid x)}$$
 
     Where it is near 1, one draw outweighs the others, and `log_likelihood` is still too low.
-
-    Args:
-        model: a model with sampled states.
-        table: the data; NaN is unobserved.
-        samples: how many draws per row.
-        observed: which cells may be used.
-        labels: label per row, −1 for none, if the prior has labels.
-        seed: of the draws.
-
-    Returns:
-        `(rows,)`.
-
-    Raises:
-        ValueError: for a model with deterministic states, or an invalid table.
+    Arguments and errors are those of `log_likelihood`.
 
     Example:
         >>> import vfg

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import time
 import warnings
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vfg.cli.commands.fit import check_target
 from vfg.cli.errors import print_line
 from vfg.cli.fitting import FitOptions, load_table_model
-from vfg.cli.options import Level, RunOptions, TableFiles, check_share, with_groups
+from vfg.cli.options import Level, RunOptions, TableFiles, check_share, option, with_groups
 from vfg.cli.output import print_json, print_table, print_text
 from vfg.cli.tables import ReadOptions, report_reading
+from vfg.utils.files import write_atomically
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
@@ -35,6 +37,11 @@ class MethodScore:
     seconds: float
     pattern: str = "cells"
     seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        own = {name: getattr(self, name) for name in ("method", "pattern", "seed", "seconds")}
+        return own | self.evaluation.to_dict()
 
 
 BASELINES = (
@@ -69,7 +76,6 @@ def evaluate_baseline(
 
     from vfg.imputation.baselines import BASELINES as IMPUTERS
     from vfg.imputation.evaluation import score_filled
-    from vfg.sklearn import VFGImputer
     from vfg.tables.frames import hide_cells
 
     values, shown = model.encode(hide_cells(table, hidden))
@@ -77,23 +83,14 @@ def evaluate_baseline(
     begun = time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about convergence of chained regressions
-        linear = VFGImputer(bend=False, random_state=seed)
-        imputer = linear if name == "linear" else IMPUTERS[name](masked, seed, 1)
+        imputer = IMPUTERS[name](masked, seed, 1)
         filled = torch.from_numpy(imputer.fit_transform(masked))
     seconds = time.monotonic() - begun
     return MethodScore(name, score_filled(model, table, hidden, filled, level), seconds)
 
 
 def score_methods(
-    source: Source,
-    model: TableModel | None,
-    options: FitOptions,
-    share: float,
-    level: float,
-    baselines: list[str],
-    *,
-    patterns: list[str],
-    seeds: int,
+    source: Source, model: TableModel | None, options: FitOptions, comparing: CompareOptions
 ) -> list[MethodScore]:
     """The errors of a model, else of one fitted to all other cells, and of baselines."""
     from vfg.bigtable.fill_batch import model_columns
@@ -106,11 +103,24 @@ def score_methods(
         report_reading(source)
     if model is not None and has_fitted_rows(model, whole):
         print_line(FITTED_ROWS)
-    entries = []
-    for seed, pattern in product(range(options.seed, options.seed + seeds), patterns):
-        hidden = hold_out(whole, share, seed, keep=LEAST_OBSERVED, pattern=pattern)
-        if not hidden.any():
-            raise ValueError("no cell can be held out; use more rows, or a larger --share")
+    baselines = parse_names(comparing.baselines, BASELINES, "--baselines")
+    patterns = parse_names(comparing.patterns, PATTERNS, "--patterns")
+    if comparing.patterns == "all" and not whole.missing.any():
+        patterns.remove("table")  # there is nothing that rows lack
+    # All choices before the first fit, which may take long, so that errors appear at once.
+    masks = [
+        (
+            seed,
+            pattern,
+            hold_out(whole, comparing.share, seed, keep=LEAST_OBSERVED, pattern=pattern),
+        )
+        for seed in range(options.seed, options.seed + comparing.seeds)
+        for pattern in patterns
+    ]
+    if not all(hidden.any() for _, _, hidden in masks):
+        raise ValueError("no cell can be held out; use more rows, or a larger --share")
+    entries, level = [], comparing.level
+    for seed, pattern, hidden in masks:
         own, asked = score_model(whole, hidden, model, options.settings(chosen), level, seed)
         every = [own, *(evaluate_baseline(n, asked, whole, hidden, level, seed) for n in baselines)]
         entries += [replace(entry, pattern=pattern, seed=seed) for entry in every]
@@ -148,12 +158,62 @@ LEAST_OBSERVED = 2
 """Observed cells that every column keeps at least: a spread needs two."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """What is held out, and what the model is compared with."""
+
+    share: float = option(
+        0.1,
+        None,
+        "Share of the observed cells to hold out; of the rows for patterns other than cells.",
+        metavar="SHARE",
+        callback=check_share,
+    )
+    level: Level = 0.9
+    baselines: str | None = option(
+        None,
+        None,
+        f"Baselines to compare with: {', '.join(BASELINES)} (comma-separated), or all.",
+        "--baselines",
+        "--rivals",  # an older name
+        metavar="NAMES",
+    )
+    patterns: str = option(
+        "cells",
+        None,
+        "Which cells are held out: single cells; one of the columns of some rows; a fixed half of "
+        "the columns; what other rows of the table lack (cells, columns, half, table; "
+        "comma-separated), or all.",
+        metavar="NAMES",
+    )
+    seeds: int = option(
+        1, None, "How many choices of held-out cells to average.", metavar="N", min=1
+    )
+    plot: Path | None = option(
+        None,
+        None,
+        "Draw error against seconds of all methods (.png, .svg, .pdf).",
+        metavar="FILE",
+    )
+
+    def check(self) -> None:
+        """Refuse names that are not known and pictures that cannot be written."""
+        parse_names(self.baselines, BASELINES, "--baselines")
+        parse_names(self.patterns, PATTERNS, "--patterns")
+        if self.plot is None:
+            return
+        if self.plot.suffix not in (".png", ".svg", ".pdf"):
+            raise typer.BadParameter(f"--plot writes .png, .svg or .pdf, but got {self.plot.name}")
+        check_target(self.plot)
+
+
 @with_groups
 def evaluate(
     table: TableFiles,
     options: FitOptions,
     reading: ReadOptions,
     run: RunOptions,
+    comparing: CompareOptions,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -164,41 +224,6 @@ def evaluate(
             "not held out.",
         ),
     ] = None,
-    share: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE", callback=check_share, help="Share of the observed cells to hold out."
-        ),
-    ] = 0.1,
-    level: Level = 0.9,
-    baselines: Annotated[
-        str | None,
-        typer.Option(
-            "--baselines",
-            "--rivals",  # an older name
-            metavar="NAMES",
-            help=f"Baselines to compare with: {', '.join(BASELINES)} (comma-separated), or all.",
-        ),
-    ] = None,
-    patterns: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Which cells are held out: single cells; one of the columns of some rows; a fixed "
-            "half of the columns; what other rows of the table lack (cells, columns, half, table; "
-            "comma-separated), or all.",
-        ),
-    ] = "cells",
-    seeds: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="How many choices of held-out cells to average."),
-    ] = 1,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw error against seconds of all methods (.png, .svg, .pdf)."
-        ),
-    ] = None,
 ) -> None:
     """Hold out observed cells, impute them, and report the errors; also of baselines.
 
@@ -206,33 +231,22 @@ def evaluate(
     """
     from vfg.bigtable.fill_job import as_fitted
 
-    names = parse_names(baselines, BASELINES, "--baselines")
-    shapes = parse_names(patterns, PATTERNS, "--patterns")
-    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
-        raise typer.BadParameter(f"--plot writes .png, .svg or .pdf, but got {str(plot)!r}")
+    comparing.check()
     known = None if model is None else load_table_model(model, options.device)
     source = reading.open(table, model=known)
     if known is not None:
         source = as_fitted(source, known)
-    entries = score_methods(
-        source, known, options, share, level, names, patterns=shapes, seeds=seeds
-    )
-    if plot is not None:
-        save_plot(entries, plot)
+    entries = score_methods(source, known, options, comparing)
+    if comparing.plot is not None:
+        save_plot(entries, comparing.plot)
     if run.as_json:
-        methods = [
-            {
-                "method": entry.method,
-                "pattern": entry.pattern,
-                "seed": entry.seed,
-                "seconds": entry.seconds,
-                **entry.evaluation.to_dict(),
-            }
-            for entry in entries
-        ]
-        print_json({"share": share, "level": level, "seed": options.seed, "methods": methods})
+        given = {"share": comparing.share, "level": comparing.level, "seed": options.seed}
+        print_json({**given, "methods": [entry.to_dict() for entry in entries]})
         return
-    print_scores(entries[0].evaluation)
+    first = entries[0]
+    if any((entry.pattern, entry.seed) != (first.pattern, first.seed) for entry in entries):
+        print_text(f"vfg by column, for the pattern {first.pattern} and seed {first.seed}\n")
+    print_scores(first.evaluation)
     if len(entries) > 1:
         print_methods(entries)
 
@@ -286,6 +300,7 @@ def save_plot(entries: list[MethodScore], path: Path) -> None:
     scores: dict[str, list[tuple[float, float]]] = {}
     for entry in entries:
         scores.setdefault(entry.method, []).append((entry.seconds, entry.evaluation.rmse))
-    figure = cost(scores).figure
+    figure, picture = cost(scores).figure, io.BytesIO()
     assert isinstance(figure, Figure)
-    figure.savefig(path, bbox_inches="tight")
+    figure.savefig(picture, format=path.suffix[1:], bbox_inches="tight")
+    write_atomically(path, picture.getvalue())
