@@ -1,11 +1,11 @@
-"""The linear model and its bent members."""
+"""The linear model and its nonlinear members."""
 
 import numpy as np
 import pytest
 import torch
 
 import vfg
-from vfg.imputation.fitting import Stopwatch, _fit_row_mixtures, _hold_out_sections, fit_members
+from vfg.imputation.fitting import MatrixFit, Stopwatch, _hold_out_sections, fit_members
 from vfg.imputation.mixtures import fit_linear, star
 from vfg.imputation.plan import NeighbourPlan, Plan
 from vfg.imputation.stacking import _means_without_own_row, member_means
@@ -121,10 +121,8 @@ def test_neighbours_take_part_of_a_budget():
     values, observed = matrix(rows=3000)
     sizes = NeighbourPlan(2, 3000, 3)
     clocks = Stopwatch(None), Stopwatch(2.0)
-    free, under_budget = (
-        _fit_row_mixtures(values, observed, ORDERED, None, plan(neighbours=sizes), 0, clock)
-        for clock in clocks
-    )
+    table, sized = (star([1] * 3, 3), values, observed, ORDERED, None), plan(neighbours=sizes)
+    free, under_budget = (MatrixFit(*table, sized, 0, clock).fit_row_mixtures() for clock in clocks)
     assert [len(near.centres) for near in free] == [3000, 3000]
     assert [len(near.centres) for near in under_budget] == [sizes.within(0.25).components] * 2
     assert sizes.within(0.25).components < 1000

@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -306,34 +307,22 @@ def fit_members(
     are trained further instead of new ones; a folder `checkpoint` keeps their training. The parts
     have no `linear`, and of the relations those that are useful.
     """
-    clock = Stopwatch(budget)
+    no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
+    task = MatrixFit(graph, values, observed, no_order, labels, plan, seed, Stopwatch(budget))
     number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
-    copies = torch.from_numpy(find_copies(values.numpy(), observed.numpy()))
-    held_out = [
-        _hold_out_sections(graph, observed, plan.held_out, seed * 1009 + k, copies)
-        for k in range(number)
-    ]
-    held = held_out[: plan.members]
+    held_out = [task.hold_out(k) for k in range(number)]
     linears = None
     if members is None:
-        linears, members = _start_members(graph, values, observed, held, plan, seed, clock)
-    no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
-    neighbours = _fit_row_mixtures(values, observed, no_order, labels, plan, seed, clock, copies)
-    mixtures = _fit_mixtures(graph, values, observed, held_out, no_order, plan, seed, clock)
-    held = held[: len(members)]
-    plan = replace(plan, members=len(members))
-    model = stack_models(members)
-    left = clock.left(0.75)
-    all_held = torch.cat(held, dim=1)
+        linears, members = task.start_members(held_out[: plan.members])
+    neighbours, mixtures = task.fit_row_mixtures(), task.fit_mixtures(held_out)
+    held = held_out[: len(members)]
     parts = Parts(members, linears, mixtures, neighbours, relations=relations)
+    model, left = stack_models(members), task.clock.left(0.75)
     for turn, steps in enumerate((plan.steps, plan.more_steps)):
-        plan = replace(plan, steps=steps)
         folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
-        history = _train(
-            model, values, observed, all_held, plan, seed, left, progress, device, folder
-        )
+        history = task.train(model, held, steps, left, progress, device, folder)
         unstack_models(model, members)
-        _calibrate_members(members, values, observed, held, plan, seed, clock)
+        task.calibrate(members, held)
         # A model that was on a GPU keeps tensors there that are no part of its state.
         stack = (model if device.type == "cpu" else stack_models(members)).eval()
         parts = replace(parts, stack=stack, history=history)
@@ -341,52 +330,13 @@ def fit_members(
             parts, values, observed, held, categories=categories, labels=labels, seed=seed,
             under_budget=budget is not None,
         )  # fmt: skip
-        left = clock.left(0.75)
-        if clock.is_past(0.4) or not _deserve_training(parts, plan):
+        left = task.clock.left(0.75)
+        if task.clock.is_past(0.4) or not _deserve_training(parts, plan):
             break
     assert parts.combination is not None
     if relations is not None and parts.combination.useful is not None:
         parts.relations = relations.select(parts.combination.useful)
     return parts
-
-
-def _start_members(
-    graph: Graph,
-    values: Tensor,
-    observed: Tensor,
-    held: list[Tensor],
-    plan: Plan,
-    seed: int,
-    clock: Stopwatch,
-) -> tuple[list[GaussianVFG], list[VFG]]:
-    """Linear models without the held-out cells of each member, and members that start as these."""
-    linears: list[GaussianVFG] = []
-    members: list[VFG] = []
-    for k, own in enumerate(held):
-        shown, start = observed & ~own, seed * 1009 + k
-        linears.append(fit_linear(graph, values, shown, start, inner_noise=False))
-        members.append(VFG.from_gaussian(linears[-1], flow=plan.flow, seed=start).float())
-        _weigh_columns(members[-1], linears[-1], values, shown, own, start)
-        if clock.is_past(0.15):
-            break
-    return linears, members
-
-
-def _calibrate_members(
-    members: list[VFG],
-    values: Tensor,
-    observed: Tensor,
-    held: list[Tensor],
-    plan: Plan,
-    seed: int,
-    clock: Stopwatch,
-) -> None:
-    """Calibrate the draws of as many members as planned; the others copy the first."""
-    for k, (member, own) in enumerate(zip(members, held, strict=True)):
-        if k >= (plan.calibrated or len(members)) or (k and clock.is_past(0.9)):
-            member.spread.load_state_dict(members[0].spread.state_dict())
-        else:
-            _calibrate(member, values, observed, own, seed + k)
 
 
 def _deserve_training(parts: Parts, plan: Plan) -> bool:
@@ -396,49 +346,123 @@ def _deserve_training(parts: Parts, plan: Plan) -> bool:
     return plan.more_steps > 0 and weight >= EXTENDED_WEIGHT
 
 
-def _fit_row_mixtures(
-    values: Tensor,
-    observed: Tensor,
-    unordered: Tensor,
-    labels: Labels | None,
-    plan: Plan,
-    seed: int,
-    clock: Stopwatch,
-    copies: Tensor | None = None,
-) -> list[RowMixture]:
-    sizes, left = plan.neighbours, clock.left(0.3)
-    if sizes is None:
-        return []
-    sizes = sizes if left is None else sizes.within(0.25 * left)
-    kinds = [ROW_MIXTURE_KINDS[place % len(ROW_MIXTURE_KINDS)] for place in range(sizes.number)]
-    return [
-        fit_row_mixture(
-            values, observed, kind, unordered=unordered, width=plan.width,
-            most=sizes.components, labels=labels, seed=seed * 1009 + place, copies=copies,
+@dataclass(frozen=True)
+class MatrixFit:
+    """A matrix that parts are fitted to, and how."""
+
+    graph: Graph  # over the sections of the matrix
+    values: Tensor  # (rows, columns), 0 where nothing is known
+    observed: Tensor  # which entries are known
+    unordered: Tensor  # columns that have no order
+    labels: Labels | None  # categories that row mixtures vote for
+    plan: Plan
+    seed: int
+    clock: Stopwatch
+
+    @cached_property
+    def copies(self) -> Tensor:
+        """For every row the first row that it is a copy of."""
+        return torch.from_numpy(find_copies(self.values.numpy(), self.observed.numpy()))
+
+    def hold_out(self, part: int) -> Tensor:
+        """The held-out entries of a part, by its number."""
+        share, own = self.plan.held_out, self.seed * 1009 + part
+        return _hold_out_sections(self.graph, self.observed, share, own, self.copies)
+
+    def start_members(self, held: list[Tensor]) -> tuple[list[GaussianVFG], list[VFG]]:
+        """Linear models without the held-out cells of members, and members that start as these."""
+        linears: list[GaussianVFG] = []
+        members: list[VFG] = []
+        for k, own in enumerate(held):
+            shown, start = self.observed & ~own, self.seed * 1009 + k
+            linears.append(fit_linear(self.graph, self.values, shown, start, inner_noise=False))
+            members.append(VFG.from_gaussian(linears[-1], flow=self.plan.flow, seed=start).float())
+            _weigh_columns(members[-1], linears[-1], self.values, shown, own, start)
+            if self.clock.is_past(0.15):
+                break
+        return linears, members
+
+    def fit_row_mixtures(self) -> list[RowMixture]:
+        """As many mixtures with a component at every row as planned, or as the time allows."""
+        sizes, left = self.plan.neighbours, self.clock.left(0.3)
+        if sizes is None:
+            return []
+        sizes = sizes if left is None else sizes.within(0.25 * left)
+        kinds = [ROW_MIXTURE_KINDS[place % len(ROW_MIXTURE_KINDS)] for place in range(sizes.number)]
+        return [
+            fit_row_mixture(
+                self.values, self.observed, kind, unordered=self.unordered, width=self.plan.width,
+                most=sizes.components, labels=self.labels, seed=self.seed * 1009 + place,
+                copies=self.copies,
+            )
+            for place, kind in enumerate(kinds)
+        ]  # fmt: skip
+
+    def fit_mixtures(self, held: list[Tensor]) -> list[Mixture]:
+        """As many exact mixtures as planned, or as the time allows, each without its own cells."""
+        sizes, left, deadline = self.plan.mixtures, self.clock.left(0.4), None
+        if sizes is None or not sizes.number:
+            return []
+        if left is not None:
+            sizes, deadline = sizes.within(0.75 * left), time.monotonic() + 0.5 * left
+        table = self.graph, self.values, self.observed
+        return fit_mixtures(
+            *table, held, sizes, unordered=self.unordered, seed=self.seed, deadline=deadline
         )
-        for place, kind in enumerate(kinds)
-    ]  # fmt: skip
 
+    def train(
+        self,
+        model: VFG,
+        held: list[Tensor],
+        steps: int,
+        budget: float | None,
+        progress: bool,
+        device: torch.device,
+        checkpoint: str | None,
+    ) -> History:
+        """Train stacked members to fill hidden cells, without the held-out ones of each."""
+        scaling, members = model.scaling, len(held)
+        cells = (repeat_columns(self.values, members) - scaling.location) / scaling.scale
+        cells = cells.float().to(device)
+        seen = repeat_columns(self.observed, members).to(device)
+        model.to(device)
+        pace = min(steps, EPOCH if budget is None else BUDGET_EPOCH)
+        settings = RunSettings(
+            masking=MASKING, layerwise=False, beta=0.0, warmup=0, free_bits=0.0,
+            epochs=max(1, steps // pace), steps=pace, budget=budget, batch=self.plan.batch,
+            rate=self.plan.rate, weight_decay=1e-2, clip=1.0, validation=0.0, patience=None,
+            scale=True, compile=False, seed=self.seed,
+        )  # fmt: skip
+        data, hidden = TrainingTable(torch.where(seen, cells, 0.0), seen, None), torch.cat(held, 1)
+        folder = None
+        if checkpoint is not None:
+            # The time that is left differs from run to run.
+            chosen = asdict(replace(settings, budget=None))
+            tensors = {"cells": data.cells, "seen": seen, "held": hidden, **model.state_dict()}
+            described = {"settings": chosen, "model": model.to_dict()}
+            folder = Checkpoint(checkpoint, fingerprint(described, tensors))
+        with join_world(device) as world, forked_generators(device):
+            task = TableTask([model], data, settings, hidden.to(device))
+            run = Run(task, settings, world, folder)
+            history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
+        if history.stopped == "interrupted":
+            # Other parts are not fitted yet, so there is no usable model to return.
+            raise KeyboardInterrupt
+        model.eval().cpu()
+        return history
 
-def _fit_mixtures(
-    graph: Graph,
-    values: Tensor,
-    observed: Tensor,
-    held: list[Tensor],
-    unordered: Tensor,
-    plan: Plan,
-    seed: int,
-    clock: Stopwatch,
-) -> list[Mixture]:
-    sizes, left = plan.mixtures, clock.left(0.4)
-    if sizes is None or not sizes.number:
-        return []
-    deadline = None
-    if left is not None:
-        sizes, deadline = sizes.within(0.75 * left), time.monotonic() + 0.5 * left
-    return fit_mixtures(
-        graph, values, observed, held, sizes, unordered=unordered, seed=seed, deadline=deadline
-    )
+    def calibrate(self, members: list[VFG], held: list[Tensor]) -> None:
+        """Calibrate the draws of as many members as planned; the others copy the first."""
+        fewest, most = CALIBRATION_ROWS
+        rows = min(max(fewest, CALIBRATION_CELLS // self.values.shape[1]), most)
+        for k, (member, own) in enumerate(zip(members, held, strict=True)):
+            late = k and self.clock.is_past(0.9)
+            if late or k >= (self.plan.calibrated or len(members)):
+                member.spread.load_state_dict(members[0].spread.state_dict())
+                continue
+            cells = ((self.values - member.scaling.location) / member.scaling.scale).float()
+            cells, seen = torch.where(self.observed, cells, 0.0), self.observed & ~own
+            fit_calibration(member, cells, seen, own, seed=self.seed + k, most_rows=rows)
 
 
 class Stopwatch:
@@ -495,58 +519,3 @@ def _hold_out_sections(
     held = observed & drawn.repeat_interleave(widths, dim=1)
     held[observed.int().argmax(0), torch.arange(observed.shape[1])] = False
     return held
-
-
-def _train(
-    model: VFG,
-    values: Tensor,
-    observed: Tensor,
-    held: Tensor,
-    plan: Plan,
-    seed: int,
-    budget: float | None,
-    progress: bool,
-    device: torch.device,
-    checkpoint: str | None,
-) -> History:
-    scaling = model.scaling
-    cells = (
-        ((repeat_columns(values, plan.members) - scaling.location) / scaling.scale)
-        .float()
-        .to(device)
-    )
-    seen = repeat_columns(observed, plan.members).to(device)
-    model.to(device)
-    pace = min(plan.steps, EPOCH if budget is None else BUDGET_EPOCH)
-    settings = RunSettings(
-        masking=MASKING, layerwise=False, beta=0.0, warmup=0, free_bits=0.0,
-        epochs=max(1, plan.steps // pace), steps=pace, budget=budget, batch=plan.batch,
-        rate=plan.rate, weight_decay=1e-2, clip=1.0, validation=0.0, patience=None, scale=True,
-        compile=False, seed=seed,
-    )  # fmt: skip
-    data = TrainingTable(torch.where(seen, cells, 0.0), seen, None)
-    folder = None
-    if checkpoint is not None:
-        # The time that is left differs from run to run.
-        described = {"settings": asdict(replace(settings, budget=None)), "model": model.to_dict()}
-        tensors = {"cells": data.cells, "seen": seen, "held": held, **model.state_dict()}
-        folder = Checkpoint(checkpoint, fingerprint(described, tensors))
-    with join_world(device) as world, forked_generators(device):
-        run = Run(TableTask([model], data, settings, held.to(device)), settings, world, folder)
-        history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
-    if history.stopped == "interrupted":
-        # Other parts are not fitted yet, so there is no usable model to return.
-        raise KeyboardInterrupt
-    model.eval().cpu()
-    return history
-
-
-def _calibrate(member: VFG, values: Tensor, observed: Tensor, held: Tensor, seed: int) -> None:
-    """Calibrate the draws of one member with its held-out cells."""
-    scaling = member.scaling
-    cells = ((values - scaling.location) / scaling.scale).float()
-    seen = observed & ~held
-    cells = torch.where(observed, cells, 0.0)
-    fewest, most = CALIBRATION_ROWS
-    rows = min(max(fewest, CALIBRATION_CELLS // values.shape[1]), most)
-    fit_calibration(member, cells, seen, held, seed=seed, most_rows=rows)
