@@ -51,21 +51,11 @@ def fill_a_table() -> None:
 
 
 def learned(table: torch.Tensor) -> vfg.VFG:
-    """One root of width 8 over the four sections; hidden sections are learned from the others."""
-    graph = vfg.Graph.star(SECTIONS, width=8)
+    """One root over the four sections; hidden sections are learned from the others."""
+    graph = vfg.Graph.star(SECTIONS)
     CONSOLE.print(graph)
-    model = vfg.VFG(graph, flow=vfg.Coupling(blocks=3, hidden=64), aggregation="gaussian")
-    history = vfg.fit(
-        model,
-        table,
-        masking=vfg.Masking(rate=1.0),
-        beta=0.001,
-        rate=5e-3,
-        batch=100,
-        epochs=200,
-        validation=0.0,
-        device="cpu",
-    )
+    model = vfg.VFG(graph)
+    history = vfg.fit(model, table, device="cpu")
     CONSOLE.print(repr(history))
     return model
 

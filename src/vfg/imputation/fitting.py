@@ -35,7 +35,7 @@ from vfg.imputation.plan import (
 from vfg.imputation.relations import Relations, find_copies, find_relations
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import KINDS, Parts, draw_rows, fit_stacking
+from vfg.imputation.stacking import KINDS, Parts, fit_stacking
 from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.tables.categorical import category_indices
@@ -47,6 +47,7 @@ from vfg.training.data import Table as TrainingTable
 from vfg.training.data import choose_device, forked_generators, join_world
 from vfg.training.history import Checkpoint, History, Progress, fingerprint
 from vfg.training.loop import Run
+from vfg.training.losses import draw_rows
 from vfg.training.model_stack import repeat_columns, stack_models, unstack_models
 from vfg.training.settings import Masking, RunSettings
 from vfg.training.tasks import TableTask

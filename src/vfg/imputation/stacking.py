@@ -32,6 +32,7 @@ from vfg.inputs import Name
 from vfg.model import VFG
 from vfg.tables.cells import Array
 from vfg.training.history import History
+from vfg.training.losses import draw_rows
 from vfg.training.model_stack import repeat_columns, stack_models
 
 AVERAGING_PRIOR = 20.0
@@ -339,24 +340,6 @@ def observed_range(values: Tensor, observed: Tensor) -> Tensor:
     low = torch.where(observed, values, torch.inf).amin(0)
     high = torch.where(observed, values, -torch.inf).amax(0)
     return torch.where(known, torch.stack([low, high]), 0.0).double()
-
-
-def draw_rows(eligible: Tensor, most: int, seed: int) -> Tensor:
-    """Positions of at most so many of the eligible rows, drawn at random and in order.
-
-    Rows are not taken from the top, since tables are often sorted.
-
-    Example:
-        >>> draw_rows(torch.tensor([True, False, True]), 5, seed=0).tolist()
-        [0, 2]
-        >>> len(draw_rows(torch.ones(100, dtype=torch.bool), 5, seed=0))
-        5
-    """
-    rows = eligible.nonzero()[:, 0]
-    if len(rows) <= most:
-        return rows
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
-    return rows[order[:most]].sort().values
 
 
 def member_means(
