@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from vfg.imputation.categories import CategoryColumn, HeldOutCategories, Section
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import EXACT, Relations, follow_relations
 from vfg.imputation.row_mixture import Labels, RowMeans, RowMixture
+from vfg.imputation.trees import Forest, HeldOutRows
 from vfg.inputs import Name
 from vfg.model import VFG
 from vfg.tables.cells import Array
@@ -190,6 +192,9 @@ class Parts:
     combination: Stacking | None = None  # None takes the mean of the members
     history: History | None = None
     relations: Relations | None = None
+    forest: Forest | None = None
+    held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
+    with_values: tuple[int, ...] = ()  # few-valued columns that are filled with their values
 
     @property
     def present(self) -> Tensor:
@@ -258,6 +263,7 @@ def fit_stacking(
         _held_out_cells(parts, stack, *table, held[place], place, nearest[place], most, seed)
         for place in range(number)
     ]
+    parts.held_out = held_out
     total = _sums(held_out[0])
     for one in held_out[1:]:
         total = total + _sums(one)
@@ -298,26 +304,77 @@ def _held_out_categories(
     """What is expected at the held-out cells of a column of categories, and what is there."""
     cells = []
     for one in held_out:
-        truth = labels.places[one.ids, place]
-        rows = ((one.counted[:, column.places[0]] > 0) & (truth >= 0)).nonzero()[:, 0]
-        if not len(rows) or one.votes is None or not one.row_mixture or parts.linears is None:
-            continue
-        means = factors * clip(torch.einsum("k,krc->rc", weights, one.single[:, rows]))
-        inner = one.values[rows], one.shown[rows]
-        nothing = torch.zeros_like(inner[0][:1])
-        covariances = _covariances(parts.linears[one.place], *inner, column)
-        alone = _covariances(parts.linears[one.place], nothing, nothing.bool(), column)
+        if one.votes is not None and one.row_mixture and parts.linears is not None:
+            means = factors * clip(torch.einsum("k,krc->rc", weights, one.single))
+            rows, truth = _cells_of(one, column, place, labels)
+            if len(rows):
+                section = _section(parts, one, rows, means[rows], column, place, labels)
+                cells.append(HeldOutCategories.of(section, truth.numpy()))
+    return cells
+
+
+def _cells_of(
+    one: HeldOutCells, column: CategoryColumn, place: int, labels: Labels
+) -> tuple[Tensor, Tensor]:
+    """Rows with held-out cells of a column of categories, and the places of these."""
+    truth = labels.places[one.ids, place]
+    rows = ((one.counted[:, column.places[0]] > 0) & (truth >= 0)).nonzero()[:, 0]
+    return rows, truth[rows]
+
+
+def _section(
+    parts: Parts,
+    one: HeldOutCells,
+    rows: Tensor,
+    means: Tensor,
+    column: CategoryColumn,
+    place: int,
+    labels: Labels,
+) -> Section:
+    """What is expected in the section of a column of categories at some held-out rows."""
+    expected = means[:, column.places].numpy()
+    if column.part.is_simplex:
+        return Section(column, expected, None)
+    assert parts.linears is not None
+    linear, inner = parts.linears[one.place], (one.values[rows], one.shown[rows])
+    nothing = torch.zeros_like(inner[0][:1])
+    covariances = _covariances(linear, *inner, column)
+    alone = _covariances(linear, nothing, nothing.bool(), column)
+    votes, base = None, None
+    if one.votes is not None and one.row_mixture is not None:
         votes = one.votes.split(labels.sizes, dim=1)[place][rows].numpy()
         without = one.row_mixture.means(nothing, nothing.bool(), torch.zeros(1).long()).votes
         base = without.split(labels.sizes, dim=1)[place].numpy()
-        start = Section(column, np.zeros((1, column.part.width)), alone, None, base)
-        # Points of the rows' own categories that do not come from these rows; see `Encoding`.
-        own = truth[rows].numpy(), inner[0][:, column.places].numpy()
-        section = Section(
-            column, means[:, column.places].numpy(), covariances, start, votes, own_points=own
-        )
-        cells.append(HeldOutCategories.of(section, own[0]))
-    return cells
+    start = Section(column, np.zeros((1, column.part.width)), alone, None, base)
+    # Points of the rows' own categories that do not come from these rows; see `Encoding`.
+    own = labels.places[one.ids[rows], place].numpy(), inner[0][:, column.places].numpy()
+    return Section(column, expected, covariances, start, votes, own_points=own)
+
+
+@torch.no_grad()
+def held_out_rows(
+    parts: Parts, categories: Sequence[CategoryColumn], labels: Labels
+) -> list[HeldOutRows]:
+    """What the stacked parts predict at the held-out cells that they were fitted to."""
+    stacking = parts.combination
+    assert stacking is not None
+    held_out = []
+    for one in parts.held_out:
+        combined = torch.einsum("k,krc->rc", stacking.weights, one.single)
+        means, known = stacking.factors * clip(combined), list[Any]()
+        for place, column in enumerate(categories):
+            rows, truth = _cells_of(one, column, place, labels)
+            if not len(rows) or (parts.linears is None and not column.part.is_simplex):
+                known.append(None)
+                continue
+            section = _section(parts, one, rows, means[rows], column, place, labels)
+            if stacking.pooling is not None:
+                first, second = stacking.pooling[place].tolist()
+                section = replace(section, pooling=(first, second))
+            known.append((rows.numpy(), section.probabilities, truth.numpy()))
+        row = one.ids, one.values, one.shown, one.counted
+        held_out.append(HeldOutRows(*row, means, known))
+    return held_out
 
 
 def _covariances(
