@@ -7,7 +7,7 @@ from math import exp, log, sqrt
 from statistics import mean, stdev
 from typing import Any
 
-from . import images, paper, tables
+from . import images, mixed, paper, tables
 from .imputation import geometric_mean, lost_contests
 from .render import NONE, Found, fill, rows
 
@@ -172,6 +172,7 @@ def california(found: Found) -> Iterator[Line]:
 
 LINES: dict[str, Any] = {
     "imputation": imputation,
+    "mixed": mixed.lines,
     "density": density,
     "likelihood": likelihood,
     "synthetic": synthetic,

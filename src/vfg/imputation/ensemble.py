@@ -197,7 +197,8 @@ class Ensemble(CachedModule):
         if self.forest is None:
             return replace(stacked, means=self.with_relations(means, values, observed))
         votes, trust = self.forest.votes(means, ~observed), self.forest.trust(observed)
-        moved = means + self.forest.weights * trust * (votes.means - means)
+        weights = (self.forest.weights * trust).clamp(max=1.0)
+        moved = means + weights * (votes.means - means)
         moved = self.with_relations(torch.where(observed, means, moved), values, observed)
         return Prediction(moved, stacked.votes, votes.shares, trust)
 

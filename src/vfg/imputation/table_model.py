@@ -636,7 +636,7 @@ class TableModel(Ensemble):
             assert prediction.trust is not None
             shares = prediction.trees.split(self.forest.sizes, dim=1)[place].numpy()
             own = self.forest.class_weights[place].item() * prediction.trust.numpy()
-            trees = shares, own
+            trees = shares, np.minimum(own, 1.0)
         needed = prior and (covariances is not None or votes is not None)
         start = self.priors[label] if needed else None
         return Section(column, means, covariances, start, votes, weights, trees=trees)
