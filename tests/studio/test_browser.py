@@ -467,6 +467,29 @@ def test_the_page_is_accessible(browser, table_address, scheme):
             assert doubled == []
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser, table_address, scheme, width):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright",
+        reason="THE STUDIO IS NOT CHECKED BY AXE: pip install axe-playwright-python",
+    )
+    size = {"width": width, "height": 900}
+    with page_at(browser, table_address, viewport=size, color_scheme=scheme) as page:
+        choose(page, "city")
+        for tab in ("ask", "graph", "fill", "explore"):
+            page.click(f"#tab-{tab}")
+            page.wait_for_timeout(800)
+            found = axe.Axe().run(page).response["violations"]
+            serious = [
+                (each["id"], node["html"][:160])
+                for each in found
+                if each["impact"] in ("serious", "critical")
+                for node in each["nodes"][:3]
+            ]
+            assert serious == [], tab
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_narrow_windows_need_no_scrolling_aside(browser, table_address, scheme):
     size = {"width": 360, "height": 740}
