@@ -20,7 +20,7 @@ from vfg.cli.commands import (
     show,
     studio,
 )
-from vfg.cli.errors import Commands, prepare_process
+from vfg.cli.errors import Command, Commands, prepare_process
 
 app = typer.Typer(
     name="vfg",
@@ -70,7 +70,7 @@ for command, panel in (
     (reproduce.reproduce, MORE),
     (studio.studio, MORE),
 ):
-    app.command(rich_help_panel=panel)(command)
+    app.command(rich_help_panel=panel, cls=Command)(command)
 for command in (query.query, sample.sample):
     app.command(rich_help_panel=MODELS, cls=query.Query)(command)
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
+import scipy
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
@@ -484,7 +484,7 @@ def _weights(total: Sums, present: Tensor) -> Tensor:
     left = total.pp.sum(-1) + START_PRIOR * torch.eye(len(KINDS), dtype=torch.float64)
     right = total.xp.sum(-1) + START_PRIOR * start
     factor = np.linalg.cholesky(left.numpy()).T
-    weights, _ = nnls(factor, np.linalg.solve(factor.T, right.numpy()))
+    weights, _ = scipy.optimize.nnls(factor, np.linalg.solve(factor.T, right.numpy()))
     return torch.from_numpy(weights) * present
 
 

@@ -312,7 +312,7 @@ def impute(
     if run.as_json and output != "-":
         print_json({"output": output, **counts, **times})
     elif not options.quiet and output != "-":
-        print_text(f"{output}: {summarise(counts)}")
+        print_text(f"{output}: {summarise(counts)}", bold=str(output))
 
 
 def summarise(counts: Mapping[str, int]) -> str:
