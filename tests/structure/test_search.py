@@ -15,7 +15,9 @@ def simulate(seed, rows=ROWS, nodes=NODES):
     dag = np.triu(generator.random((nodes, nodes)) < 0.6, 1)
     table = np.zeros((rows, nodes))
     for node in range(nodes):
-        weights = generator.uniform(0.3, 1.0, nodes) * generator.choice([-1, 1], nodes) * dag[:, node]
+        weights = (
+            generator.uniform(0.3, 1.0, nodes) * generator.choice([-1, 1], nodes) * dag[:, node]
+        )
         table[:, node] = table @ weights + generator.normal(size=rows)
     table = (table - table.mean(0)) / table.std(0)
     return table[:, generator.permutation(nodes)]

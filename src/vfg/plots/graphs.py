@@ -220,6 +220,8 @@ def dag(
         >>> [text.get_text() for text in ax.texts]
         ['a', 'b', 'c']
     """
+    from matplotlib.patches import FancyArrowPatch
+
     edges = [*directed, *undirected]
     named = {name for pair in edges for name in pair}
     shown = [name for name in columns if name in named or not edges]
@@ -229,14 +231,13 @@ def dag(
     for number, pair in enumerate(edges):
         sure = 1.0 if confidences is None else confidences.get(pair, 1.0)
         known = number < len(directed)
-        ax.annotate(
-            "", places[pair[1]], places[pair[0]], gid="directed" if known else "undirected",
-            arrowprops={
-                "arrowstyle": "-|>" if known else "-", "color": OBSERVED if known else REFERENCE,
-                "linewidth": HAIRLINE + 0.8 * sure, "alpha": 0.25 + 0.75 * sure,
-                "shrinkA": 13, "shrinkB": 13, "connectionstyle": "arc3,rad=0.08",
-            },
+        arrow = FancyArrowPatch(
+            places[pair[0]], places[pair[1]], gid="directed" if known else "undirected",
+            arrowstyle="-|>" if known else "-", color=OBSERVED if known else REFERENCE,
+            linewidth=HAIRLINE + 0.8 * sure, alpha=0.25 + 0.75 * sure, mutation_scale=10.0,
+            shrinkA=13.0, shrinkB=13.0, connectionstyle="arc3,rad=0.08",
         )  # fmt: skip
+        ax.add_patch(arrow)
     for name in shown:
         ax.text(
             *places[name], plain(name), ha="center", va="center", fontsize=SMALL, color=INK,
