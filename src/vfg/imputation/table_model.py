@@ -29,8 +29,9 @@ from vfg.imputation.relations import Relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
 from vfg.imputation.stacking import KINDS, Parts, Stacking
-from vfg.inference.answers import as_row_ids
+from vfg.inference.answers import Answer, as_row_ids
 from vfg.inference.evidence import is_records
+from vfg.inference.interventions import counterfactual, intervene, is_intervention
 from vfg.inference.variables import Kind, Variable, days_of
 from vfg.inputs import ArrayLike, Name
 from vfg.model import VFG
@@ -188,7 +189,9 @@ class TableModel(Ensemble):
         seed: int = 0,
         row_ids: ArrayLike | None = None,
         padded: bool | None = None,
-    ) -> TableAnswer:
+        do: Mapping[Name, Any] | None = None,
+        dag: Any = None,
+    ) -> Answer:
         """Any columns given any others.
 
         Args:
@@ -202,6 +205,8 @@ class TableModel(Ensemble):
             padded: whether rows are computed in padded tiles, so that a row has the same bits in
                 every batch. False is faster for a few rows; numbers are the same up to rounding.
                 None pads tables, and more than 32 rows by name.
+            do: values by column that an intervention sets; see `VFG.infer`.
+            dag: (cause, effect) pairs of columns, or a `LearnedGraph`.
 
         Returns:
             Means, deviations, quantiles, probabilities and joint draws, in the units and categories
@@ -210,6 +215,8 @@ class TableModel(Ensemble):
         Raises:
             ValueError: for unknown names, categories or values, or a model that is not fitted.
         """
+        if is_intervention(do, dag):
+            return intervene(self, given, targets, do or {}, dag, observed=observed, seed=seed)
         evidence = read_evidence(self, given, observed)
         ids = as_row_ids(self, row_ids, evidence.rows).cpu()
         names: Any = list(self.encoding.schema) if targets is None else targets
@@ -220,6 +227,8 @@ class TableModel(Ensemble):
         if padded is None:
             padded = not evidence.by_name or evidence.rows > FEW_ROWS
         return TableAnswer(self, evidence, resolved, ids, seed, padded)
+
+    counterfactual = counterfactual
 
     def sample(self, n: int, *, seed: int = 0) -> Any:
         """New rows from the model.
