@@ -144,7 +144,7 @@ class _StateSampler:
             None if state.information is None else self._split_draws(state.information),
             None if state.precision is None else self._split_draws(state.precision),
             self._split_draws(self._join_children(children, batch))
-            if self.sampled.spec.amortised
+            if self.sampled.spec.amortised and self.sampled.spec.children
             else None,
         )
         return state._replace(value=filled)
@@ -241,14 +241,16 @@ class _StateSampler:
     # What the steps share.
 
     def _propose(self, index: int, expected: Tensor | None) -> Proposal:
-        width = self.schedule.blocks[index].width
-        return self._sampler(index).propose(
+        width, sampler = self.schedule.blocks[index].width, self._sampler(index)
+        drawn = sampler.propose(
             self.incoming[index],
             self.moves[index],
             self._default(index)[:, None],
             None if expected is None else Expected(expected, self._above(index)),
             self.numbers[index][..., :width],
         )
+        # Evidence takes the place of some coordinates: the others must not depend on them in q.
+        return drawn if index in self.evidence else sampler.transform(self.incoming[index], drawn)
 
     def _sampler(self, index: int) -> Sampler:
         return self.sampled.sampler(self.schedule.blocks[index].name)

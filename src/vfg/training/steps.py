@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Flow, ImageNetwork, Rounding, of_kind, temporarily_set, tensor_cores
+from vfg.flows import Flow, Rounding, of_kind, temporarily_set, tensor_cores
+from vfg.flows.images import GroupedConvolution
 from vfg.passing.aggregation import FramedPrecision
 from vfg.training.acceleration import (
     COST,
@@ -57,7 +58,7 @@ class Steps:
         self.constrained = of_kind(self.model, FramedPrecision)
         self.flows, self.networks = of_kind(self.model, Flow), of_kind(self.model, Rounding)
         self.drawing = [*self.networks, *of_kind(task.loss, BoundLoss)]
-        self.convolves = device.type == "cuda" and bool(of_kind(self.model, ImageNetwork))
+        self.convolves = device.type == "cuda" and bool(of_kind(self.model, GroupedConvolution))
         self.generator = torch.Generator(device)
         # A GPU's recorded steps draw noise from the global generator of the device.
         self.noise = torch.Generator() if device.type == "cpu" else None
