@@ -134,3 +134,45 @@ def residual(side: int, channels: int, seed: int) -> Bounded:
         seed=seed,
     )
     return Bounded(model, weight_decay=0.05, input_dropout=0.1)
+
+
+def encoding(
+    side: int,
+    channels: int = 64,
+    seed: int = 0,
+    *,
+    width: int = 64,
+    residual: int = 2,
+    dropout: float = 0.1,
+    blocks: int = 0,
+    prior: vfg.distributions.priors.PriorSpec | None = None,
+    middle: int = 0,
+    **settings: Any,
+) -> Bounded:
+    """The whole image under a root of few numbers, by an edge whose couplings encode and decode.
+
+    `blocks` are coupling layers of q; `middle` is the side of a latent image between both.
+    """
+    shape: dict[str, Any] = {"channels": channels, "residual": residual, "dropout": dropout}
+    edges, widths = [("image", "root")], {"image": side * side, "root": width}
+    flow = {"image->root": vfg.Bottleneck((side, side), **shape)}
+    if middle:
+        edges, widths = [("image", "middle"), ("middle", "root")], widths | {"middle": middle**2}
+        flow = {
+            "image->middle": vfg.Bottleneck((side, side), **shape),
+            "middle->root": vfg.Bottleneck((middle, middle), **shape),
+        }
+    hidden = 8 * channels
+    model = vfg.VFG(
+        vfg.Graph.from_edges(edges, widths=widths),
+        flow=flow,
+        aggregation="mean",
+        states=vfg.Sampled(
+            amortised=hidden // 2, ladder=True, dropout=dropout, children=False, blocks=blocks
+        ),
+        latent="normal",
+        likelihood=vfg.Bernoulli(steepness=1.0),
+        prior=prior or vfg.FlowPrior(8, hidden, activation="silu", dropout=dropout),
+        seed=seed,
+    )
+    return Bounded(model, **({"weight_decay": 0.05, "input_dropout": 0.1} | settings))

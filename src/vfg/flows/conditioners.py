@@ -181,7 +181,8 @@ class StackedLinear(nn.Module):
     def forward(self, x: Tensor, factor: float = 1.0, precision: str = "float32") -> Tensor:
         """Map `(edges, batch, inputs)`, times a factor, to `(edges, batch, outputs)`."""
         if x.is_cuda or precision == "tf32":
-            return round_to(self.bias, precision) + factor * times(x, self.weight, precision)
+            y = times(x, self.weight, precision)
+            return round_to(self.bias, precision) + (y if factor == 1.0 else factor * y)
         bias, x, weight = (round_to(t, precision) for t in (self.bias, x, self.weight))
         return torch.baddbmm(bias, x, weight, alpha=factor)
 

@@ -78,7 +78,7 @@ class _StateSampler:
         self.schedule, self.ladder = self.passing.schedule, self.sampled.spec.ladder
         self.some = next(iter(leaves.values())).value
         self.rows = self.some.shape[1]
-        self.roots = {index: prior.mean(labels) for index, prior in self.priors.items()}
+        self.roots = {index: self._root_default(index) for index in self.priors}
         self.incoming: dict[int, Incoming] = {}
         self.moves: dict[int, Move] = {}
         self.numbers: dict[int, Tensor] = {}
@@ -268,6 +268,18 @@ class _StateSampler:
         count = self.priors[index].numbers() if index in self.roots else block.width
         shape = (len(block.nodes), self.draws, self.rows, count)
         return self.noise(index, self.some.new_empty(shape))
+
+    def _root_default(self, index: int) -> Tensor:
+        """What stands for coordinates of roots that no message reaches, `(nodes, 1, width)`.
+
+        Where every message reaches all of them, a root without messages is pruned and the default
+        is never used: the mean of a flow is then not worth an inverse of it.
+        """
+        prior, block = self.priors[index], self.schedule.blocks[index]
+        groups = [self.schedule.groups[g] for g in self.schedule.into(index)]
+        if prior.needs_whole_states and all(group.coordinates is None for group in groups):
+            return self.some.new_zeros(len(block.nodes), 1, block.width)
+        return prior.mean(self.labels)
 
     def _default(self, index: int) -> Tensor:
         return self.passing.default(index, self.roots)

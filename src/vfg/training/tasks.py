@@ -16,6 +16,8 @@ from vfg.training.settings import RunSettings
 
 Batch = tuple[Tensor | None, ...]
 Augment = Callable[[Tensor], Tensor]
+NEVER = 1e-15
+"""A probability per row and step that no run is long enough to see."""
 
 
 class Task:
@@ -112,8 +114,11 @@ class TableTask(Task):
         model = models[0] if len(models) == 1 else stack_models(models)
         self.recovers = model.sampling is not None
         hides = settings.input_dropout > 0.0
+        prunes = self._may_hide_sections(models[0], settings)
         loss = (
-            BoundLoss(model, settings.free_bits, hides) if self.recovers else SurrogateLoss(model)
+            BoundLoss(model, settings.free_bits, hides, prunes)
+            if self.recovers
+            else SurrogateLoss(model)
         )
         super().__init__(model, loss, len(data.cells), data.cells, data.cells.shape[1])
         self.models, self.copies = list(models), len(models)
@@ -125,6 +130,13 @@ class TableTask(Task):
                 layer = schedule.blocks[group.parent].layer
                 layers.setdefault(layer, []).extend(model.passing.group(index).parameters())
             self.layers = [layers[layer] for layer in sorted(layers)]
+
+    def _may_hide_sections(self, model: VFG, settings: RunSettings) -> bool:
+        """Whether all cells of a section may be hidden in some row of some step."""
+        if settings.masking is not None or not bool(self.data.seen.all()):
+            return True
+        narrowest = min(len(columns) for columns in model.sections.positions.values())
+        return settings.input_dropout**narrowest > NEVER
 
     def batch(self, rows: Tensor, masked: bool, generator: torch.Generator) -> Batch:
         cells, seen = self.data.cells[rows].flatten(1), self.data.seen[rows].flatten(1)
