@@ -74,16 +74,22 @@ class Steps:
         self.kinds: dict[tuple[bool, int], Replayed] = {}
 
     def epoch(
-        self, number: int, seed: int, beta: float, rate: Callable[[int], float]
+        self,
+        number: int,
+        seed: int,
+        beta: Callable[[int], float],
+        rate: Callable[[int], float],
     ) -> tuple[list[float], bool]:
         """Take the steps of an epoch; all that is drawn follows from `seed`, so a run can resume.
 
-        `rate` gives the learning rate of a step by its number in the run. Returns the terms of the
-        loss, averaged over the steps, and whether all were finite.
+        `beta` and `rate` give the weight of the KL terms and the learning rate of a step by its
+        number in the run. Returns the terms of the loss, averaged over the steps, and whether all
+        were finite.
         """
-        self.begin(seed, beta)
-        self.model.train()
         first = number * self.number
+        weight = beta(first)
+        self.begin(seed, weight)
+        self.model.train()
         begun = time.monotonic()
         own = None if self._draws_globally else self.noise
         with temporarily_set(self.drawing, "generator", own):
@@ -91,6 +97,9 @@ class Steps:
             for step, rows in enumerate(order, start=first):
                 self.rows.copy_(rows)
                 self.optimiser.rate = rate(step)
+                if beta(step) != weight:
+                    weight = beta(step)
+                    self.beta.fill_(weight)
                 self.kind(step)()
                 self.average.update(step)
         self.model.eval()

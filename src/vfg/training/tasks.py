@@ -123,6 +123,14 @@ class TableTask(Task):
         super().__init__(model, loss, len(data.cells), data.cells, data.cells.shape[1])
         self.models, self.copies = list(models), len(models)
         self.settings, self.rows_to_score, self.augment = settings, validation, augment
+        sections = model.sections
+        self.groups, self.group_of_column = len(sections.positions), sections.leaf_of_column
+        if settings.masking is not None and settings.masking.groups is not None:
+            of_column = settings.masking.group_of_column(data.cells.shape[1], self.group_of_column)
+            each = len(settings.masking.groups)
+            copies = torch.arange(self.copies, device=of_column.device)[:, None]
+            self.groups = each * self.copies
+            self.group_of_column = (of_column + each * copies).flatten()
         if settings.layerwise:
             schedule = model.passing.schedule
             layers: dict[int, list[nn.Parameter]] = {}
@@ -152,9 +160,8 @@ class TableTask(Task):
         dtype, masking = self.data.cells.dtype, self.settings.masking
         visible = seen
         if masking is not None and masked:
-            sections = self.model.sections
-            drawn = masking.draw(len(seen), len(sections.positions), generator)
-            kept = drawn.index_select(1, sections.leaf_of_column)
+            drawn = masking.draw(len(seen), self.groups, generator)
+            kept = drawn.index_select(1, self.group_of_column)
             visible = seen & kept
             if self.model.sampling is None:
                 scored = (seen & ~kept) + masking.visible * visible
