@@ -39,7 +39,7 @@ BETAS = (0.1, 1.0)
 PAPERS, OURS, RESIDUAL = "VFG, the paper's tree", "VFG", "VFG, residual convolutions"
 ENCODING = "VFG, encoding edge"
 SHAPES: dict[str, dict[str, Any]] = {
-    "mnist": {"channels": 64, "residual": 3, "dropout": 0.25, "input_dropout": 0.15},
+    "mnist": {"channels": 64, "residual": 3, "dropout": 0.15, "input_dropout": 0.1},
     "caltech": {"channels": 32, "dropout": 0.4},
     "omniglot": {"channels": 64, "dropout": 0.3},
     "digits": {"channels": 8},
