@@ -17,6 +17,7 @@ innovations $e$, the system of $I + L^\top S_o^{-2} L$ is solved instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.em.paired import Normals, eliminate, triangle
+from vfg.gaussian.factors import Factors
 from vfg.gaussian.parameters import factors_of
 from vfg.inference.propagation import place_rows, tiles
 from vfg.tables.cells import Array
@@ -40,8 +42,9 @@ NUMBERS = 2**18
 """Entries of systems that are solved at once: what fits into the cache of a CPU."""
 LARGEST = 48
 """The largest systems; larger ones are left to LAPACK."""
-NEGLIGIBLE = 1e-12
-"""Probability of a component below which its means are left out: far below rounding of answers."""
+NEGLIGIBLE = {False: 1e-12, True: 1e-6}
+"""Probability of a component below which its means are left out, by whether they are mapped to
+values, which is exact only near a component's mean anyway."""
 ROWS_OF_A_TILE = 64
 """Rows of a product of matrices: enough for its speed, and few for the padding of a single row."""
 IMAGES = 2**21
@@ -332,22 +335,28 @@ class ExactMeans:
     """
 
     def __init__(self, model: GaussianVFG, ranks: NormalScores | None = None) -> None:
-        self.ranks = ranks
+        self.ranks = None if ranks is None else deepcopy(ranks).cpu()
         with torch.no_grad():
-            factors = factors_of(model.structure, model.linear.values())
-        self.location, self.scale = model.scaling.location.numpy(), model.scaling.scale.numpy()
-        self.components = Components.of(*(part.detach().numpy() for part in factors))
+            values = factors_of(model.structure, model.linear.values())
+        factors = Factors(*(part.detach().cpu() for part in values))
+        scaling = model.scaling
+        self.location, self.scale = (x.cpu().numpy() for x in (scaling.location, scaling.scale))
+        self.components = Components.of(*(part.numpy() for part in factors))
         mixes = len(self.components.log_weights) > 1
         self.mixed = MixedNormals.of(Normals.of(factors)) if mixes else None
 
-    @staticmethod
-    def suits(model: GaussianVFG) -> bool:
+    @classmethod
+    def suits(cls, model: GaussianVFG) -> bool:
         """Whether a model has affine real leaves and small systems, on a CPU."""
+        return next(model.parameters()).device.type == "cpu" and cls.has_small_systems(model)
+
+    @staticmethod
+    def has_small_systems(model: GaussianVFG) -> bool:
+        """The same on any device; answers are on the CPU."""
         innovations = model.structure.root_width + len(model.structure.noisy_inner)
         plain = model.leaves.is_identity and not model.codes.units
-        on_cpu = next(model.parameters()).device.type == "cpu"
         narrow = model.components == 1 or model.structure.columns <= WIDEST
-        return plain and on_cpu and innovations <= LARGEST and narrow
+        return plain and innovations <= LARGEST and narrow
 
     def __call__(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
         """Means of every entry, `(rows, columns)`; known entries are unchanged."""
@@ -409,17 +418,20 @@ class ExactMeans:
             return torch.from_numpy(result)
         ids = torch.arange(len(values)) if ids is None else ids
         shares = self._shares(mixed, values[rows], observed[rows], ids[rows])
-        row, component = np.nonzero(shares > NEGLIGIBLE)
+        shares *= shares > NEGLIGIBLE[self.ranks is not None]
+        shares /= shares.sum(1, keepdims=True)
+        row, component = np.nonzero(shares)
         weights, at = shares[row, component], rows.numpy()[row]
         known = observed.numpy()
-        table = np.where(known, result, 0.0)
+        total = np.where(known, result, 0.0).ravel()
         for group in group_rows(known[at], NUMBERS):
             cells = ((result[at[group.rows]] - self.location) / self.scale).T
             means = mixed.complete(group, component[group.rows], cells)
             means = self._in_units(means, group.missing) * weights[group.rows]
-            # Unlike sums of slices these are taken in the order of components.
-            np.add.at(table, (at[group.rows], group.missing), means)
-        return torch.from_numpy(table)
+            places = at[group.rows] * len(cells) + group.missing
+            # Unlike other sums this one adds in the order of components.
+            total += np.bincount(places.ravel(), means.ravel(), minlength=len(total))
+        return torch.from_numpy(total.reshape(result.shape))
 
     def deviations(self, values: Tensor, observed: Tensor) -> Tensor:
         """Standard deviations `(rows, columns)`, 0 of known entries; refuses a mixture."""
