@@ -357,7 +357,7 @@ class TableModel(Ensemble):
     @property
     def part_weights(self) -> dict[str, float]:
         """The weights of the parts in answers."""
-        weights = self.weights.tolist() if len(self.members) else [0.0, 0.0, 1.0, 0.0, 0.0]
+        weights = self.weights.tolist() if self.is_stacked else [0.0, 0.0, 1.0, 0.0, 0.0]
         return dict(zip(KINDS, weights, strict=True))
 
     @cached_property
@@ -623,7 +623,7 @@ class TableModel(Ensemble):
     ) -> Tensor:
         """Quantiles of every entry, `(levels, rows, columns)`; the most probable of categories."""
         ids = torch.arange(len(values)) if ids is None else ids
-        alone = self.linear is not None and not len(self.members)
+        alone = self.linear is not None and not self.is_stacked
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
             spread = torch.where(self.unordered, 0.0, normal.deviations(values, observed))
@@ -659,7 +659,7 @@ class TableModel(Ensemble):
         the median m and mean $\bar x$ of n draws. The variance of $m - \bar x$ is 0.57 / n of that
         of Normal draws, and that of m is 1.57 / n.
         """
-        if self.linear is None or not len(self.members):
+        if self.linear is None or not self.is_stacked:
             return estimates  # means of Normal variables are their medians
         medians = estimates.clone()
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
@@ -728,6 +728,7 @@ class TableModel(Ensemble):
             **({} if self.relations is None else {"relations": len(self.relations)}),
             **({} if self.relation_noise is None else {"noisy": True}),
             **({} if self.departures is None else {"departures": True}),
+            **({} if self.drawing is None else {"drawing": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
@@ -741,6 +742,8 @@ class TableModel(Ensemble):
         if "departures" in description:
             limits = torch.zeros(len(KINDS), len(columns), dtype=torch.float64)
             combination = replace(combination, departures=limits)
+        if "drawing" in description:
+            combination = replace(combination, drawing=torch.zeros(4, dtype=torch.float64))
         if "pooling" in description:
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)
