@@ -22,9 +22,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 import torch
-from scipy.optimize import minimize_scalar
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from torch import Tensor, nn
 
 from vfg.imputation.categories import CategoryColumn
@@ -238,6 +237,9 @@ class Growing:
         The truth are numbers, or places among the categories. Rows of a group, copies of each
         other, are drawn together.
         """
+        # Files are loaded and asked without scikit-learn.
+        from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
         place, roots = len(self.roots), []
         kept = np.flatnonzero(~own)
         inputs = np.ascontiguousarray(features[np.ix_(rows, kept)], dtype=np.float32)
@@ -478,4 +480,6 @@ def _class_weight(cells: Sequence[tuple[Array, Array]], centre: float, prior: fl
         logs = np.log(np.maximum(chances + weight * steps, 1e-12))
         return float(0.5 * prior * (weight - centre) ** 2 - logs.sum())
 
-    return float(minimize_scalar(loss, bounds=(0.0, MOST_WEIGHT), method="bounded").x)
+    return float(
+        scipy.optimize.minimize_scalar(loss, bounds=(0.0, MOST_WEIGHT), method="bounded").x
+    )
