@@ -177,3 +177,11 @@ def test_pages_are_notebooks_with_the_same_code():
     assert "```text" not in prose
     assert "# " in cells[0]["source"][0]
     json.dumps(cells)
+
+
+def test_the_limits_agree_with_the_readme():
+    results = (DOCS / "results.md").read_text()
+    times = re.findall(r"^\| missing cells, 9 held-back.* (\d+)x \|", results, re.MULTILINE)
+    words = "{} to {} times as long".format(*sorted(times, key=int))
+    for page in (DOCS / "when-not.md", DOCS.parent / "README.md"):
+        assert words in " ".join(page.read_text().split()), page.name
