@@ -16,6 +16,7 @@ from vfg.cli.commands import (
     reproduce,
     sample,
     score,
+    serve,
     show,
     studio,
 )
@@ -64,6 +65,7 @@ for command, panel in (
     (show.show, MODELS),
     (score.score, MODELS),
     (embed.embed, MODELS),
+    (serve.serve, MODELS),
     (data.data, MORE),
     (reproduce.reproduce, MORE),
     (studio.studio, MORE),

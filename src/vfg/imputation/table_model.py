@@ -29,8 +29,9 @@ from vfg.imputation.relations import Relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
 from vfg.imputation.stacking import KINDS, Parts, Stacking
-from vfg.inference.answers import as_row_ids
+from vfg.inference.answers import Answer, as_row_ids
 from vfg.inference.evidence import is_records
+from vfg.inference.interventions import counterfactual, intervene, is_intervention
 from vfg.inference.variables import Kind, Variable, days_of
 from vfg.inputs import ArrayLike, Name
 from vfg.model import VFG
@@ -188,7 +189,9 @@ class TableModel(Ensemble):
         seed: int = 0,
         row_ids: ArrayLike | None = None,
         padded: bool | None = None,
-    ) -> TableAnswer:
+        do: Mapping[Name, Any] | None = None,
+        dag: Any = None,
+    ) -> Answer:
         """Any columns given any others.
 
         Args:
@@ -202,6 +205,8 @@ class TableModel(Ensemble):
             padded: whether rows are computed in padded tiles, so that a row has the same bits in
                 every batch. False is faster for a few rows; numbers are the same up to rounding.
                 None pads tables, and more than 32 rows by name.
+            do: values by column that an intervention sets; see `VFG.infer`.
+            dag: (cause, effect) pairs of columns, or a `LearnedGraph`.
 
         Returns:
             Means, deviations, quantiles, probabilities and joint draws, in the units and categories
@@ -210,6 +215,8 @@ class TableModel(Ensemble):
         Raises:
             ValueError: for unknown names, categories or values, or a model that is not fitted.
         """
+        if is_intervention(do, dag):
+            return intervene(self, given, targets, do or {}, dag, observed=observed, seed=seed)
         evidence = read_evidence(self, given, observed)
         ids = as_row_ids(self, row_ids, evidence.rows).cpu()
         names: Any = list(self.encoding.schema) if targets is None else targets
@@ -220,6 +227,8 @@ class TableModel(Ensemble):
         if padded is None:
             padded = not evidence.by_name or evidence.rows > FEW_ROWS
         return TableAnswer(self, evidence, resolved, ids, seed, padded)
+
+    counterfactual = counterfactual
 
     def sample(self, n: int, *, seed: int = 0) -> Any:
         """New rows from the model.
@@ -348,7 +357,7 @@ class TableModel(Ensemble):
     @property
     def part_weights(self) -> dict[str, float]:
         """The weights of the parts in answers."""
-        weights = self.weights.tolist() if len(self.members) else [0.0, 0.0, 1.0, 0.0, 0.0]
+        weights = self.weights.tolist() if self.is_stacked else [0.0, 0.0, 1.0, 0.0, 0.0]
         return dict(zip(KINDS, weights, strict=True))
 
     @cached_property
@@ -614,7 +623,7 @@ class TableModel(Ensemble):
     ) -> Tensor:
         """Quantiles of every entry, `(levels, rows, columns)`; the most probable of categories."""
         ids = torch.arange(len(values)) if ids is None else ids
-        alone = self.linear is not None and not len(self.members)
+        alone = self.linear is not None and not self.is_stacked
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
             spread = torch.where(self.unordered, 0.0, normal.deviations(values, observed))
@@ -650,7 +659,7 @@ class TableModel(Ensemble):
         the median m and mean $\bar x$ of n draws. The variance of $m - \bar x$ is 0.57 / n of that
         of Normal draws, and that of m is 1.57 / n.
         """
-        if self.linear is None or not len(self.members):
+        if self.linear is None or not self.is_stacked:
             return estimates  # means of Normal variables are their medians
         medians = estimates.clone()
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
@@ -719,6 +728,7 @@ class TableModel(Ensemble):
             **({} if self.relations is None else {"relations": len(self.relations)}),
             **({} if self.relation_noise is None else {"noisy": True}),
             **({} if self.departures is None else {"departures": True}),
+            **({} if self.drawing is None else {"drawing": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
@@ -732,6 +742,8 @@ class TableModel(Ensemble):
         if "departures" in description:
             limits = torch.zeros(len(KINDS), len(columns), dtype=torch.float64)
             combination = replace(combination, departures=limits)
+        if "drawing" in description:
+            combination = replace(combination, drawing=torch.zeros(4, dtype=torch.float64))
         if "pooling" in description:
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)

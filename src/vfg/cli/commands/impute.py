@@ -117,7 +117,7 @@ class ReportSubject:
         weights = ", ".join(f"{name} {weight:.2f}" for name, weight in model.part_weights.items())
         chosen = {
             "kind": describe_parts(model),
-            "weights": weights if len(model.members) else None,
+            "weights": weights if model.is_stacked else None,
             "model": self.file,
             "draws": filling.draws,
             "intervals": filling.level,
