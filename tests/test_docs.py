@@ -160,7 +160,7 @@ def test_every_public_name_has_a_page(module):
     for name in named.__all__:
         if isinstance(getattr(named, name), tuple | dict):
             continue
-        assert {f"{module}.{name}", f"vfg.{name}"} & pages, name
+        assert {f"{module}.{name}", f"vfg.{name}"} & pages, f"add {name} to docs/api.md"
 
 
 def test_pages_are_notebooks_with_the_same_code():
