@@ -145,7 +145,7 @@ def test_every_promise_names_a_test_that_exists():
 
 PUBLIC = ("vfg", "vfg.bigtable", "vfg.data", "vfg.plots", "vfg.sklearn", "vfg.studio", "vfg.tables")
 INNER = ("vfg.flows", "vfg.gaussian", "vfg.graph", "vfg.inference", "vfg.modelfile",
-         "vfg.sampling", "vfg.training")  # fmt: skip
+         "vfg.sampling", "vfg.serving", "vfg.structure", "vfg.training")  # fmt: skip
 
 
 @pytest.mark.parametrize("module", [*PUBLIC, *INNER])
