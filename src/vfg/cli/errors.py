@@ -68,6 +68,9 @@ class Commands(TyperGroup):
             sys.stdout.flush()
         except typer.Abort:
             code = INTERRUPTED
+        except KeyboardInterrupt:  # before or after the command itself
+            print_line("interrupted")
+            code = INTERRUPTED
         except BrokenPipeError:
             _discard_stdout()
             code = CLOSED_PIPE
