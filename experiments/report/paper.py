@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import mean, median, stdev
 from typing import Any
 
-from .render import Found, bold, fill, least, rows, spread, table
+from .render import Found, bold, fill, least, rows, table
 
 MEASURES = ("mse, raw", "mae, raw", "mse, standardised", "mae, standardised")
 PARTS = ("all", "draws")
