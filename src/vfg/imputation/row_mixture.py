@@ -161,6 +161,14 @@ class RowMixture(CachedModule):
         correction = self._correction(scores - expected, observed, ids)
         return self.ranks.inverse(drawn + corrected * correction)
 
+    def shares_of_rows(self, values: Tensor, observed: Tensor) -> Tensor:
+        """The weights of all components for every row, `(rows, components)`."""
+        scores = self.ranks(values.double())
+        shares = self.centres.new_empty(len(scores), len(self.centres))
+        for tile in self._tiles(scores, observed, torch.arange(len(scores)), None):
+            shares[tile.rows] = tile.shares[tile.places]
+        return shares
+
     def without(self, values: Tensor, observed: Tensor, held: Tensor) -> RowMixture:
         """Refit without some cells: missing cells are filled and residuals fitted as if unobserved.
 

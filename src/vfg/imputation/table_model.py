@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -48,6 +48,9 @@ from vfg.training.history import History
 from vfg.utils.extras import needs
 from vfg.utils.random import uniform
 from vfg.utils.specs import with_options
+
+if TYPE_CHECKING:
+    from vfg.imputation.explanation import Explanation
 
 ROWS_AT_ONCE = 8192
 """Rows that are answered together: enough to be fast, few enough to bound memory."""
@@ -268,6 +271,35 @@ class TableModel(Ensemble):
         """
         cells = MissingCells(self, self.view(table), row_ids=row_ids)
         return cells.fill(cells.means())
+
+    def explain(
+        self, table: Any, row: int, column: Label, *, evaluations: int = 512, seed: int = 0
+    ) -> Explanation:
+        """Why a cell is filled as it is: what every observed cell of its row contributes.
+
+        Contributions add up to the difference between the answer and the answer without evidence.
+        Those of a linear model are coefficients times distances from the mean. Those of an ensemble
+        are Shapley values of the answer as a function of which cells are known: exact for a few
+        observed cells, else averages over random orders of the cells.
+
+        Args:
+            table: with the columns that were fitted.
+            row: position of the row.
+            column: whose cell to explain; an observed one is explained as if it were missing.
+            evaluations: how often the model may be asked, about.
+            seed: of the orders.
+
+        Returns:
+            Contributions by column, the most similar training rows where the model keeps rows, and
+            a sentence.
+
+        Raises:
+            IndexError: for a row that the table does not have.
+            ValueError: for a column that the model does not have or that has one value only.
+        """
+        from vfg.imputation.explanation import explain
+
+        return explain(self, table, row, column, evaluations=evaluations, seed=seed)
 
     def log_prob(self, table: Any, *, observed: Any = None) -> Array:
         """log p of the observed cells of every row under the exact linear model.
