@@ -192,12 +192,16 @@ def query(
     import vfg
 
     known = split_pairs(given or [])
+    if (do is None) != (dag is None):
+        raise typer.BadParameter(
+            "--do sets values and --dag says what they cause; give both, or neither"
+        )
     loaded: Model = vfg.load(choose_model(file, model))
     with usage_errors():
         evidence = parse_evidence(loaded, known)
         setting = parse_evidence(loaded, split_pairs(do or [], "--do"))
         targets = choose_targets(loaded, infer or [], {**evidence, **setting})
-    options = {"do": setting, "dag": read_dag(dag)} if setting or dag else {}
+    options = {"do": setting, "dag": read_dag(dag)} if setting else {}
     answer = loaded.infer(evidence, targets, seed=seed, padded=False, **options)
     marginals = answer.marginals(level=level, draws=draws).values()
     if run.as_json:
