@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vfg.objectives.surrogate import Surrogate, Terms
     from vfg.passing.messages import States
     from vfg.sampling import Sampled
+    from vfg.structure import LearnedGraph, learn_graph
     from vfg.training import FitSettings, History, Masking, fit, paper_settings
 
     __version__: str
@@ -44,6 +45,7 @@ _NAMES = {
     "distributions.priors": ("FlowPrior", "Laplace", "Mixture", "Normal", "PerLabel"),
     "sampling": ("Sampled",),
     "passing.messages": ("States",),
+    "structure": ("LearnedGraph", "learn_graph"),
     "training": ("FitSettings", "History", "Masking", "fit", "paper_settings"),
 }
 """Which module has which public names. They are imported when they are first used, since torch
@@ -104,6 +106,7 @@ __all__ = [
     "History",
     "ImputerSettings",
     "Laplace",
+    "LearnedGraph",
     "Linear",
     "LinearStart",
     "Masking",
@@ -119,6 +122,7 @@ __all__ = [
     "TableModel",
     "Terms",
     "fit",
+    "learn_graph",
     "load",
     "paper_settings",
     "pool",

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from scipy import special
-from scipy.optimize import minimize
 
 from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, spread_codes
 from vfg.tables.cells import Array, Label
@@ -279,5 +279,7 @@ def _fit_weights(held_out: Sequence[HeldOutCategories], centre: Array) -> Array:
             total, slope = total + one, slope + own
         return total, slope
 
-    result = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=[(0.0, 2.0)] * 2)
+    result = scipy.optimize.minimize(
+        loss, centre, jac=True, method="L-BFGS-B", bounds=[(0.0, 2.0)] * 2
+    )
     return np.asarray(result.x)

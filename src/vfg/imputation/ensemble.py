@@ -109,6 +109,7 @@ class Ensemble(CachedModule):
     relation_noise: Tensor | None
     departures: Tensor | None
     pooling: Tensor | None
+    drawing: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -135,7 +136,7 @@ class Ensemble(CachedModule):
         combination = parts.combination or Stacking.of_members(columns)
         for name in ("weights", "factors", "spread", "reach"):
             getattr(self, name).copy_(getattr(combination, name))
-        for name in ("pooling", "departures"):
+        for name in ("pooling", "departures", "drawing"):
             self.register_buffer(name, getattr(combination, name))
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack
@@ -155,6 +156,16 @@ class Ensemble(CachedModule):
         """The mixtures with a component at every row."""
         return [one for one in self.neighbours if isinstance(one, RowMixture)]
 
+    @property
+    def is_stacked(self) -> bool:
+        """Whether there are parts besides the linear model."""
+        return bool(len(self.members) or len(self.mixtures) or len(self.neighbours))
+
+    @property
+    def shares(self) -> Tensor:
+        """How often members, mixtures, linear model and neighbours draw."""
+        return drawing_shares(self.weights) if self.drawing is None else self.drawing
+
     @cached_property
     def stack(self) -> VFG:
         """The members as one model."""
@@ -162,7 +173,7 @@ class Ensemble(CachedModule):
 
     def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Prediction:
         """Stacked means of every entry, and votes; observed entries are unchanged."""
-        if not len(self.members):
+        if not self.is_stacked:
             expected = {"linear": self._linear_means(values, observed, ids)}
         else:
             expected = self._means_by_kind(values, observed, ids)
@@ -172,7 +183,7 @@ class Ensemble(CachedModule):
         self, values: Tensor, observed: Tensor, expected: Mapping[str, Tensor]
     ) -> Prediction:
         """Stacked means and votes from the means by kind; of the linear model if it is alone."""
-        means = self.stacked_means(expected) if len(self.members) else expected["linear"]
+        means = self.stacked_means(expected) if self.is_stacked else expected["linear"]
         means = torch.where(observed, values, self.within_range(means))
         means = self.with_relations(means, values, observed)
         return Prediction(means, expected.get(VOTES))
@@ -240,7 +251,7 @@ class Ensemble(CachedModule):
     ) -> tuple[Tensor, Prediction]:
         """Joint draws of entries that are not observed, `(number, rows, columns)`, and means."""
         assert self.linear is not None
-        if not len(self.members):
+        if not self.is_stacked:
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
             draws = torch.where(observed, values, concat_leaves(answer.samples(number)))
             noise = self.relation_levels(number, ids, seed)
@@ -260,8 +271,11 @@ class Ensemble(CachedModule):
         kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
         if not kinds.isdisjoint(KINDS[3:]) or self.pooling is not None:
             kinds.update(KINDS[3:])  # one call computes both, and votes
-        if self.departures is not None or (drawing and drawing_shares(self.weights)[2] > 0):
+        if self.departures is not None or (drawing and self.shares[2] > 0):
             kinds.add("linear")
+        if drawing:
+            kinds.update(kind for kind, share in zip(KINDS, self.shares, strict=False) if share > 0)
+            kinds.update(KINDS[3:] if self.shares[3] > 0 else ())
         return kinds
 
     def stacked_means(self, expected: Mapping[str, Tensor]) -> Tensor:
@@ -301,13 +315,14 @@ class Ensemble(CachedModule):
 
     def has_partial_sections(self, observed: Tensor) -> Tensor:
         """Which rows have a section that is observed in part, `(rows,)`."""
-        widths = list(self.member_models[0].graph.sections.values())
+        assert self.linear is not None
+        widths = list(self.linear.graph.sections.values())
         parts = [part.any(1) & ~part.all(1) for part in observed.split(widths, 1)]
         return torch.stack(parts).any(0)
 
     def recentre(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
         """Move draws `(number, rows, columns)` of parts to the stacked means and scale them."""
-        shares, used = drawing_shares(self.weights), corrected_share(self.weights)
+        shares, used = self.shares, corrected_share(self.weights)
         pooled = torch.zeros_like(drawn[0])
         for kind, share in zip(KINDS[:3], shares, strict=False):
             if share > 0:
@@ -320,7 +335,7 @@ class Ensemble(CachedModule):
     def draws_by_part(self, number: int) -> dict[int, list[int]]:
         """Which draws each part makes, by its place among members, mixtures, linear, neighbours."""
         counts = (len(self.members), len(self.mixtures), 1, len(self.neighbours))
-        return allocate_draws(self.weights, counts, number)
+        return allocate_draws(self.shares, counts, number)
 
     def part_draws(
         self,
@@ -341,7 +356,9 @@ class Ensemble(CachedModule):
             share = corrected_share(self.weights)
             return model.samples(values, observed, number, seed=own, ids=ids, corrected=share)
         if isinstance(model, Mixture):
-            return model.samples(values, observed, number, seed=own, ids=ids, padded=padded)
+            direct = self.drawing is not None  # draws of older files stay as they were
+            rows = values, observed, number
+            return model.samples(*rows, seed=own, ids=ids, padded=padded, direct=direct)
         answer = model.infer(values, observed=observed, seed=own, row_ids=ids, padded=padded)
         return concat_leaves(answer.samples(number))
 
@@ -354,11 +371,11 @@ class Ensemble(CachedModule):
         ids: Tensor,
         *,
         drawing: bool = False,
+        padded: bool = True,
         belief: Belief | None = None,
     ) -> dict[str, Tensor]:
-        """Means of the parts with positive weight, by kind; without padding given a belief."""
+        """Means of the parts with positive weight, by kind; without padding from a belief."""
         kinds, by_kind = self.used_kinds(drawing=drawing), dict[str, Tensor]()
-        padded = belief is None
         if "members" in kinds:
             by_kind["members"] = self._member_means(values, observed, ids, belief)
         if "mixtures" in kinds:
@@ -406,7 +423,7 @@ class Ensemble(CachedModule):
         else:
             assert self.linear is not None
             means = concat_leaves(self.linear.infer(values, observed=observed, padded=False).mean)
-        return means.clamp(*self.reach) if len(self.members) else means
+        return means.clamp(*self.reach) if self.is_stacked else means
 
 
 @dataclass(frozen=True)
@@ -416,25 +433,29 @@ class FewRows:
     Numbers are those of `Ensemble.joint_means` and `Ensemble.joint_draws` up to rounding.
     """
 
-    model: Ensemble  # with members
+    model: Ensemble  # with parts besides the linear model
     values: Tensor
     observed: Tensor  # whole sections or nothing
-    belief: Belief  # states of the stacked members given the rows
+    belief: Belief | None  # states of the stacked members given the rows, if there are any
     expected: Mapping[str, Tensor]  # means of the parts by kind, (rows, columns)
 
     @classmethod
     @torch.no_grad()
     def of(cls, model: Ensemble, values: Tensor, observed: Tensor) -> FewRows | None:
         """The rows, or None where the model has no fast path for them."""
-        if model.linear is None or not len(model.members):
+        if model.linear is None or not model.is_stacked:
             return None
         if model.weights.device.type != "cpu" or bool(model.has_partial_sections(observed).any()):
             return None
         copies, ids = len(model.members), torch.arange(len(values))
         table = torch.where(observed, values, torch.nan)
-        given = as_given(model.stack, repeat_columns(table, copies), None)
-        belief = compute_belief(model.stack, given, None, ids, padded=False)
-        expected = model._means_by_kind(values, observed, ids, drawing=True, belief=belief)
+        belief = None
+        if copies:
+            given = as_given(model.stack, repeat_columns(table, copies), None)
+            belief = compute_belief(model.stack, given, None, ids, padded=False)
+        expected = model._means_by_kind(
+            values, observed, ids, drawing=True, padded=False, belief=belief
+        )
         return cls(model, values, observed, belief, expected)
 
     def select(self, rows: Sequence[int]) -> FewRows:
@@ -444,7 +465,7 @@ class FewRows:
             self,
             values=self.values[chosen],
             observed=self.observed[chosen],
-            belief=self.belief.select(chosen),
+            belief=None if self.belief is None else self.belief.select(chosen),
             expected={kind: means[chosen] for kind, means in self.expected.items()},
         )
 
@@ -474,6 +495,7 @@ class FewRows:
     def _member_draws(self, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of every member, all at once, `(draws, members, columns)`."""
         stack, members, draws = self.model.stack, self.model.member_models, torch.arange(number)
+        assert self.belief is not None
         with evaluating(stack):
             tiles = [
                 Tile(

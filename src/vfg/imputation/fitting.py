@@ -310,23 +310,26 @@ def fit_members(
     """
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
     task = MatrixFit(graph, values, observed, no_order, labels, plan, seed, Stopwatch(budget))
-    number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
+    number = max(plan.sets, plan.mixtures.number if plan.mixtures else 0)
     held_out = [task.hold_out(k) for k in range(number)]
     linears = None
     if members is None:
-        linears, members = task.start_members(held_out[: plan.members])
+        linears, members = task.start_members(held_out[: plan.sets])
     neighbours, mixtures = task.fit_row_mixtures(), task.fit_mixtures(held_out)
-    held = held_out[: len(members)]
+    held = held_out[: len(members) if linears is None else len(linears)]
     parts = Parts(members, linears, mixtures, neighbours, relations=relations)
-    model, left = stack_models(members), task.clock.left(0.75)
+    model, left = stack_models(members) if members else None, task.clock.left(0.75)
     for turn, steps in enumerate((plan.steps, plan.more_steps)):
-        folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
-        history = task.train(model, held, steps, left, progress, device, folder)
-        unstack_models(model, members)
-        task.calibrate(members, held)
-        # A model that was on a GPU keeps tensors there that are no part of its state.
-        stack = (model if device.type == "cpu" else stack_models(members)).eval()
-        parts = replace(parts, stack=stack, history=history)
+        if model is not None:
+            folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
+            own = held[: len(members)]
+            history = task.train(model, own, steps, left, progress, device, folder)
+            unstack_models(model, members)
+            if not mixtures and not neighbours:  # which draw instead of members
+                task.calibrate(members, own)
+            # A model that was on a GPU keeps tensors there that are no part of its state.
+            stack = (model if device.type == "cpu" else stack_models(members)).eval()
+            parts = replace(parts, stack=stack, history=history)
         parts.combination = fit_stacking(
             parts, values, observed, held, categories=categories, labels=labels, seed=seed,
             under_budget=budget is not None,
@@ -377,8 +380,10 @@ class MatrixFit:
         for k, own in enumerate(held):
             shown, start = self.observed & ~own, self.seed * 1009 + k
             linears.append(fit_linear(self.graph, self.values, shown, start, inner_noise=False))
-            members.append(VFG.from_gaussian(linears[-1], flow=self.plan.flow, seed=start).float())
-            _weigh_columns(members[-1], linears[-1], self.values, shown, own, start)
+            if k < self.plan.members:
+                deep = VFG.from_gaussian(linears[-1], flow=self.plan.flow, seed=start).float()
+                _weigh_columns(deep, linears[-1], self.values, shown, own, start)
+                members.append(deep)
             if self.clock.is_past(0.15):
                 break
         return linears, members

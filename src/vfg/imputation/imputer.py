@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -35,6 +35,9 @@ from vfg.tables.cells import Array, Mask
 from vfg.tables.frames import ArrayTable, Table, hide_cells, is_frame, open_table
 from vfg.tables.schema import Continuous, Integer, Schema
 from vfg.utils.extras import needs
+
+if TYPE_CHECKING:
+    from vfg.imputation.explanation import Explanation
 
 
 def finish_table(imputer: VFGImputer, filled: Any, missing: Mask, *, indicate: bool) -> Any:
@@ -324,6 +327,31 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ends = cells.quantiles(central_levels(level), as_seed(random_state))
         low, high = self._tables(cells, ends)
         return low, high
+
+    def explain(
+        self, X: Any, row: int, column: Any, *, evaluations: int = 512, random_state: Any = 0
+    ) -> Explanation:
+        """Why a cell is filled as it is; see `vfg.TableModel.explain`.
+
+        Args:
+            X: a table with the columns that were fitted.
+            row: position of the row.
+            column: label of the column, or its position in a table without labels.
+            evaluations: how often the model may be asked, about.
+            random_state: seed of the orders in which cells are made known.
+
+        Example:
+            >>> import numpy as np
+            >>> X = np.random.default_rng(0).normal(size=(100, 1)) * [[1.0, 2.0, 3.0]]
+            >>> X += 0.1 * np.random.default_rng(1).normal(size=X.shape)
+            >>> X[0] = np.nan, 2.0, 3.0
+            >>> why = VFGImputer(bend=False).fit(X).explain(X, 0, 0)
+            >>> round(sum(why.contributions.values()) - (why.total - why.start), 9)
+            0.0
+        """
+        check_is_fitted(self)
+        table, seed = self._table(X, reset=False), as_seed(random_state)
+        return self.model_.explain(table, row, column, evaluations=evaluations, seed=seed)
 
     def score_samples(self, X: Any) -> Array:
         """log p of the observed cells of every row, `(rows,)`; see `vfg.TableModel.log_prob`.

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from sklearn.utils import check_random_state
 
 from vfg.flows import Coupling
 from vfg.graph import Graph
@@ -86,6 +85,8 @@ def as_seed(random_state: Any) -> int:
         >>> as_seed(7), as_seed(np.random.RandomState(0)) == as_seed(np.random.RandomState(0))
         (7, True)
     """
+    from sklearn.utils import check_random_state  # takes a second, and queries need no generator
+
     generator = check_random_state(random_state)
     if isinstance(random_state, Integral):
         return int(random_state) % SEEDS

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,8 +29,9 @@ from vfg.imputation.relations import Relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
 from vfg.imputation.stacking import KINDS, Parts, Stacking
-from vfg.inference.answers import as_row_ids
+from vfg.inference.answers import Answer, as_row_ids
 from vfg.inference.evidence import is_records
+from vfg.inference.interventions import counterfactual, intervene, is_intervention
 from vfg.inference.variables import Kind, Variable, days_of
 from vfg.inputs import ArrayLike, Name
 from vfg.model import VFG
@@ -46,6 +47,9 @@ from vfg.training.history import History
 from vfg.utils.extras import needs
 from vfg.utils.random import uniform
 from vfg.utils.specs import with_options
+
+if TYPE_CHECKING:
+    from vfg.imputation.explanation import Explanation
 
 ROWS_AT_ONCE = 8192
 """Rows that are answered together: enough to be fast, few enough to bound memory."""
@@ -188,7 +192,9 @@ class TableModel(Ensemble):
         seed: int = 0,
         row_ids: ArrayLike | None = None,
         padded: bool | None = None,
-    ) -> TableAnswer:
+        do: Mapping[Name, Any] | None = None,
+        dag: Any = None,
+    ) -> Answer:
         """Any columns given any others.
 
         Args:
@@ -202,6 +208,8 @@ class TableModel(Ensemble):
             padded: whether rows are computed in padded tiles, so that a row has the same bits in
                 every batch. False is faster for a few rows; numbers are the same up to rounding.
                 None pads tables, and more than 32 rows by name.
+            do: values by column that an intervention sets; see `VFG.infer`.
+            dag: (cause, effect) pairs of columns, or a `LearnedGraph`.
 
         Returns:
             Means, deviations, quantiles, probabilities and joint draws, in the units and categories
@@ -210,6 +218,8 @@ class TableModel(Ensemble):
         Raises:
             ValueError: for unknown names, categories or values, or a model that is not fitted.
         """
+        if is_intervention(do, dag):
+            return intervene(self, given, targets, do or {}, dag, observed=observed, seed=seed)
         evidence = read_evidence(self, given, observed)
         ids = as_row_ids(self, row_ids, evidence.rows).cpu()
         names: Any = list(self.encoding.schema) if targets is None else targets
@@ -220,6 +230,8 @@ class TableModel(Ensemble):
         if padded is None:
             padded = not evidence.by_name or evidence.rows > FEW_ROWS
         return TableAnswer(self, evidence, resolved, ids, seed, padded)
+
+    counterfactual = counterfactual
 
     def sample(self, n: int, *, seed: int = 0) -> Any:
         """New rows from the model.
@@ -257,6 +269,35 @@ class TableModel(Ensemble):
         """
         cells = MissingCells(self, self.view(table), row_ids=row_ids)
         return cells.fill(cells.means())
+
+    def explain(
+        self, table: Any, row: int, column: Label, *, evaluations: int = 512, seed: int = 0
+    ) -> Explanation:
+        """Why a cell is filled as it is: what every observed cell of its row contributes.
+
+        Contributions add up to the difference between the answer and the answer without evidence.
+        Those of a linear model are coefficients times distances from the mean. Those of an ensemble
+        are Shapley values of the answer as a function of which cells are known: exact for a few
+        observed cells, else averages over random orders of the cells.
+
+        Args:
+            table: with the columns that were fitted.
+            row: position of the row.
+            column: whose cell to explain; an observed one is explained as if it were missing.
+            evaluations: how often the model may be asked, about.
+            seed: of the orders.
+
+        Returns:
+            Contributions by column, the most similar training rows where the model keeps rows, and
+            a sentence.
+
+        Raises:
+            IndexError: for a row that the table does not have.
+            ValueError: for a column that the model does not have or that has one value only.
+        """
+        from vfg.imputation.explanation import explain
+
+        return explain(self, table, row, column, evaluations=evaluations, seed=seed)
 
     def log_prob(self, table: Any, *, observed: Any = None) -> Array:
         """log p of the observed cells of every row under the exact linear model.
@@ -348,7 +389,7 @@ class TableModel(Ensemble):
     @property
     def part_weights(self) -> dict[str, float]:
         """The weights of the parts in answers."""
-        weights = self.weights.tolist() if len(self.members) else [0.0, 0.0, 1.0, 0.0, 0.0]
+        weights = self.weights.tolist() if self.is_stacked else [0.0, 0.0, 1.0, 0.0, 0.0]
         return dict(zip(KINDS, weights, strict=True))
 
     @cached_property
@@ -614,7 +655,7 @@ class TableModel(Ensemble):
     ) -> Tensor:
         """Quantiles of every entry, `(levels, rows, columns)`; the most probable of categories."""
         ids = torch.arange(len(values)) if ids is None else ids
-        alone = self.linear is not None and not len(self.members)
+        alone = self.linear is not None and not self.is_stacked
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
             spread = torch.where(self.unordered, 0.0, normal.deviations(values, observed))
@@ -650,7 +691,7 @@ class TableModel(Ensemble):
         the median m and mean $\bar x$ of n draws. The variance of $m - \bar x$ is 0.57 / n of that
         of Normal draws, and that of m is 1.57 / n.
         """
-        if self.linear is None or not len(self.members):
+        if self.linear is None or not self.is_stacked:
             return estimates  # means of Normal variables are their medians
         medians = estimates.clone()
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
@@ -719,6 +760,7 @@ class TableModel(Ensemble):
             **({} if self.relations is None else {"relations": len(self.relations)}),
             **({} if self.relation_noise is None else {"noisy": True}),
             **({} if self.departures is None else {"departures": True}),
+            **({} if self.drawing is None else {"drawing": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
@@ -732,6 +774,8 @@ class TableModel(Ensemble):
         if "departures" in description:
             limits = torch.zeros(len(KINDS), len(columns), dtype=torch.float64)
             combination = replace(combination, departures=limits)
+        if "drawing" in description:
+            combination = replace(combination, drawing=torch.zeros(4, dtype=torch.float64))
         if "pooling" in description:
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)

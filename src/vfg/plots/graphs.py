@@ -18,7 +18,9 @@ from vfg.plots.style import (
     HAIRLINE,
     INK,
     OBSERVED,
+    REFERENCE,
     SMALL,
+    axes_or_new,
     blank,
     inches,
     new_figure,
@@ -192,6 +194,84 @@ def graph(graph: Graph, ax: Axes | None = None, *, observed: Collection[str] | N
     _labels(ax, graph, places)
     _legend(ax, _columns(words, inches(ax)[0]))
     return blank(ax)
+
+
+def dag(
+    columns: Sequence[str],
+    directed: Collection[tuple[str, str]],
+    undirected: Collection[tuple[str, str]] = (),
+    confidences: Mapping[tuple[str, str], float] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw causes above effects: arrows where the direction is known, grey lines elsewhere.
+
+    Args:
+        columns: all nodes by name; those without edges are left out if others have some.
+        directed: (cause, effect) pairs.
+        undirected: pairs whose direction is not known.
+        confidences: shares between 0 and 1 by pair; less sure edges are paler.
+        ax: where; None makes a figure.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> ax = dag(["a", "b", "c"], [("a", "b")], [("b", "c")])
+        >>> [text.get_text() for text in ax.texts]
+        ['a', 'b', 'c']
+    """
+    from matplotlib.patches import FancyArrowPatch
+
+    edges = [*directed, *undirected]
+    named = {name for pair in edges for name in pair}
+    shown = [name for name in columns if name in named or not edges]
+    places = _dag_places(shown, edges)
+    height = 0.9 * (1 + max((y for _, y in places.values()), default=0.0)) + 0.5
+    ax = axes_or_new(ax, max(4.6, 1.1 * (1 + max(abs(x) for x, _ in places.values()) * 2)), height)
+    for number, pair in enumerate(edges):
+        sure = 1.0 if confidences is None else confidences.get(pair, 1.0)
+        known = number < len(directed)
+        arrow = FancyArrowPatch(
+            places[pair[0]], places[pair[1]], gid="directed" if known else "undirected",
+            arrowstyle="-|>" if known else "-", color=OBSERVED if known else REFERENCE,
+            linewidth=HAIRLINE + 0.8 * sure, alpha=0.25 + 0.75 * sure, mutation_scale=10.0,
+            shrinkA=13.0, shrinkB=13.0, connectionstyle="arc3,rad=0.08",
+        )  # fmt: skip
+        ax.add_patch(arrow)
+    for name in shown:
+        ax.text(
+            *places[name], plain(name), ha="center", va="center", fontsize=SMALL, color=INK,
+            bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": INK, "lw": 0.8},
+        )  # fmt: skip
+    across = max(abs(x) for x, _ in places.values()) + 0.6
+    ax.set_xlim(-across, across)
+    ax.set_ylim(-0.5, max(y for _, y in places.values()) + 0.5)
+    return blank(ax)
+
+
+def _dag_places(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> Places:
+    """Rows by the longest path of causes, neighbours ordered by the middle of theirs."""
+    depth = dict.fromkeys(names, 0)
+    for _ in names:
+        for cause, effect in edges:
+            depth[effect] = max(depth[effect], min(depth[cause] + 1, len(names)))
+    rows: dict[int, list[str]] = {}
+    for name in names:
+        rows.setdefault(depth[name], []).append(name)
+    near: dict[str, list[str]] = {name: [] for name in names}
+    for first, second in edges:
+        near[first].append(second)
+        near[second].append(first)
+    across = {name: k - (len(row) - 1) / 2 for row in rows.values() for k, name in enumerate(row)}
+    for _ in range(8):  # enough for the order to settle in graphs of 30 nodes
+        for row in rows.values():
+            wanted = {
+                name: sum(across[k] for k in near[name]) / max(len(near[name]), 1) for name in row
+            }
+            row.sort(key=lambda name: wanted[name])
+            across |= {name: k - (len(row) - 1) / 2 for k, name in enumerate(row)}
+    deepest = max(rows, default=0)
+    return {name: (across[name], float(deepest - depth[name])) for name in names}
 
 
 def _edges(ax: Axes, graph: Graph, places: Places) -> None:
