@@ -3,9 +3,10 @@
     python -m experiments.benchmarks.interventions [--seeds 2]
 
 All methods know the DAG. Baselines regress y on x and its adjustment set (the causes of x), and
-average the prediction at do(x) over the rows. Settings of vfg were chosen on seed 50. They are: boosted trees on complete rows, on the whole table
+average the prediction at do(x) over the rows: boosted trees on complete rows, on the whole table
 (they take missing cells), and on iteratively filled tables; linear regression on filled tables; and
-boosted trees without adjustment. Truth is simulated with 200,000 rows.
+boosted trees without adjustment. Truth is simulated with 200,000 rows. Settings of vfg were chosen
+on seed 50 of two systems.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ from vfg.utils.specs import check_choice
 MOST_ROWS = 20_000
 """Rows that are used, drawn at random from longer tables: with these, edges that explain 0.1 % of
 a variance are found, and the search takes no longer than for 1,000."""
+FEWEST_ROWS = 10
+"""With fewer rows, any two columns may seem to follow from each other."""
 COPIES = 5
 """Completed copies of a table with missing cells, as far as `MOST_ROWS` allows."""
 ROUNDS, SWEEPS = 5, 5
@@ -203,6 +205,11 @@ def _read(
     ends = np.cumsum([0, *(len(encoding.places(label)) for label in labels)])
     chosen = [place for label in labels for place in encoding.places(label)]
     kept = np.flatnonzero(observed[:, chosen].any(1))
+    if len(kept) < FEWEST_ROWS:
+        raise ValueError(
+            f"a graph needs at least {FEWEST_ROWS} rows with observed cells, but the table has "
+            f"{len(kept)}"
+        )
     if len(kept) > MOST_ROWS:
         kept = np.sort(generator.choice(kept, MOST_ROWS, replace=False))
     rank = [list(encoding.schema).index(label) for label in labels]
