@@ -28,11 +28,12 @@ from torch import Tensor
 
 import vfg
 from vfg.data import synthetic
+from vfg.plots.style import tidy
 from vfg.sklearn import VFGImputer
 from vfg.training.model_stack import forest
 
 from ..baselines.imputers import Array, imputers, regressions
-from ..results import Arguments, arguments, box_plots, subplots, versions
+from ..results import Arguments, arguments, box_plots, plain_ticks, subplots, versions
 
 TRAIN, TEST = 1000, 300
 MISSING = [2, 3, 6, 7]
@@ -148,10 +149,11 @@ def pattern_errors(filled: Sequence[Tensor], table: Tensor) -> float:
 
 def draw(found: Found, given: Arguments) -> None:
     """Box plots as in the paper, on a logarithmic axis."""
-    figure, axis = subplots(figsize=(9, 3.9))
+    figure, axis = subplots(figsize=(8, 3.6))
     box_plots(axis, found)
+    plain_ticks(axis.xaxis, (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0))
     count = len(next(iter(found.values())))
-    axis.set_xlabel(f"mean squared error of the missing cells, seeds: {count}")
+    tidy(axis, x=f"mean squared error of the missing cells, {count} seeds; less is better")
     given.save(figure, "synthetic")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vfg.distributions.likelihoods import Bernoulli, Categorical, Gaussian
     from vfg.distributions.priors import FlowPrior, Laplace, Mixture, Normal, PerLabel
-    from vfg.flows import Coupling, Linear, LinearStart, Spline
+    from vfg.flows import Bottleneck, Coupling, Linear, LinearStart, Spline
     from vfg.gaussian import GaussianSettings, GaussianVFG
     from vfg.graph import Edge, Graph, Node
     from vfg.graph.files import read_graph
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "objectives.bound": ("Bound",),
-    "flows": ("Coupling", "Linear", "LinearStart", "Spline"),
+    "flows": ("Bottleneck", "Coupling", "Linear", "LinearStart", "Spline"),
     "gaussian": ("GaussianSettings", "GaussianVFG"),
     "graph": ("Edge", "Graph", "Node"),
     "graph.files": ("read_graph",),
@@ -92,6 +92,7 @@ __all__ = [
     "VFG",
     "Answer",
     "Bernoulli",
+    "Bottleneck",
     "Bound",
     "Categorical",
     "Coupling",

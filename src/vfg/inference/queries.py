@@ -594,9 +594,7 @@ def _up(model: VFG, edge: Edge, state: Tensor) -> Tensor:
     index, k = _place_of(model, edge)
     passing, group = model.passing, model.passing.group(index)
     members = len(passing.schedule.groups[index].edges)
-    source = state.expand(members, *state.shape)
-    source = source if group.lifting is None else group.lifting.lift(source)
-    value = (source if group.flow is None else group.flow(source)[0])[k]
+    value = group.up(state.expand(members, *state.shape))[1][k]
     if group.coordinates is None:
         return value
     block, row = passing.schedule.place[edge.parent]

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from vfg.cli.errors import suggest, usage_errors
+from vfg.cli.errors import Command, suggest, usage_errors
 from vfg.cli.model_files import choose_model, complete_names, complete_pairs
 from vfg.cli.options import Level, ModelFile, ModelOption, RunOptions, Seed, with_groups
 from vfg.cli.output import bar, format_value, histogram, print_json, print_text
@@ -25,7 +24,7 @@ MOST_SHARES = 12
 """How many categories are listed, the likeliest first."""
 
 
-class Query(TyperCommand):
+class Query(Command):
     """Takes several values after one option: `--given A=1 B=2 --infer D E`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -212,10 +211,11 @@ def query(
     for word, pairs in (("given", known), ("when setting", setting)):
         if pairs:
             listed = ", ".join(f"{name} = {value}" for name, value in pairs.items())
-            print_text(f"{word} {listed}\n")
+            print_text(f"{word} {listed}\n", bold=word)
     pictures = len(marginals) <= MOST_PICTURES
     for marginal in marginals:
-        print_text("\n".join(format_marginal(marginal, level, pictures=pictures)))
+        lines = format_marginal(marginal, level, pictures=pictures)
+        print_text("\n".join(lines), bold=str(marginal.variable.name))
 
 
 def read_dag(path: Path | None) -> Any:

@@ -114,7 +114,7 @@ def _print_model(description: dict[str, Any]) -> None:
         if key not in ("kind", "columns", "graph", "history")
     ]
     if description["kind"] != "Graph":
-        print_text(f"{description['kind']}: {', '.join(facts)}\n")
+        print_text(f"{description['kind']}: {', '.join(facts)}\n", bold=description["kind"])
     if "columns" in description:
         rows = [(column["name"], _kind(column)) for column in description["columns"]]
         print_table(("column", "kind"), rows)
