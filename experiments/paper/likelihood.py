@@ -45,8 +45,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "omniglot": {"channels": 64, "dropout": 0.3},
     "digits": {"channels": 8},
 }
-"""Of the encoding edge, by validation rows: fewer rows need fewer channels and more dropout. Without
-free bits and the longer warm-up one of three seeds on Caltech ended 14 nats behind the others."""
+"""Of the encoding edge, by bounds on validation rows: few rows need few channels and much dropout.
+Without free bits and the longer warm-up one of three seeds on Caltech ended 14 nats behind."""
 SECONDS = {
     "mnist": {"models": 170, PAPERS: 16, "surrogate": 8},
     "caltech": {"models": 20, "surrogate": 3},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import mean, median, stdev
 from typing import Any
 
-from .render import Found, bold, fill, least, rows, spread, table
+from .render import Found, bold, fill, least, rows, table
 
 MEASURES = ("mse, raw", "mae, raw", "mse, standardised", "mae, standardised")
 PARTS = ("all", "draws")
@@ -18,9 +18,9 @@ def synthetic(found: Found) -> str:
     ratios = [p / o for p, o in zip(errors[paper], errors[best], strict=True)]
     columns = {
         "method": "{name}",
-        "mean": lambda line: spread(line["values"], 3),
-        "least": lambda line: f"{min(line['values']):.2g}",
-        "most": lambda line: f"{max(line['values']):.2g}",
+        "mean": lambda line: f"{mean(line['values']):.3g} ± {stdev(line['values']):.2g}",
+        "least": lambda line: f"{min(line['values']):.3g}",
+        "most": lambda line: f"{max(line['values']):.3g}",
     }
     lines = [
         [{"name": name, "values": values} for name, values in part.items()]

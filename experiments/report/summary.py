@@ -7,7 +7,7 @@ from math import exp, log, sqrt
 from statistics import mean, stdev
 from typing import Any
 
-from . import images, paper, tables
+from . import images, mixed, paper, tables
 from .imputation import geometric_mean, lost_contests
 from .render import NONE, Found, fill, least, rows
 
@@ -147,7 +147,7 @@ def synthetic(found: Found) -> Iterator[Line]:
         "the paper's synthetic columns, squared error",
         f"{best} {mean(o for o, _ in pairs):.3f}",
         f"{baseline}, made for this question, {mean(b for _, b in pairs):.1g}",
-        f"{ratio:.2g}",
+        f"{ratio:,.0f}" if ratio > 10 else f"{ratio:.2f}",
         f"{wins} / 0 / {len(pairs) - wins}",
         NONE,
         f"{sum(not name.startswith('VFG') for name in found['mse'])}, {len(pairs)}",
@@ -191,6 +191,7 @@ def california(found: Found) -> Iterator[Line]:
 
 LINES: dict[str, Any] = {
     "imputation": imputation,
+    "mixed": mixed.lines,
     "density": density,
     "likelihood": likelihood,
     "synthetic": synthetic,

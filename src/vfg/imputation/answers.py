@@ -500,6 +500,7 @@ class TableAnswer(Answer):
     def _encoded_quantiles(self, levels: Sequence[float]) -> Tensor:
         if self._few is not None and self.rows == 1:
             ends = torch.from_numpy(quantiles_of_draws(self._draws(DRAWS).numpy(), list(levels)))
+            ends = self._model.at_values(ends, self._given.observed)
             return self._model.quantiles_with_relations(ends, levels, *self._given.matrix)
         table, ids = self._given.matrix, self._row_ids
         return self._model.quantiles(*table, levels, seed=self._seed, ids=ids)

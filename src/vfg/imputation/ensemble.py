@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -31,6 +31,7 @@ from vfg.imputation.stacking import (
     drawing_shares,
     member_means,
 )
+from vfg.imputation.trees import Forest
 from vfg.inference.calibration import noise_scale
 from vfg.inference.draws import Tile, decode, internal_normals
 from vfg.inference.evidence import as_given
@@ -59,20 +60,29 @@ class Prediction:
 
     means: Tensor  # of every entry, (rows, columns)
     votes: Tensor | None = None  # shares of categories among similar rows, (rows, all categories)
+    trees: Tensor | None = None  # the same among trees
+    trust: Tensor | None = None  # in trees, (rows, 1)
 
     def select(self, rows: Any) -> Prediction:
         """Some of the rows."""
-        return Prediction(self.means[rows], None if self.votes is None else self.votes[rows])
+        return self._each(lambda part: part[rows])
 
     def cpu(self) -> Prediction:
         """The same on the CPU."""
-        return Prediction(self.means.cpu(), None if self.votes is None else self.votes.cpu())
+        return self._each(lambda part: part.cpu())
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Prediction:
+        changed: dict[str, Any] = {k: x if x is None else change(x) for k, x in vars(self).items()}
+        return Prediction(**changed)
 
     @classmethod
     def concat(cls, parts: Sequence[Prediction]) -> Prediction:
         """The rows of all parts."""
-        votes = [part.votes for part in parts if part.votes is not None]
-        return cls(torch.cat([part.means for part in parts]), torch.cat(votes) if votes else None)
+        joined: dict[str, Any] = {
+            name: x if x is None else torch.cat([getattr(part, name) for part in parts])
+            for name, x in vars(parts[0]).items()
+        }
+        return cls(**joined)
 
 
 def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
@@ -122,6 +132,7 @@ class Ensemble(CachedModule):
         self.members = nn.ModuleList(parts.members)
         self.mixtures = nn.ModuleList(parts.mixtures)
         self.neighbours = nn.ModuleList(parts.neighbours)
+        self.forest: Forest | None = parts.forest
         # A parameter, so that there is one even where no column is informative.
         self.weights = nn.Parameter(
             torch.zeros(len(KINDS), dtype=torch.float64), requires_grad=False
@@ -183,10 +194,34 @@ class Ensemble(CachedModule):
         self, values: Tensor, observed: Tensor, expected: Mapping[str, Tensor]
     ) -> Prediction:
         """Stacked means and votes from the means by kind; of the linear model if it is alone."""
+        stacked = self.stacked(values, observed, expected)
+        return self.with_trees(Prediction(stacked, expected.get(VOTES)), values, observed)
+
+    def stacked(self, values: Tensor, observed: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
+        """Stacked means from the means by kind, without trees; observed entries are unchanged."""
         means = self.stacked_means(expected) if self.is_stacked else expected["linear"]
-        means = torch.where(observed, values, self.within_range(means))
-        means = self.with_relations(means, values, observed)
-        return Prediction(means, expected.get(VOTES))
+        return torch.where(observed, values, self.within_range(means))
+
+    def with_trees(self, stacked: Prediction, values: Tensor, observed: Tensor) -> Prediction:
+        """The second stage: means moved towards those of trees, and then to the relations."""
+        means = stacked.means
+        if self.forest is None:
+            return replace(stacked, means=self.with_relations(means, values, observed))
+        votes, trust = self.forest.votes(means, ~observed), self.forest.trust(observed)
+        weights = (self.forest.weights * trust).clamp(max=1.0)
+        moved = means + weights * (votes.means - means)
+        moved = self.with_relations(torch.where(observed, means, moved), values, observed)
+        return Prediction(moved, stacked.votes, votes.shares, trust)
+
+    def draws_with_trees(
+        self, draws: Tensor, stacked: Tensor, means: Tensor, observed: Tensor
+    ) -> Tensor:
+        """Draws `(number, rows, columns)` about stacked means, moved to means with trees."""
+        if self.forest is None:
+            return draws
+        scale = 1.0 - self.forest.trust(observed) * (1.0 - self.forest.spread)
+        uses_trees = (self.forest.weights > 0.0) & ~observed
+        return torch.where(uses_trees, means + scale * (draws - stacked), draws)
 
     def within_range(self, means: Tensor) -> Tensor:
         """Means within the usual range of their columns; all of them where there is none."""
@@ -262,9 +297,11 @@ class Ensemble(CachedModule):
         for part, own in self.draws_by_part(number).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
         draws = torch.where(observed, values, self.recentre(draws, expected))
+        prediction = self.predict(values, observed, expected)
+        stacked = self.stacked(values, observed, expected)
+        draws = self.draws_with_trees(draws, stacked, prediction.means, observed)
         noise = self.relation_levels(number, ids, seed)
-        draws = self.with_relations(draws, values, observed, noise)
-        return draws, self.predict(values, observed, expected)
+        return self.with_relations(draws, values, observed, noise), prediction
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
         """The kinds of parts with positive weight in answers, or in draws."""
@@ -489,6 +526,9 @@ class FewRows:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
         draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
+        if model.forest is not None:
+            stacked = model.stacked(self.values, self.observed, self.expected)
+            draws = model.draws_with_trees(draws, stacked, self.means().means, self.observed)
         noise = model.relation_levels(number, ids, seed)
         return model.with_relations(draws, self.values, self.observed, noise)
 

@@ -140,6 +140,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
         bounds: lowest and highest value that filled cells of columns may have, by name; None for
             the lowest or highest that is observed.
+        discrete: whether columns of floats with whole numbers alone are filled with whole numbers,
+            and those with few different values, whose draws are such values, are recognised.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
             members are trained. "best" takes two to three times as long as "balanced". Counts and
@@ -148,6 +150,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         mixtures: how many exact mixtures of linear models are averaged with them.
         neighbours: how many mixtures with a component at every row are averaged with them. They
             keep rows of the table in the model; 0 keeps none.
+        trees: how many trees predict every column of a table with categories from the others, at
+            most, in a second stage; 0 for none. Tables of numbers alone have none.
         width: of the root.
         flow: the couplings on the edges.
         steps: of training.
@@ -185,11 +189,13 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         *,
         schema: Mapping[Any, Any] | Schema | None = None,
         bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+        discrete: bool = True,
         bend: bool = True,
         effort: str = "balanced",
         members: int | None = None,
         mixtures: int | None = None,
         neighbours: int | None = None,
+        trees: int | None = None,
         width: int | None = None,
         flow: Coupling | None = None,
         steps: int | None = None,
@@ -207,11 +213,13 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.graph = graph
         self.schema = schema
         self.bounds = bounds
+        self.discrete = discrete
         self.bend = bend
         self.effort = effort
         self.members = members
         self.mixtures = mixtures
         self.neighbours = neighbours
+        self.trees = trees
         self.width = width
         self.flow = flow
         self.steps = steps

@@ -29,7 +29,7 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "bounds": (Mapping, "a mapping from columns to pairs (lowest, highest)"),
 }
 """Types of the settings that are objects, and their names in errors."""
-LEAST = {"members": 1, "mixtures": 0, "neighbours": 0, "width": 1, "steps": 1}
+LEAST = {"members": 1, "mixtures": 0, "neighbours": 0, "trees": 0, "width": 1, "steps": 1}
 """The smallest values of settings that are counts."""
 
 
@@ -127,11 +127,13 @@ class ImputerSettings:
     graph: Graph | None = None
     schema: Mapping[Any, Any] | Schema | None = None
     bounds: Mapping[Any, tuple[Any, Any]] | None = None
+    discrete: bool = True
     bend: bool = True
     effort: str = "balanced"
     members: int | None = None
     mixtures: int | None = None
     neighbours: int | None = None
+    trees: int | None = None
     width: int | None = None
     flow: Coupling | None = None
     steps: int | None = None
@@ -160,8 +162,12 @@ class ImputerSettings:
     def warn_of_unused(self) -> None:
         """Warn of settings that another setting makes ineffective."""
         for because, applies, names in (
-            ("bend=False", not self.bend, ("members", "mixtures", "neighbours", "flow", "steps")),
-            ("graph=", self.graph is not None, ("width", "neighbours")),
+            (
+                "bend=False",
+                not self.bend,
+                ("members", "mixtures", "neighbours", "trees", "flow", "steps"),
+            ),
+            ("graph=", self.graph is not None, ("width", "neighbours", "trees")),
         ):
             unused = [name for name in names if getattr(self, name) is not None]
             if applies and unused:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import scipy
@@ -28,6 +29,7 @@ from vfg.imputation.categories import CategoryColumn, HeldOutCategories, Section
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import EXACT, Relations, follow_relations
 from vfg.imputation.row_mixture import Labels, RowMeans, RowMixture
+from vfg.imputation.trees import Forest, HeldOutRows
 from vfg.inputs import Name
 from vfg.model import VFG
 from vfg.tables.cells import Array
@@ -134,14 +136,14 @@ def shares_of_exact_parts(weights: Tensor, present: Tensor) -> Tensor | None:
     Example:
         >>> weights = torch.tensor([0.5, 0.3, 0.0, 0.1, 0.1])
         >>> shares_of_exact_parts(weights, torch.ones(5).bool()).tolist()
-        [0.0, 0.6000000238418579, 0.0, 0.4000000059604645]
+        [0.0, 0.800000011920929, 0.0, 0.20000000298023224]
     """
     if not bool(present[1]) and not bool(present[3]):
         return None
     exact = weights.clone()
     exact[0] = 0.0
-    if float(weights.sum()) >= 1e-3 and float(exact.sum()) < 1e-3:
-        exact[1 if present[1] else 4] = 1.0  # members alone predict
+    # Mixtures, like members, do not know the rows themselves.
+    exact[1 if present[1] else 4] += weights[0]
     return drawing_shares(exact)
 
 
@@ -212,6 +214,9 @@ class Parts:
     combination: Stacking | None = None  # None takes the mean of the members
     history: History | None = None
     relations: Relations | None = None
+    forest: Forest | None = None
+    held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
+    with_values: tuple[int, ...] = ()  # few-valued columns that are filled with their values
 
     @property
     def present(self) -> Tensor:
@@ -290,6 +295,7 @@ def fit_stacking(
         _held_out_cells(parts, stack, *table, held[place], place, nearest[place], most, seed)
         for place in range(number)
     ]
+    parts.held_out = held_out
     total = _sums(held_out[0])
     for one in held_out[1:]:
         total = total + _sums(one)
@@ -332,26 +338,77 @@ def _held_out_categories(
     """What is expected at the held-out cells of a column of categories, and what is there."""
     cells = []
     for one in held_out:
-        truth = labels.places[one.ids, place]
-        rows = ((one.counted[:, column.places[0]] > 0) & (truth >= 0)).nonzero()[:, 0]
-        if not len(rows) or one.votes is None or not one.row_mixture or parts.linears is None:
-            continue
-        means = factors * clip(torch.einsum("k,krc->rc", weights, one.single[:, rows]))
-        inner = one.values[rows], one.shown[rows]
-        nothing = torch.zeros_like(inner[0][:1])
-        covariances = _covariances(parts.linears[one.place], *inner, column)
-        alone = _covariances(parts.linears[one.place], nothing, nothing.bool(), column)
+        if one.votes is not None and one.row_mixture and parts.linears is not None:
+            means = factors * clip(torch.einsum("k,krc->rc", weights, one.single))
+            rows, truth = _cells_of(one, column, place, labels)
+            if len(rows):
+                section = _section(parts, one, rows, means[rows], column, place, labels)
+                cells.append(HeldOutCategories.of(section, truth.numpy()))
+    return cells
+
+
+def _cells_of(
+    one: HeldOutCells, column: CategoryColumn, place: int, labels: Labels
+) -> tuple[Tensor, Tensor]:
+    """Rows with held-out cells of a column of categories, and the places of these."""
+    truth = labels.places[one.ids, place]
+    rows = ((one.counted[:, column.places[0]] > 0) & (truth >= 0)).nonzero()[:, 0]
+    return rows, truth[rows]
+
+
+def _section(
+    parts: Parts,
+    one: HeldOutCells,
+    rows: Tensor,
+    means: Tensor,
+    column: CategoryColumn,
+    place: int,
+    labels: Labels,
+) -> Section:
+    """What is expected in the section of a column of categories at some held-out rows."""
+    expected = means[:, column.places].numpy()
+    if column.part.is_simplex:
+        return Section(column, expected, None)
+    assert parts.linears is not None
+    linear, inner = parts.linears[one.place], (one.values[rows], one.shown[rows])
+    nothing = torch.zeros_like(inner[0][:1])
+    covariances = _covariances(linear, *inner, column)
+    alone = _covariances(linear, nothing, nothing.bool(), column)
+    votes, base = None, None
+    if one.votes is not None and one.row_mixture is not None:
         votes = one.votes.split(labels.sizes, dim=1)[place][rows].numpy()
         without = one.row_mixture.means(nothing, nothing.bool(), torch.zeros(1).long()).votes
         base = without.split(labels.sizes, dim=1)[place].numpy()
-        start = Section(column, np.zeros((1, column.part.width)), alone, None, base)
-        # Points of the rows' own categories that do not come from these rows; see `Encoding`.
-        own = truth[rows].numpy(), inner[0][:, column.places].numpy()
-        section = Section(
-            column, means[:, column.places].numpy(), covariances, start, votes, own_points=own
-        )
-        cells.append(HeldOutCategories.of(section, own[0]))
-    return cells
+    start = Section(column, np.zeros((1, column.part.width)), alone, None, base)
+    # Points of the rows' own categories that do not come from these rows; see `Encoding`.
+    own = labels.places[one.ids[rows], place].numpy(), inner[0][:, column.places].numpy()
+    return Section(column, expected, covariances, start, votes, own_points=own)
+
+
+@torch.no_grad()
+def held_out_rows(
+    parts: Parts, categories: Sequence[CategoryColumn], labels: Labels
+) -> list[HeldOutRows]:
+    """What the stacked parts predict at the held-out cells that they were fitted to."""
+    stacking = parts.combination
+    assert stacking is not None
+    held_out = []
+    for one in parts.held_out:
+        combined = torch.einsum("k,krc->rc", stacking.weights, one.single)
+        means, known = stacking.factors * clip(combined), list[Any]()
+        for place, column in enumerate(categories):
+            rows, truth = _cells_of(one, column, place, labels)
+            if not len(rows) or (parts.linears is None and not column.part.is_simplex):
+                known.append(None)
+                continue
+            section = _section(parts, one, rows, means[rows], column, place, labels)
+            if stacking.pooling is not None:
+                first, second = stacking.pooling[place].tolist()
+                section = replace(section, pooling=(first, second))
+            known.append((rows.numpy(), section.probabilities, truth.numpy()))
+        row = one.ids, one.values, one.shown, one.counted
+        held_out.append(HeldOutRows(*row, means, known))
+    return held_out
 
 
 def _covariances(
@@ -542,8 +599,9 @@ def _spread(
     squares = mean_of_draws(distances.square(), shares)
     spread = spread_factors(errors, torch.zeros_like(errors).index_add(0, columns, squares))
     errors_there = torch.cat([_errors(one, weights, factors) for one in held_out])
-    # Intervals need the tail of errors, scores of draws their variance: the geometric mean.
-    half_way = math.sqrt(tail_factor(errors_there, distances, shares))
+    # Intervals need the tail of errors, scores of draws their variance: the geometric mean. Never
+    # narrower: errors of new rows are larger than those at held-out cells of the fitted rows.
+    half_way = max(1.0, math.sqrt(tail_factor(errors_there, distances, shares)))
     return (half_way * spread).clamp(*SPREADS)
 
 

@@ -25,10 +25,11 @@ from vfg.imputation.categories import CategoryColumn, Section, category_columns
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.mixtures import Mixture
-from vfg.imputation.relations import Relations
+from vfg.imputation.relations import EXACT, Relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
 from vfg.imputation.stacking import KINDS, Parts, Stacking
+from vfg.imputation.trees import Forest
 from vfg.inference.answers import Answer, as_row_ids
 from vfg.inference.evidence import is_records
 from vfg.inference.interventions import counterfactual, intervene, is_intervention
@@ -40,7 +41,7 @@ from vfg.tables.categorical import CategoricalEncoding
 from vfg.tables.cells import Array, Label, as_objects
 from vfg.tables.encoding import Arrays, Encoding
 from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, open_table, quote
-from vfg.tables.numeric import NumericEncoding
+from vfg.tables.numeric import NumericEncoding, nearest_values
 from vfg.tables.schema import Integer
 from vfg.training.data import choose_device
 from vfg.training.history import History
@@ -107,6 +108,7 @@ class TableModel(Ensemble):
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
         "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
+        "few_valued",
     )  # fmt: skip
     history: History | None = None
 
@@ -536,6 +538,47 @@ class TableModel(Ensemble):
                 estimates[rows[:, None], torch.tensor(column.places)] = chosen
         return estimates
 
+    def fills(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
+        """What tables are filled with: point estimates, or the nearest values of columns."""
+        prediction = self.predictions(values, observed, ids)
+        estimates = self.point_estimates(values, observed, prediction)
+        return self.at_values(estimates, observed, fills=True)
+
+    @cached_property
+    def few_valued(self) -> dict[int, Array]:
+        """The values, standardised, of few-valued columns by their places among the modelled.
+
+        Columns of relations between three or more are left out, since sums of values need not be
+        values.
+        """
+        few = self.encoding.few_valued(self.columns)
+        if self.relations is None:
+            return few
+        nonzero = self.relations[:, :-1].abs() > EXACT
+        involved = nonzero[nonzero.sum(1) > 2].any(0).tolist()
+        return {at: values for at, values in few.items() if not involved[at]}
+
+    def at_values(self, table: Tensor, observed: Tensor, *, fills: bool = False) -> Tensor:
+        """Entries `(..., rows, columns)` with the nearest values in few-valued columns.
+
+        As `fills`, only in those whose cells are filled with values.
+        """
+        chosen = self.few_valued
+        if fills:
+            owner = {self.encoding.sections[k].start: p for k, p in self.encoding.parts.items()}
+            chosen = {
+                at: values
+                for at, values in chosen.items()
+                if getattr(owner[self.columns[at]], "fills_values", False)
+            }
+        if not chosen:
+            return table
+        moved = table.clone()
+        for at, values in chosen.items():
+            nearest = nearest_values(table[..., at].numpy(), values)
+            moved[..., at] = torch.where(observed[:, at], table[..., at], torch.from_numpy(nearest))
+        return moved
+
     def _chunks(
         self, values: Tensor, observed: Tensor, ids: Tensor | None
     ) -> Iterator[tuple[Tensor, ...]]:
@@ -564,7 +607,7 @@ class TableModel(Ensemble):
         for x, seen, at in self._chunks(values, observed, ids):
             drawn, prediction = self.joint_draws(x, seen, at, number, seed)
             drawn = drawn.cpu()
-            if categories and self.category_sections:
+            if categories:
                 row = x.cpu(), seen.cpu(), prediction.cpu()
                 drawn = self.with_categories(drawn, *row, at.cpu(), seed)
             parts.append(drawn)
@@ -585,8 +628,8 @@ class TableModel(Ensemble):
         ids: Tensor,
         seed: int,
     ) -> Tensor:
-        """Draws `(number, rows, columns)` whose sections of categories are code points."""
-        drawn = draws.numpy().copy()
+        """Draws `(number, rows, columns)` of code points, and of values of few-valued columns."""
+        drawn = self.at_values(draws, observed).numpy().copy()
         for label, column in self.category_sections.items():
             rows = np.flatnonzero(~observed[:, column.places].any(1).numpy())
             if not len(rows):
@@ -629,9 +672,15 @@ class TableModel(Ensemble):
             votes = prediction.votes.split(sizes, dim=1)[place].numpy()
             first, second = self.pooling[place].tolist()
             weights = first, second
+        trees = None
+        if self.forest is not None and prediction.trees is not None:
+            assert prediction.trust is not None
+            shares = prediction.trees.split(self.forest.sizes, dim=1)[place].numpy()
+            own = self.forest.class_weights[place].item() * prediction.trust.numpy()
+            trees = shares, np.minimum(own, 1.0)
         needed = prior and (covariances is not None or votes is not None)
         start = self.priors[label] if needed else None
-        return Section(column, means, covariances, start, votes, weights)
+        return Section(column, means, covariances, start, votes, weights, trees=trees)
 
     @cached_property
     def priors(self) -> dict[Label, Section]:
@@ -663,6 +712,7 @@ class TableModel(Ensemble):
             steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))[:, None, None]
             centre = self.with_relations(normal(values, observed), values, observed)
             ends = self._with_categories(centre + steps * spread, values, observed, ids)
+            ends = self.at_values(ends, observed)
             return self.quantiles_with_relations(ends, levels, values, observed)
         quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
@@ -670,6 +720,7 @@ class TableModel(Ensemble):
             drawn = self.draws(*part, DRAWS, seed, ids[rows], categories=False).numpy()
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
             quantiles[:, rows] = self._with_categories(ends, *part, ids[rows])
+        quantiles = self.at_values(quantiles, observed)
         return self.quantiles_with_relations(quantiles, levels, values, observed)
 
     def _with_categories(
@@ -692,7 +743,8 @@ class TableModel(Ensemble):
         of Normal draws, and that of m is 1.57 / n.
         """
         if self.linear is None or not self.is_stacked:
-            return estimates  # means of Normal variables are their medians
+            # Means of Normal variables are their medians.
+            return self.at_values(estimates, observed)
         medians = estimates.clone()
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
@@ -700,7 +752,7 @@ class TableModel(Ensemble):
             shift = torch.from_numpy(np.median(drawn.numpy(), axis=0)) - drawn.mean(0)
             moved = self.with_relations(estimates[rows] + shift, *part)
             medians[rows] = torch.where(self.unordered | part[1], estimates[rows], moved)
-        return medians
+        return self.at_values(medians, observed)
 
     @cached_property
     def limits(self) -> Tensor:
@@ -762,6 +814,7 @@ class TableModel(Ensemble):
             **({} if self.departures is None else {"departures": True}),
             **({} if self.drawing is None else {"drawing": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
+            **({} if self.forest is None else {"forest": self.forest.to_dict()}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
 
@@ -784,6 +837,7 @@ class TableModel(Ensemble):
             mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
             neighbours=[RowMixture.from_dict(one) for one in description["neighbours"]],
             linear=None if linear is None else GaussianVFG.from_dict(linear),
+            forest=Forest.from_dict(description["forest"]) if "forest" in description else None,
             relations=_empty_relations(description.get("relations", 0), len(columns)),
             combination=combination,
         )
@@ -889,8 +943,7 @@ class MissingCells:
 
     def means(self) -> Tensor:
         """What cells are filled with, `(rows with missing cells, modelled columns)`."""
-        prediction = self.model.predictions(self.values, self.observed, self.ids)
-        return self.model.point_estimates(self.values, self.observed, prediction)
+        return self.model.fills(self.values, self.observed, self.ids)
 
     def estimates(self, kind: str, seed: int) -> Tensor:
         """Means or medians, `(rows with missing cells, modelled columns)`."""
