@@ -242,7 +242,7 @@ def draw(file: Path) -> Any:
 def main() -> None:
     given = arguments(
         __doc__,
-        seconds={"type": float, "default": 45.0, "help": "of training per model"},
+        seconds={"type": float, "default": 30.0, "help": "of training per model"},
         draws={"type": int, "default": 500, "help": "per row"},
         draw={"action": "store_true", "help": "only the picture of the last run"},
     )

@@ -147,10 +147,11 @@ def test_draws_are_allocated_by_the_weights_of_parts(curved, weights):
 
 
 def test_members_do_not_draw_beside_exact_parts(curved):
-    turns, weights = curved.draws_by_part(200), curved.weights[1:].detach()
-    expected = [0.0, 0.0, weights[0], weights[1], *[weights[2:].sum() / 2] * 2]
+    turns, weights = curved.draws_by_part(200), curved.weights.tolist()
+    by_mixture, by_rows = weights[0] + weights[1], weights[3] + weights[4]
+    expected = np.array([0.0, 0.0, by_mixture, weights[2], by_rows / 2, by_rows / 2])
     found = [len(turns.get(k, [])) for k in range(6)]
-    np.testing.assert_allclose(found, 200 * np.array(expected) / weights.sum(), atol=3)
+    np.testing.assert_allclose(found, 200 * expected / sum(weights), atol=3)
     assert loads(dumps(curved)).draws_by_part(200) == turns
 
 

@@ -52,11 +52,12 @@ def test_sampler_draws_from_parents_and_children():
     observed = np.ones(values.shape, dtype=bool)
     observed[:1000, 1] = False
     features = Features.fit(values, observed, [[0], [1], [2]])
-    moments = np.cov(features.of(values).T)
+    matrix = features.of(values)
+    moments = np.cov(matrix.T)
     score = MomentScore(moments, rows, features.blocks, features.widths, np.full((3, 3), 5.0))
     dag = np.zeros((3, 3), dtype=bool)
     dag[0, 1] = dag[1, 2] = True
-    sampler = AdditiveSampler(dag, score, features, values, observed)
+    sampler = AdditiveSampler(dag, score, features, matrix.mean(0), values, observed, [True] * 3)
     cells, total, squares = values.copy(), np.zeros(1000), np.zeros(1000)
     for sweep in range(60):
         sampler.sweep(cells, ~observed, generator)

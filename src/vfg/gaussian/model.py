@@ -405,6 +405,7 @@ def select(
     mixture: str = "root",
     share: float = 0.1,
     seed: int = 0,
+    settings: GaussianSettings | None = None,
 ) -> Selection:
     """Fit every graph with every number of components, and keep what predicts held-out cells best.
 
@@ -417,6 +418,7 @@ def select(
         mixture: what components differ in, as in `GaussianVFG`.
         share: of the observed cells that is held out.
         seed: of held-out cells and starts.
+        settings: of the fits; None for the defaults.
 
     Returns:
         The best model, fitted again to all cells, and the scores of all.
@@ -450,10 +452,10 @@ def select(
     for graph in graphs:
         for count in components:
             model = build(graph, count)
-            model.fit(whole, observed=seen & ~held, seed=seed)
+            model.fit(whole, settings, observed=seen & ~held, seed=seed)
             score = model.conditional_log_prob(whole, ~held).sum() / held.sum()
             candidates.append(Candidate(graph, count, float(score)))
     chosen = max(candidates, key=lambda candidate: candidate.score)
     model = build(chosen.graph, chosen.components)
-    model.fit(whole, seed=seed)
+    model.fit(whole, settings, seed=seed)
     return Selection(model, tuple(candidates))

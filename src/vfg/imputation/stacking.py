@@ -136,14 +136,14 @@ def shares_of_exact_parts(weights: Tensor, present: Tensor) -> Tensor | None:
     Example:
         >>> weights = torch.tensor([0.5, 0.3, 0.0, 0.1, 0.1])
         >>> shares_of_exact_parts(weights, torch.ones(5).bool()).tolist()
-        [0.0, 0.6000000238418579, 0.0, 0.4000000059604645]
+        [0.0, 0.800000011920929, 0.0, 0.20000000298023224]
     """
     if not bool(present[1]) and not bool(present[3]):
         return None
     exact = weights.clone()
     exact[0] = 0.0
-    if float(weights.sum()) >= 1e-3 and float(exact.sum()) < 1e-3:
-        exact[1 if present[1] else 4] = 1.0  # members alone predict
+    # Mixtures, like members, do not know the rows themselves.
+    exact[1 if present[1] else 4] += weights[0]
     return drawing_shares(exact)
 
 
@@ -599,8 +599,9 @@ def _spread(
     squares = mean_of_draws(distances.square(), shares)
     spread = spread_factors(errors, torch.zeros_like(errors).index_add(0, columns, squares))
     errors_there = torch.cat([_errors(one, weights, factors) for one in held_out])
-    # Intervals need the tail of errors, scores of draws their variance: the geometric mean.
-    half_way = math.sqrt(tail_factor(errors_there, distances, shares))
+    # Intervals need the tail of errors, scores of draws their variance: the geometric mean. Never
+    # narrower: errors of new rows are larger than those at held-out cells of the fitted rows.
+    half_way = max(1.0, math.sqrt(tail_factor(errors_there, distances, shares)))
     return (half_way * spread).clamp(*SPREADS)
 
 

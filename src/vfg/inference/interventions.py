@@ -160,6 +160,7 @@ def intervene(
     chosen = _read_targets(variables, targets)
     settings = {name: np.resize(values, rows.count) for name, values in settings.items()}
     world = _World(model, causes, variables, settings, rows, seed)
+    world.check_directions(dag)
     world.check_overlap()
     return InterventionAnswer(world, chosen, _number_of_draws(model, rows.count))
 
@@ -220,6 +221,7 @@ def counterfactual(
             )
     settings = {name: np.resize(values, rows.count) for name, values in settings.items()}
     world = _Counterfactual(model, causes, variables, settings, rows, seed)
+    world.check_directions(dag)
     draws = _number_of_draws(model, rows.count) if rows.has_missing else 2
     return InterventionAnswer(world, chosen, draws)
 
@@ -452,6 +454,19 @@ class _World:
         # The draws of a column must not repeat those of another.
         own_seed = self.seed + 1 + list(self.causes.parents).index(name)
         return self.model.infer(evidence, [name], seed=own_seed)
+
+    def check_directions(self, dag: Any) -> None:
+        """Warn of edges of a learned DAG whose direction is not known, where it matters."""
+        touched = self.effects.union(self.settings)
+        open_edges = [pair for pair in getattr(dag, "undirected", ()) if touched.intersection(pair)]
+        if open_edges:
+            listed = ", ".join(f"{cause} -> {effect}" for cause, effect in open_edges)
+            warnings.warn(
+                f"the table does not tell the direction of these edges, taken as {listed}; "
+                "the answer holds if they are so: state directions with tiers= or required= of "
+                "learn_graph, or as a list of edges",
+                stacklevel=4,
+            )
 
     def check_overlap(self) -> None:
         """Warn of values that the table hardly has, alone or given the causes of the column."""

@@ -225,17 +225,19 @@ def dag(
     edges = [*directed, *undirected]
     named = {name for pair in edges for name in pair}
     shown = [name for name in columns if name in named or not edges]
-    places = _dag_places(shown, edges)
-    height = 0.9 * (1 + max((y for _, y in places.values()), default=0.0)) + 0.5
-    ax = axes_or_new(ax, max(4.6, 1.1 * (1 + max(abs(x) for x, _ in places.values()) * 2)), height)
-    for number, pair in enumerate(edges):
+    places, routes = _dag_places(shown, edges)
+    points = [point for route in [*routes.values(), list(places.values())] for point in route]
+    across = max(abs(x) for x, _ in points) + 0.6
+    tallest = max(y for _, y in points)
+    ax = axes_or_new(ax, max(4.0, 2.0 * across), 0.8 * (tallest + 1.0))
+    for number, (pair, route) in enumerate(routes.items()):
         sure = 1.0 if confidences is None else confidences.get(pair, 1.0)
         known = number < len(directed)
         arrow = FancyArrowPatch(
-            places[pair[0]], places[pair[1]], gid="directed" if known else "undirected",
-            arrowstyle="-|>" if known else "-", color=OBSERVED if known else REFERENCE,
-            linewidth=HAIRLINE + 0.8 * sure, alpha=0.25 + 0.75 * sure, mutation_scale=10.0,
-            shrinkA=13.0, shrinkB=13.0, connectionstyle="arc3,rad=0.08",
+            path=_smooth(route), gid="directed" if known else "undirected",
+            arrowstyle="-|>" if known else "-", edgecolor=OBSERVED if known else REFERENCE,
+            facecolor=OBSERVED, linewidth=HAIRLINE + 0.8 * sure, alpha=0.25 + 0.75 * sure,
+            mutation_scale=10.0, shrinkA=0.0, shrinkB=0.0,
         )  # fmt: skip
         ax.add_patch(arrow)
     for name in shown:
@@ -243,35 +245,60 @@ def dag(
             *places[name], plain(name), ha="center", va="center", fontsize=SMALL, color=INK,
             bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": INK, "lw": 0.8},
         )  # fmt: skip
-    across = max(abs(x) for x, _ in places.values()) + 0.6
     ax.set_xlim(-across, across)
-    ax.set_ylim(-0.5, max(y for _, y in places.values()) + 0.5)
+    ax.set_ylim(-0.5, tallest + 0.5)
     return blank(ax)
 
 
-def _dag_places(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> Places:
-    """Rows by the longest path of causes, neighbours ordered by the middle of theirs."""
+def _smooth(route: Sequence[tuple[float, float]]) -> Any:
+    """A curve through points from top to bottom, from below the first to above the last."""
+    from matplotlib.path import Path
+
+    (left, top), (right, bottom) = route[0], route[-1]
+    points = [(left, top - 0.22), *route[1:-1], (right, bottom + 0.22)]
+    if len(points) == 2:
+        return Path(points)
+    vertices, codes = [points[0]], [Path.MOVETO]
+    for (x, y), (u, v) in pairwise(points):
+        middle = (y + v) / 2.0
+        vertices += [(x, middle), (u, middle), (u, v)]
+        codes += [Path.CURVE4] * 3
+    return Path(vertices, codes)
+
+
+def _dag_places(
+    names: Sequence[str], edges: Sequence[tuple[str, str]]
+) -> tuple[Places, dict[tuple[str, str], list[tuple[float, float]]]]:
+    """Places of nodes in rows by the longest path of causes, and routes of edges around them.
+
+    An edge has a point of its own in every row that it passes, which takes part in the ordering.
+    """
     depth = dict.fromkeys(names, 0)
     for _ in names:
         for cause, effect in edges:
             depth[effect] = max(depth[effect], min(depth[cause] + 1, len(names)))
-    rows: dict[int, list[str]] = {}
-    for name in names:
-        rows.setdefault(depth[name], []).append(name)
-    near: dict[str, list[str]] = {name: [] for name in names}
-    for first, second in edges:
-        near[first].append(second)
-        near[second].append(first)
-    across = {name: k - (len(row) - 1) / 2 for row in rows.values() for k, name in enumerate(row)}
-    for _ in range(8):  # enough for the order to settle in graphs of 30 nodes
-        for row in rows.values():
-            wanted = {
-                name: sum(across[k] for k in near[name]) / max(len(near[name]), 1) for name in row
-            }
-            row.sort(key=lambda name: wanted[name])
-            across |= {name: k - (len(row) - 1) / 2 for k, name in enumerate(row)}
-    deepest = max(rows, default=0)
-    return {name: (across[name], float(deepest - depth[name])) for name in names}
+    chains = {}
+    for number, (cause, effect) in enumerate(edges):
+        between = {f"\0{number} {row}": row for row in range(depth[cause] + 1, depth[effect])}
+        chains[cause, effect] = [cause, *between, effect]
+        depth |= between
+    near: dict[str, list[str]] = {name: [] for name in depth}
+    for chain in chains.values():
+        for first, second in pairwise(chain):
+            near[first].append(second)
+            near[second].append(first)
+    across = dict.fromkeys(depth, 0.0)
+    rows = [[name for name in depth if depth[name] == row] for row in sorted({*depth.values()})]
+    for row in rows:
+        across |= {name: k - (len(row) - 1) / 2 for k, name in enumerate(row)}
+    for _ in range(SWEEPS):
+        for row in [*rows, *rows[::-1]]:
+            across |= _separate({n: fmean([across[k] for k in near[n] or [n]]) for n in row})
+    centre = fmean([min(across.values()), max(across.values())])
+    deepest = max(depth.values())
+    places = {name: (across[name] - centre, float(deepest - depth[name])) for name in depth}
+    routes = {pair: [places[name] for name in chain] for pair, chain in chains.items()}
+    return {name: places[name] for name in names}, routes
 
 
 def _edges(ax: Axes, graph: Graph, places: Places) -> None:

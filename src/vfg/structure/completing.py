@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -15,8 +19,9 @@ ITERATIONS, TOLERANCE = 200, 1e-4
 """Of EM: changes of standardised covariances below 1e-4 change no decision of a search."""
 SHRINKAGE = 3.0
 """Rows without correlations that EM adds, so that tables of few rows have a regular covariance."""
-GRID = 32
-"""Points of the conditional density of a missing cell, within the observed range."""
+GRID, MARGIN = 48, 0.25
+"""Points of the conditional density of a missing cell, and how far beyond the observed range they
+go, as a share of it: cells that are missing for being large would else pile up at its end."""
 
 
 def fit_covariance(values: Array, observed: Mask) -> tuple[Array, Array]:
@@ -94,109 +99,119 @@ def draw_gaussian(
 
 
 class AdditiveSampler:
-    r"""Gibbs draws of missing numbers under a graph of additive regressions with Gaussian noise.
+    r"""Gibbs draws of missing cells under a graph of additive regressions with Gaussian noise.
 
     Each missing cell is drawn from its density given all others, $p(x_j \mid pa) \prod_c
-    p(x_c \mid pa_c)$, on a grid over the observed range. Columns of categories keep the draws that
-    they have.
+    p(x_c \mid pa_c)$: numbers on a grid, categories among their codes,
+    where the density counts relative to that without causes, times their frequency.
 
     Args:
         dag: `dag[i, j]` for i -> j.
         score: whose moments give the regressions.
         features: of the variables.
-        values: the observed cells' matrix, for the ranges.
+        centre: means of the features that the moments are about.
+        values: the observed cells' matrix, for the ranges and codes.
         observed: which of its cells are observed.
+        numbers: which variables are numbers.
     """
 
     def __init__(
-        self, dag: Mask, score: MomentScore, features: Features, values: Array, observed: Mask
+        self,
+        dag: Mask,
+        score: MomentScore,
+        features: Features,
+        centre: Array,
+        values: Array,
+        observed: Mask,
+        numbers: Sequence[bool],
     ) -> None:
-        self.features, self.order = features, topological_order(dag)
+        self.features, self.centre, self.order = features, centre, topological_order(dag)
         self.children = [np.flatnonzero(row).tolist() for row in dag]
-        self.numbers = [len(own) == 1 for own in features.places]
         self.weights: list[dict[int, Array]] = []
-        self.variances: list[float] = []
+        self.precisions: list[Array] = []
         for node in range(len(dag)):
             parents = tuple(np.flatnonzero(dag[:, node]).tolist())
-            chosen, weights, variance = score.regression(node, parents)
+            chosen, weights, covariance = score.regression(node, parents)
             ends = np.cumsum([0, *map(len, chosen)])
             self.weights.append(
-                {k: weights[a:b] for k, a, b in zip(parents, ends[:-1], ends[1:], strict=True)}
+                {k: weights[a:b] for k, (a, b) in zip(parents, pairwise(ends), strict=True)}
             )
-            self.variances.append(max(variance, 1e-6))
-        self.grids = [
-            np.linspace(*_range(values[:, own[0]], observed[:, own[0]]), GRID)
-            for own in features.places
+            self.precisions.append(np.linalg.inv(covariance + 1e-6 * np.eye(len(covariance))))
+        self.choices = [
+            _choices(values[np.ix_(observed[:, own[0]], own)], is_number)
+            for own, is_number in zip(map(np.array, features.places), numbers, strict=True)
         ]
+        for node, is_number in enumerate(numbers):
+            if not is_number:
+                self.choices[node][1][:] -= self._fit(node, self.choices[node][0], 0.0, own=False)
 
     def sweep(self, cells: Array, missing: Mask, generator: np.random.Generator) -> None:
-        """Draw the missing numbers of every variable once, in place, parents first.
+        """Draw the missing cells of every variable once, in place, parents first.
 
         Args:
             cells: a completed matrix.
             missing: which of its cells are drawn.
             generator: of the draws.
         """
-        means = [self._mean(node, cells) for node in range(len(self.weights))]
+        places = [np.array(own) for own in self.features.places]
+        means = [self._mean(node, cells) for node in range(len(places))]
         for node in self.order:
-            place = self.features.places[node][0]
-            rows = np.flatnonzero(missing[:, place])
-            if not len(rows) or not self.numbers[node]:
+            rows = np.flatnonzero(missing[:, places[node][0]])
+            if not len(rows):
                 continue
-            grid = self.grids[node]
-            log_p = self._fit(node, grid, means[node][rows, None])
-            old = {}
-            for child in self.children[node]:
-                if not self.numbers[child]:
-                    continue
-                old[child] = self._effect(child, node, cells[rows, place])
-                rest = means[child][rows] - old[child]
-                own = cells[rows, self.features.places[child][0]]
-                effects = self._effect(child, node, grid)
-                log_p = log_p + self._fit(child, own[:, None], rest[:, None] + effects)
-            drawn = _draw_from_grid(log_p, grid, generator)
-            cells[rows, place] = drawn
+            points, base, step = self.choices[node]
+            log_p = base + self._fit(node, points[None], means[node][rows, None])
+            whole = np.ix_(rows, places[node])
+            old = {child: self._effect(child, node, cells[whole]) for child in self.children[node]}
+            for child, before in old.items():
+                rest = (means[child][rows] - before)[:, None]
+                own = cells[np.ix_(rows, places[child])][:, None]
+                log_p = log_p + self._fit(child, own, rest + self._effect(child, node, points))
+            drawn = _draw(log_p, points, step, generator)
+            cells[whole] = drawn
             for child, before in old.items():
                 means[child][rows] += self._effect(child, node, drawn) - before
 
     def _mean(self, node: int, cells: Array) -> Array:
-        mean = np.zeros(len(cells))
-        for parent, weights in self.weights[node].items():
-            own = self.features.places[parent]
-            if len(own) == 1:
-                mean += self._effect(node, parent, cells[:, own[0]])
-            else:
-                block = self.features.blocks[parent]
-                standard = (cells[:, own] - self.features.location[block]) / self.features.scale[
-                    block
-                ]
-                mean += standard @ weights
+        """What the parents of a node lead to expect, in standard units, `(rows, columns)`."""
+        mean = np.zeros((len(cells), len(self.features.places[node])))
+        for parent in self.weights[node]:
+            mean += self._effect(node, parent, cells[:, list(self.features.places[parent])])
         return mean
 
     def _effect(self, node: int, parent: int, values: Array) -> Array:
         """What a parent adds to the expected value of a node, in standard units."""
         weights = self.weights[node][parent]
-        effect: Array = self.features.of_variable(parent, values)[:, : len(weights)] @ weights
+        centre = self.centre[self.features.blocks[parent]]
+        features = self.features.of_variable(parent, values) - centre
+        effect: Array = features[:, : len(weights)] @ weights
         return effect
 
-    def _fit(self, node: int, values: Array, mean: Array) -> Array:
-        place = self.features.blocks[node][0]
-        standard = (values - self.features.location[place]) / self.features.scale[place]
-        fit: Array = -0.5 * (standard - mean) ** 2 / self.variances[node]
+    def _fit(self, node: int, values: Array, mean: Any, own: bool = True) -> Array:
+        """The log density of values `(..., columns)`, up to a constant; `own` given the parents."""
+        places = self.features.blocks[node][: len(self.features.places[node])]
+        standard = (values - self.features.location[places]) / self.features.scale[places]
+        left = standard - self.centre[places] - mean
+        precision = self.precisions[node] if own else np.eye(len(places))
+        fit: Array = -0.5 * ((left @ precision) * left).sum(-1)
         return fit
 
 
-def _range(values: Array, observed: Mask) -> tuple[float, float]:
-    cells = values[observed]
-    return (float(cells.min()), float(cells.max())) if len(cells) else (0.0, 0.0)
+def _choices(cells: Array, is_number: bool) -> tuple[Array, Array, float]:
+    """What a missing cell may be, `(choices, columns)`, log weights, and the step of a grid."""
+    if is_number:
+        more = MARGIN * (cells.max() - cells.min())
+        grid = np.linspace(cells.min() - more, cells.max() + more, GRID)[:, None]
+        return grid, np.zeros(GRID), float(grid[1, 0] - grid[0, 0])
+    codes, counts = np.unique(cells.round(9), axis=0, return_counts=True)
+    return codes, np.log(counts / counts.sum()), 0.0
 
 
-def _draw_from_grid(log_p: Array, grid: Array, generator: np.random.Generator) -> Array:
-    """One draw per row from densities on a grid, spread evenly within its cells."""
+def _draw(log_p: Array, points: Array, step: float, generator: np.random.Generator) -> Array:
+    """One of the points per row, numbers spread evenly within the cells of their grid."""
     shares = np.exp(log_p - log_p.max(axis=1, keepdims=True))
     sums = shares.cumsum(axis=1)
     level = generator.random(len(sums)) * sums[:, -1]
-    chosen = grid[(sums < level[:, None]).sum(axis=1).clip(max=len(grid) - 1)]
-    step = grid[1] - grid[0]
-    drawn: Array = chosen + step * (generator.random(len(chosen)) - 0.5)
-    return drawn.clip(grid[0], grid[-1])
+    drawn: Array = points[(sums < level[:, None]).sum(axis=1).clip(max=len(points) - 1)]
+    drawn = drawn + step * (generator.random((len(drawn), 1)) - 0.5)
+    return drawn.clip(points.min(0), points.max(0))

@@ -27,6 +27,7 @@ from vfg.structure.trees import learn_tree
 from vfg.tables.cells import Array, Mask
 from vfg.tables.encoding import Encoding
 from vfg.tables.frames import open_table
+from vfg.tables.numeric import NumericEncoding
 from vfg.utils.specs import check_choice
 
 MOST_ROWS = 20_000
@@ -54,6 +55,7 @@ class _Columns:
     values: Array
     observed: Mask
     places: tuple[tuple[int, ...], ...]
+    numbers: tuple[bool, ...]
     allowed: Mask
     required: Mask
 
@@ -210,6 +212,7 @@ def _read(
         np.where(observed[whole], values[whole], 0.0),
         observed[whole],
         tuple(tuple(range(a, b)) for a, b in pairwise(ends)),
+        tuple(isinstance(encoding.parts[label], NumericEncoding) for label in labels),
         allowed,
         needed,
     )
@@ -300,10 +303,13 @@ def _complete(
     missing = np.tile(~observed, (copies, 1))
     order = _start(columns, generator)
     for _ in range(ROUNDS):
-        score = _score(columns, features, _moments(features.of(drawn)), LAX)
+        matrix = features.of(drawn)
+        score = _score(columns, features, _moments(matrix), LAX)
         dag = _search(columns, score, nonlinear, [order], tick)
         order = topological_order(dag)
-        sampler = AdditiveSampler(dag, score, features, values, observed)
+        sampler = AdditiveSampler(
+            dag, score, features, matrix.mean(0), values, observed, columns.numbers
+        )
         for _ in range(SWEEPS):
             sampler.sweep(drawn, missing, generator)
     return drawn, _moments(features.of(drawn))
@@ -362,10 +368,9 @@ def _known_directions(columns: _Columns, score: MomentScore, dag: Mask) -> Mask:
     total = _total(score, dag)
     seen = columns.observed[:, columns.first].astype(np.float64)
     shares = seen.T @ seen / len(seen)
-    numbers = [len(own) == 1 for own in columns.places]
     pdag = equivalence_class(dag, known)
     for i, j in np.argwhere(pdag & pdag.T & dag):
-        if not (numbers[i] and numbers[j]):
+        if not (columns.numbers[i] and columns.numbers[j]):
             continue
         member = _member_with(pdag, dag, int(j), int(i))
         if (total - _total(score, member)) * shares[i, j] > EVIDENCE:

@@ -79,9 +79,9 @@ class Features:
         return (np.concatenate(parts, axis=1) - self.location) / self.scale
 
     def of_variable(self, variable: int, values: Array) -> Array:
-        """The standardised features of numbers of one variable without categories."""
+        """The standardised features of cells `(rows, columns)` of one variable."""
         knots, block = self.knots[variable], self.blocks[variable]
-        parts = [values[:, None]] + ([] if knots is None else [_splines(values, knots)])
+        parts = [values] + ([] if knots is None else [_splines(values[:, 0], knots)])
         return (np.concatenate(parts, axis=1) - self.location[block]) / self.scale[block]
 
 
@@ -210,14 +210,14 @@ class MomentScore:
             gains = np.maximum(gains, after - before - cost)
         return np.where(is_new, gains, -np.inf)
 
-    def regression(self, node: int, parents: tuple[int, ...]) -> tuple[list[Array], Array, float]:
-        """Features of each parent, all coefficients, and the residual variance of a number."""
+    def regression(self, node: int, parents: tuple[int, ...]) -> tuple[list[Array], Array, Array]:
+        """Features of each parent, all coefficients, and the residual covariance."""
         chosen = self.columns(parents, self.fit_family(node, parents)[1])
         features = np.concatenate([np.zeros(0, dtype=int), *chosen])
-        target = self.own[node][0]
-        cross = self.moments[features, target]
+        own = self.own[node]
+        cross = self.moments[np.ix_(features, own)]
         weights = np.linalg.solve(self.moments[np.ix_(features, features)], cross)
-        return chosen, weights, float(self.moments[target, target] - cross @ weights)
+        return chosen, weights, self.moments[np.ix_(own, own)] - cross.T @ weights
 
 
 def _pad(blocks: Sequence[Array]) -> tuple[Array, Mask]:
@@ -241,11 +241,14 @@ def _log_det(matrices: Array) -> Array:
 def pair_penalties(observed: Mask, variables: Sequence[int], factor: float = 1.0) -> Array:
     r"""The penalty of a feature in each pair of variables, for a score of all rows.
 
-    $$\lambda_{yp} = \frac{n}{n_{yp}} \cdot \frac{\log n_{yp} + \log d}{2}$$
+    $$\lambda_{yp} = \frac{n}{m_{yp}} \cdot \frac{\log m_{yp} + \log d}{2}, \qquad
+      m_{yp} = n (n_{yp} / n)^{5/4}$$
 
-    with the $n_{yp}$ rows in which both are observed and d variables: an edge must gain in these
-    rows what the extended BIC (with $\gamma = 1/2$) asks of it. The penalty is symmetric, so that
-    the score is that of an equivalence class.
+    with the $n_{yp}$ rows in which both are observed and d variables: an edge must gain in m
+    complete rows what the extended BIC (with $\gamma = 1/2$) asks of it. The exponent is above 1
+    since other parents have missing cells as well: with 30 % missing, the variance of partial
+    correlations given one or two columns is that of 0.39 n to 0.47 n complete rows, while $n_{yp}$
+    is 0.49 n. The penalty is symmetric, so that the score is that of an equivalence class.
 
     Args:
         observed: which cells are observed, `(rows, columns)`.
@@ -253,6 +256,6 @@ def pair_penalties(observed: Mask, variables: Sequence[int], factor: float = 1.0
         factor: of all penalties.
     """
     seen = observed[:, variables].astype(np.float64)
-    common = np.maximum(seen.T @ seen, 2.0)
+    common = len(seen) * (np.maximum(seen.T @ seen, 2.0) / len(seen)) ** 1.25
     nats: Array = 0.5 * (np.log(common) + np.log(len(variables)))
     return factor * nats * len(seen) / common

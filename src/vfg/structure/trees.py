@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vfg.gaussian.fitting import GaussianSettings
 from vfg.gaussian.model import Candidate, select
 from vfg.graph import Edge, Graph, Node
 from vfg.graph.builders import group_nodes
@@ -25,6 +26,8 @@ ARITIES = (3, 6)
 """Most children of a latent node in candidates: few make deep trees, many nearly a star."""
 WIDTHS = (2, 4, 8)
 """Widths of latent nodes in candidates."""
+QUICK = GaussianSettings(iterations=60, tolerance=1e-3)
+"""Fits of candidates, which need not have converged to the last digit to be told apart."""
 
 
 def learn_tree(encoding: Encoding, table: Any, seed: int) -> LearnedGraph:
@@ -120,7 +123,7 @@ def _choose(cells: Array, related: Array, sizes: Sequence[int], seed: int) -> Ca
     widths = sorted({max(width, *sizes) for width in WIDTHS})
     first = [Graph(*group_nodes(leaves, groups, widths[0])) for groups in groupings]
     star = [Graph.star(leaves, width=width) for width in widths[1:]]
-    tried = select(cells, [*first, *star], seed=seed).candidates
+    tried = select(cells, [*first, *star], seed=seed, settings=QUICK).candidates
     trees = [candidate for candidate in tried if len(candidate.graph.layers) > 2]
     if trees:
         best = max(trees, key=lambda candidate: candidate.score).graph
@@ -128,7 +131,7 @@ def _choose(cells: Array, related: Array, sizes: Sequence[int], seed: int) -> Ca
             Graph([replace(n, width=w) if n.columns is None else n for n in best.nodes], best.edges)
             for w in widths[1:]
         ]
-        tried += select(cells, wider, seed=seed).candidates if wider else ()
+        tried += select(cells, wider, seed=seed, settings=QUICK).candidates if wider else ()
     return max(tried, key=lambda candidate: candidate.score)
 
 
