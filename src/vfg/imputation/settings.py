@@ -29,7 +29,15 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "bounds": (Mapping, "a mapping from columns to pairs (lowest, highest)"),
 }
 """Types of the settings that are objects, and their names in errors."""
-LEAST = {"members": 1, "mixtures": 0, "neighbours": 0, "trees": 0, "width": 1, "steps": 1}
+LEAST = {
+    "members": 1,
+    "mixtures": 0,
+    "neighbours": 0,
+    "trees": 0,
+    "width": 1,
+    "steps": 1,
+    "n_jobs": 1,
+}
 """The smallest values of settings that are counts."""
 
 
@@ -138,6 +146,7 @@ class ImputerSettings:
     flow: Coupling | None = None
     steps: int | None = None
     budget: float | None = None
+    n_jobs: int | None = None
     missing_values: Any = np.nan
     device: str | torch.device | None = None
     checkpoint: str | os.PathLike[str] | None = None
