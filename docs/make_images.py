@@ -114,13 +114,6 @@ def graph_wide() -> Any:
     return plots.graph(vfg.Graph.tree({f"x{k}": 1 for k in range(200)}, arity=6, width=8))
 
 
-def dag() -> Any:
-    """The network that the rows of bnlearn's simulation come from, two directions unknown."""
-    unknown = (("B", "D"), ("B", "C"))
-    known = [edge for edge in NETWORK if edge not in unknown]
-    return plots.dag(list("ABCDEFG"), known, unknown)
-
-
 def history() -> Any:
     """A training run."""
     return plots.history(learned()[1])
@@ -286,7 +279,7 @@ def draw_rows(ax: plt.Axes, gaps: Any, filled: Any, ends: Any) -> None:
 
 
 PICTURES: tuple[Callable[[], Any], ...] = (
-    graph_tree, graph_question, graph_network, graph_wide, dag, history, likelihoods, consistency,
+    graph_tree, graph_question, graph_network, graph_wide, history, likelihoods, consistency,
     missingness, distributions, hidden_cells, coverage, cost, embedding, traversal,
     traversal_curves, reconstructions, answer, dag, hero,
 )  # fmt: skip
