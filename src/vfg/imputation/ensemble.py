@@ -109,6 +109,7 @@ class Ensemble(CachedModule):
     relation_noise: Tensor | None
     departures: Tensor | None
     pooling: Tensor | None
+    slopes: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -137,6 +138,7 @@ class Ensemble(CachedModule):
             getattr(self, name).copy_(getattr(combination, name))
         for name in ("pooling", "departures"):
             self.register_buffer(name, getattr(combination, name))
+        self.register_buffer("slopes", parts.mechanism.slopes)
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack
 

@@ -19,6 +19,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
 from vfg.imputation.categories import CategoryColumn, category_columns
+from vfg.imputation.missingness import Mechanism, find_mechanism
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -132,10 +133,16 @@ def _fit_to_matrix(
     values, observed, rows = _matrix(whole, columns, settings.seed)
     linear = fit_linear(graph, values, observed, settings.seed)
     relations = find_relations(values, observed, linear, unordered)
+    mechanism = Mechanism()
+    if settings.missingness != "ignorable":
+        always = settings.missingness == "self"
+        mechanism = find_mechanism(
+            linear, values, observed, unordered, always=always, seed=settings.seed
+        )
     spent, budget = time.monotonic() - begun, settings.budget
     is_late = budget is not None and spent > LINEAR_SHARE * budget and budget - spent < 1.0
     if is_late or not supports_deep(graph, len(values), settings.bend):
-        return Parts(linear=linear, relations=relations)
+        return Parts(linear=linear, relations=relations, mechanism=mechanism)
     plan = make_plan(
         *values.shape,
         effort=settings.effort,
@@ -165,7 +172,7 @@ def _fit_to_matrix(
         checkpoint=settings.checkpoint,
         relations=relations,
     )
-    parts.linear = linear
+    parts.linear, parts.mechanism = linear, mechanism
     return parts
 
 

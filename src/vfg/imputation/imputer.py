@@ -150,6 +150,11 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         steps: of training.
         budget: seconds that fitting may take; None for as long as the steps take.
         missing_values: what marks missing values besides NaN, None, NaT and NA.
+        missingness: what is assumed about why cells are missing. "ignorable": nothing that their
+            values would say. "self": the log-odds of a number to be missing are linear in its
+            value. "auto": "self" if the pattern of missing cells is strong evidence for it, and
+            other columns do not explain it better. Then missing cells of tables that are filled
+            are assumed to be missing in the same way; see `vfg.TableModel.describe_missingness`.
         estimate: "mean", which is best in squared error, or "median", best in absolute error, of
             columns with order; categories are the most probable ones. Medians take draws.
         add_indicator: append a column that marks missing values, for every column that had some in
@@ -192,6 +197,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         steps: int | None = None,
         budget: float | None = None,
         missing_values: Any = np.nan,
+        missingness: str = "auto",
         estimate: str = "mean",
         add_indicator: bool = False,
         keep_empty_features: bool = False,
@@ -214,6 +220,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.steps = steps
         self.budget = budget
         self.missing_values = missing_values
+        self.missingness = missingness
         self.estimate = estimate
         self.add_indicator = add_indicator
         self.keep_empty_features = keep_empty_features

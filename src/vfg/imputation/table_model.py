@@ -7,6 +7,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,7 @@ from vfg.imputation.answers import TableAnswer, read_evidence
 from vfg.imputation.categories import CategoryColumn, Section, category_columns
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
+from vfg.imputation.missingness import Mechanism, Tilt, describe_mechanism, tilt_by_rows
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.relations import Relations
 from vfg.imputation.row_mixture import RowMixture
@@ -90,6 +92,8 @@ class TableModel(Ensemble):
 
     Attributes:
         history: of the training of the members, if it was in this process.
+        mechanism: evidence about why cells of the fitted table are missing, as logarithms of Bayes
+            factors: that they are by their value, and by other columns (`rival`).
         origin: how the files of the fit were read, and digests of some rows; see `bigtable.fit`.
 
     Example:
@@ -111,6 +115,7 @@ class TableModel(Ensemble):
         self.settings = with_options(settings, options, ImputerSettings, "a TableModel")
         self.columns: list[int] = []
         self.described: dict[str, Any] | None = None
+        self.mechanism: dict[str, float] = {}
         self.origin: dict[str, Any] = {}
         self.arrays = Arrays({})
         self.eval()
@@ -121,7 +126,7 @@ class TableModel(Ensemble):
         self.described, self.columns = encoding.to_dict(), columns
         self.arrays = Arrays.of(encoding.state())
         self.__dict__["encoding"] = encoding  # need not be read from its description
-        self.history = parts.history
+        self.history, self.mechanism = parts.history, parts.mechanism.to_dict()
         self.eval()
 
     # What users call.
@@ -295,6 +300,15 @@ class TableModel(Ensemble):
         chosen: Any = self.members[0] if len(self.members) else self.linear
         states: Tensor = chosen.embed(given.values, observed=given.observed)
         return states.double().cpu().numpy()
+
+    def describe_missingness(self) -> str:
+        """A sentence about why cells of the fitted table are missing.
+
+        `fill`, and `transform`, `sample` and `predict_interval` of `VFGImputer`, take missing cells
+        as missing in the same way. `infer` and `evaluate` do not: there a cell that is not given
+        was left out by who asks.
+        """
+        return describe_mechanism(self.slopes, self.mechanism)
 
     # Properties.
 
@@ -720,6 +734,8 @@ class TableModel(Ensemble):
             **({} if self.relation_noise is None else {"noisy": True}),
             **({} if self.departures is None else {"departures": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
+            **({} if self.slopes is None else {"slopes": True}),
+            **({"mechanism": json.dumps(self.mechanism)} if self.mechanism else {}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
 
@@ -735,6 +751,7 @@ class TableModel(Ensemble):
         if "pooling" in description:
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)
+        slopes = torch.zeros(len(columns), dtype=torch.float64)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
             mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
@@ -742,12 +759,14 @@ class TableModel(Ensemble):
             linear=None if linear is None else GaussianVFG.from_dict(linear),
             relations=_empty_relations(description.get("relations", 0), len(columns)),
             combination=combination,
+            mechanism=Mechanism(slopes if description.get("slopes") else None),
         )
         model.set_parts(len(columns), parts)
         if not description.get("noisy"):
             model.relation_noise = None  # a file of an earlier version, with exact relations alone
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
+        model.mechanism = dict(json.loads(description.get("mechanism", "{}")))
         model.origin = dict(json.loads(description.get("origin", "{}")))
         return model
 
@@ -843,9 +862,24 @@ class MissingCells:
                 stacklevel=4,
             )
 
+    @cached_property
+    def tilt(self) -> Tilt | None:
+        """How cells move because they are missing, as those of the fitted table were."""
+        model = self.model
+        if model.slopes is None or model.linear is None or not len(self.values):
+            return None
+        exact, slopes = ExactMeans(deepcopy(model.linear).cpu()), model.slopes.cpu()
+        drawn = self._draws(DRAWS, 0) if len(model.members) else None
+        return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
+
     def means(self) -> Tensor:
         """What cells are filled with, `(rows with missing cells, modelled columns)`."""
         prediction = self.model.predictions(self.values, self.observed, self.ids)
+        if self.tilt is not None:
+            moved = self.model.within_range(prediction.means + self.tilt.shift)
+            moved = torch.where(self.observed, self.values, moved)
+            moved = self.model.with_relations(moved, self.values, self.observed)
+            prediction = replace(prediction, means=moved)
         return self.model.point_estimates(self.values, self.observed, prediction)
 
     def estimates(self, kind: str, seed: int) -> Tensor:
@@ -857,11 +891,29 @@ class MissingCells:
 
     def draws(self, number: int, seed: int) -> Tensor:
         """Joint draws, `(number, rows with missing cells, modelled columns)`."""
+        return self._draws(number, seed) if self.tilt is None else self._tilted_draws(number, seed)
+
+    def _draws(self, number: int, seed: int) -> Tensor:
         return self.model.draws(self.values, self.observed, number, seed, self.ids)
+
+    def _tilted_draws(self, number: int, seed: int) -> Tensor:
+        assert self.tilt is not None
+        drawn = self.tilt(self._draws(number, seed))
+        noise = self.model.relation_levels(number, self.ids, seed)
+        return self.model.with_relations(drawn, self.values, self.observed, noise)
 
     def quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
         """Quantiles, `(levels, rows with missing cells, modelled columns)`."""
-        return self.model.quantiles(self.values, self.observed, levels, seed=seed, ids=self.ids)
+        model, table = self.model, (self.values, self.observed)
+        if self.tilt is None:
+            return model.quantiles(*table, levels, seed=seed, ids=self.ids)
+        if not len(model.members):
+            ends = self.tilt(model.quantiles(*table, levels, seed=seed, ids=self.ids))
+        else:
+            drawn = self._tilted_draws(DRAWS, seed).numpy()
+            ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
+            ends = torch.where(model.unordered, self.means(), ends)
+        return model.quantiles_with_relations(ends, levels, *table)
 
     def fill(self, matrix: Tensor) -> Any:
         """The whole table, its missing cells filled from a matrix of the rows that have some."""
