@@ -19,6 +19,7 @@ from torch import Tensor
 from vfg.flows import Coupling
 from vfg.graph import Graph
 from vfg.imputation.evaluation import Evaluation, evaluate, held_out_score, hold_out, row_digests
+from vfg.imputation.parameter_draws import FittedRows
 from vfg.imputation.settings import (
     ImputerSettings,
     as_seed,
@@ -271,6 +272,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.model_ = model
         self.schema_ = model.encoding.schema
         self.gaps_in_fit_ = table.missing.any(0)
+        self.fitted_sample_ = FittedRows.of(*model.encode(table), settings.seed)
         self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
@@ -287,22 +289,38 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         table = self._table(X, reset=False)
         return finish_table(self, self._fill(table), table.missing, indicate=True)
 
-    def sample(self, X: Any, n: int = 5, *, random_state: Any = 0) -> Any:
+    def sample(self, X: Any, n: int = 5, *, proper: bool = True, random_state: Any = 0) -> Any:
         """Multiple imputation: draw the missing values several times, jointly within each row.
+
+        Proper draws differ in the parameters of the model, too, so that the analyses of the tables
+        can be pooled by `vfg.pool`, and keep the linear relations between columns, which
+        predictions shrink. Parameters are drawn by data augmentation, given at most 2,000 of the
+        fitted rows, which the imputer keeps. Tables of more than 64 columns of numbers and
+        categories' coordinates have draws of one model.
 
         Args:
             X: a table with the columns that were fitted.
             n: how many times.
+            proper: whether parameters are drawn; without it, all draws are from the fitted model,
+                as those of `infer` and of intervals.
             random_state: seed of the draws.
 
         Returns:
             `(n, rows, columns)` for arrays, else a list of n tables of the kind of X. The first
             draws are the same for every n.
+
+        Raises:
+            ValueError: for a number of draws that is not positive.
         """
         check_is_fitted(self)
         check_count("n", n)
         cells = MissingCells(self.model_, self._table(X, reset=False))
-        tables = self._tables(cells, cells.draws(int(n), as_seed(random_state)))
+        fitted: FittedRows | None = getattr(self, "fitted_sample_", None)
+        if proper and fitted is not None and len(cells.values):
+            drawn = cells.proper_draws(int(n), as_seed(random_state), fitted)
+        else:
+            drawn = cells.draws(int(n), as_seed(random_state))
+        tables = self._tables(cells, drawn)
         return np.stack(tables) if isinstance(tables[0], np.ndarray) else tables
 
     def predict_interval(

@@ -27,6 +27,7 @@ from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_dr
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.missingness import Mechanism, Tilt, describe_mechanism, tilt_by_rows
 from vfg.imputation.mixtures import Mixture
+from vfg.imputation.parameter_draws import Departures, FittedRows, NormalModel
 from vfg.imputation.relations import Relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
@@ -46,13 +47,17 @@ from vfg.tables.schema import Integer
 from vfg.training.data import choose_device
 from vfg.training.history import History
 from vfg.utils.extras import needs
-from vfg.utils.random import uniform
+from vfg.utils.random import normal, uniform
 from vfg.utils.specs import with_options
 
 ROWS_AT_ONCE = 8192
 """Rows that are answered together: enough to be fast, few enough to bound memory."""
 CHOOSING = 2**20
 """The node of random numbers that choose categories; above all nodes of the parts."""
+PROPER_SEEDS = 2003
+"""Stride of the seeds of proper draws, so that their noise differs from that of other draws."""
+DEPARTURE_DRAWS = 8
+"""Draws from which the spread of an ensemble is compared with that of a Normal model."""
 FEW_ROWS = 32
 """Up to how many rows by name are computed without padding: tiles of members have 32 rows, so that
 padding fewer costs more than it computes."""
@@ -822,6 +827,14 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
     return Variable(name, kind, leaf, part.lowest, part.highest, idle=idle)
 
 
+def _departures(model: TableModel, estimate: NormalModel, fitted: FittedRows) -> Departures:
+    """How the ensemble departs from a Normal model at the missing cells of the fitted rows."""
+    table = fitted.table
+    means = model.predictions(*table).means
+    drawn = model.draws(*table, DEPARTURE_DRAWS, 0, categories=False)
+    return Departures.fit(estimate, fitted, means, (drawn - means).square().mean(0))
+
+
 class MissingCells:
     """The rows of a table with missing cells, encoded.
 
@@ -901,6 +914,34 @@ class MissingCells:
         drawn = self.tilt(self._draws(number, seed))
         noise = self.model.relation_levels(number, self.ids, seed)
         return self.model.with_relations(drawn, self.values, self.observed, noise)
+
+    @torch.no_grad()
+    def proper_draws(self, number: int, seed: int, fitted: FittedRows) -> Tensor:
+        """Joint draws, each with other parameters, `(number, rows, columns)`.
+
+        Linear relations are those of a Normal model, whose parameters are drawn; an ensemble adds
+        its nonlinear departures, and the shape of its draws.
+        """
+        model, rows = self.model, (torch.where(self.observed, self.values, 0.0), self.observed)
+        estimate, parameters = fitted.draw_parameters(number, seed)
+        own, every = (seed + 1) * PROPER_SEEDS, torch.arange(self.values.shape[1])
+        levels = normal(own, self.ids, torch.arange(number), 0, every)
+        pairs = zip(parameters, levels, strict=True)
+        drawn = torch.stack([one.draw(*rows, noise) for one, noise in pairs])
+        if len(model.members):
+            departures = _departures(model, estimate, fitted)
+            completed = estimate.conditional_means(*rows)
+            means = model.predictions(*rows, self.ids).means
+            centres = torch.stack([one.conditional_means(*rows) for one in parameters])
+            plain = model.draws(*rows, DRAWS, 0, self.ids, categories=False) - means
+            deviations = torch.stack([one.deviations(*rows) for one in parameters])
+            noise = departures.shape(drawn - centres, deviations, plain)
+            drawn = centres + departures.nonlinear(completed, means) + noise
+        drawn = torch.where(self.observed, self.values, drawn)
+        drawn = drawn if self.tilt is None else self.tilt(drawn)
+        drawn = model.with_relations(drawn, *rows, model.relation_levels(number, self.ids, seed))
+        prediction = model.predictions(*rows, self.ids)
+        return model.with_categories(drawn, *rows, prediction, self.ids, seed)
 
     def quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
         """Quantiles, `(levels, rows with missing cells, modelled columns)`."""
