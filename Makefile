@@ -18,8 +18,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 $(EVERYTHING): $(INSTALLED)
-	@echo "installing what only the slow tests need: ray and playwright"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,all]' playwright
+	@echo "installing what only the slow tests need: ray, playwright and axe"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,all]' playwright axe-playwright-python
 	touch $@
 
 demo: $(INSTALLED) ## run the demonstration
@@ -49,8 +49,9 @@ bench: $(INSTALLED) ## run every benchmark at small sizes; without --quick they 
 	done; echo "results: outputs/"
 
 docs: $(INSTALLED) ## build the documentation into docs/_build/html
+	rm -rf docs/api  # pages of names that are gone
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 clean: ## remove caches and everything built; .venv stays
-	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist docs/_build docs/api .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,6 +24,7 @@ import vfg
 from vfg import plots
 from vfg.data import NETWORK, gaussian_network, mcar, synthetic
 from vfg.imputation.baselines import BASELINES
+from vfg.plots.style import BAND, FILLED, INK, blank, tidy
 from vfg.sklearn import VFGImputer
 
 FOLDER = Path(__file__).parent / "images"
@@ -110,6 +111,13 @@ def graph_network() -> Any:
 def graph_wide() -> Any:
     """Two hundred columns."""
     return plots.graph(vfg.Graph.tree({f"x{k}": 1 for k in range(200)}, arity=6, width=8))
+
+
+def dag() -> Any:
+    """The network that the rows of bnlearn's simulation come from, two directions unknown."""
+    unknown = (("B", "D"), ("B", "C"))
+    known = [edge for edge in NETWORK if edge not in unknown]
+    return plots.dag(list("ABCDEFG"), known, unknown)
 
 
 def history() -> Any:
@@ -219,29 +227,80 @@ def likelihoods() -> Any:
     return plots.likelihoods(model.fit(gaps))
 
 
+def hero() -> Any:
+    """The picture of the README: rows of a table that was filled, all filled cells, an answer."""
+    truth = wines()["truth"].assign(maker=np.array(["A", "B", "C"])[wines()["kinds"]])
+    hidden = mcar(truth.shape, rate=0.3, seed=0)
+    gaps = truth.mask(hidden)
+    imputer = VFGImputer(random_state=0).fit(gaps)
+    filled, ends = imputer.transform(gaps), imputer.predict_interval(gaps, level=LEVEL)
+    figure = plt.figure(figsize=(11.5, 3.3), layout="constrained")
+    left, middle, right = figure.subplots(1, 3, width_ratios=(1.75, 1.0, 1.0))
+    draw_rows(left, gaps, filled, ends)
+    plots.hidden_cells(truth, filled, hidden, middle, intervals=ends)
+    answer = imputer.model_.infer({"alcohol": 14.0, "maker": "B"}, ["proline"])
+    plots.answer(answer, "proline", right, marginal=truth["proline"])
+    right.set_yticks([])
+    right.legend_.remove()
+    tidy(right, x="proline; grey: without evidence", y="density")
+    titles = ("a table, filled", "30 % of the cells, filled", "proline of maker B at 14 % alcohol")
+    for axis, title in zip((left, middle, right), titles, strict=True):
+        axis.set_title(title, loc="left", fontsize=10, weight="bold", pad=20)
+    return figure
+
+
+def draw_rows(ax: plt.Axes, gaps: Any, filled: Any, ends: Any) -> None:
+    """Some rows and columns as text; filled cells in colour, with their intervals."""
+    columns = ["alcohol", "malic", "colour", "proline", "maker"]
+    rows = gaps.index[gaps[columns].isna().sum(axis=1).between(1, 3)][::18][:8]
+    blank(ax).set(xlim=(0, len(columns)), ylim=(len(rows) - 0.5, -1.0))
+    for x, column in enumerate(columns):
+        ax.text(x + 0.5, -0.75, column, ha="center", va="center", fontsize=9, weight="bold")
+        for y, row in enumerate(rows):
+            value, missing = filled.at[row, column], gaps.isna().at[row, column]
+            digits = 0 if column == "proline" else 2
+            words = value if isinstance(value, str) else f"{value:.{digits}f}"
+            if missing:
+                box = plt.Rectangle(
+                    (x + 0.03, y - 0.44), 0.94, 0.88, color=FILLED, alpha=BAND, lw=0
+                )
+                ax.add_patch(box)
+            if missing and not isinstance(value, str):
+                low, high = (end.at[row, column] for end in ends)
+                words += f"\n{low:.{digits}f} to {high:.{digits}f}"
+            style = {"color": INK, "ha": "center", "va": "center", "linespacing": 1.05}
+            ax.text(x + 0.5, y, words, fontsize=6.8 if "\n" in words else 9, **style)
+
+
 PICTURES: tuple[Callable[[], Any], ...] = (
-    graph_tree, graph_question, graph_network, graph_wide, history, likelihoods, consistency,
+    graph_tree, graph_question, graph_network, graph_wide, dag, history, likelihoods, consistency,
     missingness, distributions, hidden_cells, coverage, cost, embedding, traversal,
-    traversal_curves, reconstructions, answer,
+    traversal_curves, reconstructions, answer, hero,
 )  # fmt: skip
 
 
 def save(figure: plt.Figure, path: Path) -> None:
-    """Write a small file: pictures of a few colours need no more than 64."""
+    """Write a vector picture, or one of few colours for twice the pixels of a page."""
+    if path.suffix == ".svg":
+        figure.savefig(path, metadata={"Date": None})
+        return
     whole = io.BytesIO()
-    figure.savefig(whole, dpi=110)
+    figure.savefig(whole, dpi=200)
     Image.open(whole).convert("RGB").quantize(64).save(path, optimize=True)
 
 
 def main() -> None:
     """Draw the pictures that are named, or all of them."""
     torch.set_num_threads(1)
+    plt.rcParams["svg.hashsalt"] = "vfg"  # the same bytes on every run
     chosen = sys.argv[1:] or [picture.__name__ for picture in PICTURES]
     for picture in PICTURES:
         if picture.__name__ in chosen:
             drawn = picture()
             figure = drawn if isinstance(drawn, plt.Figure) else drawn.figure
-            path = FOLDER / f"plot-{picture.__name__.replace('_', '-')}.png"
+            # Package indexes show PNG for certain.
+            ending = "hero.png" if picture is hero else f"plot-{picture.__name__}.svg"
+            path = FOLDER / ending.replace("_", "-")
             save(figure, path)
             plt.close(figure)
             print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")

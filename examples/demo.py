@@ -81,24 +81,23 @@ def draw(answer: vfg.Answer, table: torch.Tensor) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from vfg.plots.style import BAND, FILLED, REFERENCE, legend, new_figure, tidy
 
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), constrained_layout=True)
-    low, high = answer.quantile(0.05), answer.quantile(0.95)
-    for axis, name, given, truth in zip(axes, MISSING, (0, 4), (2, 6), strict=True):
+    figure = new_figure(10.0, 3.8, columns=2)
+    low, high = answer.interval(0.9)
+    for axis, name, given, truth in zip(figure.axes, MISSING, (0, 4), (2, 6), strict=True):
         x, mean = table[:, given], answer.mean[name][:, 0]
         order = x.argsort()
-        axis.fill_between(
-            x[order], low[name][order, 0], high[name][order, 0], color="C0", alpha=0.25, lw=0,
-            label="90 % interval",
-        )  # fmt: skip
-        axis.scatter(x, table[:, truth], s=30, facecolors="none", edgecolors="0.6", label="truth")
-        axis.scatter(x, mean, s=7, color="C0", label="filled")
-        axis.set_xlabel("z1, given" if given == 0 else "z2, given")
-        axis.set_title(f"{name}, missing and filled")
-        axis.legend(loc="best", fontsize=8)
+        ends = (low[name][order, 0], high[name][order, 0])
+        style = {"color": FILLED, "alpha": BAND, "lw": 0, "label": "90 % interval"}
+        axis.fill_between(x[order], *ends, **style)
+        circles = {"facecolors": "none", "edgecolors": REFERENCE, "label": "truth"}
+        axis.scatter(x, table[:, truth], s=30, **circles)
+        axis.scatter(x, mean, s=7, color=FILLED, label="filled")
+        tidy(axis, x="z1, given" if given == 0 else "z2, given", y=f"{name}, missing")
+        legend(axis)
     OUTPUT.parent.mkdir(exist_ok=True)
-    figure.savefig(OUTPUT, dpi=130)
+    figure.savefig(OUTPUT, dpi=200)
 
 
 def main() -> None:

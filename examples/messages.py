@@ -51,22 +51,20 @@ def draw(sections: dict[str, torch.Tensor], filled: torch.Tensor, colour: torch.
     import matplotlib
 
     matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from vfg.plots.style import REFERENCE, SHADES, legend, new_figure, tidy
 
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), constrained_layout=True)
-    for axis, (name, values) in zip(axes, sections.items(), strict=True):
+    figure = new_figure(12.0, 3.4, columns=4)
+    for axis, (name, values) in zip(figure.axes, sections.items(), strict=True):
         missing = name == "c"
         if missing:
-            axis.scatter(*values.T, s=34, facecolors="none", edgecolors="0.55", label="truth")
+            circles = {"facecolors": "none", "edgecolors": REFERENCE, "label": "truth"}
+            axis.scatter(*values.T, s=34, **circles)
         shown = filled if missing else values
-        axis.scatter(*shown.T, c=colour, s=7, cmap="viridis", label="filled" if missing else None)
-        axis.set_title(f"section {name}" + (", missing and filled" if missing else ""))
-        axis.set_xlabel(f"{name}₁")
-        axis.set_ylabel(f"{name}₂")
-        if missing:
-            axis.legend(loc="best", fontsize=8)
+        axis.scatter(*shown.T, c=colour, s=7, cmap=SHADES, label="filled")
+        tidy(axis, x=f"{name}₁", y=f"{name}₂" + (", missing and filled" if missing else ""))
+        legend(axis)
     OUTPUT.parent.mkdir(exist_ok=True)
-    figure.savefig(OUTPUT, dpi=130)
+    figure.savefig(OUTPUT, dpi=200)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """The code of the handbook runs, page by page, and its numbers are those of the result files."""
 
+import importlib.util
 import inspect
 import json
 import pkgutil
@@ -10,6 +11,9 @@ from statistics import fmean
 import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
+spec = importlib.util.spec_from_file_location("outputs", DOCS / "outputs.py")
+outputs = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(outputs)
 OPTIONAL = ("pgmpy", "spflow", "zuko")
 """Other libraries that a page compares with; their blocks run where they are installed."""
 
@@ -51,6 +55,27 @@ def test_the_start_page_prints_what_it_says(capsys, monkeypatch):
         pairs = zip(re.findall(r"[\d.]+", line), re.findall(r"[\d.]+", words), strict=True)
         assert all(abs(float(a) - float(b)) <= max(0.03, 0.03 * float(b)) for a, b in pairs)
         assert re.sub(r"[\d.]+", "", line) == re.sub(r"[\d.]+", "", words)
+
+
+NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:e-?\d+)?")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", outputs.PAGES)
+def test_pages_show_what_their_code_prints(page, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib.pyplot", reason="the pages draw").switch_backend("Agg")
+    monkeypatch.chdir(tmp_path)
+    ran = list(outputs.run_page((DOCS / f"{page}.md").read_text(), page))
+    assert any(printed for _, printed in ran)
+    for block, printed in ran:
+        shown = block["printed"] or ""
+        # Numbers differ a little between machines, and with them the spaces of tables.
+        assert NUMBER.sub("", shown).split() == NUMBER.sub("", printed).split()
+        if page == "imputation":  # its scores are of few cells
+            continue
+        for a, b in zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True):
+            a, b = float(a.replace(",", "")), float(b.replace(",", ""))
+            assert abs(a - b) <= max(0.05, 0.1 * abs(b)), (shown, printed)
 
 
 def test_every_page_is_in_the_index():
@@ -116,3 +141,47 @@ def test_every_promise_names_a_test_that_exists():
         path = Path(__file__).parent / file
         assert path.is_file(), file
         assert f"def {function}(" in path.read_text(), (file, function)
+
+
+PUBLIC = ("vfg", "vfg.bigtable", "vfg.data", "vfg.plots", "vfg.sklearn", "vfg.studio", "vfg.tables")
+INNER = ("vfg.flows", "vfg.gaussian", "vfg.graph", "vfg.inference", "vfg.modelfile",
+         "vfg.sampling", "vfg.serving", "vfg.structure", "vfg.training")  # fmt: skip
+
+
+@pytest.mark.parametrize("module", [*PUBLIC, *INNER])
+def test_every_public_name_has_a_page(module):
+    """A name of an inner module may have its page under `vfg`; names of choices have none."""
+    page = (DOCS / "api.md").read_text()
+    pages = set()
+    listed = r"currentmodule:: (\S+)\n\n.*?nosignatures:\n\n((?:   \w+\n)+)"
+    for where, names in re.findall(listed, page, re.DOTALL):
+        pages |= {f"{where}.{name}" for name in names.split()}
+    named = importlib.import_module(module)
+    for name in named.__all__:
+        if isinstance(getattr(named, name), tuple | dict):
+            continue
+        assert {f"{module}.{name}", f"vfg.{name}"} & pages, f"add {name} to docs/api.md"
+
+
+def test_pages_are_notebooks_with_the_same_code():
+    pytest.importorskip("docutils")
+    spec = importlib.util.spec_from_file_location("conf", DOCS / "conf.py")
+    conf = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conf)
+    page = DOCS / "networks.md"
+    assert page in conf.notebook_pages(DOCS)
+    cells = conf.notebook_cells(page.read_text())
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert code == [block.strip() for block in blocks(page)]
+    prose = "".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    assert "```text" not in prose
+    assert "# " in cells[0]["source"][0]
+    json.dumps(cells)
+
+
+def test_the_limits_agree_with_the_readme():
+    results = (DOCS / "results.md").read_text()
+    times = re.findall(r"^\| missing cells, 9 held-back.* (\d+)x \|", results, re.MULTILINE)
+    words = "{} to {} times as long".format(*sorted(times, key=int))
+    for page in (DOCS / "when-not.md", DOCS.parent / "README.md"):
+        assert words in " ".join(page.read_text().split()), page.name

@@ -1,4 +1,7 @@
-"""Four affine couplings as other libraries have them: one model per edge, in a loop over edges."""
+"""Four affine couplings as other libraries have them: one model per edge, in a loop over edges.
+
+And as fifteen lines of torch batch them: stacked weights and `baddbmm`, or one flow under `vmap`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, stack_module_state, vmap
 
 BLOCKS, HIDDEN = 4, 64
 """Couplings per flow; width of the two hidden layers of every conditioner."""
@@ -105,9 +109,82 @@ LIBRARIES: dict[str, tuple[Callable[[int], nn.Module], Mapped, Mapped]] = {
 """How to build one, to map with it, and to map back."""
 
 
+class Couplings(nn.Module):
+    """Affine couplings of halves that take turns, in plain torch, for one edge or a stack of them.
+
+    With `edges` every weight has a leading axis of edges, and layers are calls of `baddbmm`.
+    """
+
+    def __init__(self, width: int, edges: int | None = None) -> None:
+        super().__init__()
+        lead = () if edges is None else (edges,)
+        sizes = [width // 2, HIDDEN, HIDDEN, 2 * (width // 2)]
+        self.blocks = nn.ModuleList()
+        for _ in range(BLOCKS):
+            block = nn.ParameterList()
+            for inputs, outputs in pairwise(sizes):
+                block.append(nn.Parameter(torch.randn(*lead, inputs, outputs) * inputs**-0.5))
+                block.append(nn.Parameter(torch.zeros(*lead, 1, outputs)))
+            self.blocks.append(block)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        kept, moved = x.chunk(2, dim=-1)
+        total = x.new_zeros(x.shape[:-1])
+        for block in self.blocks:
+            scale, shift = self._affine(block, kept)
+            kept, moved = moved * scale.exp() + shift, kept
+            total = total + scale.sum(-1)
+        return torch.cat([kept, moved], dim=-1), total
+
+    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        kept, moved = y.chunk(2, dim=-1)
+        total = y.new_zeros(y.shape[:-1])
+        for block in reversed(self.blocks):
+            scale, shift = self._affine(block, moved)
+            kept, moved = moved, (kept - shift) * (-scale).exp()
+            total = total - scale.sum(-1)
+        return torch.cat([kept, moved], dim=-1), total
+
+    def _affine(self, block: Any, h: Tensor) -> tuple[Tensor, Tensor]:
+        multiply = torch.baddbmm if h.dim() == 3 else torch.addmm
+        for k in range(0, 6, 2):
+            h = multiply(block[k + 1], h if k == 0 else h.relu(), block[k])
+        scale, shift = h.chunk(2, dim=-1)
+        return scale.tanh(), shift
+
+
+class MappedFlow(nn.Module):
+    """One flow in plain torch, mapped over the edges by `torch.func.vmap`."""
+
+    def __init__(self, width: int, edges: int) -> None:
+        super().__init__()
+        flows = [Couplings(width) for _ in range(edges)]
+        self.one = [_Both(flows[0], (lambda flow, x: flow(x), lambda flow, y: flow.inverse(y)))]
+        values, _ = stack_module_state([_Both(flow, ()) for flow in flows])
+        self.names = list(values)
+        self.values = nn.ParameterList([nn.Parameter(value.detach()) for value in values.values()])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self._map(x, back=False)
+
+    def inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        return self._map(y, back=True)
+
+    def _map(self, x: Tensor, *, back: bool) -> tuple[Tensor, Tensor]:
+        def call(values: dict[str, Tensor], part: Tensor) -> tuple[Tensor, Tensor]:
+            return functional_call(self.one[0], values, (part, back))  # type: ignore[no-any-return]
+
+        values = dict(zip(self.names, self.values, strict=True))
+        return vmap(call)(values, x)  # type: ignore[no-any-return]
+
+
+BATCHED: dict[str, Callable[[int, int], nn.Module]] = {"baddbmm": Couplings, "vmap": MappedFlow}
+"""Stacks of flows in plain torch, by width and number of edges."""
+
+
 def installed() -> list[str]:
-    """The libraries that can be imported here."""
-    return [name for name in LIBRARIES if find_spec(name) is not None]
+    """The libraries that can be imported here, and the stacks in plain torch."""
+    return [*BATCHED, *(name for name in LIBRARIES if find_spec(name) is not None)]
 
 
 class Looped(nn.Module):

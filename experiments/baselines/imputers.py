@@ -16,9 +16,12 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import PolynomialFeatures, SplineTransformer, StandardScaler
 
 from vfg.tables.cells import Array
 
@@ -40,6 +43,33 @@ def imputers(columns: Sequence[int], seed: int, *, leaf: int = 1) -> dict[str, F
             IterativeImputer(forest, max_iter=5, random_state=seed)
         ),
     }
+
+
+def regressions(columns: Sequence[int]) -> dict[str, Fill]:
+    """Regressions of these columns on the others: they answer this one question and no other."""
+    alphas = np.logspace(-8, 2, 11)
+    ranges = {"kernelridge__alpha": [1e-8, 1e-5, 1e-2], "kernelridge__gamma": [0.03, 0.1, 0.3, 1.0]}
+    kernel = make_pipeline(StandardScaler(), KernelRidge(kernel="rbf"))
+    models = {
+        "polynomial ridge": make_pipeline(
+            StandardScaler(), PolynomialFeatures(5), StandardScaler(), RidgeCV(alphas)
+        ),
+        "spline ridge": make_pipeline(
+            SplineTransformer(20, extrapolation="linear"), StandardScaler(), RidgeCV(alphas)
+        ),
+        "RBF kernel ridge": GridSearchCV(kernel, ranges, cv=3, scoring="neg_mean_squared_error"),
+    }
+    return {name: _regressed_by(model, list(columns)) for name, model in models.items()}
+
+
+def _regressed_by(model: Any, hidden: list[int]) -> Fill:
+    def fill(train: Array, gaps: Array) -> Array:
+        filled = gaps.copy()
+        model.fit(np.delete(train, hidden, axis=1), train[:, hidden])
+        filled[:, hidden] = model.predict(np.delete(gaps, hidden, axis=1))
+        return filled
+
+    return fill
 
 
 def tuned_neighbours(columns: Sequence[int]) -> Fill:

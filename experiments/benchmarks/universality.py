@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import vfg
+from vfg.plots.style import BAND, CATEGORIES, HAIRLINE, LINE, MARKERS, PAPER, legend, tidy
 from vfg.training import maximise
 
 from ..results import Arguments, arguments, on_all_cores, subplots
@@ -152,12 +153,12 @@ def run(steps: int, seeds: int, chosen: list[tuple[int, int]]) -> list[dict[str,
 
 
 def draw(found: list[dict[str, object]], given: Arguments) -> None:
-    figure, axes = subplots(2, 2, figsize=(9, 6.5), sharey=True)
+    figure, axes = subplots(2, 2, figsize=(8, 5.6), sharey=True)
     for row, m in zip(axes, (2, 3), strict=True):
         for axis, varied, fixed, value in zip(
             row, ("blocks", "hidden"), ("hidden", "blocks"), (HIDDEN[-1], 4), strict=True
         ):
-            for kind in KINDS:
+            for kind, colour, marker in zip(KINDS, CATEGORIES, MARKERS, strict=False):
                 rows = [
                     case
                     for case in found
@@ -166,17 +167,22 @@ def draw(found: list[dict[str, object]], given: Arguments) -> None:
                 rows.sort(key=lambda case: case[varied])
                 errors = torch.tensor([case["errors"] for case in rows])
                 where = [case[varied] for case in rows]
-                (line,) = axis.plot(where, errors.mean(1), marker="o", label=kind)
+                look = {"color": colour, "marker": marker, "lw": LINE, "markersize": 4}
+                axis.plot(where, errors.mean(1), label=kind, **look)
                 low, high = errors.min(1).values, errors.max(1).values
-                axis.fill_between(where, low, high, alpha=0.2, color=line.get_color())
+                axis.fill_between(where, low, high, alpha=BAND, color=colour, lw=0)
             axis.set_xscale("log", base=2)
             axis.set_xticks(where, [str(value) for value in where])
             axis.set_yscale("log")
-            axis.set_title(f"$\\mathbb{{R}}^{m}$ into $\\mathbb{{R}}^{4 if m == 2 else 7}$")
-            axis.set_xlabel("coupling blocks" if varied == "blocks" else "hidden units")
-            axis.grid(alpha=0.3)
-        row[0].set_ylabel("relative error")
-    axes[0, 0].legend()
+            axis.grid(color=PAPER, lw=HAIRLINE)
+            tidy(axis, x="coupling blocks" if varied == "blocks" else "hidden units")
+            if varied == "blocks":
+                tidy(
+                    axis,
+                    x="coupling blocks",
+                    y="relative error, " + ("R² to R⁴" if m == 2 else "R³ to R⁷"),
+                )
+    legend(axes[0, 0])
     given.save(figure, "universality")
 
 

@@ -23,9 +23,10 @@ from rich.progress import track
 
 import vfg
 from vfg.data import california
+from vfg.plots.style import OBSERVED, legend, tidy
 
 from ..baselines.imputers import Array, imputers
-from ..results import Arguments, arguments, box_plots, plain_ticks, subplots, versions
+from ..results import QUIET, Arguments, arguments, box_plots, plain_ticks, subplots, versions
 
 TEST = 640
 DRAWS, SIZE = 50, 100
@@ -134,18 +135,19 @@ def simulated(rows: int, seed: int = 0) -> Array:
 
 def draw(found: dict[str, Any], given: Arguments) -> None:
     """The 50 draws as box plots, and all rows as a mark."""
-    figure, axes = subplots(1, 2, figsize=(11, 4.2))
+    figure, axes = subplots(1, 2, figsize=(9.5, 3.8))
     titles = {"mse, raw": "mean squared error", "mae, raw": "mean absolute error"}
     for axis, (measure, title) in zip(axes, titles.items(), strict=True):
         values = {name: method[measure] for name, method in found.items()}
         box_plots(axis, {name: value["draws"] for name, value in values.items()})
         everything = [value["all"] for value in values.values()]
-        axis.plot(everything, range(1, len(values) + 1), "D", color="C3", label="all rows")
+        places = range(1, len(values) + 1)
+        axis.plot(everything, places, "D", color=OBSERVED, markersize=5, label="all test rows")
         plain_ticks(axis.xaxis, TICKS)
-        axis.set_title(f"{title} of the room counts")
-        axis.set_xlabel(f"{DRAWS} draws of {SIZE} test rows")
+        tidy(axis, x=f"{title} of the room counts; less is better")
     axes[1].set_yticklabels([""] * len(found))
-    axes[1].legend(loc="best", fontsize=8)
+    axes[0].plot([], [], "s", color=QUIET, markersize=8, label=f"{DRAWS} draws of {SIZE} test rows")
+    legend(axes[0])
     given.save(figure, "california")
 
 

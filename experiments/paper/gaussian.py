@@ -22,6 +22,7 @@ from rich.progress import track
 import vfg
 from vfg.data import NETWORK, gaussian_network
 from vfg.data.archives import archive
+from vfg.plots.style import CATEGORIES, HAIRLINE, MARKERS, PAPER, REFERENCE, legend, tidy
 
 from ..baselines.graphical import (
     Array,
@@ -104,21 +105,23 @@ def draw(found: dict[str, dict[str, dict[str, float]]], given: Arguments) -> Non
     """Errors by what is missing, relative to least squares."""
     shown = [name for name in found if name not in ("mean", "least squares")]
     asked = list(next(iter(found.values())))
-    figure, axis = subplots(figsize=(9, 3.9))
+    figure, axis = subplots(figsize=(8, 3.6))
     for place, name in enumerate(shown):
         ratios = [
             found[name][case]["mse, raw"] / found["least squares"][case]["mse, raw"]
             for case in asked
         ]
         places = np.arange(len(asked)) + (place - (len(shown) - 1) / 2) * 0.16
-        axis.scatter(places, ratios, label=name, s=32, marker="oDs^v"[place % 5])
-    axis.axhline(1.0, color="0.4", lw=0.8)
+        look = {"color": CATEGORIES[place], "marker": MARKERS[place]}
+        axis.scatter(places, ratios, label=name, s=30, **look)
+    axis.axhline(1.0, color=REFERENCE, lw=HAIRLINE, zorder=0)
     axis.set_yscale("log")
     plain_ticks(axis.yaxis, (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0))
     axis.set_xticks(range(len(asked)), asked)
-    axis.set_ylabel("squared error,\nleast squares = 1")
-    axis.grid(axis="y", alpha=0.3)
-    figure.legend(loc="outside upper center", ncols=len(shown), fontsize=8)
+    axis.grid(axis="y", color=PAPER, lw=HAIRLINE)
+    axis.set_axisbelow(True)
+    tidy(axis, x="what is missing", y="squared error, least squares = 1")
+    legend(axis)
     given.save(figure, "gaussian")
 
 

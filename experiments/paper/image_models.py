@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,10 +17,10 @@ ROWS_AT_ONCE = 2000
 class Bounded(nn.Module):
     """A VFG with sampled states."""
 
-    def __init__(self, model: vfg.VFG, **settings: float) -> None:
-        """Settings are what is special about its training."""
+    def __init__(self, model: vfg.VFG, *, stacks: bool = True, **settings: Any) -> None:
+        """Settings are what is special about its training; whether seeds train as one model."""
         super().__init__()
-        self.model, self.settings = model, settings
+        self.model, self.settings, self.stacks = model, settings, stacks
 
     @torch.no_grad()
     def bound(self, rows: Tensor, samples: int = 1) -> Tensor:
@@ -38,7 +39,7 @@ class Unbounded(nn.Module):
 
     def __init__(self, model: vfg.VFG, beta: float) -> None:
         super().__init__()
-        self.model, self.beta = model, beta
+        self.model, self.beta, self.stacks = model, beta, True
         self.settings = {"beta": beta, "warmup": 0}
 
     @torch.no_grad()
@@ -134,3 +135,43 @@ def residual(side: int, channels: int, seed: int) -> Bounded:
         seed=seed,
     )
     return Bounded(model, weight_decay=0.05, input_dropout=0.1)
+
+
+def encoding(
+    side: int,
+    channels: int,
+    seed: int,
+    *,
+    residual: int = 2,
+    dropout: float = 0.1,
+    blocks: int = 4,
+    prior: vfg.distributions.priors.PriorSpec | None = None,
+    middle: int = 0,
+    **settings: Any,
+) -> Bounded:
+    """The whole image under a root of 64 numbers, by an edge whose couplings encode and decode.
+
+    `blocks` are coupling layers of q; `middle` is the side of a latent image between both nodes.
+    """
+    shape: dict[str, Any] = {"channels": channels, "residual": residual, "dropout": dropout}
+    chain = {"image": side * side, "middle": middle**2, "root": 64 if side == 28 else 16}
+    nodes = [name for name, width in chain.items() if width]
+    sides = {"image": side, "middle": middle}
+    hidden = 8 * channels
+    model = vfg.VFG(
+        vfg.Graph.from_edges(list(pairwise(nodes)), widths={name: chain[name] for name in nodes}),
+        flow={
+            f"{child}->{parent}": vfg.Bottleneck((sides[child], sides[child]), **shape)
+            for child, parent in pairwise(nodes)
+        },
+        aggregation="mean",
+        states=vfg.Sampled(
+            amortised=hidden // 2, ladder=True, dropout=dropout, children=False, blocks=blocks
+        ),
+        latent="normal",
+        likelihood=vfg.Bernoulli(steepness=1.0),
+        prior=prior or vfg.FlowPrior(8, hidden, activation="silu", dropout=dropout),
+        seed=seed,
+    )
+    chosen = {"weight_decay": 0.05, "input_dropout": 0.2, "precision": "bf16"} | settings
+    return Bounded(model, stacks=False, **chosen)

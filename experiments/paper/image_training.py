@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ class Budget:
     steps: int | None = None
     batch: int = 256
     rate: float = 1e-3
+    checkpoint: Path | None = None
+    """Folder that keeps the runs of VFGs, so that they resume."""
 
     def options(self, rows: int, share: float = 1.0) -> dict[str, Any]:
         """Settings of `vfg.fit` for so many rows and a share of the seconds."""
@@ -62,10 +65,11 @@ class Trained:
 
 
 def train(members: Sequence[Any], rows: Tensor, valid: Tensor, budget: Budget) -> Trained:
-    """Train models that differ in their seed: VFGs as one batched model, others one by one.
+    """Train models that differ in their seed: VFGs as one batched model if that is faster.
 
-    The seconds of a budget are for all of them together. Pixels are probabilities and are drawn
-    black or white in every step; the state with the best objective on `valid` is kept.
+    Grouped convolutions of several are not. The seconds of a budget are for all of them together.
+    Pixels are probabilities and are drawn black or white in every step; the state with the best
+    objective on `valid` is kept.
     """
     begun = time.monotonic()
     with warnings.catch_warnings(record=True) as caught:
@@ -80,9 +84,20 @@ def train(members: Sequence[Any], rows: Tensor, valid: Tensor, budget: Budget) -
 
 def _train(members: Sequence[Any], rows: Tensor, valid: Tensor, budget: Budget) -> Any:
     if isinstance(members[0].model if hasattr(members[0], "model") else None, vfg.VFG):
-        options = budget.options(len(rows)) | members[0].settings
         models = [member.model for member in members]
-        yield vfg.fit(models, rows, validation=valid, augment=torch.bernoulli, **options)
+        parts = [models] if members[0].stacks else [[model] for model in models]
+        options = budget.options(len(rows), 1.0 / len(parts)) | members[0].settings
+        for seed, part in enumerate(parts):
+            kept = None if budget.checkpoint is None else budget.checkpoint / str(seed)
+            yield vfg.fit(
+                part,
+                rows,
+                validation=valid,
+                augment=torch.bernoulli,
+                seed=seed,
+                checkpoint=kept,
+                **options,
+            )
         return
     for seed, member in enumerate(members):
         options = budget.options(len(rows), 1.0 / len(members))

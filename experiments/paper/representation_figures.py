@@ -8,10 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vfg.plots.style import CATEGORIES, MARKERS, blank, tidy
+
 from ..results import Arguments, subplots
 
 STEPS = 9
 """Of a traversal."""
+CENTRED = {"weight": "bold", "ha": "center", "va": "center"}
 
 
 def draw(models: dict[str, Any], images: Any, given: Arguments) -> None:
@@ -37,6 +40,7 @@ def reconstructions(models: dict[str, Any], images: Any) -> Any:
 
 def neighbourhoods(models: dict[str, Any], images: Any, each: int) -> Any:
     """t-SNE of as many test images of every digit, one panel per model."""
+    from matplotlib.patheffects import withStroke
     from sklearn.manifold import TSNE
 
     few = images.some(each)
@@ -45,11 +49,13 @@ def neighbourhoods(models: dict[str, Any], images: Any, each: int) -> Any:
     for axis, (name, model) in zip(axes, models.items(), strict=True):
         rows = model.embed(images.test[few]).cpu().numpy()
         flat = TSNE(init="pca", random_state=0).fit_transform(rows)
-        axis.scatter(*flat.T, c=labels, cmap="tab10", s=5)
         for digit in range(10):
-            middle = np.median(flat[labels == digit], axis=0)
-            axis.text(*middle, str(digit), fontsize=15, weight="bold", ha="center", va="center")
-        axis.set(title=name, xticks=[], yticks=[])
+            chosen = flat[labels == digit]
+            look = {"color": CATEGORIES[digit % 7], "marker": MARKERS[digit % 8]}
+            axis.scatter(*chosen.T, s=6, lw=0, **look)
+            digit_label = axis.text(*np.median(chosen, axis=0), str(digit), fontsize=14, **CENTRED)
+            digit_label.set_path_effects([withStroke(linewidth=3, foreground="white")])
+        tidy(blank(axis), title=name)
     return figure
 
 

@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable
 
 from ..results import FOLDER, PROJECT
-from . import images, imputation, paper, speed, summary, tables
+from . import images, imputation, mixed, paper, speed, summary, tables
 from .render import Found, fill
 
 Section = Callable[[Found], str]
 PAGES: dict[str, tuple[str, dict[str, Section]]] = {
     "imputation": ("Results on missing cells", {"imputation": imputation.imputation}),
+    "mixed": ("Results on mixed tables", {"mixed": mixed.mixed}),
     "densities": ("Results on densities", {"density": tables.density}),
     "images": (
         "Results on images",

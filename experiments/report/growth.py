@@ -58,7 +58,10 @@ def growth(found: Found) -> Any:
         tidy(axis, x=AXES[grown], y=kind)
         _proportional(axis)
         if axis.lines[:-1]:
-            axis.legend(fontsize=SMALL, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+            axis.legend(
+                title="grows with exponent (dashed: 1)", alignment="left", title_fontsize=SMALL,
+                fontsize=SMALL, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
+            )  # fmt: skip
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import mean, median, stdev
 from typing import Any
 
-from .render import Found, bold, fill, least, rows, spread, table
+from .render import Found, bold, fill, least, rows, table
 
 MEASURES = ("mse, raw", "mae, raw", "mse, standardised", "mae, standardised")
 PARTS = ("all", "draws")
@@ -18,16 +18,23 @@ def synthetic(found: Found) -> str:
     ratios = [p / o for p, o in zip(errors[paper], errors[best], strict=True)]
     columns = {
         "method": "{name}",
-        "mean": lambda line: spread(line["values"], 3),
-        "least": lambda line: f"{min(line['values']):.3f}",
-        "most": lambda line: f"{max(line['values']):.3f}",
+        "mean": lambda line: f"{mean(line['values']):.3g} ± {stdev(line['values']):.2g}",
+        "least": lambda line: f"{min(line['values']):.3g}",
+        "most": lambda line: f"{max(line['values']):.3g}",
     }
+    lines = [
+        [{"name": name, "values": values} for name, values in part.items()]
+        for part in (errors, found["patterns"])
+    ]
     return fill(
         "synthetic",
         **found,
-        table=table(columns, [{"name": name, "values": v} for name, v in errors.items()]),
+        table=table(columns, lines[0]),
+        pattern_table=table(columns, lines[1]),
+        pattern_seeds=len(lines[1][0]["values"]),
         baseline=baseline,
         wins=sum(o < b for o, b in zip(errors[best], errors[baseline], strict=True)),
+        neighbours=sum(o < b for o, b in zip(errors[best], errors["kNN, tuned"], strict=True)),
         count=len(ratios),
         ends=(min(ratios), max(ratios)),
         average=mean(errors[paper]) / mean(errors[best]),

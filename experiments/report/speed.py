@@ -36,6 +36,8 @@ def _ms(key: str) -> Callable[[Found], str]:
 def _edges(cases: list[Found], device: str) -> str:
     header = ["K", "width", "batch", "forward + backward", "next best", ""]
     header += ["inverse", "next best", ""]
+    kept = all("kept" in case for case in cases)
+    header += ["kept, MB", "by baddbmm"] if kept else []
     body = []
     for case in cases:
         line = [str(case[key]) for key in ("edges", "width", "batch")]
@@ -46,8 +48,16 @@ def _edges(cases: list[Found], device: str) -> str:
             line.append(ms(ours))
             best = min(others, default=0.0)
             line += [f"{ms(best)} ({others[best]})", f"{best / ours:.1f}x"] if others else ["", ""]
+        line += [f"{case['kept'][name] / 2**20:.3g}" for name in ("vfg", "baddbmm")] if kept else []
         body.append(line)
-    return fill("speed.edges", name=device, table=rows(header, body), compiled=_compiled(cases))
+    told = fill("speed.stacks") if kept else "\n"
+    return fill(
+        "speed.edges",
+        name=device,
+        table=rows(header, body),
+        compiled=_compiled(cases),
+        stacks=told,
+    )
 
 
 def _compiled(cases: list[Found]) -> str:

@@ -7,9 +7,9 @@ from math import exp, log, sqrt
 from statistics import mean, stdev
 from typing import Any
 
-from . import images, paper, tables
+from . import images, mixed, paper, tables
 from .imputation import geometric_mean, lost_contests
-from .render import NONE, Found, fill, rows
+from .render import NONE, Found, fill, least, rows
 
 HEADER = (
     "task",
@@ -146,11 +146,30 @@ def synthetic(found: Found) -> Iterator[Line]:
     yield [
         "the paper's synthetic columns, squared error",
         f"{best} {mean(o for o, _ in pairs):.3f}",
-        f"{baseline} {mean(b for _, b in pairs):.3f}",
-        f"{ratio:.2f} ± {ratio * standard_error(logs):.2f}",
+        f"{baseline}, made for this question, {mean(b for _, b in pairs):.1g}",
+        f"{ratio:,.0f}" if ratio > 10 else f"{ratio:.2f}",
         f"{wins} / 0 / {len(pairs) - wins}",
         NONE,
         f"{sum(not name.startswith('VFG') for name in found['mse'])}, {len(pairs)}",
+    ]
+    yield _patterns(found["patterns"])
+
+
+def _patterns(errors: dict[str, list[float]]) -> Line:
+    """One model for every question about the synthetic columns."""
+    means = {name: mean(values) for name, values in errors.items()}
+    ours = least({name: value for name, value in means.items() if name.startswith("VFG")})
+    other = least({name: value for name, value in means.items() if not name.startswith("VFG")})
+    logs = [log(o / b) for o, b in zip(errors[ours], errors[other], strict=True)]
+    ratio, wins = exp(mean(logs)), sum(each < 0 for each in logs)
+    return [
+        "any sections of these columns from any others, 14 patterns",
+        f"{ours}, one model, {means[ours]:.3f}",
+        f"{other}, 14 models, {means[other]:.3f}",
+        f"{ratio:.2f} ± {ratio * standard_error(logs):.2f}",
+        f"{wins} / 0 / {len(logs) - wins}",
+        NONE,
+        f"{sum(not name.startswith('VFG') for name in errors)}, {len(logs)}",
     ]
 
 
@@ -172,6 +191,7 @@ def california(found: Found) -> Iterator[Line]:
 
 LINES: dict[str, Any] = {
     "imputation": imputation,
+    "mixed": mixed.lines,
     "density": density,
     "likelihood": likelihood,
     "synthetic": synthetic,

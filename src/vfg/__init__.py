@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vfg.distributions.likelihoods import Bernoulli, Categorical, Gaussian
     from vfg.distributions.priors import FlowPrior, Laplace, Mixture, Normal, PerLabel
-    from vfg.flows import Coupling, Linear, LinearStart, Spline
+    from vfg.flows import Bottleneck, Coupling, Linear, LinearStart, Spline
     from vfg.gaussian import GaussianSettings, GaussianVFG
     from vfg.graph import Edge, Graph, Node
     from vfg.graph.files import read_graph
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from vfg.objectives.surrogate import Surrogate, Terms
     from vfg.passing.messages import States
     from vfg.sampling import Sampled
+    from vfg.structure import LearnedGraph, learn_graph
     from vfg.training import FitSettings, History, Masking, fit, paper_settings
 
     __version__: str
 
 _NAMES = {
     "objectives.bound": ("Bound",),
-    "flows": ("Coupling", "Linear", "LinearStart", "Spline"),
+    "flows": ("Bottleneck", "Coupling", "Linear", "LinearStart", "Spline"),
     "gaussian": ("GaussianSettings", "GaussianVFG"),
     "graph": ("Edge", "Graph", "Node"),
     "graph.files": ("read_graph",),
@@ -44,6 +45,7 @@ _NAMES = {
     "distributions.priors": ("FlowPrior", "Laplace", "Mixture", "Normal", "PerLabel"),
     "sampling": ("Sampled",),
     "passing.messages": ("States",),
+    "structure": ("LearnedGraph", "learn_graph"),
     "training": ("FitSettings", "History", "Masking", "fit", "paper_settings"),
 }
 """Which module has which public names. They are imported when they are first used, since torch
@@ -90,6 +92,7 @@ __all__ = [
     "VFG",
     "Answer",
     "Bernoulli",
+    "Bottleneck",
     "Bound",
     "Categorical",
     "Coupling",
@@ -103,6 +106,7 @@ __all__ = [
     "History",
     "ImputerSettings",
     "Laplace",
+    "LearnedGraph",
     "Linear",
     "LinearStart",
     "Masking",
@@ -118,6 +122,7 @@ __all__ = [
     "TableModel",
     "Terms",
     "fit",
+    "learn_graph",
     "load",
     "paper_settings",
     "pool",

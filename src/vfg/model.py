@@ -328,6 +328,7 @@ class VFG(nn.Module):
     effective_sample_size = bounds.effective_sample_size
 
     infer = inference.infer
+    counterfactual = inference.counterfactual
     fill = inference.fill
     log_prob = inference.log_prob
     transport = inference.transport

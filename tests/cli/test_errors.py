@@ -39,6 +39,15 @@ def test_every_error_has_its_exit_code_and_one_line(error, code, words):
     assert (found.exit_code, found.stdout, found.stderr) == (code, "", words)
 
 
+def test_an_interrupt_outside_the_command_is_one_line_too(monkeypatch):
+    def interrupted(*args, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.core.TyperGroup.main", interrupted)
+    found = boom(ValueError("not reached"))
+    assert (found.exit_code, found.stdout, found.stderr) == (130, "", "vfg: interrupted\n")
+
+
 def test_defects_are_called_so():
     found = boom(IndexError("list index out of range"))
     assert found.exit_code == 3

@@ -63,3 +63,8 @@ def test_threads_are_set_for_this_process_too(store, commands, monkeypatch):
 
 def test_unknown_words_after_a_command_are_refused(store, commands):
     assert "extra argument" in commands.fail("show", store.model, "more", code=2)
+
+
+def test_serve_needs_a_token_for_other_machines(store, commands, monkeypatch):
+    monkeypatch.delenv("VFG_TOKEN", raising=False)
+    assert "needs a token" in commands.fail("serve", "-m", store.model, "--host", "0.0.0.0", code=2)

@@ -2,11 +2,14 @@
 
 import dataclasses
 import inspect
+import re
 from typing import Annotated
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
+from vfg.cli import app
 from vfg.cli.commands.evaluate import evaluate
 from vfg.cli.commands.fit import fit
 from vfg.cli.commands.impute import impute
@@ -54,3 +57,10 @@ def test_all_commands_that_learn_have_the_same_options():
     wanted = {field.name for field in dataclasses.fields(FitOptions)}
     for command in (fit, impute, evaluate):
         assert wanted <= set(inspect.signature(command).parameters)
+
+
+@pytest.mark.parametrize("command", sorted(typer.main.get_command(app).commands))
+def test_help_shows_no_types_of_python(command):
+    shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "120"}).stdout
+    assert "--help" in shown
+    assert not re.search(r"<\w|\bBOOLEAN\b|\bINTEGER\b", shown)

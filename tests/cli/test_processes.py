@@ -129,6 +129,22 @@ def test_help_imports_nothing_heavy():
     assert found.stdout.splitlines()[-1] == "heavy: []"
 
 
+@pytest.mark.parametrize("model", ["table_ensemble", "vfg_sampled"])
+def test_models_are_loaded_without_the_compiler_of_torch(model):
+    path = Path(__file__).parent.parent / "golden" / "v1" / f"{model}.vfg"
+    code = (
+        f"import sys\nsys.argv = ['vfg', 'query', {str(path)!r}]\n"
+        "from vfg.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n"
+        "    assert not end.code\n"
+        "heavy = ('torch._dynamo', 'sympy', 'sklearn', 'pandas', 'scipy.stats', 'scipy.optimize')\n"
+        "print('heavy:', [name for name in heavy if name in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=ENVIRONMENT
+    )
+    assert found.stdout.splitlines()[-1] == "heavy: []", found.stderr
+
+
 def test_threads_are_limited_before_torch_is_there():
     code = (
         "import sys\nsys.argv = ['vfg', 'data', 'iris', '--threads', '1']\n"

@@ -12,9 +12,8 @@ from vfg.flows.conditioners import (
     LocalConditioner,
     StackedConvolution,
     rectified_dropout,
-    squeeze,
-    unsqueeze,
 )
+from vfg.flows.images import squeeze, unsqueeze
 
 
 def draw(*shape, seed=0, dtype=torch.float32):

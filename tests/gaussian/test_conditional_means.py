@@ -67,12 +67,37 @@ def test_one_component_conditions_a_normal() -> None:
 def test_bits_of_a_row_do_not_depend_on_others(components: int) -> None:
     ask = ExactMeans(exact_model(components, 9, 4))
     values, observed = table(9, 0.6)
-    whole = ask(values, observed)
-    assert torch.equal(
-        torch.cat([ask(values[k : k + 1], observed[k : k + 1]) for k in range(ROWS)]), whole
-    )
+    ids = torch.arange(ROWS)
+    whole = ask(values, observed, ids)
+    rows = [(values[k : k + 1], observed[k : k + 1], ids[k : k + 1]) for k in range(ROWS)]
+    assert torch.equal(torch.cat([ask(*row) for row in rows]), whole)
     order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(5))
-    assert torch.equal(ask(values[order], observed[order]), whole[order])
+    assert torch.equal(ask(values[order], observed[order], order), whole[order])
+    if components > 1:
+        drawn = ask.samples(values, observed, 5, seed=1, ids=ids)
+        alone = [ask.samples(*row[:2], 5, seed=1, ids=row[2]) for row in rows]
+        assert torch.equal(torch.cat(alone, dim=1), drawn)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.8])
+def test_draws_of_a_mixture_have_its_moments(share: float) -> None:
+    model = exact_model(3, 6, 3)
+    values, observed = table(6, share)
+    values, observed = values[:8], observed[:8]
+    drawn = ExactMeans(model).samples(values, observed, 20_000, seed=4, ids=torch.arange(8))
+    answer = model.infer(values, observed=observed)
+    mean, deviation = (torch.cat(list(x.values()), dim=1) for x in (answer.mean, answer.std))
+    assert torch.equal(drawn[:, observed], values[observed].expand(len(drawn), -1))
+    error = (drawn.mean(0) - mean)[~observed] / deviation[~observed]
+    assert float(error.abs().max()) < 4.5 / 20_000**0.5
+    torch.testing.assert_close(drawn.std(0)[~observed], deviation[~observed], rtol=0.05, atol=0.0)
+    names = list(model.variables)
+    covariance = answer.covariance(names)
+    left = drawn - drawn.mean(0)
+    empirical = torch.einsum("dni,dnj->nij", left, left) / len(drawn)
+    scale = torch.where(observed, 1.0, drawn.std(0))
+    correlation = (empirical - covariance) / (scale[:, :, None] * scale[:, None, :])
+    assert float(correlation.abs().max()) < 0.05
 
 
 def test_known_cells_and_arguments_stay() -> None:

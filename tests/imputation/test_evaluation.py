@@ -138,6 +138,7 @@ def test_patterns_hide_what_their_names_say():
     known = ~table.missing
     by_column = hold_out(table, 0.5, 0, pattern="columns")
     assert by_column.sum(1).max() == 1
+    assert by_column.any(0).all()
     assert 25 < by_column.any(1).sum() < 60
     half = hold_out(table, 0.5, 0, pattern="half")
     lost = half.any(0)

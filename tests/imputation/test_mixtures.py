@@ -178,12 +178,30 @@ def knots_of(ranks, column):
 def test_draws_are_draws_of_scores():
     mixture, values, observed = fitted()
     ids = torch.arange(10)
-    drawn = mixture.samples(values[:10], observed[:10], 3, seed=4, ids=ids)
+    drawn = mixture.samples(values[:10], observed[:10], 3, seed=4, ids=ids, direct=False)
     answer = mixture.exact.infer(
         mixture.ranks(values[:10]), observed=observed[:10], seed=4, row_ids=ids
     )
     scores = mixture.ranks(drawn.reshape(-1, 4)).view(3, 10, 4)
     torch.testing.assert_close(scores, concat_leaves(answer.samples(3)), rtol=1e-8, atol=1e-8)
+
+
+def test_direct_draws_have_the_distribution_of_draws_of_the_root():
+    mixture, values, observed = fitted()
+    rows = values[:10], observed[:10], 4000
+    direct, other = (
+        mixture.samples(*rows, seed=4, ids=torch.arange(10), direct=way) for way in (True, False)
+    )
+    free = ~observed[:10]
+    assert free.any()
+    assert torch.equal(direct[:, ~free], values[:10][~free].expand(4000, -1))
+    # Maps are monotone, so scores tell everything about values.
+    first, second = (
+        mixture.ranks(x.reshape(-1, 4)).view(x.shape)[:, free] for x in (direct, other)
+    )
+    error = (first.mean(0) - second.mean(0)) / second.std(0)
+    assert error.abs().max() < 0.09
+    assert (first.std(0) / second.std(0)).log().abs().max() < 0.09
 
 
 def test_a_column_without_known_cells_has_one_marked():

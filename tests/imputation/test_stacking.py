@@ -242,10 +242,11 @@ def test_the_spread_is_half_way_between_variance_and_tail(monkeypatch):
     values, observed = gappy(normals(300, 4))
     parts, held = parts_of(values, observed)
     spreads = []
-    for tail in (1.0, 0.81):
+    for tail in (1.0, 1.21, 0.81):
         monkeypatch.setattr(combining, "tail_factor", lambda *given, tail=tail: tail)
         spreads.append(fit_stacking(parts, values, observed, held).spread)
-    np.testing.assert_allclose(spreads[1], 0.9 * spreads[0])
+    np.testing.assert_allclose(spreads[1], 1.1 * spreads[0])
+    np.testing.assert_allclose(spreads[2], spreads[0])  # never narrower than the variance
 
 
 def test_errors_are_those_of_parts_that_did_not_see_the_held_out_cells():

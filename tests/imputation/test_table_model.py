@@ -126,8 +126,9 @@ def test_the_draws_of_members_lie_around_the_mean_of_all(curved, table):
 
 
 def with_weights(model, *weights):
-    """A copy whose parts weigh as given."""
+    """A copy whose parts weigh as given, and draw by their weights as in earlier versions."""
     copy = loads(dumps(model))
+    copy.drawing = None
     copy.weights.copy_(torch.tensor(weights, dtype=torch.float64))
     return copy
 
@@ -143,6 +144,15 @@ def test_draws_are_allocated_by_the_weights_of_parts(curved, weights):
     parts = [weight / count for count, weight in kinds for _ in range(count)]
     expected = 200 * np.array(parts) / sum(weights)
     np.testing.assert_allclose([len(turns.get(k, [])) for k in range(6)], expected, atol=3)
+
+
+def test_members_do_not_draw_beside_exact_parts(curved):
+    turns, weights = curved.draws_by_part(200), curved.weights.tolist()
+    by_mixture, by_rows = weights[0] + weights[1], weights[3] + weights[4]
+    expected = np.array([0.0, 0.0, by_mixture, weights[2], by_rows / 2, by_rows / 2])
+    found = [len(turns.get(k, [])) for k in range(6)]
+    np.testing.assert_allclose(found, 200 * expected / sum(weights), atol=3)
+    assert loads(dumps(curved)).draws_by_part(200) == turns
 
 
 def test_the_first_allocated_draws_are_the_same_for_every_number(curved):

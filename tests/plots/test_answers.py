@@ -26,6 +26,37 @@ def test_the_histogram_interval_and_mean_are_those_of_the_answer():
     assert ax.lines[0].get_xdata()[0] == pytest.approx(float(answer.mean["b"][1, 1]))
 
 
+@pytest.fixture(scope="module")
+def table_model():
+    generator = np.random.default_rng(0)
+    size = generator.normal(size=80)
+    kind = np.where(size > 0, "large", "small")
+    table = {"size": size, "weight": size + generator.normal(size=80), "kind": kind}
+    model = vfg.TableModel()
+    vfg.fit(model, table, bend=False)
+    return model
+
+
+def test_answers_of_tables_are_drawn(table_model):
+    answer = table_model.infer({"size": [1.0, -1.0]}, ["weight", "kind"])
+    ax = plots.answer(answer, "weight", row=1)
+    low, high = (end["weight"][1] for end in answer.interval(0.9))
+    band = ax.patches[-1].get_extents().transformed(ax.transData.inverted())
+    np.testing.assert_allclose([band.x0, band.x1], [low, high], rtol=1e-6)
+
+
+def test_categories_are_bars_of_their_probabilities(table_model):
+    answer = table_model.infer({"size": [1.0, -1.0]}, ["kind"])
+    marginal = ["large"] * 3 + ["small"]
+    bars = plots.answer(answer, "kind", row=1, marginal=marginal).patches
+    assert [bar.get_width() for bar in bars[:2]] == [0.75, 0.25]
+    np.testing.assert_allclose(
+        [bar.get_width() for bar in bars[2:]], answer.probabilities["kind"][1]
+    )
+    with pytest.raises(ValueError, match="2 rows, but row 5"):
+        plots.answer(answer, "kind", row=5)
+
+
 def test_an_exact_answer_is_a_curve():
     answer = MODEL.infer({"a": [[1.0], [2.0]]}, targets=["b"])
     ax = plots.answer(answer, "b", row=1, coordinate=1, level=0.8)

@@ -63,12 +63,13 @@ def test_only_this_machine_is_answered(client):
     assert client.get("/", headers={"Host": "evil.example:8050"}).status_code == 403
 
 
-def test_the_server_is_bound_to_this_machine(app):
+def test_the_server_is_bound_to_this_machine(app, capfd):
     server = start_server(app, 0)
     try:
         assert server.server_address[0] == "127.0.0.1"
         with pytest.raises(OSError, match="is taken; choose another one with port="):
             start_server(app, server.server_port)
+        assert "in use" not in capfd.readouterr().err  # one message, not werkzeug's as well
     finally:
         server.server_close()
 

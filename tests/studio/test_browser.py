@@ -467,6 +467,52 @@ def test_the_page_is_accessible(browser, table_address, scheme):
             assert doubled == []
 
 
+def test_lists_to_choose_from_obey_the_keyboard(table_page):
+    page = table_page
+    page.click("#tab-explore")
+    page.wait_for_selector("#embedding-plot .main-svg")
+    page.focus("#tab-explore")
+    active = "document.activeElement.id"
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        if page.evaluate(active) == "colour":
+            break
+    assert page.evaluate(active) == "colour"
+    assert "Coloured by" in page.evaluate(
+        """document.activeElement.getAttribute('aria-labelledby').split(' ')
+            .map((id) => document.getElementById(id)?.textContent).join(' ')"""
+    )
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#colour[aria-expanded=true]")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_function("!document.querySelector('#colour').textContent.includes('nothing')")
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser, table_address, scheme, width):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright",
+        reason="THE STUDIO IS NOT CHECKED BY AXE: pip install axe-playwright-python",
+    )
+    size = {"width": width, "height": 900}
+    with page_at(browser, table_address, viewport=size, color_scheme=scheme) as page:
+        choose(page, "city")
+        for tab in ("ask", "graph", "fill", "explore"):
+            page.click(f"#tab-{tab}")
+            page.wait_for_timeout(800)
+            found = axe.Axe().run(page).response["violations"]
+            serious = [
+                (each["id"], node["html"][:160])
+                for each in found
+                if each["impact"] in ("serious", "critical")
+                for node in each["nodes"][:3]
+            ]
+            assert serious == [], tab
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_narrow_windows_need_no_scrolling_aside(browser, table_address, scheme):
     size = {"width": 360, "height": 740}

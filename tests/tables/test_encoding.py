@@ -154,7 +154,7 @@ def test_idle_columns_are_filled_without_a_model_or_stay_empty():
             "constant": [1.5, None, 1.5] + [1.5] * 12,
             "empty": [None] * 15,
             "name": [None] + [f"name {k:02}" for k in range(14)],
-            "number": [float(k) for k in range(14)] + [None],
+            "number": [k + 0.5 for k in range(13)] + [None, None],
         }
     )
     encoding = Encoding.fit(None, frame)
@@ -255,7 +255,9 @@ def test_a_damaged_description_is_refused():
         Encoding.from_dict(encoding.to_dict(), short)
     description = encoding.to_dict()
     description["parts"][0]["name"] = "magic"
-    with pytest.raises(ValueError, match="must be one of scale, codes, levels, but got 'magic'"):
+    with pytest.raises(
+        ValueError, match="must be one of scale, codes, levels, identifier, but got 'magic'"
+    ):
         Encoding.from_dict(description, encoding.state())
 
 
@@ -291,7 +293,7 @@ def test_objects_are_filled_with_objects_of_their_own_type(cells, given, expecte
     ],
 )
 def test_wrong_uses_are_refused(use, message):
-    encoding = Encoding.fit(None, pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, 3.0]}))
+    encoding = Encoding.fit(None, pd.DataFrame({"a": [1.5, 2.0], "b": [1.0, 3.0]}))
     with pytest.raises(ValueError, match=message):
         use(encoding)
 

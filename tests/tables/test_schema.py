@@ -8,7 +8,18 @@ import polars as pl
 import pytest
 from tables.frames_of_every_kind import ARRAYS, FRAMES
 
-from vfg.tables import Boolean, Categorical, Continuous, Date, Integer, Ordinal, Schema
+from vfg.tables import (
+    Boolean,
+    Categorical,
+    Continuous,
+    Date,
+    FewValued,
+    Identifier,
+    Integer,
+    Ordinal,
+    Schema,
+    Whole,
+)
 
 EVERY = FRAMES + ARRAYS
 
@@ -19,10 +30,40 @@ def test_the_kind_of_every_dtype_is_inferred(name, kind, table):
     assert first.name == kind
 
 
-def test_whole_floats_stay_continuous_unless_the_schema_says_otherwise():
-    table = np.array([[1.0, 1.0], [2.0, np.nan]])
-    assert list(Schema.infer(table).values()) == [Continuous(), Continuous()]
-    assert Schema.infer(table, {1: "integer"})[1] == Integer()
+def test_whole_floats_are_whole_unless_the_schema_or_an_option_says_otherwise():
+    table = np.array([[1.0, 1.0, 1e300], [2.0, np.nan, 2e300]])
+    assert list(Schema.infer(table).values()) == [Whole(), Continuous(), Continuous()]
+    assert list(Schema.infer(table, discrete=False).values()) == [Continuous()] * 3
+    given = Schema.infer(table, {0: "continuous", 1: "integer"})
+    assert [given[0], given[1]] == [Continuous(), Integer()]
+
+
+def test_few_valued_columns_have_ten_values_at_most_and_five_cells_each():
+    years = np.array([2008.0, 1999.0] * 5 + [np.nan])[:, None]
+    assert Schema.infer(years)[0] == FewValued(values=(1999.0, 2008.0))
+    assert Schema.infer(years[1:])[0] == Whole(), "nine cells of two values"
+    assert Schema.infer(years, {0: "continuous"})[0] == Continuous()
+    assert Schema.infer(years, {0: FewValued(bounds=(1990, None))})[0].values == (1999.0, 2008.0)
+    ten, eleven = (np.tile(np.arange(k) / 4.0, 9)[:, None] for k in (10, 11))
+    assert [Schema.infer(table)[0].name for table in (ten, eleven)] == ["few valued", "continuous"]
+    late = np.concatenate([np.zeros(2000), np.arange(500.0) / 8.0])[:, None]
+    assert Schema.infer(late)[0] == Continuous(), "values that first cells lack count, too"
+    assert Schema.from_dict(Schema.infer(years).to_dict()) == Schema.infer(years)
+
+
+def test_values_of_few_valued_columns_are_checked():
+    with pytest.raises(ValueError, match="values must be finite numbers"):
+        FewValued(values=(1.0, float("inf")))
+    bounded = Schema.infer(np.array([[0.5], [1.5]] * 5)).bounded({0: (0, 2)})
+    assert bounded[0] == FewValued((0.0, 2.0), (0.5, 1.5))
+
+
+def test_identifiers_are_named_in_the_schema_and_their_texts_are_not_kept():
+    frame = pd.DataFrame({"id": [f"row {k}" for k in range(20)], "kind": ["a", "b"] * 10})
+    assert Schema.infer(frame)["id"] == Identifier()
+    assert "row" not in str(Schema.infer(frame).to_dict())
+    assert Schema.infer(frame, {"id": "categorical"})["id"].name == "categorical"
+    assert Schema.infer(frame[:9])["id"].name == "categorical", "nine may be categories"
 
 
 def test_categories_are_those_observed_and_levels_those_declared():

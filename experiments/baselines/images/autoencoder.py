@@ -78,6 +78,11 @@ class FlowAutoencoder(Autoencoder):
         self.to(memory_format=torch.channels_last)
 
     def parts(self, rows: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+        logits, divergence = self.logits(rows, draws)
+        return explain(logits, rows), divergence
+
+    def logits(self, rows: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+        """Log-odds of pixels `(draws, rows, pixels)` and log q(z) - log p(z) for z from q."""
         with self._half(rows):
             features = self.encoder(rows)
         features = features.float()
@@ -90,7 +95,7 @@ class FlowAutoencoder(Autoencoder):
             logits = self.decoder(state.flatten(0, 1))
         logits = logits.float().view(draws, *rows.shape)
         divergence = (0.5 * (state.square() - noise.square()) - log_scale).sum(-1) - log_det
-        return explain(logits, rows), divergence
+        return logits, divergence
 
     def _half(self, rows: Tensor) -> torch.autocast:
         """Half precision for convolutions in training on a GPU; densities stay whole."""

@@ -1,4 +1,4 @@
-"""Part 1: sibling edges as one stack, against other libraries in a loop."""
+"""Part 1: sibling edges as one stack, against plain stacks and other libraries in a loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vfg.flows import Composition, Coupling
 from vfg.training.acceleration import Recorder, Replayed
 
-from ...baselines.flow_libraries import BLOCKS, HIDDEN, Looped, installed
+from ...baselines.flow_libraries import BATCHED, BLOCKS, HIDDEN, Looped, installed
 from .attempts import attempt
 from .clock import Where, Work, in_turns, load
 
@@ -30,6 +30,8 @@ COMPILED: list[Case] = [
 ]
 """Where all libraries are also compiled, once all else is done: it takes minutes."""
 
+KEPT = ("vfg", *BATCHED)
+
 
 def measured(where: Where) -> list[dict[str, Any]]:
     """Seconds by number of edges, width, batch and library."""
@@ -40,7 +42,13 @@ def measured(where: Where) -> list[dict[str, Any]]:
     compiled = [] if where.is_cuda or where.quick else [f"{name}, compiled" for name in names]
     for case in COMPILED if compiled else []:
         _measure_apart(case, compiled, where)
-    found = [_case(case, [*names, *compiled], where) for case in cases]
+    found = [
+        {
+            **_case(case, [*names, *compiled], where),
+            "kept": {name: _kept(name, case) for name in KEPT},
+        }
+        for case in cases
+    ]
     return [case for case in found if all(case[kind] for kind in KINDS)]
 
 
@@ -83,6 +91,25 @@ def _case(case: Case, names: list[str], where: Where) -> dict[str, Any]:
     return found
 
 
+def _kept(name: str, case: Case) -> int:
+    """Bytes that a stack keeps from its forward pass for the derivative, beside its weights."""
+    edges, width, batch = case
+    stack, x = _flow(name, edges, width), torch.zeros(edges, batch, width)
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*stack.parameters(), x)}
+    sizes: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        held = stack(x)
+    assert held  # what is kept lives as long as the results
+    return sum(sizes.values())
+
+
 def _key(case: Case, library: str, kind: str) -> dict[str, Any]:
     sizes = zip(("edges", "width", "batch"), case, strict=True)
     return {"library": library, "kind": kind, **dict(sizes)}
@@ -120,11 +147,14 @@ def _flow(name: str, edges: int, width: int) -> nn.Module:
         coupling = Coupling(blocks=BLOCKS, hidden=HIDDEN, layers=3)
         stack = Composition(coupling.layers_of(edges, width, torch.Generator().manual_seed(0)))
         return _compiled(stack) if manner else stack
+    if library in BATCHED:
+        stack = BATCHED[library](width, edges)
+        return _compiled(stack) if manner else stack
     return Looped(library, edges, width, compiled=bool(manner))
 
 
-def _compiled(stack: Composition) -> nn.Module:
-    """Our stack, each way compiled as one program."""
+def _compiled(stack: Any) -> nn.Module:
+    """A stack, each way compiled as one program."""
     compiled = torch.compile(stack, fullgraph=True)
     compiled.inverse = torch.compile(stack.inverse, fullgraph=True)
     return compiled

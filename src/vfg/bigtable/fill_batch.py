@@ -17,7 +17,15 @@ from vfg.imputation.table_model import MissingCells, TableModel
 from vfg.inference.variables import central_levels
 from vfg.tables.frames import open_table as opened
 from vfg.tables.frames import quote
-from vfg.tables.schema import FITTING, Boolean, ColumnSpec, Continuous, Date, Integer
+from vfg.tables.schema import (
+    FITTING,
+    Boolean,
+    ColumnSpec,
+    Continuous,
+    Date,
+    Identifier,
+    Integer,
+)
 from vfg.utils.extras import needs
 
 with needs("table"):
@@ -306,7 +314,9 @@ def _fill_type(field: Any, specs: dict[str, ColumnSpec]) -> Any:
     categories = getattr(spec, "categories", None)
     if categories:
         return field.with_type(pa.array(list(categories)).type)
-    kinds = {Continuous: pa.float64(), Integer: pa.int64(), Boolean: pa.bool_()}
+    if isinstance(spec, Continuous):
+        return field.with_type(pa.float64())
+    kinds = {Integer: pa.int64(), Boolean: pa.bool_(), Identifier: pa.string()}
     return field.with_type(kinds.get(type(spec), pa.timestamp("us")))
 
 

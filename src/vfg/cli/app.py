@@ -12,14 +12,16 @@ from vfg.cli.commands import (
     evaluate,
     fit,
     impute,
+    learn,
     query,
     reproduce,
     sample,
     score,
+    serve,
     show,
     studio,
 )
-from vfg.cli.errors import Commands, prepare_process
+from vfg.cli.errors import Command, Commands, prepare_process
 
 app = typer.Typer(
     name="vfg",
@@ -62,13 +64,15 @@ for command, panel in (
     (impute.impute, TABLES),
     (evaluate.evaluate, TABLES),
     (show.show, MODELS),
+    (learn.learn, MODELS),
     (score.score, MODELS),
     (embed.embed, MODELS),
+    (serve.serve, MODELS),
     (data.data, MORE),
     (reproduce.reproduce, MORE),
     (studio.studio, MORE),
 ):
-    app.command(rich_help_panel=panel)(command)
+    app.command(rich_help_panel=panel, cls=Command)(command)
 for command in (query.query, sample.sample):
     app.command(rich_help_panel=MODELS, cls=query.Query)(command)
 

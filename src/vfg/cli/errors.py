@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 FAILED, USAGE_ERROR, DEFECT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 1, 2, 3, 130, 141, 143
 """Exit codes. The last three are what shells expect after Ctrl-C, a closed pipe and SIGTERM."""
@@ -27,8 +27,39 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All control characters but tabs and new lines."""
 
 
+def name_values(params: list[Any]) -> list[Any]:
+    """Parameters whose help shows no type of Python: flags take nothing, whole numbers are N."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+        elif param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None  # the name of an argument says what it is
+        elif param.metavar is None and _is_whole(param):
+            param.metavar = "N"
+    return params
+
+
+def _is_whole(param: Any) -> bool:
+    """Whether a parameter is a whole number, in any version of typer."""
+    described = getattr(param, "type_descriptor", None) or getattr(param, "type", None)
+    kind = getattr(described, "annotation", None) or getattr(described, "name", "")
+    return kind is int or str(kind).startswith("int")
+
+
+class Command(TyperCommand):
+    """A command whose help shows no types of Python."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters as help shows them."""
+        return name_values(super().get_params(ctx))
+
+
 class Commands(TyperGroup):
     """The commands, with errors and exit codes that they share."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters as help shows them."""
+        return name_values(super().get_params(ctx))
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run a command and leave the process; as in `typer`, except for the report of errors."""
@@ -36,6 +67,9 @@ class Commands(TyperGroup):
             code = super().main(*args, **{**settings, "standalone_mode": False})
             sys.stdout.flush()
         except typer.Abort:
+            code = INTERRUPTED
+        except KeyboardInterrupt:  # before or after the command itself
+            print_line("interrupted")
             code = INTERRUPTED
         except BrokenPipeError:
             _discard_stdout()

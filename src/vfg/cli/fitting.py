@@ -172,6 +172,13 @@ class FitOptions:
         "table in the model; 0 stores none.",
         min=0,
     )
+    trees: int | None = option(
+        None,
+        FITTING,
+        f"Number of trees of every column of a table with categories; {BY_SIZE}. They store values "
+        "of the table in the model; 0 stores none.",
+        min=0,
+    )
     steps: int | None = option(None, FITTING, f"Number of training steps; {BY_SIZE}.", min=1)
     budget: float | None = option(
         None, FITTING, "Time limit of fitting; by default none.", metavar="SECONDS"

@@ -26,9 +26,13 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def print_text(text: str = "") -> None:
-    """Print text for people; names in it cannot control the terminal."""
-    console().print(show_controls(text), markup=False)
+def print_text(text: str = "", *, bold: str = "") -> None:
+    """Print text for people, its beginning in bold; names in it cannot control the terminal."""
+    from rich.text import Text
+
+    shown = Text(show_controls(text))
+    shown.stylize("bold", 0, len(show_controls(bold)))
+    console().print(shown)
 
 
 def print_json(value: Any) -> None:

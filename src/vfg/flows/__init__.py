@@ -5,9 +5,10 @@ themselves are modules with `forward(x) -> (y, log_det)` and `inverse(y) -> (x, 
 """
 
 from vfg.flows.base import Flow, of_kind, temporarily_set
+from vfg.flows.bottleneck import Bottleneck, BottleneckFlow
 from vfg.flows.checks import check_choice
 from vfg.flows.composition import Composition, Inverse
-from vfg.flows.conditioners import Conditioner, ImageNetwork, Network, StackedLinear
+from vfg.flows.conditioners import Conditioner, Network, StackedLinear
 from vfg.flows.couplings import (
     AdditiveCoupling,
     AffineCoupling,
@@ -23,6 +24,7 @@ from vfg.flows.fast.primitives import (
     tensor_cores,
     times,
 )
+from vfg.flows.images import ImageDecoder, ImageEncoder, ImageNetwork
 from vfg.flows.linear import (
     ActivationNormalisation,
     ElementwiseAffine,
@@ -46,6 +48,8 @@ __all__ = [
     "ActivationNormalisation",
     "AdditiveCoupling",
     "AffineCoupling",
+    "Bottleneck",
+    "BottleneckFlow",
     "Composition",
     "Conditioner",
     "Coupling",
@@ -54,6 +58,8 @@ __all__ = [
     "Flow",
     "FlowSpec",
     "Householder",
+    "ImageDecoder",
+    "ImageEncoder",
     "ImageNetwork",
     "Inverse",
     "LULinear",

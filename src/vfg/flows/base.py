@@ -56,6 +56,14 @@ class Flow(nn.Module, ABC):
         self._check(y)
         return self._inverse(y)
 
+    def leading(self, x: Tensor, count: int) -> Tensor:
+        """The first `count` coordinates of `forward(x)`."""
+        return self.forward(x)[0][..., :count]
+
+    def leading_inverse(self, y: Tensor, count: int) -> Tensor:
+        """The first `count` coordinates of `inverse(y)`."""
+        return self.inverse(y)[0][..., :count]
+
     @torch.no_grad()
     def initialise(self, x: Tensor) -> Tensor:
         """Set data-dependent parameters from a first batch `x` and return the flow's output."""

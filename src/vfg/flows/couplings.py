@@ -16,11 +16,11 @@ from vfg.flows.conditioners import (
     ACTIVATIONS,
     PAPER,
     Conditioner,
-    ImageNetwork,
     LocalConditioner,
     Network,
 )
 from vfg.flows.fast.primitives import join, split
+from vfg.flows.images import ImageNetwork
 from vfg.flows.splines import (
     bounded_bins,
     bounded_derivatives,
@@ -45,6 +45,8 @@ class CouplingLayer(Flow):
         edges, width: of the stack, as in `Flow`.
         block: index of the layer among the layers of its flow; it fixes the split.
         network: architecture of the conditioner.
+        context: how many numbers beside the kept coordinates the conditioner reads; a layer with
+            some is called by `transform_given` alone.
         generator: source of the random start; None means a fresh one with seed 0.
     """
 
@@ -65,6 +67,7 @@ class CouplingLayer(Flow):
         *,
         block: int = 0,
         network: Network = PAPER,
+        context: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(edges, width)
@@ -94,9 +97,8 @@ class CouplingLayer(Flow):
                 generator=generator,
             )
             return
-        self.conditioner = Conditioner(
-            edges, len(kept), len(moved) * self.numbers, network=network, generator=generator
-        )
+        inputs, outputs = len(kept) + context, len(moved) * self.numbers
+        self.conditioner = Conditioner(edges, inputs, outputs, network=network, generator=generator)
         if image:
             self.local = LocalConditioner(
                 edges,
@@ -128,9 +130,21 @@ class CouplingLayer(Flow):
         moved, log_derivative = couple(moved, self._numbers(kept))
         return join(kept, moved, self.kept, self.moved, self.places), log_derivative.sum(-1)
 
-    def _numbers(self, kept: Tensor) -> Tensor:
+    def transform_given(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Transform `(edges, batch, width)` given a context `(edges, batch, numbers)`.
+
+        Returns the result and the logarithms of the derivatives by coordinate.
+        """
+        kept, moved = split(x, self.kept, self.moved, self.places)
+        moved, slopes = self._couple(moved, self._numbers(kept, context))
+        parts = (kept, moved), (torch.zeros_like(kept), slopes)
+        places = self.kept, self.moved, self.places
+        return join(*parts[0], *places), join(*parts[1], *places)
+
+    def _numbers(self, kept: Tensor, context: Tensor | None = None) -> Tensor:
+        inputs = kept if context is None else torch.cat([kept, context], dim=-1)
         # Under autocast the network may run in half precision; the data never do.
-        numbers: Tensor = self.conditioner(kept).to(kept.dtype)
+        numbers: Tensor = self.conditioner(inputs).to(kept.dtype)
         if self.local is not None:
             numbers = numbers + self.local(kept).to(kept.dtype)
         return numbers.reshape(*kept.shape[:-1], len(self.moved), self.numbers)

@@ -43,6 +43,14 @@ class FlowSpec(Spec):
         """
         raise NotImplementedError(f"{type(self).__name__} has to implement build")
 
+    def space(self, child: int, parent: int) -> int:
+        """The width of the space in which the flow of an edge between such nodes acts.
+
+        It is the parent's, into which a narrower child is lifted. A flow with a wider space leaves
+        the coordinates that the parent does not read to learned constants on the way back.
+        """
+        return parent
+
 
 @dataclass(frozen=True)
 class Coupling(FlowSpec):

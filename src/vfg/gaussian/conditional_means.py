@@ -1,8 +1,12 @@
 r"""Fast conditional means of the missing cells of rows, with bits that do not depend on other rows.
 
 Rows with equally many missing cells are solved together, entry by entry of their small systems, in
-numpy operations that treat every row alike. Products and sums of matrices, whose bits follow from
-their shapes, are not used; so tables may be cut anywhere.
+numpy operations that treat every row alike. The bits of products of matrices follow from their
+shapes: they are used in tiles of one shape only, in which the place of a row follows from its id.
+So tables may be cut anywhere.
+
+Of a mixture the probabilities of all components are computed first, from the smaller one of two
+systems, and means or draws only of the components that count.
 
 A component is $u = L e + b + s \varepsilon$. With its precision matrix
 $Q = S^{-2} - \hat L \hat L^\top$ and residuals $r$, 0 at the missing columns $m$, these deviate
@@ -13,6 +17,7 @@ innovations $e$, the system of $I + L^\top S_o^{-2} L$ is solved instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -22,9 +27,13 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
+from vfg.gaussian.em.paired import Normals, eliminate, triangle
+from vfg.gaussian.factors import Factors
 from vfg.gaussian.parameters import factors_of
+from vfg.inference.propagation import place_rows, tiles
 from vfg.tables.cells import Array
 from vfg.tables.numeric import NormalScores
+from vfg.utils.random import normal, uniform
 
 MeanFunction: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Computes the means of every entry from values, their mask, and ids of the rows."""
@@ -33,8 +42,13 @@ NUMBERS = 2**18
 """Entries of systems that are solved at once: what fits into the cache of a CPU."""
 LARGEST = 48
 """The largest systems; larger ones are left to LAPACK."""
-NEGLIGIBLE = 1e-6
-"""Probability of a component below which its means are not mapped to values."""
+NEGLIGIBLE = {False: 1e-12, True: 1e-6}
+"""Probability of a component below which its means are left out, by whether they are mapped to
+values, which is exact only near a component's mean anyway."""
+ROWS_OF_A_TILE = 64
+"""Rows of a product of matrices: enough for its speed, and few for the padding of a single row."""
+IMAGES = 2**21
+"""Entries of such products that are kept together."""
 WIDEST = 24
 """Columns above which mixtures are left to LAPACK, which solves many components at once."""
 
@@ -217,6 +231,119 @@ class Components:
         return total
 
 
+@dataclass(frozen=True)
+class MixedNormals:
+    """The components of a mixture as Normal distributions, with what follows once for all rows."""
+
+    normals: Normals
+    systems: dict[bool, Array]
+    """Packed matrices by whether missing columns are solved, `(entries, components)`."""
+    images: Tensor
+    """Maps known values and a mask to residuals times Q, `(2 columns, columns * components)`."""
+
+    @classmethod
+    def of(cls, normals: Normals) -> MixedNormals:
+        """Components from their Normal distributions."""
+        by_column = normals.precision.transpose(1, 2, 0)
+        offsets = normals.offsets.T[:, None]
+        images = np.concatenate([by_column, -offsets * by_column])
+        systems = {missing: normals.systems(missing).T.copy() for missing in (False, True)}
+        return cls(normals, systems, torch.from_numpy(images.reshape(len(images), -1)))
+
+    def shares(self, cells: Array, seen: Array, ids: Tensor) -> Array:
+        """Probabilities of the components, `(rows, components)`; cells are 0 where missing."""
+        columns, components = cells.shape[1], len(self.normals.log_weights)
+        scores = np.empty((len(cells), components))
+        known = torch.from_numpy(np.concatenate([cells, seen], axis=1))
+        size = max(1, IMAGES // (ROWS_OF_A_TILE * columns * components))
+        every = tiles(ids, ROWS_OF_A_TILE)
+        for start in range(0, len(every), size):
+            some = every[start : start + size]
+            rows = torch.cat([one[0] for one in some]).numpy()
+            padded = (place_rows(known, *one, ROWS_OF_A_TILE, 0.0) @ self.images for one in some)
+            images = torch.cat([own[one[1]] for own, one in zip(padded, some, strict=True)])
+            shape = len(rows), columns, components
+            scores[rows] = self._scores(cells[rows], seen[rows], images.numpy().reshape(shape))
+        scores += self.normals.log_weights
+        shares = np.exp(scores - scores.max(1, keepdims=True))
+        return np.asarray(shares / shares.sum(1, keepdims=True))
+
+    def _scores(self, cells: Array, seen: Array, images: Array) -> Array:
+        """log of density but for a constant of the row, `(rows, components)`."""
+        scores = np.empty((len(cells), images.shape[2]))
+        for missing, rows, places in _unknowns(seen):
+            size = len(places)
+            most = max(8, NUMBERS // (images.shape[2] * triangle(size + 1)))
+            for start in range(0, len(rows), most):
+                some, own = rows[start : start + most], places[:, start : start + most]
+                part = cells[some], seen[some], images[some]
+                scores[some] = self._scores_of(*part, own, missing)
+        return scores
+
+    def _scores_of(
+        self, cells: Array, seen: Array, images: Array, places: Array, missing: bool
+    ) -> Array:
+        (size, rows), components = places.shape, images.shape[2]
+        stack = np.empty((triangle(size + 1), rows, components))
+        upper, lower = np.tril_indices(size)
+        entries = places[upper] * (places[upper] + 1) // 2 + places[lower]
+        np.take(self.systems[missing], entries, axis=0, out=stack[: triangle(size)], mode="clip")
+        stack[-1] = 0.0
+        every, offsets = np.arange(rows), self.normals.offsets.T
+        if missing:
+            stack[triangle(size) : -1] = images[every, places]
+        else:
+            np.take(offsets, places, axis=0, out=stack[triangle(size) : -1], mode="clip")
+            stack[triangle(size) : -1] -= cells[every, places][..., None]
+        volumes = eliminate(stack.reshape(len(stack), -1), size).reshape(rows, components)
+        distance = -stack[-1]
+        if missing:
+            volumes += self.normals.log_volumes
+            distance = -distance
+            for column in range(cells.shape[1]):
+                residual = cells[:, column, None] - seen[:, column, None] * offsets[column]
+                distance += residual * images[:, column]
+        return np.asarray(-0.5 * (distance + volumes))
+
+    def complete(
+        self, group: Group, components: Array, cells: Array, noise: Array | None = None
+    ) -> Array:
+        """Means of the missing cells, or draws given Normal `noise`, `(missing, pairs)`.
+
+        The rows of a group, with values `(columns, pairs)`, have a component each.
+        """
+        columns = len(cells)
+        offsets = self.normals.offsets[components].T
+        residual = (cells - offsets) * group.seen
+        places = (components * columns + group.missing) * columns
+        precision = self.normals.precision.ravel()
+        pulls = np.zeros(group.missing.shape)
+        for column, values in enumerate(residual):
+            pulls -= np.take(precision, places + column) * values
+        system = np.take(precision, places[:, None] + group.missing[None])
+        pivots = _eliminate(system, pulls[:, None])
+        pulls /= pivots
+        if noise is not None:
+            pulls += noise / np.sqrt(pivots)
+        _substitute_back(system, pulls[:, None])
+        pulls += np.take_along_axis(offsets, group.missing, axis=0)
+        return pulls
+
+
+def _unknowns(seen: Array) -> Iterator[tuple[bool, Array, Array]]:
+    """Rows by the smaller side: whether it is the missing one, rows, columns `(size, rows)`."""
+    known = seen.sum(1).astype(int)
+    missing = 2 * known > seen.shape[1]
+    sizes = np.where(missing, seen.shape[1] - known, known)
+    for of_missing in (False, True):
+        for size in np.unique(sizes[missing == of_missing]).tolist():
+            rows = np.flatnonzero((missing == of_missing) & (sizes == size))
+            sign = 1.0 if of_missing else -1.0
+            # Stable, so that columns keep their order and entries lie in lower triangles.
+            order = np.argsort(sign * seen[rows], axis=1, kind="stable")
+            yield of_missing, rows, order[:, :size].T.copy()
+
+
 class ExactMeans:
     """The conditional means of an exact model that `suits`, for many rows at once.
 
@@ -224,29 +351,103 @@ class ExactMeans:
     """
 
     def __init__(self, model: GaussianVFG, ranks: NormalScores | None = None) -> None:
-        self.ranks = ranks
+        self.ranks = None if ranks is None else deepcopy(ranks).cpu()
         with torch.no_grad():
-            factors = factors_of(model.structure, model.linear.values())
-        self.location, self.scale = model.scaling.location.numpy(), model.scaling.scale.numpy()
-        self.components = Components.of(*(part.detach().numpy() for part in factors))
+            values = factors_of(model.structure, model.linear.values())
+        factors = Factors(*(part.detach().cpu() for part in values))
+        scaling = model.scaling
+        self.location, self.scale = (x.cpu().numpy() for x in (scaling.location, scaling.scale))
+        self.components = Components.of(*(part.numpy() for part in factors))
+        mixes = len(self.components.log_weights) > 1
+        self.mixed = MixedNormals.of(Normals.of(factors)) if mixes else None
+
+    @classmethod
+    def suits(cls, model: GaussianVFG) -> bool:
+        """Whether a model has affine real leaves and small systems, on a CPU."""
+        return next(model.parameters()).device.type == "cpu" and cls.has_small_systems(model)
 
     @staticmethod
-    def suits(model: GaussianVFG) -> bool:
-        """Whether a model has affine real leaves and small systems, on a CPU."""
+    def has_small_systems(model: GaussianVFG) -> bool:
+        """The same on any device; answers are on the CPU."""
         innovations = model.structure.root_width + len(model.structure.noisy_inner)
         plain = model.leaves.is_identity and not model.codes.units
-        on_cpu = next(model.parameters()).device.type == "cpu"
         narrow = model.components == 1 or model.structure.columns <= WIDEST
-        return plain and on_cpu and innovations <= LARGEST and narrow
+        return plain and innovations <= LARGEST and narrow
 
     def __call__(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
         """Means of every entry, `(rows, columns)`; known entries are unchanged."""
+        if self.mixed is not None:
+            return self._mixed_means(self.mixed, values, observed, ids)
         result = values.double().numpy().copy()
         location, scale = self.location, self.scale
-        for group in group_rows(observed.numpy(), NUMBERS // len(self.components.log_weights)):
+        for group in group_rows(observed.numpy(), NUMBERS):
             cells = np.ascontiguousarray(((result[group.rows] - location) / scale).T)
-            result[group.rows, group.missing] = self._mix_components(group, cells)
+            means = self.components.expected(group, cells)[0][:, 0]
+            means = means * scale[group.missing] + location[group.missing]
+            if self.ranks is not None:
+                places = torch.from_numpy(group.missing)
+                means = self.ranks.inverse_at(torch.from_numpy(means), places).numpy()
+            result[group.rows, group.missing] = means
         return torch.from_numpy(result)
+
+    def samples(
+        self, values: Tensor, observed: Tensor, number: int, *, seed: int, ids: Tensor
+    ) -> Tensor:
+        """Joint draws of a mixture, `(number, rows, columns)`; known entries are unchanged."""
+        assert self.mixed is not None
+        result = values.double().numpy()[None].repeat(number, axis=0)
+        every, shape = torch.arange(number), (number, len(values))
+        shares = self._shares(self.mixed, values, observed, ids).cumsum(1)
+        levels = uniform(seed, ids, every, 0, torch.arange(1))[..., 0].numpy()
+        chosen = (levels[..., None] > shares[None, :, :-1] / shares[:, -1:]).sum(-1)
+        noise = normal(seed, ids, every, 1, torch.arange(values.shape[1])).numpy()
+        rows = np.broadcast_to(np.arange(len(values)), shape).ravel()
+        flat = result.reshape(-1, values.shape[1])
+        for group in group_rows(observed.numpy()[rows], NUMBERS):
+            cells = ((flat[group.rows] - self.location) / self.scale).T
+            own = noise.reshape(flat.shape)[group.rows, group.missing]
+            drawn = self.mixed.complete(group, chosen.ravel()[group.rows], cells, own)
+            flat[group.rows, group.missing] = self._in_units(drawn, group.missing)
+        return torch.from_numpy(result)
+
+    def _in_units(self, scores: Array, columns: Array) -> Array:
+        """Values of the table from those of the model, each of its column."""
+        scores = np.asarray(scores * self.scale[columns] + self.location[columns])
+        if self.ranks is None:
+            return scores
+        places = torch.from_numpy(columns)
+        return self.ranks.inverse_at(torch.from_numpy(scores), places).numpy()
+
+    def _shares(
+        self, mixed: MixedNormals, values: Tensor, observed: Tensor, ids: Tensor | None
+    ) -> Array:
+        seen = observed.double().numpy()
+        cells = (values.double().numpy() - self.location) / self.scale * seen
+        return mixed.shares(cells, seen, torch.arange(len(values)) if ids is None else ids)
+
+    def _mixed_means(
+        self, mixed: MixedNormals, values: Tensor, observed: Tensor, ids: Tensor | None
+    ) -> Tensor:
+        result, incomplete = values.double().numpy().copy(), (~observed).any(1)
+        rows = incomplete.nonzero()[:, 0]
+        if not len(rows):
+            return torch.from_numpy(result)
+        ids = torch.arange(len(values)) if ids is None else ids
+        shares = self._shares(mixed, values[rows], observed[rows], ids[rows])
+        shares *= shares > NEGLIGIBLE[self.ranks is not None]
+        shares /= shares.sum(1, keepdims=True)
+        row, component = np.nonzero(shares)
+        weights, at = shares[row, component], rows.numpy()[row]
+        known = observed.numpy()
+        total = np.where(known, result, 0.0).ravel()
+        for group in group_rows(known[at], NUMBERS):
+            cells = ((result[at[group.rows]] - self.location) / self.scale).T
+            means = mixed.complete(group, component[group.rows], cells)
+            means = self._in_units(means, group.missing) * weights[group.rows]
+            places = at[group.rows] * len(cells) + group.missing
+            # Unlike other sums this one adds in the order of components.
+            total += np.bincount(places.ravel(), means.ravel(), minlength=len(total))
+        return torch.from_numpy(total.reshape(result.shape))
 
     def deviations(self, values: Tensor, observed: Tensor) -> Tensor:
         """Standard deviations `(rows, columns)`, 0 of known entries; refuses a mixture."""
@@ -268,22 +469,6 @@ class ExactMeans:
             moved = self.components.times_covariance(group, pulls[group.rows, group.missing])
             result[group.rows, group.missing] = moved * self.scale[group.missing]
         return torch.from_numpy(result)
-
-    def _mix_components(self, group: Group, cells: Array) -> Array:
-        """Means of the missing cells, in units of the table."""
-        means, scores = self.components.expected(group, cells)
-        scale, location = (x[group.missing][:, None] for x in (self.scale, self.location))
-        means = np.asarray(means * scale + location)
-        if means.shape[1] == 1 and self.ranks is None:
-            return means[:, 0]
-        scores += self.components.log_weights[:, None]
-        shares = np.exp(scores - np.max(scores, axis=0))
-        shares /= _total(shares)
-        if self.ranks is not None:
-            component, row = np.nonzero(shares > NEGLIGIBLE)
-            used = means[:, component, row], group.missing[:, row]
-            means[:, component, row] = self.ranks.inverse_at(*(torch.from_numpy(x) for x in used))
-        return _total((means * shares).swapaxes(0, 1))
 
 
 def exact_means(
@@ -317,6 +502,14 @@ def _solve(system: Array, right: Array) -> tuple[Array, Array]:
 
     Returns the solutions, and the pivots `(n, ...)`, whose product is the determinant.
     """
+    pivots = _eliminate(system, right)
+    right /= pivots[:, None]
+    _substitute_back(system, right)
+    return right, pivots
+
+
+def _eliminate(system: Array, right: Array) -> Array:
+    """The first half of `_solve`: factors in place of the systems; returns the pivots."""
     pivots = np.ones((len(right), *right.shape[2:]))
     for step in range(len(right)):
         pivots[step] = system[step, step]
@@ -325,10 +518,13 @@ def _solve(system: Array, right: Array) -> tuple[Array, Array]:
         system[step + 1 :, step + 1 :] -= factors[:, None] * below[None]
         right[step + 1 :] -= factors[:, None] * right[step]
         system[step + 1 :, step] = factors
-    right /= pivots[:, None]
+    return pivots
+
+
+def _substitute_back(system: Array, right: Array) -> None:
+    """The second half of `_solve`, from the factors and right sides divided by pivots."""
     for step in reversed(range(1, len(right))):
         right[:step] -= system[step, :step][:, None] * right[step]
-    return right, pivots
 
 
 def _by_column(matrices: Array) -> Array:

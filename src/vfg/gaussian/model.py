@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -124,6 +124,8 @@ class GaussianVFG(nn.Module):
         self.leaves = Leaves(real, self.leaf_spec, generator)
         self.double()
 
+    draws_of_interventions = 4096  # exact conditionals are cheap
+
     # What users call.
 
     def fit(
@@ -226,6 +228,18 @@ class GaussianVFG(nn.Module):
             encoded, values = self.encode(cells, seen), self.linear.values()
         return posterior_of(self.structure, values, encoded.values, encoded.seen).to(like)
 
+    @overload
+    def infer(
+        self, given: ArrayLike, targets: Name | Sequence[Name] | None = None, *,
+        observed: ArrayLike | None = None, seed: int = 0, row_ids: ArrayLike | None = None,
+        padded: bool = True, do: None = None, dag: None = None,
+    ) -> GaussianAnswer: ...  # fmt: skip
+    @overload
+    def infer(
+        self, given: ArrayLike, targets: Name | Sequence[Name] | None = None, *,
+        observed: ArrayLike | None = None, seed: int = 0, row_ids: ArrayLike | None = None,
+        padded: bool = True, do: Mapping[Name, Any] | None = None, dag: Any = None,
+    ) -> inference.Answer: ...  # fmt: skip
     @torch.no_grad()
     def infer(
         self,
@@ -236,7 +250,9 @@ class GaussianVFG(nn.Module):
         seed: int = 0,
         row_ids: ArrayLike | None = None,
         padded: bool = True,
-    ) -> GaussianAnswer:
+        do: Mapping[Name, Any] | None = None,
+        dag: Any = None,
+    ) -> inference.Answer:
         """Any targets given any evidence; arguments are those of `VFG.infer`.
 
         Example:
@@ -244,6 +260,10 @@ class GaussianVFG(nn.Module):
             >>> model.infer({"a": 2.0}, targets=["b"]).mean["b"].shape
             torch.Size([1, 1])
         """
+        if inference.is_intervention(do, dag):
+            return inference.intervene(
+                self, given, targets, do or {}, dag, observed=observed, seed=seed
+            )
         evidence = as_given(self, given, observed)
         self.leaves.check(evidence.seen)
         ids = as_row_ids(self, row_ids, evidence.rows)
@@ -251,6 +271,7 @@ class GaussianVFG(nn.Module):
         return GaussianAnswer(self, evidence, chosen, ids, seed, padded)
 
     fill = inference.fill
+    counterfactual = inference.counterfactual
 
     @property
     def variables(self) -> dict[str, inference.Variable]:
@@ -384,6 +405,7 @@ def select(
     mixture: str = "root",
     share: float = 0.1,
     seed: int = 0,
+    settings: GaussianSettings | None = None,
 ) -> Selection:
     """Fit every graph with every number of components, and keep what predicts held-out cells best.
 
@@ -396,6 +418,7 @@ def select(
         mixture: what components differ in, as in `GaussianVFG`.
         share: of the observed cells that is held out.
         seed: of held-out cells and starts.
+        settings: of the fits; None for the defaults.
 
     Returns:
         The best model, fitted again to all cells, and the scores of all.
@@ -429,10 +452,10 @@ def select(
     for graph in graphs:
         for count in components:
             model = build(graph, count)
-            model.fit(whole, observed=seen & ~held, seed=seed)
+            model.fit(whole, settings, observed=seen & ~held, seed=seed)
             score = model.conditional_log_prob(whole, ~held).sum() / held.sum()
             candidates.append(Candidate(graph, count, float(score)))
     chosen = max(candidates, key=lambda candidate: candidate.score)
     model = build(chosen.graph, chosen.components)
-    model.fit(whole, seed=seed)
+    model.fit(whole, settings, seed=seed)
     return Selection(model, tuple(candidates))

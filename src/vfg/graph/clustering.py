@@ -25,7 +25,7 @@ def cluster(table: Any, arity: int, width: int | None) -> Parts:
     """
     check_arity(arity)
     values, leaves = _read(table)
-    groups = collapse(_merges(rank_correlations(values)), len(leaves), arity)
+    groups = collapse(average_linkage(rank_correlations(values)), len(leaves), arity)
     return group_nodes(leaves, groups, 2 * arity if width is None else width)
 
 
@@ -107,8 +107,8 @@ def _centred_ranks(values: Matrix) -> Matrix:
     return ranks
 
 
-def _merges(correlations: Matrix) -> list[tuple[int, int]]:
-    """Average linkage on the distances 1 - |correlation|."""
+def average_linkage(correlations: Matrix) -> list[tuple[int, int]]:
+    """Pairs to merge, lowest first, by average linkage on the distances 1 - |correlation|."""
     import numpy
     from scipy.cluster.hierarchy import linkage
 

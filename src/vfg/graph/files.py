@@ -30,7 +30,7 @@ TOKEN = re.compile(r'"[^"]*"|[(){},;|]|[^\s(){},;|"]+')
 def read_graph(path: str | Path, *, width: int | None = None, arrows: str | None = None) -> Graph:
     r"""Read a graph from a file, in the format that its name ends in.
 
-    - `.json`: what `Graph.to_dict` returns.
+    - `.json`: what `Graph.to_dict` returns, or what `LearnedGraph.save` wrote.
     - `.graphml`: nodes may have the attributes `width`, `columns`
       (separated by commas) and `aggregation`, edges `kind` and `coordinates`.
     - `.bif`: a Bayesian network, of which only the structure is read; see
@@ -159,7 +159,10 @@ def _read_text(file: Path) -> str:
 
 def _from_json(text: str, width: int | None, arrows: str | None) -> Graph:
     try:
-        return Graph.from_dict(json.loads(text))
+        description = json.loads(text)
+        # A learned graph has more to say of its edges; see `vfg.LearnedGraph`.
+        learned = isinstance(description, dict) and "graph" in description
+        return Graph.from_dict(description["graph"] if learned else description)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"it is not JSON ({str(error) or 'nested too deeply'})") from error
 

@@ -433,7 +433,7 @@ class TableAnswer(Answer):
         model, table = self._model, self._given.matrix
         if self._few is not None and self.rows == 1:
             drawn = self._few.draws(number, self._seed, int(self._row_ids[0]))
-        elif not self._padded and model.linear is not None and not len(model.members):
+        elif not self._padded and model.linear is not None and not model.is_stacked:
             drawn = concat_leaves(self._infer_linear(None).samples(number)).double()
             noise = model.relation_levels(number, self._row_ids, self._seed)
             drawn = model.with_relations(torch.where(table[1], table[0], drawn), *table, noise)
@@ -454,7 +454,7 @@ class TableAnswer(Answer):
         if linear is None or not self.rows:
             return torch.zeros_like(self._given.values)
         limits = self._model.limits
-        if not len(self._model.members):
+        if not self._model.is_stacked:
             answer = self._infer_linear(None)
             spread = torch.cat([answer.std[leaf] for leaf in linear.graph.leaves], dim=1)
             spread = self._model.deviations_with_relations(spread.cpu(), self._given.observed)
@@ -500,6 +500,7 @@ class TableAnswer(Answer):
     def _encoded_quantiles(self, levels: Sequence[float]) -> Tensor:
         if self._few is not None and self.rows == 1:
             ends = torch.from_numpy(quantiles_of_draws(self._draws(DRAWS).numpy(), list(levels)))
+            ends = self._model.at_values(ends, self._given.observed)
             return self._model.quantiles_with_relations(ends, levels, *self._given.matrix)
         table, ids = self._given.matrix, self._row_ids
         return self._model.quantiles(*table, levels, seed=self._seed, ids=ids)
@@ -524,7 +525,7 @@ class TableAnswer(Answer):
 
     def _matrix_covariance(self, columns: list[int]) -> Array:
         linear = self._model.linear
-        if linear is not None and not len(self._model.members):
+        if linear is not None and not self._model.is_stacked:
             names: list[Name] = list(linear.variables)
             chosen = [names[column] for column in columns]
             covariance = self._infer_linear(chosen).covariance(chosen).cpu().numpy()
@@ -648,7 +649,7 @@ class TableAnswer(Answer):
     def _distribution(self, draws: int) -> Array:
         """Draws of the whole matrix of the only row, or quantiles at even levels."""
         linear = self._model.linear
-        if linear is not None and not len(self._model.members):
+        if linear is not None and not self._model.is_stacked:
             levels = self._infer_linear(None).quantile(even_levels(draws).tolist())
             return self._model.spread_out(concat_leaves(levels)[:, 0].cpu())
         return self._model.spread_out(self._draws(draws)[:, 0])

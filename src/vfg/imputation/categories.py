@@ -15,7 +15,8 @@ $$\log P^*(c) = \log \pi_c + a_1 \log \frac{P(c)}{P_0(c)}
     + a_2 \log \frac{V(c)}{V_0(c)} + \text{const},$$
 
 where $P_0$ and $V_0$ are those without evidence, with weights of every column that maximise the
-likelihood of held-out cells. Filled cells have the most probable category.
+likelihood of held-out cells. Trees change these probabilities further; see
+`vfg.imputation.trees`. Filled cells have the most probable category.
 
 A draw $v$ of the section becomes a category with the probability
 
@@ -33,8 +34,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from scipy import special
-from scipy.optimize import minimize
 
 from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, spread_codes
 from vfg.tables.cells import Array, Label
@@ -108,6 +109,7 @@ class Section:
     votes: Array | None = None  # shares of categories among similar rows, (rows, categories)
     pooling: tuple[float, float] = MODEL_ALONE  # weights of Bayes' rule and of the votes
     own_points: tuple[Array, Array] | None = None  # categories of rows, and points for them
+    trees: tuple[Array, Array] | None = None  # shares by trees, and their weights, (rows, 1)
 
     @property
     def part(self) -> CategoricalEncoding | OrdinalEncoding:
@@ -117,6 +119,15 @@ class Section:
     @cached_property
     def probabilities(self) -> Array:
         """The probability of every category, `(rows, categories)`."""
+        pooled = self._pooled
+        if self.trees is None:
+            return pooled
+        shares, weights = self.trees
+        return np.asarray(pooled + weights * (shares - pooled))
+
+    @cached_property
+    def _pooled(self) -> Array:
+        """Probabilities by the model and the votes, without trees."""
         if self.votes is None or self.pooling == MODEL_ALONE:
             return self.model_probabilities
         base = np.log(self.column.frequencies) + np.zeros((len(self.means), 1))
@@ -195,7 +206,8 @@ class Section:
         assert self.covariances is not None
         votes = None if self.votes is None else self.votes[rows]
         inner = self.means[rows], self.covariances[rows]
-        return Section(self.column, *inner, self.prior, votes, self.pooling)
+        trees = None if self.trees is None else (self.trees[0][rows], self.trees[1][rows])
+        return Section(self.column, *inner, self.prior, votes, self.pooling, trees=trees)
 
     @cached_property
     def factors(self) -> Array:
@@ -279,5 +291,7 @@ def _fit_weights(held_out: Sequence[HeldOutCategories], centre: Array) -> Array:
             total, slope = total + one, slope + own
         return total, slope
 
-    result = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=[(0.0, 2.0)] * 2)
+    result = scipy.optimize.minimize(
+        loss, centre, jac=True, method="L-BFGS-B", bounds=[(0.0, 2.0)] * 2
+    )
     return np.asarray(result.x)

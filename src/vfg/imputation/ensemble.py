@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -31,6 +31,7 @@ from vfg.imputation.stacking import (
     drawing_shares,
     member_means,
 )
+from vfg.imputation.trees import Forest
 from vfg.inference.calibration import noise_scale
 from vfg.inference.draws import Tile, decode, internal_normals
 from vfg.inference.evidence import as_given
@@ -59,20 +60,29 @@ class Prediction:
 
     means: Tensor  # of every entry, (rows, columns)
     votes: Tensor | None = None  # shares of categories among similar rows, (rows, all categories)
+    trees: Tensor | None = None  # the same among trees
+    trust: Tensor | None = None  # in trees, (rows, 1)
 
     def select(self, rows: Any) -> Prediction:
         """Some of the rows."""
-        return Prediction(self.means[rows], None if self.votes is None else self.votes[rows])
+        return self._each(lambda part: part[rows])
 
     def cpu(self) -> Prediction:
         """The same on the CPU."""
-        return Prediction(self.means.cpu(), None if self.votes is None else self.votes.cpu())
+        return self._each(lambda part: part.cpu())
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Prediction:
+        changed: dict[str, Any] = {k: x if x is None else change(x) for k, x in vars(self).items()}
+        return Prediction(**changed)
 
     @classmethod
     def concat(cls, parts: Sequence[Prediction]) -> Prediction:
         """The rows of all parts."""
-        votes = [part.votes for part in parts if part.votes is not None]
-        return cls(torch.cat([part.means for part in parts]), torch.cat(votes) if votes else None)
+        joined: dict[str, Any] = {
+            name: x if x is None else torch.cat([getattr(part, name) for part in parts])
+            for name, x in vars(parts[0]).items()
+        }
+        return cls(**joined)
 
 
 def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
@@ -110,6 +120,7 @@ class Ensemble(CachedModule):
     departures: Tensor | None
     pooling: Tensor | None
     slopes: Tensor | None
+    drawing: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -122,6 +133,7 @@ class Ensemble(CachedModule):
         self.members = nn.ModuleList(parts.members)
         self.mixtures = nn.ModuleList(parts.mixtures)
         self.neighbours = nn.ModuleList(parts.neighbours)
+        self.forest: Forest | None = parts.forest
         # A parameter, so that there is one even where no column is informative.
         self.weights = nn.Parameter(
             torch.zeros(len(KINDS), dtype=torch.float64), requires_grad=False
@@ -136,7 +148,7 @@ class Ensemble(CachedModule):
         combination = parts.combination or Stacking.of_members(columns)
         for name in ("weights", "factors", "spread", "reach"):
             getattr(self, name).copy_(getattr(combination, name))
-        for name in ("pooling", "departures"):
+        for name in ("pooling", "departures", "drawing"):
             self.register_buffer(name, getattr(combination, name))
         self.register_buffer("slopes", parts.mechanism.slopes)
         if parts.stack is not None:
@@ -157,6 +169,16 @@ class Ensemble(CachedModule):
         """The mixtures with a component at every row."""
         return [one for one in self.neighbours if isinstance(one, RowMixture)]
 
+    @property
+    def is_stacked(self) -> bool:
+        """Whether there are parts besides the linear model."""
+        return bool(len(self.members) or len(self.mixtures) or len(self.neighbours))
+
+    @property
+    def shares(self) -> Tensor:
+        """How often members, mixtures, linear model and neighbours draw."""
+        return drawing_shares(self.weights) if self.drawing is None else self.drawing
+
     @cached_property
     def stack(self) -> VFG:
         """The members as one model."""
@@ -164,7 +186,7 @@ class Ensemble(CachedModule):
 
     def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Prediction:
         """Stacked means of every entry, and votes; observed entries are unchanged."""
-        if not len(self.members):
+        if not self.is_stacked:
             expected = {"linear": self._linear_means(values, observed, ids)}
         else:
             expected = self._means_by_kind(values, observed, ids)
@@ -174,10 +196,34 @@ class Ensemble(CachedModule):
         self, values: Tensor, observed: Tensor, expected: Mapping[str, Tensor]
     ) -> Prediction:
         """Stacked means and votes from the means by kind; of the linear model if it is alone."""
-        means = self.stacked_means(expected) if len(self.members) else expected["linear"]
-        means = torch.where(observed, values, self.within_range(means))
-        means = self.with_relations(means, values, observed)
-        return Prediction(means, expected.get(VOTES))
+        stacked = self.stacked(values, observed, expected)
+        return self.with_trees(Prediction(stacked, expected.get(VOTES)), values, observed)
+
+    def stacked(self, values: Tensor, observed: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
+        """Stacked means from the means by kind, without trees; observed entries are unchanged."""
+        means = self.stacked_means(expected) if self.is_stacked else expected["linear"]
+        return torch.where(observed, values, self.within_range(means))
+
+    def with_trees(self, stacked: Prediction, values: Tensor, observed: Tensor) -> Prediction:
+        """The second stage: means moved towards those of trees, and then to the relations."""
+        means = stacked.means
+        if self.forest is None:
+            return replace(stacked, means=self.with_relations(means, values, observed))
+        votes, trust = self.forest.votes(means, ~observed), self.forest.trust(observed)
+        weights = (self.forest.weights * trust).clamp(max=1.0)
+        moved = means + weights * (votes.means - means)
+        moved = self.with_relations(torch.where(observed, means, moved), values, observed)
+        return Prediction(moved, stacked.votes, votes.shares, trust)
+
+    def draws_with_trees(
+        self, draws: Tensor, stacked: Tensor, means: Tensor, observed: Tensor
+    ) -> Tensor:
+        """Draws `(number, rows, columns)` about stacked means, moved to means with trees."""
+        if self.forest is None:
+            return draws
+        scale = 1.0 - self.forest.trust(observed) * (1.0 - self.forest.spread)
+        uses_trees = (self.forest.weights > 0.0) & ~observed
+        return torch.where(uses_trees, means + scale * (draws - stacked), draws)
 
     def within_range(self, means: Tensor) -> Tensor:
         """Means within the usual range of their columns; all of them where there is none."""
@@ -242,7 +288,7 @@ class Ensemble(CachedModule):
     ) -> tuple[Tensor, Prediction]:
         """Joint draws of entries that are not observed, `(number, rows, columns)`, and means."""
         assert self.linear is not None
-        if not len(self.members):
+        if not self.is_stacked:
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
             draws = torch.where(observed, values, concat_leaves(answer.samples(number)))
             noise = self.relation_levels(number, ids, seed)
@@ -253,17 +299,22 @@ class Ensemble(CachedModule):
         for part, own in self.draws_by_part(number).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
         draws = torch.where(observed, values, self.recentre(draws, expected))
+        prediction = self.predict(values, observed, expected)
+        stacked = self.stacked(values, observed, expected)
+        draws = self.draws_with_trees(draws, stacked, prediction.means, observed)
         noise = self.relation_levels(number, ids, seed)
-        draws = self.with_relations(draws, values, observed, noise)
-        return draws, self.predict(values, observed, expected)
+        return self.with_relations(draws, values, observed, noise), prediction
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
         """The kinds of parts with positive weight in answers, or in draws."""
         kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
         if not kinds.isdisjoint(KINDS[3:]) or self.pooling is not None:
             kinds.update(KINDS[3:])  # one call computes both, and votes
-        if self.departures is not None or (drawing and drawing_shares(self.weights)[2] > 0):
+        if self.departures is not None or (drawing and self.shares[2] > 0):
             kinds.add("linear")
+        if drawing:
+            kinds.update(kind for kind, share in zip(KINDS, self.shares, strict=False) if share > 0)
+            kinds.update(KINDS[3:] if self.shares[3] > 0 else ())
         return kinds
 
     def stacked_means(self, expected: Mapping[str, Tensor]) -> Tensor:
@@ -303,13 +354,14 @@ class Ensemble(CachedModule):
 
     def has_partial_sections(self, observed: Tensor) -> Tensor:
         """Which rows have a section that is observed in part, `(rows,)`."""
-        widths = list(self.member_models[0].graph.sections.values())
+        assert self.linear is not None
+        widths = list(self.linear.graph.sections.values())
         parts = [part.any(1) & ~part.all(1) for part in observed.split(widths, 1)]
         return torch.stack(parts).any(0)
 
     def recentre(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
         """Move draws `(number, rows, columns)` of parts to the stacked means and scale them."""
-        shares, used = drawing_shares(self.weights), corrected_share(self.weights)
+        shares, used = self.shares, corrected_share(self.weights)
         pooled = torch.zeros_like(drawn[0])
         for kind, share in zip(KINDS[:3], shares, strict=False):
             if share > 0:
@@ -322,7 +374,7 @@ class Ensemble(CachedModule):
     def draws_by_part(self, number: int) -> dict[int, list[int]]:
         """Which draws each part makes, by its place among members, mixtures, linear, neighbours."""
         counts = (len(self.members), len(self.mixtures), 1, len(self.neighbours))
-        return allocate_draws(self.weights, counts, number)
+        return allocate_draws(self.shares, counts, number)
 
     def part_draws(
         self,
@@ -343,7 +395,9 @@ class Ensemble(CachedModule):
             share = corrected_share(self.weights)
             return model.samples(values, observed, number, seed=own, ids=ids, corrected=share)
         if isinstance(model, Mixture):
-            return model.samples(values, observed, number, seed=own, ids=ids, padded=padded)
+            direct = self.drawing is not None  # draws of older files stay as they were
+            rows = values, observed, number
+            return model.samples(*rows, seed=own, ids=ids, padded=padded, direct=direct)
         answer = model.infer(values, observed=observed, seed=own, row_ids=ids, padded=padded)
         return concat_leaves(answer.samples(number))
 
@@ -356,11 +410,11 @@ class Ensemble(CachedModule):
         ids: Tensor,
         *,
         drawing: bool = False,
+        padded: bool = True,
         belief: Belief | None = None,
     ) -> dict[str, Tensor]:
-        """Means of the parts with positive weight, by kind; without padding given a belief."""
+        """Means of the parts with positive weight, by kind; without padding from a belief."""
         kinds, by_kind = self.used_kinds(drawing=drawing), dict[str, Tensor]()
-        padded = belief is None
         if "members" in kinds:
             by_kind["members"] = self._member_means(values, observed, ids, belief)
         if "mixtures" in kinds:
@@ -408,7 +462,7 @@ class Ensemble(CachedModule):
         else:
             assert self.linear is not None
             means = concat_leaves(self.linear.infer(values, observed=observed, padded=False).mean)
-        return means.clamp(*self.reach) if len(self.members) else means
+        return means.clamp(*self.reach) if self.is_stacked else means
 
 
 @dataclass(frozen=True)
@@ -418,25 +472,29 @@ class FewRows:
     Numbers are those of `Ensemble.joint_means` and `Ensemble.joint_draws` up to rounding.
     """
 
-    model: Ensemble  # with members
+    model: Ensemble  # with parts besides the linear model
     values: Tensor
     observed: Tensor  # whole sections or nothing
-    belief: Belief  # states of the stacked members given the rows
+    belief: Belief | None  # states of the stacked members given the rows, if there are any
     expected: Mapping[str, Tensor]  # means of the parts by kind, (rows, columns)
 
     @classmethod
     @torch.no_grad()
     def of(cls, model: Ensemble, values: Tensor, observed: Tensor) -> FewRows | None:
         """The rows, or None where the model has no fast path for them."""
-        if model.linear is None or not len(model.members):
+        if model.linear is None or not model.is_stacked:
             return None
         if model.weights.device.type != "cpu" or bool(model.has_partial_sections(observed).any()):
             return None
         copies, ids = len(model.members), torch.arange(len(values))
         table = torch.where(observed, values, torch.nan)
-        given = as_given(model.stack, repeat_columns(table, copies), None)
-        belief = compute_belief(model.stack, given, None, ids, padded=False)
-        expected = model._means_by_kind(values, observed, ids, drawing=True, belief=belief)
+        belief = None
+        if copies:
+            given = as_given(model.stack, repeat_columns(table, copies), None)
+            belief = compute_belief(model.stack, given, None, ids, padded=False)
+        expected = model._means_by_kind(
+            values, observed, ids, drawing=True, padded=False, belief=belief
+        )
         return cls(model, values, observed, belief, expected)
 
     def select(self, rows: Sequence[int]) -> FewRows:
@@ -446,7 +504,7 @@ class FewRows:
             self,
             values=self.values[chosen],
             observed=self.observed[chosen],
-            belief=self.belief.select(chosen),
+            belief=None if self.belief is None else self.belief.select(chosen),
             expected={kind: means[chosen] for kind, means in self.expected.items()},
         )
 
@@ -470,12 +528,16 @@ class FewRows:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
         draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
+        if model.forest is not None:
+            stacked = model.stacked(self.values, self.observed, self.expected)
+            draws = model.draws_with_trees(draws, stacked, self.means().means, self.observed)
         noise = model.relation_levels(number, ids, seed)
         return model.with_relations(draws, self.values, self.observed, noise)
 
     def _member_draws(self, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of every member, all at once, `(draws, members, columns)`."""
         stack, members, draws = self.model.stack, self.model.member_models, torch.arange(number)
+        assert self.belief is not None
         with evaluating(stack):
             tiles = [
                 Tile(

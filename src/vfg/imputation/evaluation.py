@@ -178,7 +178,7 @@ def evaluate(
     """Fill hidden cells of a table, and score what was filled in and its intervals."""
     check_share("level", level)
     values, shown = model.encode(hide_cells(table, hidden))
-    filled = model.point_estimates(values, shown, model.predictions(values, shown))
+    filled = model.fills(values, shown)
     ends = model.quantiles(values, shown, central_levels(level), seed=seed)
     return score_filled(model, table, hidden, filled, level, ends)
 
@@ -192,7 +192,7 @@ def held_out_score(model: TableModel, table: Table, hidden: Mask) -> float:
     """
     shown = hide_cells(table, hidden)
     matrix = model.encode(shown)
-    filled = model.point_estimates(*matrix, model.predictions(*matrix))
+    filled = model.fills(*matrix)
     numbers = score_filled(model, table, hidden, filled, 0.9)
     total, cells = 0.0, 0
     for score in numbers.columns:

@@ -19,6 +19,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
 from vfg.imputation.categories import CategoryColumn, category_columns
+from vfg.imputation.ensemble import Ensemble
 from vfg.imputation.missingness import Mechanism, find_mechanism
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
@@ -36,13 +37,16 @@ from vfg.imputation.plan import (
 from vfg.imputation.relations import Relations, find_copies, find_relations
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import KINDS, Parts, fit_stacking
+from vfg.imputation.stacking import KINDS, Parts, fit_stacking, held_out_rows
+from vfg.imputation.trees import MOST_ROWS as TREE_ROWS
+from vfg.imputation.trees import HeldOutRows, TreeTable, fit_weights, grow_forest
 from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.tables.categorical import category_indices
-from vfg.tables.cells import Label
+from vfg.tables.cells import Array, Label
 from vfg.tables.encoding import Encoding
 from vfg.tables.frames import Table, quote
+from vfg.tables.numeric import nearest_values
 from vfg.tables.schema import Schema
 from vfg.training.data import Table as TrainingTable
 from vfg.training.data import choose_device, forked_generators, join_world
@@ -56,6 +60,11 @@ from vfg.training.tasks import TableTask
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
 
+FILLED_ROWS = 8192
+"""Rows that are filled together for trees, which bounds memory."""
+AS_GOOD = 1.02
+"""How many times larger the squared error of held-out cells may be with values of few-valued
+columns: uniform digits that nothing predicts, rounded, have 1.01."""
 LINEAR_SHARE = 0.15
 """The share of a budget that the linear model may take; beyond it no members are trained."""
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
@@ -91,7 +100,9 @@ def fit_parts(
     categories = category_columns(encoding, columns)
     labels = read_labels(table, encoding, categories)
     extra = encoding.unordered[columns], list(categories.values()), labels
-    return encoding, columns, _fit_to_matrix(columns, graph, whole, *extra, settings, members)
+    few_valued = encoding.few_valued(columns)
+    parts = _fit_to_matrix(columns, graph, whole, *extra, few_valued, settings, members)
+    return encoding.filling_values([columns[k] for k in parts.with_values]), columns, parts
 
 
 def read_labels(
@@ -111,7 +122,7 @@ def fit_encoding(table: Table, settings: ImputerSettings) -> Encoding:
     """Fit the encoding of a table; filled cells stay within the observed range."""
     schema, marker = settings.schema, settings.missing_values
     if not isinstance(schema, Schema):
-        schema = Schema.infer(table, schema, missing_values=marker)
+        schema = Schema.infer(table, schema, missing_values=marker, discrete=settings.discrete)
     if settings.bounds is not None:
         schema = schema.bounded(settings.bounds)
     return Encoding.fit(schema, table, missing_values=marker)
@@ -124,6 +135,7 @@ def _fit_to_matrix(
     unordered: Tensor,
     categories: list[CategoryColumn],
     labels: Labels,
+    few_valued: Mapping[int, Array],
     settings: ImputerSettings,
     members: list[VFG] | None,
 ) -> Parts:
@@ -154,6 +166,7 @@ def _fit_to_matrix(
         width=settings.width,
         flow=settings.flow,
         steps=settings.steps,
+        trees=settings.trees,
     )
     votes = not all(column.part.is_simplex for column in categories)
     parts = fit_members(
@@ -173,7 +186,52 @@ def _fit_to_matrix(
         relations=relations,
     )
     parts.linear, parts.mechanism = linear, mechanism
+    everything = labels._replace(places=labels.places[rows])
+    held_out = held_out_rows(parts, categories, everything)
+    if plan.trees and categories and settings.graph is None:
+        chosen = draw_rows(torch.ones(len(values), dtype=torch.bool), TREE_ROWS, settings.seed)
+        x, seen = values[chosen], observed[chosen]
+        copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
+        cells = x, seen, _filled(parts, x, seen), categories, everything.places[chosen], copies
+        table = TreeTable(list(graph.sections.values()), *cells)
+        grown = grow_forest(table, plan.trees, settings.seed)
+        if grown is not None:
+            parts.forest, unseen = grown
+            everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.items()}
+            for k, own in unseen.items():
+                everywhere[k][chosen] = own.float()
+            held_out = fit_weights(parts.forest, everywhere, held_out)
+    parts.with_values = _filled_with_values(few_valued, held_out)
+    parts.held_out = ()
     return parts
+
+
+@torch.no_grad()
+def _filled(parts: Parts, values: Tensor, observed: Tensor) -> Tensor:
+    """A matrix whose missing entries are filled by the stacked parts, without trees."""
+    model, rows = Ensemble(values.shape[1], parts), torch.arange(len(values))
+    pieces = [
+        model.joint_means(values[own], observed[own], own).means for own in rows.split(FILLED_ROWS)
+    ]
+    return torch.cat(pieces)
+
+
+def _filled_with_values(
+    few_valued: Mapping[int, Array], held_out: Sequence[HeldOutRows]
+) -> tuple[int, ...]:
+    """The few-valued columns whose held-out cells are predicted as well by values that occur."""
+    chosen = []
+    for place, values in few_valued.items():
+        cells, errors = 0, np.zeros(2)
+        for one in held_out:
+            rows = one.counted[:, place] > 0
+            expected, truth = (x[rows, place].numpy() for x in (one.means, one.values))
+            nearest = nearest_values(expected, values)
+            errors += [np.square(x - truth).sum() for x in (expected, nearest)]
+            cells += len(truth)
+        if cells and errors[1] <= AS_GOOD * errors[0]:
+            chosen.append(place)
+    return tuple(chosen)
 
 
 def _matrix(
@@ -317,23 +375,26 @@ def fit_members(
     """
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
     task = MatrixFit(graph, values, observed, no_order, labels, plan, seed, Stopwatch(budget))
-    number = max(plan.members, plan.mixtures.number if plan.mixtures else 0)
+    number = max(plan.sets, plan.mixtures.number if plan.mixtures else 0)
     held_out = [task.hold_out(k) for k in range(number)]
     linears = None
     if members is None:
-        linears, members = task.start_members(held_out[: plan.members])
+        linears, members = task.start_members(held_out[: plan.sets])
     neighbours, mixtures = task.fit_row_mixtures(), task.fit_mixtures(held_out)
-    held = held_out[: len(members)]
+    held = held_out[: len(members) if linears is None else len(linears)]
     parts = Parts(members, linears, mixtures, neighbours, relations=relations)
-    model, left = stack_models(members), task.clock.left(0.75)
+    model, left = stack_models(members) if members else None, task.clock.left(0.75)
     for turn, steps in enumerate((plan.steps, plan.more_steps)):
-        folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
-        history = task.train(model, held, steps, left, progress, device, folder)
-        unstack_models(model, members)
-        task.calibrate(members, held)
-        # A model that was on a GPU keeps tensors there that are no part of its state.
-        stack = (model if device.type == "cpu" else stack_models(members)).eval()
-        parts = replace(parts, stack=stack, history=history)
+        if model is not None:
+            folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
+            own = held[: len(members)]
+            history = task.train(model, own, steps, left, progress, device, folder)
+            unstack_models(model, members)
+            if not mixtures and not neighbours:  # which draw instead of members
+                task.calibrate(members, own)
+            # A model that was on a GPU keeps tensors there that are no part of its state.
+            stack = (model if device.type == "cpu" else stack_models(members)).eval()
+            parts = replace(parts, stack=stack, history=history)
         parts.combination = fit_stacking(
             parts, values, observed, held, categories=categories, labels=labels, seed=seed,
             under_budget=budget is not None,
@@ -384,8 +445,10 @@ class MatrixFit:
         for k, own in enumerate(held):
             shown, start = self.observed & ~own, self.seed * 1009 + k
             linears.append(fit_linear(self.graph, self.values, shown, start, inner_noise=False))
-            members.append(VFG.from_gaussian(linears[-1], flow=self.plan.flow, seed=start).float())
-            _weigh_columns(members[-1], linears[-1], self.values, shown, own, start)
+            if k < self.plan.members:
+                deep = VFG.from_gaussian(linears[-1], flow=self.plan.flow, seed=start).float()
+                _weigh_columns(deep, linears[-1], self.values, shown, own, start)
+                members.append(deep)
             if self.clock.is_past(0.15):
                 break
         return linears, members

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ from vfg.tables.cells import Array, Mask
 from vfg.tables.frames import ArrayTable, Table, hide_cells, is_frame, open_table
 from vfg.tables.schema import Continuous, Integer, Schema
 from vfg.utils.extras import needs
+
+if TYPE_CHECKING:
+    from vfg.imputation.explanation import Explanation
 
 
 def finish_table(imputer: VFGImputer, filled: Any, missing: Mask, *, indicate: bool) -> Any:
@@ -138,6 +141,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
         bounds: lowest and highest value that filled cells of columns may have, by name; None for
             the lowest or highest that is observed.
+        discrete: whether columns of floats with whole numbers alone are filled with whole numbers,
+            and those with few different values, whose draws are such values, are recognised.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
             members are trained. "best" takes two to three times as long as "balanced". Counts and
@@ -146,6 +151,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         mixtures: how many exact mixtures of linear models are averaged with them.
         neighbours: how many mixtures with a component at every row are averaged with them. They
             keep rows of the table in the model; 0 keeps none.
+        trees: how many trees predict every column of a table with categories from the others, at
+            most, in a second stage; 0 for none. Tables of numbers alone have none.
         width: of the root.
         flow: the couplings on the edges.
         steps: of training.
@@ -188,11 +195,13 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         *,
         schema: Mapping[Any, Any] | Schema | None = None,
         bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+        discrete: bool = True,
         bend: bool = True,
         effort: str = "balanced",
         members: int | None = None,
         mixtures: int | None = None,
         neighbours: int | None = None,
+        trees: int | None = None,
         width: int | None = None,
         flow: Coupling | None = None,
         steps: int | None = None,
@@ -211,11 +220,13 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.graph = graph
         self.schema = schema
         self.bounds = bounds
+        self.discrete = discrete
         self.bend = bend
         self.effort = effort
         self.members = members
         self.mixtures = mixtures
         self.neighbours = neighbours
+        self.trees = trees
         self.width = width
         self.flow = flow
         self.steps = steps
@@ -349,6 +360,31 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ends = cells.quantiles(central_levels(level), as_seed(random_state))
         low, high = self._tables(cells, ends)
         return low, high
+
+    def explain(
+        self, X: Any, row: int, column: Any, *, evaluations: int = 512, random_state: Any = 0
+    ) -> Explanation:
+        """Why a cell is filled as it is; see `vfg.TableModel.explain`.
+
+        Args:
+            X: a table with the columns that were fitted.
+            row: position of the row.
+            column: label of the column, or its position in a table without labels.
+            evaluations: how often the model may be asked, about.
+            random_state: seed of the orders in which cells are made known.
+
+        Example:
+            >>> import numpy as np
+            >>> X = np.random.default_rng(0).normal(size=(100, 1)) * [[1.0, 2.0, 3.0]]
+            >>> X += 0.1 * np.random.default_rng(1).normal(size=X.shape)
+            >>> X[0] = np.nan, 2.0, 3.0
+            >>> why = VFGImputer(bend=False).fit(X).explain(X, 0, 0)
+            >>> round(sum(why.contributions.values()) - (why.total - why.start), 9)
+            0.0
+        """
+        check_is_fitted(self)
+        table, seed = self._table(X, reset=False), as_seed(random_state)
+        return self.model_.explain(table, row, column, evaluations=evaluations, seed=seed)
 
     def score_samples(self, X: Any) -> Array:
         """log p of the observed cells of every row, `(rows,)`; see `vfg.TableModel.log_prob`.

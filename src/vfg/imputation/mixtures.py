@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
+from vfg.gaussian.conditional_means import (
+    ExactMeans,
+    MeanFunction,
+    concat_leaves,
+    mean_function,
+)
 from vfg.graph import Graph
 from vfg.imputation.plan import ITERATIONS, MixturePlan
 from vfg.tables.numeric import NormalScores
@@ -32,7 +37,13 @@ NEGLIGIBLE = 1e-2
 
 
 def fit_linear(
-    graph: Graph, values: Tensor, observed: Tensor, seed: int, *, inner_noise: bool = True
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    seed: int,
+    *,
+    inner_noise: bool = True,
+    tolerance: float = 1e-5,
 ) -> GaussianVFG:
     """Fit the exact linear model of a matrix, with slightly shrunk loadings.
 
@@ -49,7 +60,7 @@ def fit_linear(
         observed=with_all_columns(observed),
         finish="none",
         iterations=30,
-        tolerance=1e-5,
+        tolerance=tolerance,
         shrinkage=1.0,
         seed=seed,
     )
@@ -90,7 +101,7 @@ class Mixture(CachedModule):
     the map from scores to values, the mean of a cell is $\sum_k p(k \mid x_o)\, g(m_k)$.
     """
 
-    cached = ("_mean_function",)
+    cached = ("_mean_function", "_sampler")
 
     def __init__(self, exact: GaussianVFG, ranks: NormalScores) -> None:
         super().__init__()
@@ -120,15 +131,32 @@ class Mixture(CachedModule):
         seed: int,
         ids: Tensor,
         padded: bool = True,
+        direct: bool = True,
     ) -> Tensor:
-        """Joint draws, `(number, rows, columns)`, which depend on the ids of the rows."""
+        """Joint draws, `(number, rows, columns)`, which depend on the ids of the rows.
+
+        Missing cells are drawn directly where systems are small, and else from draws of the root;
+        always so without `direct`, as earlier versions did.
+        """
         scores = self.ranks(values.double())
+        if direct and self._sampler is not None:
+            rows = scores.cpu(), observed.cpu()
+            drawn = self._sampler.samples(*rows, number, seed=seed, ids=ids.cpu())
+            return torch.where(observed, values.double(), drawn.to(scores.device))
         answer = self.exact.infer(scores, observed=observed, seed=seed, row_ids=ids, padded=padded)
         return self.ranks.inverse(concat_leaves(answer.samples(number)))
 
     @cached_property
     def _mean_function(self) -> MeanFunction:
         return mean_function(self.exact, self.ranks)
+
+    @cached_property
+    def _sampler(self) -> ExactMeans | None:
+        """Draws missing cells directly, on the CPU."""
+        if isinstance(self._mean_function, ExactMeans):
+            return self._mean_function if self.exact.components > 1 else None
+        mixes = self.exact.components > 1 and ExactMeans.has_small_systems(self.exact)
+        return ExactMeans(self.exact, self.ranks) if mixes else None
 
     # Serialisation.
 

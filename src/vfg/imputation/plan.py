@@ -43,6 +43,12 @@ class MixturePlan:
         size = self.width**2 * (self.width + self.columns) / 2662
         return float(self.rows * pairs * max(1.0, size) ** 0.6)
 
+    def limited(self, number: int, components: int) -> MixturePlan:
+        """A plan with at most so many mixtures, and components of each."""
+        least = min(self.components, components)
+        rows = self.rows if least == self.components else min(self.rows, ROWS[0])
+        return replace(self, number=min(self.number, number), components=least, rows=rows)
+
     def within(self, seconds: float) -> MixturePlan:
         """A plan with smaller mixtures, the first of which takes no longer than this."""
         share = min(1.0, seconds / (self.work * PAIR_SECONDS)) ** 0.5
@@ -102,6 +108,11 @@ class NeighbourPlan:
     number: int
     components: int  # of each, at most
     columns: int  # of the matrix
+
+    def limited(self, number: int, components: int) -> NeighbourPlan:
+        """A plan with at most so many mixtures, and components of each."""
+        least = min(self.components, components)
+        return replace(self, number=min(self.number, number), components=least)
 
     def within(self, seconds: float) -> NeighbourPlan:
         """A plan with fewer components, so that all mixtures take about this long."""
@@ -173,14 +184,17 @@ class Effort:
     steps: int  # of their training
     mixtures: int
     neighbours: int
+    trees: int  # of every column, in tables with categories
+    sets: int  # of held-out cells that parts are weighed by, where members do not need more
+    components: tuple[int, int]  # of mixtures and of row mixtures
     extend: bool = False  # whether members with much weight are trained for all steps of the plan
 
 
 NO_LIMIT = 10**9
 EFFORTS = {
-    "fast": Effort(1, 50, 2, 2),
-    "balanced": Effort(2, 100, 4, 2, extend=True),
-    "best": Effort(NO_LIMIT, NO_LIMIT, NO_LIMIT, NO_LIMIT),
+    "fast": Effort(0, 50, 2, 2, 30, 1, (48, 2_500)),
+    "balanced": Effort(2, 100, 4, 2, 50, 2, (NO_LIMIT, 5_000), extend=True),
+    "best": Effort(NO_LIMIT, NO_LIMIT, NO_LIMIT, NO_LIMIT, 100, 1, (NO_LIMIT, NO_LIMIT)),
 }
 """Limits by the name of an effort. On 13 UCI tables under MCAR and MAR, training for 100 steps
 instead of 500 to 600 changed the squared error by 0.45 % on average and took a sixth of the
@@ -206,7 +220,14 @@ class Plan:
     mixtures: MixturePlan | None = None
     neighbours: NeighbourPlan | None = None
     more_steps: int = 0  # of training, if the members get much weight
+    trees: int = 0  # of every column, at most
+    least_sets: int = 1  # of held-out cells
     calibrated: int | None = None  # members that calibrate their draws; others copy the first
+
+    @property
+    def sets(self) -> int:
+        """How many sets of held-out cells weigh the parts: one of every member at least."""
+        return max(self.members, self.least_sets)
 
 
 def make_plan(
@@ -221,6 +242,7 @@ def make_plan(
     width: int | None = None,
     flow: Coupling | None = None,
     steps: int | None = None,
+    trees: int | None = None,
 ) -> Plan:
     """Plan the ensemble of a table; given values are kept.
 
@@ -241,15 +263,17 @@ def make_plan(
     large, limits = rows * columns > LARGE, EFFORTS[effort]
     exact = plan_mixtures(rows, columns, known=known, width=width, large=large, number=number)
     if mixtures is None:
-        exact = replace(exact, number=min(exact.number, limits.mixtures))
+        exact = exact.limited(limits.mixtures, limits.components[0])
     by_row = plan_row_mixtures(rows, columns, large=large, number=row_mixtures)
     if neighbours is None:
-        most = limits.neighbours * (WIDE_NEIGHBOURS if columns >= MANY else 1)
-        by_row = replace(by_row, number=min(by_row.number, most))
+        most = limits.neighbours * (WIDE_NEIGHBOURS if columns >= MANY and limits.members else 1)
+        by_row = by_row.limited(most, limits.components[1])
     first = min(plan.steps, limits.steps)
+    # The widest tables have no other parts besides the linear model.
+    most_members = max(limits.members, 0 if exact.number or by_row.number else 1)
     return replace(
         plan,
-        members=members or min(plan.members, limits.members),
+        members=members or min(plan.members, most_members),
         width=width,
         flow=flow,
         steps=steps or first,
@@ -257,7 +281,9 @@ def make_plan(
         mixtures=exact,
         neighbours=by_row,
         more_steps=plan.steps if limits.extend and steps is None and first < plan.steps else 0,
+        trees=(0 if columns > WIDE else limits.trees) if trees is None else trees,
         calibrated=None if effort == "best" else 1,
+        least_sets=min(limits.sets, exact.number or limits.sets),
     )
 
 

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
@@ -303,8 +302,8 @@ def find_copies(values: Array, observed: Mask) -> Array:
             near = near[_agree(values[:, columns], observed[:, columns], near, least)]
         pairs.append(near)
     first, second = np.concatenate(pairs).T
-    links = coo_array((np.ones(len(first)), (first, second)), shape=(len(values),) * 2)
-    groups = connected_components(links, directed=False)[1]
+    links = scipy.sparse.coo_array((np.ones(len(first)), (first, second)), shape=(len(values),) * 2)
+    groups = scipy.sparse.csgraph.connected_components(links, directed=False)[1]
     return np.asarray(np.unique(groups, return_index=True)[1][groups])
 
 

@@ -38,6 +38,8 @@ TOLERANCE = 0.02
 """Relative change of the noise variances below which EM stops."""
 EXPLAINED = 1000
 """How many rows the noise is fitted to; more take longer."""
+LINEAR_TOLERANCE = 1e-3
+"""Gain per row below which EM of linear models stops."""
 NOISE = (0.02, 2.0)
 """Bounds of the noise, in standard deviations of a column."""
 START = 0.3
@@ -159,6 +161,14 @@ class RowMixture(CachedModule):
         correction = self._correction(scores - expected, observed, ids)
         return self.ranks.inverse(drawn + corrected * correction)
 
+    def shares_of_rows(self, values: Tensor, observed: Tensor) -> Tensor:
+        """The weights of all components for every row, `(rows, components)`."""
+        scores = self.ranks(values.double())
+        shares = self.centres.new_empty(len(scores), len(self.centres))
+        for tile in self._tiles(scores, observed, torch.arange(len(scores)), None):
+            shares[tile.rows] = tile.shares[tile.places]
+        return shares
+
     def without(self, values: Tensor, observed: Tensor, held: Tensor) -> RowMixture:
         """Refit without some cells: missing cells are filled and residuals fitted as if unobserved.
 
@@ -169,7 +179,7 @@ class RowMixture(CachedModule):
         rows, _, copies = self.origin
         scores, known = self.ranks(values[rows].double()), observed[rows]
         seen = known & ~held[rows]
-        linear = fit_linear(self.origin.linear.graph, scores, seen, seed=0)
+        linear = fit_linear(self.origin.linear.graph, scores, seen, 0, tolerance=LINEAR_TOLERANCE)
         model = RowMixture(len(rows), linear, self.sizes)
         model.origin = FitSource(rows, linear, copies)
         model.ranks, model.labels = self.ranks, self.labels
@@ -207,7 +217,8 @@ class RowMixture(CachedModule):
             variances[tile.rows] = (square - mean.square()).clamp(min=0.0)
         left = torch.where(observed, scores - expected, 0.0)
         self.scale.copy_((left.square().sum(0) / observed.sum(0).clamp(min=1)).sqrt() + 1e-3)
-        self.residual = fit_linear(self.residual.graph, left / self.scale, observed, seed=0)
+        graph, scaled = self.residual.graph, left / self.scale
+        self.residual = fit_linear(graph, scaled, observed, 0, tolerance=LINEAR_TOLERANCE)
         self.forget()
         means = expected + self._correction(left, observed, every)
         self.fill(scores, observed, means, variances + self.noise)
@@ -374,7 +385,8 @@ def fit_row_mixture(
     columns = values.shape[1]
     ranks = NormalScores.of(values, observed, torch.where(unordered, 0.0, SHARE * kind.ranks))
     scores, seen = ranks(values[own].double()), observed[own]
-    linear = fit_linear(star([1] * columns, width), scores, seen, seed)
+    graph = star([1] * columns, width)
+    linear = fit_linear(graph, scores, seen, seed, tolerance=LINEAR_TOLERANCE)
     model = RowMixture(len(own), linear, labels.sizes if labels else ())
     model.origin, model.ranks = FitSource(own, linear, copies), ranks
     if labels is not None and labels.sizes:

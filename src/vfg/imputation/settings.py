@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from sklearn.utils import check_random_state
 
 from vfg.flows import Coupling
 from vfg.graph import Graph
@@ -32,7 +31,7 @@ SETTINGS: dict[str, tuple[type, str]] = {
 """Types of the settings that are objects, and their names in errors."""
 MISSINGNESS = ("auto", "ignorable", "self")
 """What may be assumed about why cells are missing."""
-LEAST = {"members": 1, "mixtures": 0, "neighbours": 0, "width": 1, "steps": 1}
+LEAST = {"members": 1, "mixtures": 0, "neighbours": 0, "trees": 0, "width": 1, "steps": 1}
 """The smallest values of settings that are counts."""
 
 
@@ -88,6 +87,8 @@ def as_seed(random_state: Any) -> int:
         >>> as_seed(7), as_seed(np.random.RandomState(0)) == as_seed(np.random.RandomState(0))
         (7, True)
     """
+    from sklearn.utils import check_random_state  # takes a second, and queries need no generator
+
     generator = check_random_state(random_state)
     if isinstance(random_state, Integral):
         return int(random_state) % SEEDS
@@ -128,11 +129,13 @@ class ImputerSettings:
     graph: Graph | None = None
     schema: Mapping[Any, Any] | Schema | None = None
     bounds: Mapping[Any, tuple[Any, Any]] | None = None
+    discrete: bool = True
     bend: bool = True
     effort: str = "balanced"
     members: int | None = None
     mixtures: int | None = None
     neighbours: int | None = None
+    trees: int | None = None
     width: int | None = None
     flow: Coupling | None = None
     steps: int | None = None
@@ -165,8 +168,12 @@ class ImputerSettings:
     def warn_of_unused(self) -> None:
         """Warn of settings that another setting makes ineffective."""
         for because, applies, names in (
-            ("bend=False", not self.bend, ("members", "mixtures", "neighbours", "flow", "steps")),
-            ("graph=", self.graph is not None, ("width", "neighbours")),
+            (
+                "bend=False",
+                not self.bend,
+                ("members", "mixtures", "neighbours", "trees", "flow", "steps"),
+            ),
+            ("graph=", self.graph is not None, ("width", "neighbours", "trees")),
         ):
             unused = [name for name in names if getattr(self, name) is not None]
             if applies and unused:

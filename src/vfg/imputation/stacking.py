@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
@@ -29,6 +30,7 @@ from vfg.imputation.missingness import Mechanism
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import EXACT, Relations, follow_relations
 from vfg.imputation.row_mixture import Labels, RowMeans, RowMixture
+from vfg.imputation.trees import Forest, HeldOutRows
 from vfg.inputs import Name
 from vfg.model import VFG
 from vfg.tables.cells import Array
@@ -126,6 +128,26 @@ def drawing_shares(weights: Tensor) -> Tensor:
     return shares / shares.sum()
 
 
+def shares_of_exact_parts(weights: Tensor, present: Tensor) -> Tensor | None:
+    """How often parts draw, where exact ones draw instead of members; None without exact parts.
+
+    Exact parts draw much faster than members. Draws of all parts are moved to the stacked means and
+    calibrated, so that parts give no more than the shape of a distribution.
+
+    Example:
+        >>> weights = torch.tensor([0.5, 0.3, 0.0, 0.1, 0.1])
+        >>> shares_of_exact_parts(weights, torch.ones(5).bool()).tolist()
+        [0.0, 0.800000011920929, 0.0, 0.20000000298023224]
+    """
+    if not bool(present[1]) and not bool(present[3]):
+        return None
+    exact = weights.clone()
+    exact[0] = 0.0
+    # Mixtures, like members, do not know the rows themselves.
+    exact[1 if present[1] else 4] += weights[0]
+    return drawing_shares(exact)
+
+
 def corrected_share(weights: Tensor) -> float:
     """The share of the row mixtures' correction that is used, from the weights of `KINDS`.
 
@@ -137,21 +159,22 @@ def corrected_share(weights: Tensor) -> float:
     return float(corrected / (plain + corrected)) if plain + corrected > 0 else 1.0
 
 
-def allocate_draws(weights: Tensor, counts: Sequence[int], number: int) -> dict[int, list[int]]:
+def allocate_draws(shares: Tensor, counts: Sequence[int], number: int) -> dict[int, list[int]]:
     """Which draws each part makes, by its place among members, mixtures, linear, neighbours.
 
-    The first draws are allocated alike for every number. `counts` says how many parts there are.
+    `shares` are those of `drawing_shares`, `counts` says how many parts there are. The first draws
+    are allocated alike for every number.
 
     Example:
-        >>> allocate_draws(torch.tensor([0.5, 0.0, 0.0, 0.0, 0.5]), [1, 0, 1, 2], 8)
+        >>> allocate_draws(torch.tensor([0.5, 0.0, 0.0, 0.5]), [1, 0, 1, 2], 8)
         {0: [1, 3, 6], 2: [0, 2, 5], 3: [4, 7]}
     """
-    shares = [
+    by_part = [
         float(share) / count
-        for share, count in zip(drawing_shares(weights), counts, strict=True)
+        for share, count in zip(shares, counts, strict=True)
         for _ in range(count)
     ]
-    ends = np.cumsum(shares)
+    ends = np.cumsum(by_part)
     levels = (0.5 + np.arange(number) * GOLDEN) % 1.0 * ends[-1]
     who = np.minimum(np.searchsorted(ends, levels, side="right"), len(ends) - 1)
     return {int(part): np.flatnonzero(who == part).tolist() for part in np.unique(who)}
@@ -168,6 +191,7 @@ class Stacking:
     pooling: Tensor | None = None  # of probabilities and votes, (columns of categories, 2)
     departures: Tensor | None = None  # the furthest from the linear model, (kinds, columns)
     useful: Tensor | None = None  # which relations predict held-out cells better than the parts
+    drawing: Tensor | None = None  # how often parts draw, where it does not follow from weights
 
     @classmethod
     def of_members(cls, columns: int) -> Stacking:
@@ -192,13 +216,22 @@ class Parts:
     history: History | None = None
     relations: Relations | None = None
     mechanism: Mechanism = field(default_factory=Mechanism)
+    forest: Forest | None = None
+    held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
+    with_values: tuple[int, ...] = ()  # few-valued columns that are filled with their values
 
     @property
     def present(self) -> Tensor:
         """Which of the `KINDS` there are."""
         neighbours = bool(self.neighbours)
         return torch.tensor(
-            [True, bool(self.mixtures), self.linears is not None, neighbours, neighbours]
+            [
+                bool(self.members),
+                bool(self.mixtures),
+                self.linears is not None,
+                neighbours,
+                neighbours,
+            ]
         )
 
 
@@ -253,13 +286,18 @@ def fit_stacking(
     number = min(number, FEWEST_MEMBERS) if under_budget else number
     most = FEWEST_ROWS if under_budget else max(FEWEST_ROWS, ROWS // number)
     reach = observed_range(values, observed)
-    stack = (stack_models(parts.members) if parts.stack is None else parts.stack).eval()
+    stack = parts.stack
+    if stack is None and parts.members:
+        stack = stack_models(parts.members)
+    if stack is not None:
+        stack.eval()
     nearest = [place * len(parts.neighbours) // number for place in range(number)]
     table = values, observed, reach
     held_out = [
         _held_out_cells(parts, stack, *table, held[place], place, nearest[place], most, seed)
         for place in range(number)
     ]
+    parts.held_out = held_out
     total = _sums(held_out[0])
     for one in held_out[1:]:
         total = total + _sums(one)
@@ -273,7 +311,9 @@ def fit_stacking(
     size = COLUMN_PRIOR * squares.sum() / total.xx.sum().clamp(min=1e-9)
     factors = _ratio(products + size * overall, squares + size).clamp(0.0, 1.2)
     errors = total.xx - 2.0 * factors * products + factors.square() * squares
-    spread = _spread(parts, held_out, weights, factors, errors, len(values), seed)
+    drawing = shares_of_exact_parts(weights, parts.present)
+    shares = drawing_shares(weights) if drawing is None else drawing
+    spread = _spread(parts, held_out, weights, shares, factors, errors, len(values), seed)
     pooling = None
     if categories and labels is not None and parts.neighbours:
         cells = [
@@ -285,7 +325,7 @@ def fit_stacking(
         pooling = torch.from_numpy(fit_pooling(cells))
     departures = _departures(parts, stack, held_out, reach, len(values), seed)
     useful = _useful_relations(parts.relations, held_out, weights, factors)
-    return Stacking(weights, factors, spread, reach, pooling, departures, useful)
+    return Stacking(weights, factors, spread, reach, pooling, departures, useful, drawing)
 
 
 def _held_out_categories(
@@ -300,26 +340,77 @@ def _held_out_categories(
     """What is expected at the held-out cells of a column of categories, and what is there."""
     cells = []
     for one in held_out:
-        truth = labels.places[one.ids, place]
-        rows = ((one.counted[:, column.places[0]] > 0) & (truth >= 0)).nonzero()[:, 0]
-        if not len(rows) or one.votes is None or not one.row_mixture or parts.linears is None:
-            continue
-        means = factors * clip(torch.einsum("k,krc->rc", weights, one.single[:, rows]))
-        inner = one.values[rows], one.shown[rows]
-        nothing = torch.zeros_like(inner[0][:1])
-        covariances = _covariances(parts.linears[one.place], *inner, column)
-        alone = _covariances(parts.linears[one.place], nothing, nothing.bool(), column)
+        if one.votes is not None and one.row_mixture and parts.linears is not None:
+            means = factors * clip(torch.einsum("k,krc->rc", weights, one.single))
+            rows, truth = _cells_of(one, column, place, labels)
+            if len(rows):
+                section = _section(parts, one, rows, means[rows], column, place, labels)
+                cells.append(HeldOutCategories.of(section, truth.numpy()))
+    return cells
+
+
+def _cells_of(
+    one: HeldOutCells, column: CategoryColumn, place: int, labels: Labels
+) -> tuple[Tensor, Tensor]:
+    """Rows with held-out cells of a column of categories, and the places of these."""
+    truth = labels.places[one.ids, place]
+    rows = ((one.counted[:, column.places[0]] > 0) & (truth >= 0)).nonzero()[:, 0]
+    return rows, truth[rows]
+
+
+def _section(
+    parts: Parts,
+    one: HeldOutCells,
+    rows: Tensor,
+    means: Tensor,
+    column: CategoryColumn,
+    place: int,
+    labels: Labels,
+) -> Section:
+    """What is expected in the section of a column of categories at some held-out rows."""
+    expected = means[:, column.places].numpy()
+    if column.part.is_simplex:
+        return Section(column, expected, None)
+    assert parts.linears is not None
+    linear, inner = parts.linears[one.place], (one.values[rows], one.shown[rows])
+    nothing = torch.zeros_like(inner[0][:1])
+    covariances = _covariances(linear, *inner, column)
+    alone = _covariances(linear, nothing, nothing.bool(), column)
+    votes, base = None, None
+    if one.votes is not None and one.row_mixture is not None:
         votes = one.votes.split(labels.sizes, dim=1)[place][rows].numpy()
         without = one.row_mixture.means(nothing, nothing.bool(), torch.zeros(1).long()).votes
         base = without.split(labels.sizes, dim=1)[place].numpy()
-        start = Section(column, np.zeros((1, column.part.width)), alone, None, base)
-        # Points of the rows' own categories that do not come from these rows; see `Encoding`.
-        own = truth[rows].numpy(), inner[0][:, column.places].numpy()
-        section = Section(
-            column, means[:, column.places].numpy(), covariances, start, votes, own_points=own
-        )
-        cells.append(HeldOutCategories.of(section, own[0]))
-    return cells
+    start = Section(column, np.zeros((1, column.part.width)), alone, None, base)
+    # Points of the rows' own categories that do not come from these rows; see `Encoding`.
+    own = labels.places[one.ids[rows], place].numpy(), inner[0][:, column.places].numpy()
+    return Section(column, expected, covariances, start, votes, own_points=own)
+
+
+@torch.no_grad()
+def held_out_rows(
+    parts: Parts, categories: Sequence[CategoryColumn], labels: Labels
+) -> list[HeldOutRows]:
+    """What the stacked parts predict at the held-out cells that they were fitted to."""
+    stacking = parts.combination
+    assert stacking is not None
+    held_out = []
+    for one in parts.held_out:
+        combined = torch.einsum("k,krc->rc", stacking.weights, one.single)
+        means, known = stacking.factors * clip(combined), list[Any]()
+        for place, column in enumerate(categories):
+            rows, truth = _cells_of(one, column, place, labels)
+            if not len(rows) or (parts.linears is None and not column.part.is_simplex):
+                known.append(None)
+                continue
+            section = _section(parts, one, rows, means[rows], column, place, labels)
+            if stacking.pooling is not None:
+                first, second = stacking.pooling[place].tolist()
+                section = replace(section, pooling=(first, second))
+            known.append((rows.numpy(), section.probabilities, truth.numpy()))
+        row = one.ids, one.values, one.shown, one.counted
+        held_out.append(HeldOutRows(*row, means, known))
+    return held_out
 
 
 def _covariances(
@@ -356,7 +447,7 @@ def member_means(
 
 def _held_out_cells(
     parts: Parts,
-    stack: VFG,
+    stack: VFG | None,
     values: Tensor,
     observed: Tensor,
     reach: Tensor,
@@ -371,7 +462,8 @@ def _held_out_cells(
     ids = torch.arange(len(x))
     nothing = torch.zeros(1, *x.shape, dtype=torch.float64)
     means, unseen = [nothing] * len(KINDS), [0] * len(KINDS)
-    means[0], unseen[0] = member_means(stack, len(parts.members), x, shown), place
+    if stack is not None:
+        means[0], unseen[0] = member_means(stack, len(parts.members), x, shown), place
     if parts.mixtures:
         by_mixture = map_in_threads(lambda mixture: mixture.means(x, shown, ids), parts.mixtures)
         means[1], unseen[1] = torch.stack(by_mixture), place
@@ -399,7 +491,7 @@ def _held_out_cells(
 
 def _departures(
     parts: Parts,
-    stack: VFG,
+    stack: VFG | None,
     held_out: Sequence[HeldOutCells],
     reach: Tensor,
     table_rows: int,
@@ -413,7 +505,7 @@ def _departures(
     if parts.linears is None:
         return None
     generator = torch.Generator().manual_seed(seed)
-    widths = torch.tensor(list(parts.members[0].graph.sections.values()))
+    widths = torch.tensor(list(parts.linears[0].graph.sections.values()))
     largest = torch.zeros(len(KINDS), reach.shape[1], dtype=torch.float64)
     counts = torch.zeros_like(largest[0])
     for one in held_out:
@@ -423,7 +515,8 @@ def _departures(
         kept = torch.rand(len(rows), len(widths), generator=generator) >= share
         shown = one.shown[rows] & kept.repeat_interleave(widths, dim=1)
         single = torch.zeros(len(KINDS), *x.shape, dtype=torch.float64)
-        single[0] = member_means(stack, len(parts.members), x, shown)[one.place]
+        if stack is not None:
+            single[0] = member_means(stack, len(parts.members), x, shown)[one.place]
         if parts.mixtures:
             single[1] = parts.mixtures[one.place].means(x, shown, ids)
         single[2] = exact_means(parts.linears[one.place], x, shown)
@@ -486,7 +579,7 @@ def _weights(total: Sums, present: Tensor) -> Tensor:
     left = total.pp.sum(-1) + START_PRIOR * torch.eye(len(KINDS), dtype=torch.float64)
     right = total.xp.sum(-1) + START_PRIOR * start
     factor = np.linalg.cholesky(left.numpy()).T
-    weights, _ = nnls(factor, np.linalg.solve(factor.T, right.numpy()))
+    weights, _ = scipy.optimize.nnls(factor, np.linalg.solve(factor.T, right.numpy()))
     return torch.from_numpy(weights) * present
 
 
@@ -494,21 +587,23 @@ def _spread(
     parts: Parts,
     held_out: Sequence[HeldOutCells],
     weights: Tensor,
+    shares: Tensor,
     factors: Tensor,
     errors: Tensor,
     table_rows: int,
     seed: int,
 ) -> Tensor:
     """The factors that scale draws about their mean, by column."""
-    shares, share_corrected = drawing_shares(weights), corrected_share(weights)
+    share_corrected = corrected_share(weights)
     drawn = [_distances(parts, one, shares, share_corrected, table_rows, seed) for one in held_out]
     distances = torch.cat(drawn, dim=-1)
     columns = torch.cat([one.counted.nonzero()[:, 1] for one in held_out])
     squares = mean_of_draws(distances.square(), shares)
     spread = spread_factors(errors, torch.zeros_like(errors).index_add(0, columns, squares))
     errors_there = torch.cat([_errors(one, weights, factors) for one in held_out])
-    # Intervals need the tail of errors, scores of draws their variance: the geometric mean.
-    half_way = math.sqrt(tail_factor(errors_there, distances, shares))
+    # Intervals need the tail of errors, scores of draws their variance: the geometric mean. Never
+    # narrower: errors of new rows are larger than those at held-out cells of the fitted rows.
+    half_way = max(1.0, math.sqrt(tail_factor(errors_there, distances, shares)))
     return (half_way * spread).clamp(*SPREADS)
 
 

@@ -7,10 +7,9 @@ import math
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,12 +27,14 @@ from vfg.imputation.fitting import fit_parts
 from vfg.imputation.missingness import Mechanism, Tilt, describe_mechanism, tilt_by_rows
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.parameter_draws import Departures, FittedRows, NormalModel
-from vfg.imputation.relations import Relations
+from vfg.imputation.relations import EXACT, Relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
 from vfg.imputation.stacking import KINDS, Parts, Stacking
-from vfg.inference.answers import as_row_ids
+from vfg.imputation.trees import Forest
+from vfg.inference.answers import Answer, as_row_ids
 from vfg.inference.evidence import is_records
+from vfg.inference.interventions import counterfactual, intervene, is_intervention
 from vfg.inference.variables import Kind, Variable, days_of
 from vfg.inputs import ArrayLike, Name
 from vfg.model import VFG
@@ -42,13 +43,16 @@ from vfg.tables.categorical import CategoricalEncoding
 from vfg.tables.cells import Array, Label, as_objects
 from vfg.tables.encoding import Arrays, Encoding
 from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, open_table, quote
-from vfg.tables.numeric import NumericEncoding
+from vfg.tables.numeric import NumericEncoding, nearest_values
 from vfg.tables.schema import Integer
 from vfg.training.data import choose_device
 from vfg.training.history import History
 from vfg.utils.extras import needs
 from vfg.utils.random import normal, uniform
 from vfg.utils.specs import with_options
+
+if TYPE_CHECKING:
+    from vfg.imputation.explanation import Explanation
 
 ROWS_AT_ONCE = 8192
 """Rows that are answered together: enough to be fast, few enough to bound memory."""
@@ -112,6 +116,7 @@ class TableModel(Ensemble):
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
         "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
+        "few_valued",
     )  # fmt: skip
     history: History | None = None
 
@@ -198,7 +203,9 @@ class TableModel(Ensemble):
         seed: int = 0,
         row_ids: ArrayLike | None = None,
         padded: bool | None = None,
-    ) -> TableAnswer:
+        do: Mapping[Name, Any] | None = None,
+        dag: Any = None,
+    ) -> Answer:
         """Any columns given any others.
 
         Args:
@@ -212,6 +219,8 @@ class TableModel(Ensemble):
             padded: whether rows are computed in padded tiles, so that a row has the same bits in
                 every batch. False is faster for a few rows; numbers are the same up to rounding.
                 None pads tables, and more than 32 rows by name.
+            do: values by column that an intervention sets; see `VFG.infer`.
+            dag: (cause, effect) pairs of columns, or a `LearnedGraph`.
 
         Returns:
             Means, deviations, quantiles, probabilities and joint draws, in the units and categories
@@ -220,6 +229,8 @@ class TableModel(Ensemble):
         Raises:
             ValueError: for unknown names, categories or values, or a model that is not fitted.
         """
+        if is_intervention(do, dag):
+            return intervene(self, given, targets, do or {}, dag, observed=observed, seed=seed)
         evidence = read_evidence(self, given, observed)
         ids = as_row_ids(self, row_ids, evidence.rows).cpu()
         names: Any = list(self.encoding.schema) if targets is None else targets
@@ -230,6 +241,8 @@ class TableModel(Ensemble):
         if padded is None:
             padded = not evidence.by_name or evidence.rows > FEW_ROWS
         return TableAnswer(self, evidence, resolved, ids, seed, padded)
+
+    counterfactual = counterfactual
 
     def sample(self, n: int, *, seed: int = 0) -> Any:
         """New rows from the model.
@@ -267,6 +280,35 @@ class TableModel(Ensemble):
         """
         cells = MissingCells(self, self.view(table), row_ids=row_ids)
         return cells.fill(cells.means())
+
+    def explain(
+        self, table: Any, row: int, column: Label, *, evaluations: int = 512, seed: int = 0
+    ) -> Explanation:
+        """Why a cell is filled as it is: what every observed cell of its row contributes.
+
+        Contributions add up to the difference between the answer and the answer without evidence.
+        Those of a linear model are coefficients times distances from the mean. Those of an ensemble
+        are Shapley values of the answer as a function of which cells are known: exact for a few
+        observed cells, else averages over random orders of the cells.
+
+        Args:
+            table: with the columns that were fitted.
+            row: position of the row.
+            column: whose cell to explain; an observed one is explained as if it were missing.
+            evaluations: how often the model may be asked, about.
+            seed: of the orders.
+
+        Returns:
+            Contributions by column, the most similar training rows where the model keeps rows, and
+            a sentence.
+
+        Raises:
+            IndexError: for a row that the table does not have.
+            ValueError: for a column that the model does not have or that has one value only.
+        """
+        from vfg.imputation.explanation import explain
+
+        return explain(self, table, row, column, evaluations=evaluations, seed=seed)
 
     def log_prob(self, table: Any, *, observed: Any = None) -> Array:
         """log p of the observed cells of every row under the exact linear model.
@@ -367,7 +409,7 @@ class TableModel(Ensemble):
     @property
     def part_weights(self) -> dict[str, float]:
         """The weights of the parts in answers."""
-        weights = self.weights.tolist() if len(self.members) else [0.0, 0.0, 1.0, 0.0, 0.0]
+        weights = self.weights.tolist() if self.is_stacked else [0.0, 0.0, 1.0, 0.0, 0.0]
         return dict(zip(KINDS, weights, strict=True))
 
     @cached_property
@@ -514,6 +556,47 @@ class TableModel(Ensemble):
                 estimates[rows[:, None], torch.tensor(column.places)] = chosen
         return estimates
 
+    def fills(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
+        """What tables are filled with: point estimates, or the nearest values of columns."""
+        prediction = self.predictions(values, observed, ids)
+        estimates = self.point_estimates(values, observed, prediction)
+        return self.at_values(estimates, observed, fills=True)
+
+    @cached_property
+    def few_valued(self) -> dict[int, Array]:
+        """The values, standardised, of few-valued columns by their places among the modelled.
+
+        Columns of relations between three or more are left out, since sums of values need not be
+        values.
+        """
+        few = self.encoding.few_valued(self.columns)
+        if self.relations is None:
+            return few
+        nonzero = self.relations[:, :-1].abs() > EXACT
+        involved = nonzero[nonzero.sum(1) > 2].any(0).tolist()
+        return {at: values for at, values in few.items() if not involved[at]}
+
+    def at_values(self, table: Tensor, observed: Tensor, *, fills: bool = False) -> Tensor:
+        """Entries `(..., rows, columns)` with the nearest values in few-valued columns.
+
+        As `fills`, only in those whose cells are filled with values.
+        """
+        chosen = self.few_valued
+        if fills:
+            owner = {self.encoding.sections[k].start: p for k, p in self.encoding.parts.items()}
+            chosen = {
+                at: values
+                for at, values in chosen.items()
+                if getattr(owner[self.columns[at]], "fills_values", False)
+            }
+        if not chosen:
+            return table
+        moved = table.clone()
+        for at, values in chosen.items():
+            nearest = nearest_values(table[..., at].numpy(), values)
+            moved[..., at] = torch.where(observed[:, at], table[..., at], torch.from_numpy(nearest))
+        return moved
+
     def _chunks(
         self, values: Tensor, observed: Tensor, ids: Tensor | None
     ) -> Iterator[tuple[Tensor, ...]]:
@@ -542,7 +625,7 @@ class TableModel(Ensemble):
         for x, seen, at in self._chunks(values, observed, ids):
             drawn, prediction = self.joint_draws(x, seen, at, number, seed)
             drawn = drawn.cpu()
-            if categories and self.category_sections:
+            if categories:
                 row = x.cpu(), seen.cpu(), prediction.cpu()
                 drawn = self.with_categories(drawn, *row, at.cpu(), seed)
             parts.append(drawn)
@@ -563,8 +646,8 @@ class TableModel(Ensemble):
         ids: Tensor,
         seed: int,
     ) -> Tensor:
-        """Draws `(number, rows, columns)` whose sections of categories are code points."""
-        drawn = draws.numpy().copy()
+        """Draws `(number, rows, columns)` of code points, and of values of few-valued columns."""
+        drawn = self.at_values(draws, observed).numpy().copy()
         for label, column in self.category_sections.items():
             rows = np.flatnonzero(~observed[:, column.places].any(1).numpy())
             if not len(rows):
@@ -607,9 +690,15 @@ class TableModel(Ensemble):
             votes = prediction.votes.split(sizes, dim=1)[place].numpy()
             first, second = self.pooling[place].tolist()
             weights = first, second
+        trees = None
+        if self.forest is not None and prediction.trees is not None:
+            assert prediction.trust is not None
+            shares = prediction.trees.split(self.forest.sizes, dim=1)[place].numpy()
+            own = self.forest.class_weights[place].item() * prediction.trust.numpy()
+            trees = shares, np.minimum(own, 1.0)
         needed = prior and (covariances is not None or votes is not None)
         start = self.priors[label] if needed else None
-        return Section(column, means, covariances, start, votes, weights)
+        return Section(column, means, covariances, start, votes, weights, trees=trees)
 
     @cached_property
     def priors(self) -> dict[Label, Section]:
@@ -633,7 +722,7 @@ class TableModel(Ensemble):
     ) -> Tensor:
         """Quantiles of every entry, `(levels, rows, columns)`; the most probable of categories."""
         ids = torch.arange(len(values)) if ids is None else ids
-        alone = self.linear is not None and not len(self.members)
+        alone = self.linear is not None and not self.is_stacked
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
             spread = torch.where(self.unordered, 0.0, normal.deviations(values, observed))
@@ -641,6 +730,7 @@ class TableModel(Ensemble):
             steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))[:, None, None]
             centre = self.with_relations(normal(values, observed), values, observed)
             ends = self._with_categories(centre + steps * spread, values, observed, ids)
+            ends = self.at_values(ends, observed)
             return self.quantiles_with_relations(ends, levels, values, observed)
         quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
@@ -648,6 +738,7 @@ class TableModel(Ensemble):
             drawn = self.draws(*part, DRAWS, seed, ids[rows], categories=False).numpy()
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
             quantiles[:, rows] = self._with_categories(ends, *part, ids[rows])
+        quantiles = self.at_values(quantiles, observed)
         return self.quantiles_with_relations(quantiles, levels, values, observed)
 
     def _with_categories(
@@ -669,8 +760,9 @@ class TableModel(Ensemble):
         the median m and mean $\bar x$ of n draws. The variance of $m - \bar x$ is 0.57 / n of that
         of Normal draws, and that of m is 1.57 / n.
         """
-        if self.linear is None or not len(self.members):
-            return estimates  # means of Normal variables are their medians
+        if self.linear is None or not self.is_stacked:
+            # Means of Normal variables are their medians.
+            return self.at_values(estimates, observed)
         medians = estimates.clone()
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
@@ -678,7 +770,7 @@ class TableModel(Ensemble):
             shift = torch.from_numpy(np.median(drawn.numpy(), axis=0)) - drawn.mean(0)
             moved = self.with_relations(estimates[rows] + shift, *part)
             medians[rows] = torch.where(self.unordered | part[1], estimates[rows], moved)
-        return medians
+        return self.at_values(medians, observed)
 
     @cached_property
     def limits(self) -> Tensor:
@@ -738,9 +830,11 @@ class TableModel(Ensemble):
             **({} if self.relations is None else {"relations": len(self.relations)}),
             **({} if self.relation_noise is None else {"noisy": True}),
             **({} if self.departures is None else {"departures": True}),
+            **({} if self.drawing is None else {"drawing": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({} if self.slopes is None else {"slopes": True}),
             **({"mechanism": json.dumps(self.mechanism)} if self.mechanism else {}),
+            **({} if self.forest is None else {"forest": self.forest.to_dict()}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
 
@@ -753,6 +847,8 @@ class TableModel(Ensemble):
         if "departures" in description:
             limits = torch.zeros(len(KINDS), len(columns), dtype=torch.float64)
             combination = replace(combination, departures=limits)
+        if "drawing" in description:
+            combination = replace(combination, drawing=torch.zeros(4, dtype=torch.float64))
         if "pooling" in description:
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)
@@ -762,6 +858,7 @@ class TableModel(Ensemble):
             mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
             neighbours=[RowMixture.from_dict(one) for one in description["neighbours"]],
             linear=None if linear is None else GaussianVFG.from_dict(linear),
+            forest=Forest.from_dict(description["forest"]) if "forest" in description else None,
             relations=_empty_relations(description.get("relations", 0), len(columns)),
             combination=combination,
             mechanism=Mechanism(slopes if description.get("slopes") else None),
@@ -881,19 +978,20 @@ class MissingCells:
         model = self.model
         if model.slopes is None or model.linear is None or not len(self.values):
             return None
-        exact, slopes = ExactMeans(deepcopy(model.linear).cpu()), model.slopes.cpu()
+        exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
         drawn = self._draws(DRAWS, 0) if len(model.members) else None
         return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
 
     def means(self) -> Tensor:
         """What cells are filled with, `(rows with missing cells, modelled columns)`."""
-        prediction = self.model.predictions(self.values, self.observed, self.ids)
-        if self.tilt is not None:
-            moved = self.model.within_range(prediction.means + self.tilt.shift)
-            moved = torch.where(self.observed, self.values, moved)
-            moved = self.model.with_relations(moved, self.values, self.observed)
-            prediction = replace(prediction, means=moved)
-        return self.model.point_estimates(self.values, self.observed, prediction)
+        model, table = self.model, (self.values, self.observed)
+        if self.tilt is None:
+            return model.fills(*table, self.ids)
+        prediction = model.predictions(*table, self.ids)
+        moved = model.within_range(prediction.means + self.tilt.shift)
+        moved = model.with_relations(torch.where(self.observed, self.values, moved), *table)
+        estimates = model.point_estimates(*table, replace(prediction, means=moved))
+        return model.at_values(estimates, self.observed, fills=True)
 
     def estimates(self, kind: str, seed: int) -> Tensor:
         """Means or medians, `(rows with missing cells, modelled columns)`."""
@@ -913,7 +1011,8 @@ class MissingCells:
         assert self.tilt is not None
         drawn = self.tilt(self._draws(number, seed))
         noise = self.model.relation_levels(number, self.ids, seed)
-        return self.model.with_relations(drawn, self.values, self.observed, noise)
+        drawn = self.model.with_relations(drawn, self.values, self.observed, noise)
+        return self.model.at_values(drawn, self.observed)
 
     @torch.no_grad()
     def proper_draws(self, number: int, seed: int, fitted: FittedRows) -> Tensor:

@@ -2,6 +2,7 @@
 
 from vfg.inference.answers import Answer
 from vfg.inference.calibration import Calibration, fit_calibration
+from vfg.inference.interventions import counterfactual, intervene, is_intervention
 from vfg.inference.queries import (
     classify,
     decode,
@@ -23,12 +24,15 @@ __all__ = [
     "Calibration",
     "Variable",
     "classify",
+    "counterfactual",
     "decode",
     "embed",
     "fill",
     "fit_calibration",
     "graph_variables",
     "infer",
+    "intervene",
+    "is_intervention",
     "label_probabilities",
     "log_prob",
     "sample",

@@ -17,6 +17,7 @@ from vfg.inference.answers import Answer, MessageAnswer, as_row_ids, as_targets
 from vfg.inference.calibration import noise_scale
 from vfg.inference.draws import quantile
 from vfg.inference.evidence import Given, as_given
+from vfg.inference.interventions import intervene, is_intervention
 from vfg.inference.propagation import (
     ROUNDS,
     Belief,
@@ -65,6 +66,8 @@ def infer(
     rounds: int = ROUNDS,
     importance: int = 0,
     padded: bool = True,
+    do: Mapping[Name, Any] | None = None,
+    dag: Any = None,
 ) -> Answer:
     """Any targets given any evidence.
 
@@ -90,6 +93,11 @@ def infer(
             importance weights, which takes q nearer to the posterior; 0 for plain draws.
         padded: False computes the rows as they are, without padding to the fixed size. This is
             faster for a few rows; numbers are the same up to rounding.
+        do: values by column that an intervention sets, one each or one per row; see `dag`.
+        dag: (cause, effect) pairs of columns, or a `LearnedGraph`, along which effects follow from
+            `do`: each column is drawn from the model given its causes. `given` must be about
+            columns that are no effects of those that are set. Causes that are no columns, and wrong
+            edges, make the answer wrong.
 
     Returns:
         Means, deviations, quantiles and draws; see `Answer`.
@@ -108,6 +116,8 @@ def infer(
     if rounds < 0:
         raise ValueError(f"rounds must be 0 or more, but is {rounds}")
     _warn_untrained(model)
+    if is_intervention(do, dag):
+        return intervene(model, given, targets, do or {}, dag, observed=observed, seed=seed)
     evidence = as_given(model, given, observed)
     ids = as_row_ids(model, row_ids, evidence.rows)
     chosen = as_targets(model, targets)
@@ -584,9 +594,7 @@ def _up(model: VFG, edge: Edge, state: Tensor) -> Tensor:
     index, k = _place_of(model, edge)
     passing, group = model.passing, model.passing.group(index)
     members = len(passing.schedule.groups[index].edges)
-    source = state.expand(members, *state.shape)
-    source = source if group.lifting is None else group.lifting.lift(source)
-    value = (source if group.flow is None else group.flow(source)[0])[k]
+    value = group.up(state.expand(members, *state.shape))[1][k]
     if group.coordinates is None:
         return value
     block, row = passing.schedule.place[edge.parent]

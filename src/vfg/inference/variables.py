@@ -403,6 +403,8 @@ class Model(Protocol):
         seed: int = 0,
         row_ids: Any = None,
         padded: bool = True,
+        do: Mapping[Name, Any] | None = None,
+        dag: Any = None,
     ) -> Answer:
         """Any targets given any evidence; see `VFG.infer` for the arguments."""
 

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -101,13 +102,55 @@ class _MetaMode(TorchFunctionMode):
         options = {key: value for key, value in (kwargs or {}).items() if key != "generator"}
         if "device" in options:
             options["device"] = "meta"
-        result = func(*args, **options)
+        result = _outline(func, args, options)
+        if result is None:
+            result = func(*args, **options)
         if isinstance(result, Tensor):
             self.numbers_left -= 0 if result._is_view() else result.numel()
             self.calls_left -= 1
             if self.numbers_left < 0 or self.calls_left < 0:
                 raise UnreadableError("describes a model far larger than its tensors")
         return result
+
+
+_ARITHMETIC = (Tensor.mul, Tensor.sub, Tensor.div, Tensor.__rsub__, Tensor.lt)
+_UNCHANGED = (Tensor.normal_, Tensor.scatter_, torch.nn.functional.normalize)
+_SORTED = (torch.argsort, Tensor.argsort)
+
+
+def _outline(func: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Tensor | None:
+    """The result of a function on the meta device where shapes and types alone decide it.
+
+    Kernels of the meta device that are written in Python import torch's compiler when they are
+    first called, which takes longer than all the rest of loading a small model. These functions
+    are those that constructors of models call; others return None and are called as ever.
+    """
+    first: Any = args[0] if args else None
+    if func in _UNCHANGED:
+        return torch.as_tensor(first)
+    if func in (torch.rand, torch.randn):
+        return torch.empty(*args, **options)
+    if func is torch.linspace and len(args) == 3:
+        return torch.empty(args[2], **options)
+    if func is torch.eye and len(args) == 1:
+        return torch.empty(first, first, **options)
+    if options:
+        return None
+    if func is Tensor.repeat and len(args) > first.ndim:
+        shape = (1,) * (len(args) - 1 - first.ndim) + first.shape
+        return torch.empty([a * b for a, b in zip(shape, args[1:], strict=True)], dtype=first.dtype)
+    if func is torch.arange and all(isinstance(end, int) for end in args):
+        return torch.empty(len(range(*args)), dtype=torch.long)
+    if func in _SORTED:
+        return torch.empty(first.shape, dtype=torch.long)
+    if func is torch.stack and len(args) == 1:
+        return torch.empty(len(first), *first[0].shape, dtype=first[0].dtype)
+    if func in _ARITHMETIC:
+        dtype = torch.bool if func is Tensor.lt else torch.result_type(*args)
+        shapes = [part.shape for part in args if isinstance(part, Tensor)]
+        if dtype == torch.bool or dtype.is_floating_point:
+            return torch.empty(np.broadcast_shapes(*shapes), dtype=dtype)
+    return None
 
 
 def _check_state(state: Mapping[str, Tensor], entries: Mapping[str, Entry]) -> None:

@@ -226,13 +226,15 @@ def lower_bound(
     noise: Noise,
     draws: int = 1,
     scored: Tensor | None = None,
+    pruned: bool | None = None,
 ) -> Bound:
     """The bound of the seen cells of a table in the model's units; nothing is checked.
 
-    If `scored` is given, of those cells, from a q that sees less.
+    If `scored` is given, of those cells, from a q that sees less. Then nodes without seen
+    descendants are drawn from p, unless `pruned` says that there are none.
     """
     # Cells that q does not see may lie beneath pruned nodes, whose states then count.
-    pruned = scored is not None
+    pruned = scored is not None if pruned is None else pruned
     states = draw_states(model, cells, seen, labels, {}, noise, draws, pruned=pruned)
     explained = log_likelihoods(model, states, cells, seen if scored is None else scored)
     return Bound(

@@ -15,6 +15,11 @@ from vfg.passing.lifting import Coordinates, Lifting
 from vfg.passing.schedule import Group, Schedule
 
 
+def is_lowered(group: Group) -> bool:
+    """Whether parents read only some of the coordinates that the flows return."""
+    return group.wide < group.space
+
+
 class EdgeGroup(nn.Module):
     """The parameters and index tables of a group of edges, and the two directions through them."""
 
@@ -28,18 +33,26 @@ class EdgeGroup(nn.Module):
         self.below = Incidence(group.child_rows, len(child.nodes))
         self.above = Incidence(group.parent_rows, len(parent.nodes))
         self.lifting = (
-            Lifting(edges, group.narrow, group.wide, generator=generator)
-            if group.narrow < group.wide
+            Lifting(edges, group.narrow, group.space, generator=generator)
+            if group.narrow < group.space
             else None
         )
+        # The same at the other end, for flows in a space that is wider than the parents.
+        self.lowering = Lifting(edges, group.wide, group.space) if is_lowered(group) else None
         self.flow: Flow | None = (
-            group.flow.build(edges, group.wide, generator=generator) if group.flow else None
+            group.flow.build(edges, group.space, generator=generator) if group.flow else None
         )
         self.coordinates = (
             Coordinates(group.coordinates, parent.width) if group.coordinates else None
         )
         carried = "none" if child.is_leaf else aggregation(child.treatment).carries
         expected = aggregation(parent.treatment).carries
+        if self.lowering is not None and not carried == expected == "none":
+            raise ValueError(
+                f"edge {group.edges[0].name!r} leads from width {group.narrow} to {group.wide} and "
+                f"carries no precision, but {parent.nodes[0]!r} or its child aggregates by one; "
+                "use aggregation='mean'"
+            )
         self.precision = (
             learned_precision(expected, edges, group.wide, self.flow) if carried == "none" else None
         )
@@ -67,12 +80,20 @@ class EdgeGroup(nn.Module):
         rows = choose_rows(sent[..., 0] > 0) if sparse and self.flow is not None else None
         if rows is not None:
             source = rows.select(source)
-        if self.lifting is not None:
-            source = self.lifting.lift(source)
-        value: Tensor = source if self.flow is None else self.flow(source)[0]
+        source, value = self.up(source)
         if rows is not None:
             source, value = rows.place(source), rows.place(value)
         return Message(source, value, sent)
+
+    def up(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """States `(edges, batch, narrow)`, lifted, and what the flow makes of them."""
+        if self.lifting is not None:
+            source = self.lifting.lift(source)
+        if self.flow is None:
+            return source, source
+        if self.lowering is not None:
+            return source, self.flow.leading(source, self.lowering.narrow)
+        return source, self.flow(source)[0]
 
     def arrive(self, states: Tensor) -> Tensor:
         """The coordinates of the parents' states that each edge covers, `(edges, batch, wide)`."""
@@ -89,9 +110,15 @@ class EdgeGroup(nn.Module):
             rows = choose_rows(self.below.spread(wanted))
         if rows is not None:
             arrived = rows.select(arrived)
-        value = arrived if self.flow is None else self.flow.inverse(arrived)[0]
-        if self.lifting is not None:
-            value = self.lifting.drop(value)
+        if self.lowering is not None:
+            arrived = self.lowering.lift(arrived)
+        narrow = arrived.shape[-1] if self.lifting is None else self.lifting.narrow
+        if self.flow is None:
+            value = arrived[..., :narrow]
+        elif self.lowering is not None:
+            value = self.flow.leading_inverse(arrived, narrow)
+        else:
+            value = self.flow.inverse(arrived)[0][..., :narrow]
         return value if rows is None else rows.place(value)
 
     def gather(self, messages: Tensor) -> Tensor:

@@ -37,7 +37,11 @@ class Group:
     child_rows: tuple[int, ...]
     parent_rows: tuple[int, ...]
     narrow: int
+    """Width of the children."""
     wide: int
+    """How many coordinates of its parent an edge covers."""
+    space: int
+    """Width of the space in which the flows act."""
     coordinates: tuple[tuple[int, ...], ...] | None
     flow: FlowSpec | None
     """What to build for the edges; None for identity edges."""
@@ -126,15 +130,16 @@ def _groups(
             for edge, coordinates in edges:  # None stands for all
                 wide = graph.node(parent).width if coordinates is None else len(coordinates)
                 narrow = graph.node(edge.child).width
-                if narrow > wide:
+                spec = flows[edge.name] if edge.kind == "flow" else None
+                space = wide if spec is None else spec.space(narrow, wide)
+                if narrow > space:
                     raise ValueError(
                         f"{edge.child!r} of width {narrow} is wider than the {wide} coordinates "
                         f"of {edge.parent!r} that it reaches, and an invertible edge cannot shrink "
                         "it; split the section into narrower leaves (Graph.cover does it for a "
-                        f"given root width), widen {edge.parent!r}, or let it concatenate its "
-                        "children"
+                        f"given root width), widen {edge.parent!r}, let it concatenate its "
+                        "children, or give the edge of an image flow=vfg.Bottleneck(...)"
                     )
-                spec = flows[edge.name] if edge.kind == "flow" else None
                 key = (place[edge.child][0], parent_block, spec, wide, coordinates is None)
                 members.setdefault(key, []).append((edge, coordinates))
     names: dict[str, int] = {}
@@ -148,6 +153,7 @@ def _groups(
             parent_rows=tuple(place[edge.parent][1] for edge, _ in own),
             narrow=blocks[child].width,
             wide=wide,
+            space=wide if spec is None else spec.space(blocks[child].width, wide),
             coordinates=tuple(chosen for _, chosen in own if chosen is not None) or None,
             flow=spec,
         )

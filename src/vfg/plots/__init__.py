@@ -5,7 +5,7 @@ several return the Figure. They need matplotlib: `pip install 'vfg[plot]'`.
 """
 
 from vfg.plots.answers import answer
-from vfg.plots.graphs import graph, positions
+from vfg.plots.graphs import dag, graph, positions
 from vfg.plots.imputations import coverage, distribution, distributions, hidden_cells, missingness
 from vfg.plots.latents import embedding, reconstructions, traversal, traversal_curves
 from vfg.plots.runs import consistency, cost, history, likelihoods
@@ -15,6 +15,7 @@ __all__ = [
     "consistency",
     "cost",
     "coverage",
+    "dag",
     "distribution",
     "distributions",
     "embedding",

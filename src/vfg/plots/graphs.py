@@ -18,7 +18,9 @@ from vfg.plots.style import (
     HAIRLINE,
     INK,
     OBSERVED,
+    REFERENCE,
     SMALL,
+    axes_or_new,
     blank,
     inches,
     new_figure,
@@ -192,6 +194,111 @@ def graph(graph: Graph, ax: Axes | None = None, *, observed: Collection[str] | N
     _labels(ax, graph, places)
     _legend(ax, _columns(words, inches(ax)[0]))
     return blank(ax)
+
+
+def dag(
+    columns: Sequence[str],
+    directed: Collection[tuple[str, str]],
+    undirected: Collection[tuple[str, str]] = (),
+    confidences: Mapping[tuple[str, str], float] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw causes above effects: arrows where the direction is known, grey lines elsewhere.
+
+    Args:
+        columns: all nodes by name; those without edges are left out if others have some.
+        directed: (cause, effect) pairs.
+        undirected: pairs whose direction is not known.
+        confidences: shares between 0 and 1 by pair; less sure edges are paler.
+        ax: where; None makes a figure.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> ax = dag(["a", "b", "c"], [("a", "b")], [("b", "c")])
+        >>> [text.get_text() for text in ax.texts]
+        ['a', 'b', 'c']
+    """
+    from matplotlib.patches import FancyArrowPatch
+
+    edges = [*directed, *undirected]
+    named = {name for pair in edges for name in pair}
+    shown = [name for name in columns if name in named or not edges]
+    places, routes = _dag_places(shown, edges)
+    points = [point for route in [*routes.values(), list(places.values())] for point in route]
+    across = max(abs(x) for x, _ in points) + 0.6
+    tallest = max(y for _, y in points)
+    ax = axes_or_new(ax, max(4.0, 2.0 * across), 0.8 * (tallest + 1.0))
+    for number, (pair, route) in enumerate(routes.items()):
+        sure = 1.0 if confidences is None else confidences.get(pair, 1.0)
+        known = number < len(directed)
+        arrow = FancyArrowPatch(
+            path=_smooth(route), gid="directed" if known else "undirected",
+            arrowstyle="-|>" if known else "-", edgecolor=OBSERVED if known else REFERENCE,
+            facecolor=OBSERVED, linewidth=HAIRLINE + 0.8 * sure, alpha=0.25 + 0.75 * sure,
+            mutation_scale=10.0, shrinkA=0.0, shrinkB=0.0,
+        )  # fmt: skip
+        ax.add_patch(arrow)
+    for name in shown:
+        ax.text(
+            *places[name], plain(name), ha="center", va="center", fontsize=SMALL, color=INK,
+            bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": INK, "lw": 0.8},
+        )  # fmt: skip
+    ax.set_xlim(-across, across)
+    ax.set_ylim(-0.5, tallest + 0.5)
+    return blank(ax)
+
+
+def _smooth(route: Sequence[tuple[float, float]]) -> Any:
+    """A curve through points from top to bottom, from below the first to above the last."""
+    from matplotlib.path import Path
+
+    (left, top), (right, bottom) = route[0], route[-1]
+    points = [(left, top - 0.22), *route[1:-1], (right, bottom + 0.22)]
+    if len(points) == 2:
+        return Path(points)
+    vertices, codes = [points[0]], [Path.MOVETO]
+    for (x, y), (u, v) in pairwise(points):
+        middle = (y + v) / 2.0
+        vertices += [(x, middle), (u, middle), (u, v)]
+        codes += [Path.CURVE4] * 3
+    return Path(vertices, codes)
+
+
+def _dag_places(
+    names: Sequence[str], edges: Sequence[tuple[str, str]]
+) -> tuple[Places, dict[tuple[str, str], list[tuple[float, float]]]]:
+    """Places of nodes in rows by the longest path of causes, and routes of edges around them.
+
+    An edge has a point of its own in every row that it passes, which takes part in the ordering.
+    """
+    depth = dict.fromkeys(names, 0)
+    for _ in names:
+        for cause, effect in edges:
+            depth[effect] = max(depth[effect], min(depth[cause] + 1, len(names)))
+    chains = {}
+    for number, (cause, effect) in enumerate(edges):
+        between = {f"\0{number} {row}": row for row in range(depth[cause] + 1, depth[effect])}
+        chains[cause, effect] = [cause, *between, effect]
+        depth |= between
+    near: dict[str, list[str]] = {name: [] for name in depth}
+    for chain in chains.values():
+        for first, second in pairwise(chain):
+            near[first].append(second)
+            near[second].append(first)
+    across = dict.fromkeys(depth, 0.0)
+    rows = [[name for name in depth if depth[name] == row] for row in sorted({*depth.values()})]
+    for row in rows:
+        across |= {name: k - (len(row) - 1) / 2 for k, name in enumerate(row)}
+    for _ in range(SWEEPS):
+        for row in [*rows, *rows[::-1]]:
+            across |= _separate({n: fmean([across[k] for k in near[n] or [n]]) for n in row})
+    centre = fmean([min(across.values()), max(across.values())])
+    deepest = max(depth.values())
+    places = {name: (across[name] - centre, float(deepest - depth[name])) for name in depth}
+    routes = {pair: [places[name] for name in chain] for pair, chain in chains.items()}
+    return {name: places[name] for name in names}, routes
 
 
 def _edges(ax: Axes, graph: Graph, places: Places) -> None:

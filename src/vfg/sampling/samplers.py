@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from vfg.distributions.priors import bound_log_scale
-from vfg.flows import Conditioner, ImageNetwork, Network
-from vfg.flows.checks import check_rate
-from vfg.flows.conditioners import check_residual, squeeze, unsqueeze
+from vfg.flows import AffineCoupling, Conditioner, ImageNetwork, Network
+from vfg.flows.checks import check_count, check_flag, check_rate
+from vfg.flows.conditioners import check_residual
+from vfg.flows.images import squeeze, unsqueeze
 from vfg.passing.aggregation import aggregation
 from vfg.passing.schedule import Block
 from vfg.sampling.noise import add_diagonal, factorise, log_density, scale_noise, solve_factored
@@ -50,13 +51,18 @@ class Sampled(StatesSpec):
         image: rows and columns, if all nodes are images; for `residual` above 0.
         residual: with 0 the networks are fully connected; else gated residual layers of
             convolutions at each of two scales, with `amortised` channels; see `flows.ImageNetwork`.
+        children: whether the networks see the children's states beside the messages; False suits
+            messages that encode, such as those of `vfg.Bottleneck`.
+        blocks: coupling layers that transform the draws of q as a function of the messages, so
+            that q is not only a Normal; their networks have width `amortised`.
 
     Raises:
-        ValueError: if `amortised` is negative, or the image has odd sides.
+        ValueError: if `amortised` or `blocks` is negative, the image has odd sides, or there are
+            coupling layers without networks.
 
     Example:
-        >>> Sampled(amortised=64)
-        Sampled(amortised=64, ladder=False, dropout=0.0, image=None, residual=0)
+        >>> Sampled(amortised=64).ladder
+        False
     """
 
     name: ClassVar[str] = "sampled"
@@ -65,16 +71,27 @@ class Sampled(StatesSpec):
     dropout: float = 0.0
     image: tuple[int, int] | None = None
     residual: int = 0
+    children: bool = True
+    blocks: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.image, list):  # as JSON stores it
             object.__setattr__(self, "image", tuple(self.image))
+        check_flag("Sampled", "children", self.children)
+        check_count("Sampled", "blocks", self.blocks, 0)
         check_residual("Sampled", self.image, self.residual)
         check_rate("Sampled", "dropout", self.dropout)
         if self.amortised < 0:
             raise ValueError(
                 f"amortised is the width of a network, 0 for none, but got {self.amortised}"
             )
+        if self.blocks and not self.amortised:
+            raise ValueError(
+                f"blocks={self.blocks} coupling layers of q need networks; give their width as "
+                "amortised, such as 64"
+            )
+        if self.residual and not self.children:
+            raise ValueError("residual networks see the children; set residual=0 or children=True")
 
 
 def states_spec(given: str | StatesSpec) -> StatesSpec:
@@ -165,7 +182,8 @@ def _network(
     """What sees the aggregated state, the children's states and a flag for each."""
     nodes, width = len(block.nodes), block.width
     if not spec.residual or spec.image is None:
-        inputs = width + sum(fan * (narrow + 1) for fan, narrow in children)
+        beside = sum(fan * (narrow + 1) for fan, narrow in children)
+        inputs = width + beside if spec.children else width
         network = Network(spec.amortised, activation="silu", dropout=spec.dropout)
         return Conditioner(nodes, inputs, 2 * width, network=network, generator=generator)
     pixels = spec.image[0] * spec.image[1]
@@ -176,6 +194,32 @@ def _network(
             f"children of widths {[narrow for _, narrow in children]}; set residual=0"
         )
     return ImageMoves(nodes, 1 + children[0][0], spec, generator)
+
+
+class PosteriorFlow(nn.Module):
+    """Affine couplings of draws that also read the state of the messages; identities at first."""
+
+    def __init__(self, nodes: int, width: int, spec: Sampled, generator: torch.Generator) -> None:
+        super().__init__()
+        network = Network(spec.amortised, activation="silu", dropout=spec.dropout)
+        options: dict[str, Any] = {"network": network, "context": width, "generator": generator}
+        self.layers = nn.ModuleList(
+            AffineCoupling(nodes, width, block=block, **options) for block in range(spec.blocks)
+        )
+
+    def forward(self, drawn: Tensor, messages: Tensor) -> tuple[Tensor, Tensor]:
+        """New draws `(nodes, draws, rows, width)` and logarithms of the derivatives, likewise.
+
+        `messages` have the shape of `drawn`, or 1 draw.
+        """
+        shape, state = drawn.shape, drawn.flatten(1, 2)
+        context = messages.expand(shape).flatten(1, 2)
+        total = torch.zeros_like(state)
+        for layer in self.layers:
+            assert isinstance(layer, AffineCoupling)
+            state, slopes = layer.transform_given(state, context)
+            total = total + slopes
+        return state.view(shape), total.view(shape)
 
 
 class Proposal(NamedTuple):
@@ -196,7 +240,8 @@ class Sampler(nn.Module):
     of D and d. In a ladder what the parents' draws expect takes their place, at all other nodes.
     An amortised network sees the aggregated state and the children's states side by side; it moves
     the centre, in which a learned share of the aggregated state stays, and the logarithms of the
-    scales. All scales are bounded, and computed in the precision of the data under autocast.
+    scales. Coupling layers that read the aggregated state may transform what is drawn. All scales
+    are bounded, and computed in the precision of the data under autocast.
 
     `children` are how many children of which width one node has, for every group of edges.
     """
@@ -219,6 +264,7 @@ class Sampler(nn.Module):
         self.log_noise = None if block.is_root else nn.Parameter(torch.zeros(nodes, 1, 1, width))
         self.weight = nn.Parameter(torch.ones(nodes, 1, 1, width)) if spec.amortised else None
         self.network = _network(block, children, spec, generator) if spec.amortised else None
+        self.flow = PosteriorFlow(nodes, width, spec, generator) if spec.blocks else None
 
     def expected_log_scale(self) -> Tensor:
         """log of the scale of p(h | parents), `(nodes, 1, 1, width)`; not for roots."""
@@ -228,11 +274,11 @@ class Sampler(nn.Module):
 
     def move(self, incoming: Incoming) -> Move:
         """The change that the network makes for these messages."""
-        if self.network is None or self.weight is None or incoming.apart is None:
+        if self.network is None or self.weight is None:
             return Move()
         value = incoming.value
-        inputs = torch.cat([value, incoming.apart], dim=-1).flatten(1, 2)
-        output = self.network(inputs).to(value.dtype).view(*value.shape[:3], -1)
+        inputs = value if incoming.apart is None else torch.cat([value, incoming.apart], dim=-1)
+        output = self.network(inputs.flatten(1, 2)).to(value.dtype).view(*value.shape[:3], -1)
         shift, change = output.chunk(2, dim=-1)
         return Move(shift + (self.weight - 1.0) * value, change)
 
@@ -244,7 +290,7 @@ class Sampler(nn.Module):
         expected: Expected | None,
         noise: Tensor,
     ) -> Proposal:
-        """Draw from q with standard Normal numbers `(nodes, draws, rows, width)`."""
+        """Draw from the Normal of q with standard numbers `(nodes, draws, rows, width)`."""
         eta, precision = incoming.information, incoming.precision
         with torch.autocast(noise.device.type, enabled=False):
             if eta is None or precision is None:
@@ -261,6 +307,13 @@ class Sampler(nn.Module):
             around = solve_factored(factor, eta) + move.shift
             state = around + stretch.exp() * scale_noise(factor, noise)
             return Proposal(state, log_density(factor, noise) - stretch)
+
+    def transform(self, incoming: Incoming, drawn: Proposal) -> Proposal:
+        """Take draws through the coupling layers of q, if it has any."""
+        if self.flow is None:
+            return drawn
+        state, slopes = self.flow(drawn.state, incoming.value)
+        return Proposal(state, drawn.log_density - slopes)
 
     def _around(
         self, incoming: Incoming, move: Move, expected: Expected | None, noise: Tensor

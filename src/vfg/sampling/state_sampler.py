@@ -78,7 +78,7 @@ class _StateSampler:
         self.schedule, self.ladder = self.passing.schedule, self.sampled.spec.ladder
         self.some = next(iter(leaves.values())).value
         self.rows = self.some.shape[1]
-        self.roots = {index: prior.mean(labels) for index, prior in self.priors.items()}
+        self.roots = {index: self._root_default(index) for index in self.priors}
         self.incoming: dict[int, Incoming] = {}
         self.moves: dict[int, Move] = {}
         self.numbers: dict[int, Tensor] = {}
@@ -144,7 +144,7 @@ class _StateSampler:
             None if state.information is None else self._split_draws(state.information),
             None if state.precision is None else self._split_draws(state.precision),
             self._split_draws(self._join_children(children, batch))
-            if self.sampled.spec.amortised
+            if self.sampled.spec.amortised and self.sampled.spec.children
             else None,
         )
         return state._replace(value=filled)
@@ -241,14 +241,16 @@ class _StateSampler:
     # What the steps share.
 
     def _propose(self, index: int, expected: Tensor | None) -> Proposal:
-        width = self.schedule.blocks[index].width
-        return self._sampler(index).propose(
+        width, sampler = self.schedule.blocks[index].width, self._sampler(index)
+        drawn = sampler.propose(
             self.incoming[index],
             self.moves[index],
             self._default(index)[:, None],
             None if expected is None else Expected(expected, self._above(index)),
             self.numbers[index][..., :width],
         )
+        # Evidence takes the place of some coordinates: the others must not depend on them in q.
+        return drawn if index in self.evidence else sampler.transform(self.incoming[index], drawn)
 
     def _sampler(self, index: int) -> Sampler:
         return self.sampled.sampler(self.schedule.blocks[index].name)
@@ -266,6 +268,18 @@ class _StateSampler:
         count = self.priors[index].numbers() if index in self.roots else block.width
         shape = (len(block.nodes), self.draws, self.rows, count)
         return self.noise(index, self.some.new_empty(shape))
+
+    def _root_default(self, index: int) -> Tensor:
+        """What stands for coordinates of roots that no message reaches, `(nodes, 1, width)`.
+
+        Where every message reaches all of them, a root without messages is pruned and the default
+        is never used: the mean of a flow is then not worth an inverse of it.
+        """
+        prior, block = self.priors[index], self.schedule.blocks[index]
+        groups = [self.schedule.groups[g] for g in self.schedule.into(index)]
+        if prior.needs_whole_states and all(group.coordinates is None for group in groups):
+            return self.some.new_zeros(len(block.nodes), 1, block.width)
+        return prior.mean(self.labels)
 
     def _default(self, index: int) -> Tensor:
         return self.passing.default(index, self.roots)

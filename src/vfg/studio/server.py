@@ -6,6 +6,8 @@ import logging
 import re
 import secrets
 import webbrowser
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -151,7 +153,8 @@ def _panel(name: str, children: list[Any]) -> Any:
 def start_server(app: Dash, port: int) -> BaseWSGIServer:
     """A server on this machine alone, ready to serve."""
     try:
-        return make_server(HOST, port, app.server, threaded=True)
+        with redirect_stderr(StringIO()):  # werkzeug prints a message of its own
+            return make_server(HOST, port, app.server, threaded=True)
     except (OSError, SystemExit) as error:
         raise OSError(
             f"port {port} of this machine is taken; choose another one with port= (or --port), or "

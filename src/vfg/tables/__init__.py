@@ -7,19 +7,25 @@ from vfg.tables.schema import (
     ColumnSpec,
     Continuous,
     Date,
+    FewValued,
+    Identifier,
     Integer,
     Ordinal,
     Schema,
+    Whole,
 )
 
 __all__ = [
     "Schema",
     "ColumnSpec",
     "Continuous",
+    "Whole",
+    "FewValued",
     "Integer",
     "Boolean",
     "Categorical",
     "Ordinal",
     "Date",
+    "Identifier",
     "Encoding",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse, special
 
 from vfg.tables.cells import Array, Column, ColumnEncoding, Mask
+from vfg.tables.schema import MOST_SIMPLEX, are_identifiers
 
 WIDEST = 8
 """The most dimensions that code points have."""
@@ -240,11 +241,6 @@ def place_codes(codes: Array, members: Array) -> tuple[Array, Mask]:
     return section, np.broadcast_to(seen, section.shape)
 
 
-MOST_SIMPLEX = 9
-"""The most categories that become the corners of a simplex: those of eight dimensions."""
-MOST_REPEATED = 1.1
-"""Cells per category up to which a column counts as identifiers or free text: a guess would be
-another row's name in nine of ten cases even where it is among those that repeat."""
 MOST_CANDIDATES = 4096
 """The most categories, by frequency, that missing cells may be filled with; bounds the time."""
 CHUNK = 2**18
@@ -293,8 +289,29 @@ def cells_of(categories: Sequence[Any]) -> Array:
     return cells
 
 
-def _are_identifiers(counts: Array) -> bool:
-    return len(counts) > MOST_SIMPLEX and int(counts.sum()) <= MOST_REPEATED * len(counts)
+@dataclass(frozen=True)
+class IdentifierEncoding(ColumnEncoding):
+    """A column of identifiers or free text: no evidence, and its missing cells stay missing."""
+
+    name: ClassVar[str] = "identifier"
+    width: ClassVar[int] = 1
+    empty: ClassVar[bool] = False
+    constant: ClassVar[bool] = True
+    fillable: ClassVar[bool] = False
+
+    def encode(self, column: Column) -> tuple[Array, Mask]:
+        shape = (1, len(column.missing))
+        return np.zeros(shape), np.zeros(shape, dtype=bool)
+
+    def decode(self, values: Array) -> Array:
+        return np.full(len(values), None, dtype=object)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    @classmethod
+    def from_dict(cls, description: dict[str, Any], arrays: dict[str, Array]) -> Self:
+        return cls()
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,7 +366,7 @@ class CategoricalEncoding(CategoryEncoding):
         many = len(categories) > MOST_SIMPLEX
         if len(categories) > 1 and not many:
             return cls(categories, counts, simplex_codes(counts))
-        is_idle = not many or _are_identifiers(counts)
+        is_idle = not many or are_identifiers(len(counts), int(counts.sum()))
         return cls(categories, counts, np.zeros((len(categories), int(is_idle))))
 
     @property
@@ -376,7 +393,7 @@ class CategoricalEncoding(CategoryEncoding):
     @property
     def distinct(self) -> bool:
         """Whether there are many categories and hardly any was seen twice."""
-        return _are_identifiers(self.counts)
+        return are_identifiers(len(self.counts), int(self.counts.sum()))
 
     def encode(self, column: Column) -> tuple[Array, Mask]:
         places = category_indices(column, self.categories)

@@ -12,6 +12,7 @@ from torch import nn
 
 from vfg.tables.categorical import (
     CategoricalEncoding,
+    IdentifierEncoding,
     OrdinalEncoding,
     category_indices,
     cross_fitted_codes,
@@ -25,6 +26,7 @@ from vfg.tables.schema import (
     ColumnSpec,
     Continuous,
     Date,
+    Identifier,
     Integer,
     Ordinal,
     Schema,
@@ -64,7 +66,8 @@ class Arrays(nn.Module):
 
 
 RESTORE: dict[str, Any] = {
-    kind.name: kind.from_dict for kind in (NumericEncoding, CategoricalEncoding, OrdinalEncoding)
+    kind.name: kind.from_dict
+    for kind in (NumericEncoding, CategoricalEncoding, OrdinalEncoding, IdentifierEncoding)
 }
 
 
@@ -223,6 +226,25 @@ class Encoding:
         chosen = list(columns)
         return torch.from_numpy(values[:, chosen]), torch.from_numpy(observed[:, chosen])
 
+    def few_valued(self, columns: Sequence[int]) -> dict[int, Array]:
+        """The values, standardised, of few-valued columns by their places among `columns`."""
+        place, values = {column: k for k, column in enumerate(columns)}, {}
+        for label, part in self.parts.items():
+            at = place.get(self.sections[label].start)
+            if at is not None and isinstance(part, NumericEncoding) and part.values is not None:
+                values[at] = part.standardise(np.array(part.values))
+        return values
+
+    def filling_values(self, columns: Sequence[int]) -> Encoding:
+        """The same encoding, where some columns of the matrix are filled with their values."""
+        parts = [
+            replace(part, fills_values=self.sections[label].start in columns)
+            if isinstance(part, NumericEncoding) and part.values is not None
+            else part
+            for label, part in self.parts.items()
+        ]
+        return Encoding(self.schema, parts, self.missing_values, self.frame)
+
     def places(self, label: Label) -> range:
         """The columns of the matrix that a column of the table becomes."""
         return range(self.sections[label].start, self.sections[label].stop)
@@ -325,6 +347,8 @@ def _relabel(columns: list[Column], schema: Schema) -> list[Column]:
 def _fit_column(spec: ColumnSpec, column: Column) -> ColumnEncoding:
     if isinstance(spec, Continuous | Integer | Date):
         return NumericEncoding.fit(spec, column)
+    if isinstance(spec, Identifier):
+        return IdentifierEncoding()
     known = (False, True) if isinstance(spec, Boolean) else getattr(spec, "categories", ())
     categories = tuple(known or ())
     places = category_indices(column, categories)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.tables.cells import Array, Column, ColumnEncoding, Mask, cast
-from vfg.tables.schema import Continuous, Date, Integer
+from vfg.tables.schema import Continuous, Date, FewValued, Integer, Whole
 
 FURTHEST = 10.0
 """Deviations from the mean up to which evidence is never clipped."""
@@ -20,6 +21,8 @@ OUTLYING = 100.0
 CROWD, CROWDED = 5, 0.1
 """The outermost cells of a column, a tenth of them at most, crowd if they lie within so many
 deviations: the six greatest of 500 uniform numbers lie within 0.04, of Normal ones within 0.7."""
+SAME = 1e-9
+"""Deviations within which a number counts as a value of a few-valued column."""
 DECIMALS = range(-6, 7)
 """Decimals that a column may be rounded to: steps from a million to a millionth."""
 STEPS = ("D", "h", "m", "s", "ms", "us", "ns")
@@ -117,6 +120,9 @@ class NumericEncoding(ColumnEncoding):
     unless a relation gives them. Draws and intervals end there only at a bound. Where the outermost
     cells crowd, as those of a bounded quantity do, draws end as far beyond these as these lie
     apart; else they do not change a sign that all cells have. None means no end.
+
+    A few-valued column has `values`, those that occur; `fills_values` says whether its cells are
+    filled with these, rather than with means.
     """
 
     name: ClassVar[str] = "scale"
@@ -135,6 +141,8 @@ class NumericEncoding(ColumnEncoding):
     decimals: int | None = None
     least: float | None = None
     greatest: float | None = None
+    values: tuple[float, ...] | None = None
+    fills_values: bool = False
 
     @classmethod
     def fit(cls, spec: Continuous | Integer | Date, column: Column) -> NumericEncoding:
@@ -154,8 +162,13 @@ class NumericEncoding(ColumnEncoding):
         ends = least if low is None else low, greatest if high is None else high
         whole = isinstance(spec, Integer)
         decimals = None if whole or clock is not None else _decimals(numbers, deviation)
+        decimals = 0 if isinstance(spec, Whole) else decimals
         limits = lowest, highest, floor, ceiling
-        return cls(centre, deviation, *limits, False, whole, clock, furthest, decimals, *ends)
+        values = None
+        if isinstance(spec, FewValued) and lowest < highest:
+            values = tuple(x for x in spec.values or () if floor <= x <= ceiling) or None
+        fields = centre, deviation, *limits, False, whole, clock, furthest, decimals, *ends, values
+        return cls(*fields)
 
     @property
     def constant(self) -> bool:
@@ -187,6 +200,11 @@ class NumericEncoding(ColumnEncoding):
             return empty if self.empty else self.clock.moments(numbers)
         if self.decimals is not None:
             numbers = self._within_limits(np.round(numbers, self.decimals))
+        if self.values is not None:
+            # Standardised values come back with rounding errors.
+            nearest = nearest_values(values[:, 0] * self.deviation + self.centre, self.values)
+            is_value = np.abs(self.standardise(nearest) - values[:, 0]) <= SAME
+            numbers = np.where(is_value, nearest, numbers)
         if not self.whole or self.empty:
             return numbers
         return cast(numbers, np.dtype(np.uint64 if self.highest >= 2.0**63 else np.int64))
@@ -206,6 +224,8 @@ class NumericEncoding(ColumnEncoding):
         fields = {"name": self.name, **asdict(self)}
         if self.clock is not None and self.clock.zone is None:
             del fields["clock"]["zone"]  # as in files of earlier versions
+        if self.values is None:
+            del fields["values"], fields["fills_values"]  # likewise
         return fields
 
     @classmethod
@@ -214,7 +234,20 @@ class NumericEncoding(ColumnEncoding):
         clock = fields.pop("clock")
         # Files of earlier versions have the same limits for all answers.
         fields = {"least": fields["floor"], "greatest": fields["ceiling"]} | fields
+        values = fields.pop("values", None)
+        fields["values"] = None if values is None else tuple(map(float, values))
         return cls(**fields, clock=None if clock is None else TimeUnit(**clock))
+
+
+def nearest_values(numbers: Array, values: Array | Sequence[float]) -> Array:
+    """The nearest of some rising values to every number.
+
+    Example:
+        >>> nearest_values(np.array([1999.2, 2007.0]), (1999.0, 2008.0))
+        array([1999., 2008.])
+    """
+    known = np.asarray(values, dtype=np.float64)
+    return np.asarray(known[np.searchsorted((known[1:] + known[:-1]) / 2.0, numbers)])
 
 
 def _numbers(column: Column, clock: TimeUnit | None) -> Array:

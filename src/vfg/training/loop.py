@@ -355,10 +355,9 @@ class Run:
         number = len(self.history)
         start, memory = _copy(self.model), self.optimiser.copy()
         while True:
-            beta = self._beta(number, begun)
-            means, finite = self.steps.epoch(
-                number, self._seed(number), beta, partial(self._rate, begun=begun)
-            )
+            beta = self._beta(number * self.steps.number, begun)
+            rates = (partial(one, begun=begun) for one in (self._beta, self._rate))
+            means, finite = self.steps.epoch(number, self._seed(number), *rates)
             self.elapsed = self.world.agree(time.monotonic() - begun, self.device)
             if not finite:
                 self._check_restarts()
@@ -489,11 +488,12 @@ class Run:
             done = max(done, spent / self.settings.budget)
         return min(done, 1.0)
 
-    def _beta(self, number: int, begun: float) -> float:
+    def _beta(self, step: int, begun: float) -> float:
         beta, warmup = self.settings.beta, self.settings.warmup
         if not warmup:
             return beta
-        passed = number if warmup >= 1 else self._done(number * self.steps.number, begun)
+        # A share of the run rises from step to step: a long first epoch at 0 lets states run away.
+        passed = step // self.steps.number if warmup >= 1 else self._done(step, begun)
         return beta * min(1.0, passed / warmup)
 
     def _seed(self, number: int) -> int:

@@ -45,15 +45,18 @@ class BoundLoss(nn.Module):
     """The bound's terms averaged over a batch, as one module, so that it can be wrapped.
 
     Below `free_bits` nats the KL term of a latent node does not count. If it `hides`, cells
-    are scored that messages do not see.
+    are scored that messages do not see, and if it `prunes`, some nodes may see none at all.
     """
 
     generator: torch.Generator | None = None
     """Where draws come from; None for torch's global generator."""
 
-    def __init__(self, model: VFG, free_bits: float, hides: bool = False) -> None:
+    def __init__(
+        self, model: VFG, free_bits: float, hides: bool = False, prunes: bool = True
+    ) -> None:
         super().__init__()
-        self.model, self.free_bits, self.hides = model, free_bits, hides
+        self.model, self.free_bits = model, free_bits
+        self.hides, self.prunes = hides, hides and prunes
 
     def forward(
         self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
@@ -61,7 +64,9 @@ class BoundLoss(nn.Module):
         """Objective, reconstruction and KL of the scored cells; zeros for the surrogate's terms."""
         noise = generated_noise(self.generator)
         hidden = scored if self.hides else None
-        bound = lower_bound(self.model, cells, seen, labels, noise, scored=hidden)
+        bound = lower_bound(
+            self.model, cells, seen, labels, noise, scored=hidden, pruned=self.prunes
+        )
         means = bound.reconstruction.sum().mean(), bound.kl.sum().mean()
         terms = torch.stack([bound.objective(beta, self.free_bits), *means])
         return functional.pad(terms, (0, 3))

@@ -24,9 +24,13 @@ class Masking:
         rate: share of steps that use Algorithm 2; the others use Algorithm 1.
         keep: range of the share of sections that a row keeps.
         visible: weight of the kept sections in the likelihood of a masked step.
+        groups: positions of columns that are hidden together, every column in one of them; None for
+            those of each leaf. With groups, parts of one leaf can be hidden, such as blocks of an
+            image.
 
     Raises:
-        ValueError: if a share is not between 0 and 1, or `visible` is negative.
+        ValueError: if a share is not between 0 and 1, `visible` is negative, or a column is in no
+            group or in several.
 
     Example:
         >>> [Masking(rate=0.5).is_masked(step) for step in range(4)]
@@ -36,6 +40,7 @@ class Masking:
     rate: float = 0.5
     keep: tuple[float, float] = (0.3, 1.0)
     visible: float = 0.2
+    groups: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         low, high = self.keep
@@ -47,10 +52,32 @@ class Masking:
             )
         if not self.visible >= 0.0:
             raise ValueError(f"Masking expects visible to be at least 0, but got {self.visible}")
+        if self.groups is not None:
+            groups = tuple(tuple(int(column) for column in group) for group in self.groups)
+            object.__setattr__(self, "groups", groups)
+            columns = sorted(column for group in groups for column in group)
+            if columns != list(range(len(columns))) or not columns:
+                raise ValueError(
+                    "Masking expects groups to name every column once, by its position from 0, but "
+                    f"got the columns {columns[:8]}{' ...' if len(columns) > 8 else ''}"
+                )
 
     def is_masked(self, step: int) -> bool:
         """Whether the step with this number uses Algorithm 2."""
         return int((step + 1) * self.rate) > int(step * self.rate)
+
+    def group_of_column(self, columns: int, leaf_of_column: Tensor) -> Tensor:
+        """Which group each of so many columns is in; without groups, which leaf."""
+        if self.groups is None:
+            return leaf_of_column
+        named = sum(map(len, self.groups))
+        if named != columns:
+            raise ValueError(
+                f"Masking has groups of {named} columns, but the model has {columns}; name every "
+                "column once"
+            )
+        places = {column: k for k, group in enumerate(self.groups) for column in group}
+        return torch.tensor([places[k] for k in range(columns)], device=leaf_of_column.device)
 
     def draw(self, rows: int, sections: int, generator: torch.Generator) -> Tensor:
         """Which sections each row keeps, `(rows, sections)`."""
@@ -86,7 +113,8 @@ class FitSettings:
         layerwise: update the edges of one layer per step, cycling through the layers.
         beta: weight of the KL and prior terms; None is 0.001, and 1 with sampled states, where only
             1 is a bound.
-        warmup: epochs during which that weight rises from 0; below 1 a share of the run.
+        warmup: epochs during which that weight rises from 0; below 1 a share of the run, during
+            which it rises from step to step.
         free_bits: with sampled states, nats per latent node below which its KL term does not
             count, so that no node collapses to its prior early.
         input_dropout: with sampled states, share of the cells that a step hides from the messages

@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vfg.flows import Flow, ImageNetwork, Rounding, of_kind, temporarily_set, tensor_cores
+from vfg.flows import Flow, Rounding, of_kind, temporarily_set, tensor_cores
+from vfg.flows.images import GroupedConvolution
 from vfg.passing.aggregation import FramedPrecision
 from vfg.training.acceleration import (
     COST,
@@ -57,7 +58,7 @@ class Steps:
         self.constrained = of_kind(self.model, FramedPrecision)
         self.flows, self.networks = of_kind(self.model, Flow), of_kind(self.model, Rounding)
         self.drawing = [*self.networks, *of_kind(task.loss, BoundLoss)]
-        self.convolves = device.type == "cuda" and bool(of_kind(self.model, ImageNetwork))
+        self.convolves = device.type == "cuda" and bool(of_kind(self.model, GroupedConvolution))
         self.generator = torch.Generator(device)
         # A GPU's recorded steps draw noise from the global generator of the device.
         self.noise = torch.Generator() if device.type == "cpu" else None
@@ -73,16 +74,22 @@ class Steps:
         self.kinds: dict[tuple[bool, int], Replayed] = {}
 
     def epoch(
-        self, number: int, seed: int, beta: float, rate: Callable[[int], float]
+        self,
+        number: int,
+        seed: int,
+        beta: Callable[[int], float],
+        rate: Callable[[int], float],
     ) -> tuple[list[float], bool]:
         """Take the steps of an epoch; all that is drawn follows from `seed`, so a run can resume.
 
-        `rate` gives the learning rate of a step by its number in the run. Returns the terms of the
-        loss, averaged over the steps, and whether all were finite.
+        `beta` and `rate` give the weight of the KL terms and the learning rate of a step by its
+        number in the run. Returns the terms of the loss, averaged over the steps, and whether all
+        were finite.
         """
-        self.begin(seed, beta)
-        self.model.train()
         first = number * self.number
+        weight = beta(first)
+        self.begin(seed, weight)
+        self.model.train()
         begun = time.monotonic()
         own = None if self._draws_globally else self.noise
         with temporarily_set(self.drawing, "generator", own):
@@ -90,6 +97,9 @@ class Steps:
             for step, rows in enumerate(order, start=first):
                 self.rows.copy_(rows)
                 self.optimiser.rate = rate(step)
+                if beta(step) != weight:
+                    weight = beta(step)
+                    self.beta.fill_(weight)
                 self.kind(step)()
                 self.average.update(step)
         self.model.eval()

@@ -16,6 +16,8 @@ from vfg.training.settings import RunSettings
 
 Batch = tuple[Tensor | None, ...]
 Augment = Callable[[Tensor], Tensor]
+NEVER = 1e-15
+"""A probability per row and step that no run is long enough to see."""
 
 
 class Task:
@@ -112,12 +114,23 @@ class TableTask(Task):
         model = models[0] if len(models) == 1 else stack_models(models)
         self.recovers = model.sampling is not None
         hides = settings.input_dropout > 0.0
+        prunes = self._may_hide_sections(models[0], settings)
         loss = (
-            BoundLoss(model, settings.free_bits, hides) if self.recovers else SurrogateLoss(model)
+            BoundLoss(model, settings.free_bits, hides, prunes)
+            if self.recovers
+            else SurrogateLoss(model)
         )
         super().__init__(model, loss, len(data.cells), data.cells, data.cells.shape[1])
         self.models, self.copies = list(models), len(models)
         self.settings, self.rows_to_score, self.augment = settings, validation, augment
+        sections = model.sections
+        self.groups, self.group_of_column = len(sections.positions), sections.leaf_of_column
+        if settings.masking is not None and settings.masking.groups is not None:
+            of_column = settings.masking.group_of_column(data.cells.shape[1], self.group_of_column)
+            each = len(settings.masking.groups)
+            copies = torch.arange(self.copies, device=of_column.device)[:, None]
+            self.groups = each * self.copies
+            self.group_of_column = (of_column + each * copies).flatten()
         if settings.layerwise:
             schedule = model.passing.schedule
             layers: dict[int, list[nn.Parameter]] = {}
@@ -125,6 +138,13 @@ class TableTask(Task):
                 layer = schedule.blocks[group.parent].layer
                 layers.setdefault(layer, []).extend(model.passing.group(index).parameters())
             self.layers = [layers[layer] for layer in sorted(layers)]
+
+    def _may_hide_sections(self, model: VFG, settings: RunSettings) -> bool:
+        """Whether all cells of a section may be hidden in some row of some step."""
+        if settings.masking is not None or not bool(self.data.seen.all()):
+            return True
+        narrowest = min(len(columns) for columns in model.sections.positions.values())
+        return settings.input_dropout**narrowest > NEVER
 
     def batch(self, rows: Tensor, masked: bool, generator: torch.Generator) -> Batch:
         cells, seen = self.data.cells[rows].flatten(1), self.data.seen[rows].flatten(1)
@@ -140,9 +160,8 @@ class TableTask(Task):
         dtype, masking = self.data.cells.dtype, self.settings.masking
         visible = seen
         if masking is not None and masked:
-            sections = self.model.sections
-            drawn = masking.draw(len(seen), len(sections.positions), generator)
-            kept = drawn.index_select(1, sections.leaf_of_column)
+            drawn = masking.draw(len(seen), self.groups, generator)
+            kept = drawn.index_select(1, self.group_of_column)
             visible = seen & kept
             if self.model.sampling is None:
                 scored = (seen & ~kept) + masking.visible * visible

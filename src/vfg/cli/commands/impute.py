@@ -117,7 +117,7 @@ class ReportSubject:
         weights = ", ".join(f"{name} {weight:.2f}" for name, weight in model.part_weights.items())
         chosen = {
             "kind": describe_parts(model),
-            "weights": weights if len(model.members) else None,
+            "weights": weights if model.is_stacked else None,
             "model": self.file,
             "draws": filling.draws,
             "intervals": filling.level,
@@ -312,7 +312,7 @@ def impute(
     if run.as_json and output != "-":
         print_json({"output": output, **counts, **times})
     elif not options.quiet and output != "-":
-        print_text(f"{output}: {summarise(counts)}")
+        print_text(f"{output}: {summarise(counts)}", bold=str(output))
 
 
 def summarise(counts: Mapping[str, int]) -> str:

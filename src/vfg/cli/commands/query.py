@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from vfg.cli.errors import suggest, usage_errors
+from vfg.cli.errors import Command, suggest, usage_errors
 from vfg.cli.model_files import choose_model, complete_names, complete_pairs
 from vfg.cli.options import Level, ModelFile, ModelOption, RunOptions, Seed, with_groups
 from vfg.cli.output import bar, format_value, histogram, print_json, print_text
@@ -24,11 +24,11 @@ MOST_SHARES = 12
 """How many categories are listed, the likeliest first."""
 
 
-class Query(TyperCommand):
-    """Takes several values after one option: `--given A=1 B=2 --infer C D`."""
+class Query(Command):
+    """Takes several values after one option: `--given A=1 B=2 --infer D E`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeat `--given` and `--infer` before each of their values, then parse as ever."""
+        """Repeat `--given`, `--do` and `--infer` before each value, then parse as ever."""
         typed = list(repeat_options(args))
         if ctx.resilient_parsing and typed and typed[-1].startswith("-"):
             # During completion, an option without a value would take the model as its value.
@@ -37,7 +37,7 @@ class Query(TyperCommand):
 
 
 def repeat_options(arguments: Sequence[str]) -> Iterator[str]:
-    """Arguments with `--given` and `--infer` repeated before each of their values.
+    """Arguments with `--given`, `--do` and `--infer` repeated before each of their values.
 
     Example:
         >>> list(repeat_options(["m.vfg", "--given", "A=1", "B=2", "--infer", "C", "--json"]))
@@ -49,15 +49,15 @@ def repeat_options(arguments: Sequence[str]) -> Iterator[str]:
             option, values = argument, 0
             yield argument
             continue
-        # A value of --given has an equals sign, so a model may follow; one of --infer is any name.
-        again = (option == "--given" and "=" in argument) or option == "--infer"
+        # Values of --given have an equals sign, so a model may follow; those of --infer are names.
+        again = (option in ("--given", "--do") and "=" in argument) or option == "--infer"
         if again and values:
             yield option
         values += 1
         yield argument
 
 
-def split_pairs(given: Sequence[str]) -> dict[str, str]:
+def split_pairs(given: Sequence[str], option: str = "--given") -> dict[str, str]:
     """Names and values from `NAME=VALUE`; the name ends at the last equals sign.
 
     Example:
@@ -68,9 +68,9 @@ def split_pairs(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.rpartition("=")
         if not (equals and name and value):
-            raise typer.BadParameter(f"--given takes NAME=VALUE, but got {text!r}")
+            raise typer.BadParameter(f"{option} takes NAME=VALUE, but got {text!r}")
         if name in pairs:
-            raise typer.BadParameter(f"--given names {name!r} twice; give it once")
+            raise typer.BadParameter(f"{option} names {name!r} twice; give it once")
         pairs[name] = value
     return pairs
 
@@ -160,6 +160,24 @@ def query(
             "without evidence.",
         ),
     ] = None,
+    do: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--do",
+            metavar="NAME=VALUE...",
+            autocompletion=complete_pairs,
+            help="Values that an intervention sets; needs --dag.",
+        ),
+    ] = None,
+    dag: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="GRAPH",
+            exists=True,
+            dir_okay=False,
+            help="Causes and effects: what `vfg learn` wrote, or a CSV file with cause,effect.",
+        ),
+    ] = None,
     level: Level = 0.9,
     draws: Annotated[int, typer.Option(min=10, help="Number of draws behind a histogram.")] = 1000,
     seed: Seed = 0,
@@ -167,26 +185,49 @@ def query(
     """Infer variables given others: mean, interval and histogram.
 
     vfg query -m model.vfg --given MedInc=5 HouseAge=20 --infer AveRooms,Population
+
+    vfg query -m model.vfg --do dose=2 --dag graph.json --infer effect
     """
     import vfg
 
     known = split_pairs(given or [])
+    if (do is None) != (dag is None):
+        raise typer.BadParameter(
+            "--do sets values and --dag says what they cause; give both, or neither"
+        )
     loaded: Model = vfg.load(choose_model(file, model))
     with usage_errors():
         evidence = parse_evidence(loaded, known)
-        targets = choose_targets(loaded, infer or [], evidence)
-    answer = loaded.infer(evidence, targets, seed=seed, padded=False)
+        setting = parse_evidence(loaded, split_pairs(do or [], "--do"))
+        targets = choose_targets(loaded, infer or [], {**evidence, **setting})
+    options = {"do": setting, "dag": read_dag(dag)} if setting else {}
+    answer = loaded.infer(evidence, targets, seed=seed, padded=False, **options)
     marginals = answer.marginals(level=level, draws=draws).values()
     if run.as_json:
         answers = [describe(marginal) for marginal in marginals]
-        print_json({"given": known, "level": level, "answers": answers})
+        settings = {"do": setting} if setting else {}
+        print_json({"given": known, **settings, "level": level, "answers": answers})
         return
-    if known:
-        listed = ", ".join(f"{name} = {value}" for name, value in known.items())
-        print_text(f"given {listed}\n")
+    for word, pairs in (("given", known), ("when setting", setting)):
+        if pairs:
+            listed = ", ".join(f"{name} = {value}" for name, value in pairs.items())
+            print_text(f"{word} {listed}\n", bold=word)
     pictures = len(marginals) <= MOST_PICTURES
     for marginal in marginals:
-        print_text("\n".join(format_marginal(marginal, level, pictures=pictures)))
+        lines = format_marginal(marginal, level, pictures=pictures)
+        print_text("\n".join(lines), bold=str(marginal.variable.name))
+
+
+def read_dag(path: Path | None) -> Any:
+    """The edges of a file of causes and effects; None for none."""
+    import vfg
+
+    if path is None:
+        return None
+    learned = vfg.LearnedGraph.load(path)
+    if learned.kind != "dag":
+        raise ValueError(f"{str(path)!r} holds a tree with latent nodes, but --dag needs a DAG")
+    return learned
 
 
 def describe(marginal: Marginal) -> dict[str, Any]:

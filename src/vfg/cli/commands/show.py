@@ -115,7 +115,7 @@ def _print_model(description: dict[str, Any]) -> None:
         if key not in ("kind", "columns", "graph", "history", "missingness")
     ]
     if description["kind"] != "Graph":
-        print_text(f"{description['kind']}: {', '.join(facts)}\n")
+        print_text(f"{description['kind']}: {', '.join(facts)}\n", bold=description["kind"])
     if "missingness" in description:
         print_text(f"missing cells: {description['missingness']}\n")
     if "columns" in description:

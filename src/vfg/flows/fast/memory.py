@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from vfg.flows.base import Flow
-from vfg.flows.conditioners import Conditioner, GatedResidual
+from vfg.flows.conditioners import Conditioner
 from vfg.flows.fast.primitives import is_ordinary
+from vfg.flows.images import GatedResidual
 
 MEMORIES = ("store", "recompute", "invert")
 """Everything; the states between layers, from which the rest is computed again; input and output,

@@ -86,7 +86,7 @@ def card(posterior: Marginal, baseline: Marginal, editor: Markup | None = None) 
     states = {"given": posterior.given, "selected": editor is not None, "idle": variable.idle}
     is_button = {"role": "button", "tabindex": "0"} if editor is None else {"role": "group"}
     return element(
-        "article",
+        "div",
         element("h3", variable.name, title=variable.name),
         element("span", "given", class_="badge") if posterior.given else None,
         _headline(posterior),
@@ -314,7 +314,7 @@ def latent_card(posterior: LatentMarginal, baseline: LatentMarginal) -> Markup:
     box = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "class_": "density latent"}
     words = ", ".join(f"{x:.3g}" for x in posterior.mean[:8])
     return element(
-        "article",
+        "div",
         element("h3", posterior.node),
         element("p", element("span", f"{count} coordinates"), class_="headline"),
         element("svg", zero, *bars, *dots, **box, aria_hidden="true"),

@@ -307,7 +307,7 @@
   });
 
   document.addEventListener("keydown", (event) => {
-    const button = event.target.matches("article.card[role=button], g.node") && event.target;
+    const button = event.target.matches(".card[role=button], g.node") && event.target;
     if (button && (event.key === "Enter" || event.key === " ")) {
       event.preventDefault();
       send(button.dataset.node ? { kind: "node", name: button.dataset.node } : { kind: "select", name: button.dataset.select });
@@ -401,6 +401,33 @@
   }
 
   document.documentElement.lang = "en";
+
+  // What Dash leaves without a name or a proper role for assistive technology.
+  function describe() {
+    // The keyboard goes to the button of a list, which has a name, not to the hidden field beside it.
+    document.querySelectorAll(".dash-dropdown-focus-target[tabindex='0']").forEach((one) => { one.tabIndex = -1; });
+    document.querySelectorAll("button.dash-dropdown").forEach((one) => {
+      if (one.tabIndex !== 0) one.tabIndex = 0;
+      const words = one.closest("label") && one.closest("label").firstElementChild;
+      if (!words || words.contains(one)) return;
+      words.id = one.id + "-label";
+      const names = one.getAttribute("aria-labelledby") || "";
+      if (!names.startsWith(words.id)) one.setAttribute("aria-labelledby", (words.id + " " + names).trim());
+    });
+    document.querySelectorAll("input[type=file]:not([aria-label])").forEach((one) => {
+      one.setAttribute("aria-label", "Choose a file");
+    });
+    document.querySelectorAll(".dash-radioitems[role=listbox]").forEach((one) => {
+      one.setAttribute("role", "radiogroup");
+      one.setAttribute("aria-label", one.parentElement.firstElementChild.textContent);
+    });
+    document.querySelectorAll(".dash-radioitems [role=option]").forEach((one) => {
+      one.removeAttribute("role");
+      one.removeAttribute("aria-selected");
+    });
+  }
+  const attributes = { attributes: true, attributeFilter: ["role", "tabindex", "aria-labelledby"] };
+  new MutationObserver(describe).observe(document.documentElement, { childList: true, subtree: true, ...attributes });
 
   // Whether somebody still answers.
   let instance = null;

@@ -1,0 +1,263 @@
+"""What one part of an image says about another: a VFG, a VAE and a regressor, on hidden blocks.
+
+Four blocks of static binarized MNIST are hidden in training, alike for all: in every other row each
+block is kept with a probability between 0.3 and 1. Then halves are asked given the other halves,
+and every block given the other three. The VFG has one leaf, whose blocks `vfg.Masking(groups=)`
+hides.
+The VAE has the same networks as those of `experiments.paper.likelihood` and an encoder that sees
+hidden pixels as grey; the regressor, a masked autoencoder, has the same encoder and decoder without
+latent noise, is trained on hidden pixels alone and predicts them one by one. All have the same
+seconds, rows, optimiser and batches.
+
+`bound` is -log of the mean of p(hidden | h) over draws h from q given the visible part: on average
+it is above the negative log-density of what the model predicts. `nll` is the difference of the
+importance-weighted -log p(visible and hidden) and -log p(visible). For the regressor both are its
+cross-entropy.
+
+    python -m experiments.benchmarks.conditional_images            on a GPU, 4 minutes
+    python -m experiments.benchmarks.conditional_images --draw     the picture of the last run
+    python -m experiments.benchmarks.conditional_images --quick    small digits on a CPU
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import vfg
+from vfg.sampling import draw_states, log_likelihoods
+from vfg.sampling.noise import counted_noise
+
+from ..baselines.images import FlowAutoencoder, explain
+from ..paper.image_models import Bounded, encoding
+from ..paper.image_training import DEVICE, Budget, count, train
+from ..paper.images import Images, binary
+from ..results import TRIALS, arguments, subplots
+
+KEEP = (0.3, 1.0)
+GREY = 0.5
+SHOWN, EACH = 6, 3
+"""Images in the picture, and draws of each."""
+ROWS = 1000
+"""Test rows whose parts are asked."""
+
+
+def blocks(side: int) -> list[list[int]]:
+    """The pixels of the four blocks: left and right above, left and right below."""
+    graph = vfg.Graph.blocks(side, side, rows=2, columns=2, arity=4)
+    return [[int(pixel) for pixel in graph.node(leaf).columns or ()] for leaf in graph.leaves]
+
+
+def questions(side: int) -> dict[str, Tensor]:
+    """What is hidden, `(pixels,)`, by name; the names of averages before the colon."""
+    hidden = {
+        "half: left": (0, 2), "half: right": (1, 3), "half: top": (0, 1), "half: bottom": (2, 3),
+        **{f"block: {k}": (k,) for k in range(4)},
+    }  # fmt: skip
+    parts, masks = blocks(side), {}
+    for name, chosen in hidden.items():
+        masks[name] = torch.zeros(side * side, dtype=torch.bool, device=DEVICE)
+        for k in chosen:
+            masks[name][parts[k]] = True
+    return masks
+
+
+class _Masked(FlowAutoencoder):
+    """What both baselines share: which pixels of a batch are visible."""
+
+    def __init__(self, side: int, **sizes: int) -> None:
+        super().__init__("VAE", side=side, **sizes)
+        of_pixel = torch.zeros(side * side, dtype=torch.long)
+        for k, part in enumerate(blocks(side)):
+            of_pixel[part] = k
+        self.register_buffer("block_of_pixel", of_pixel)
+
+    block_of_pixel: Tensor
+
+    def draw_visible(self, rows: Tensor, whole: float) -> Tensor:
+        """Visible pixels as `vfg.Masking` draws them; all in a share of the rows."""
+        low, high = KEEP
+        share = low + (high - low) * torch.rand(len(rows), 1, device=rows.device)
+        share = torch.where(torch.rand_like(share) < whole, 1.0, share)
+        kept = torch.rand(len(rows), 4, device=rows.device) < share
+        return kept.index_select(1, self.block_of_pixel)
+
+
+class MaskedVAE(_Masked):
+    """A VAE whose encoder sees hidden pixels as grey, trained on the bound of visible ones."""
+
+    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
+        explained, divergence = self.seen_parts(rows.bernoulli(), self.draw_visible(rows, 0.5), 1)
+        return (explained - beta * divergence).mean()
+
+    def seen_parts(self, rows: Tensor, seen: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+        """log p(visible | z) and log q(z) - log p(z), `(draws, rows)`."""
+        logits, divergence = self.logits(torch.where(seen, rows, GREY), draws)
+        return (_each(logits, rows) * seen).sum(-1), divergence
+
+
+class MaskedRegressor(_Masked):
+    """Pixels that are hidden from those that are not, one by one."""
+
+    def objective(self, rows: Tensor, beta: Tensor) -> Tensor:
+        rows, seen = rows.bernoulli(), self.draw_visible(rows, 0.0)
+        return (_each(self.predict(rows, seen), rows) * ~seen).sum(-1).mean()
+
+    def predict(self, rows: Tensor, seen: Tensor) -> Tensor:
+        """Log-odds of all pixels, `(rows, pixels)`."""
+        with self._half(rows):
+            features = self.encoder(torch.where(seen, rows, GREY))
+            logits = self.decoder(self.normal(features).chunk(2, -1)[0])
+        return logits.float()
+
+    @torch.no_grad()
+    def bound(self, rows: Tensor, samples: int = 1) -> Tensor:
+        """Log-probability of hidden halves, to choose among its states."""
+        seen = ~questions(round(rows.shape[1] ** 0.5))["half: right"].expand_as(rows)
+        return (_each(self.predict(rows, seen), rows) * ~seen).sum(-1)
+
+
+def _each(logits: Tensor, rows: Tensor) -> Tensor:
+    """log p of every pixel given its log-odds."""
+    return explain(logits[..., None], rows[..., None])
+
+
+@torch.no_grad()
+def ask_vfg(model: Bounded, rows: Tensor, hidden: Tensor, draws: int) -> dict[str, Tensor]:
+    """Bound and NLL of the hidden part given the other, per row, and its expected pixels."""
+    own, seen = model.model, ~hidden.expand_as(rows)
+    parts = []
+    for chunk in torch.arange(len(rows), device=rows.device).split(100):
+        noise = counted_noise(own.passing.schedule, chunk, torch.arange(draws), seed=1)
+        x, visible = rows[chunk], seen[chunk]
+        drawn = draw_states(own, x, visible, None, {}, noise, draws)
+        scores = log_likelihoods(own, drawn, x, ~visible)
+        parts.append(-_log_mean(torch.stack([part.sum(0) for part in scores.values()]).sum(0)))
+    whole, given = (own.log_likelihood(rows, samples=draws, observed=o) for o in (None, seen))
+    return {"bound": torch.cat(parts), "nll": given - whole}
+
+
+@torch.no_grad()
+def ask_vae(model: MaskedVAE, rows: Tensor, hidden: Tensor, draws: int) -> dict[str, Tensor]:
+    """The same of the VAE."""
+    seen, parts = ~hidden.expand_as(rows), []
+    for x, visible in zip(rows.split(20), seen.split(20), strict=True):
+        logits, divergence = model.logits(torch.where(visible, x, GREY), draws)
+        each = _each(logits, x)
+        given = _log_mean((each * visible).sum(-1) - divergence)
+        logits, divergence = model.logits(x, draws)
+        whole = _log_mean(_each(logits, x).sum(-1) - divergence)
+        parts.append(torch.stack([-_log_mean((each * ~visible).sum(-1)), given - whole]))
+    bound, nll = torch.cat(parts, dim=1)
+    return {"bound": bound, "nll": nll}
+
+
+@torch.no_grad()
+def ask_regressor(
+    model: MaskedRegressor, rows: Tensor, hidden: Tensor, draws: int
+) -> dict[str, Tensor]:
+    """The cross-entropy of the hidden part, twice."""
+    seen = ~hidden.expand_as(rows)
+    loss = -(_each(model.predict(rows, seen), rows) * ~seen).sum(-1)
+    return {"bound": loss, "nll": loss}
+
+
+def _log_mean(values: Tensor) -> Tensor:
+    return values.double().logsumexp(0) - np.log(len(values))
+
+
+@torch.no_grad()
+def fill_in(name: str, model: Any, rows: Tensor, hidden: Tensor) -> Tensor:
+    """Some draws of probabilities of all pixels, `(draws, rows, pixels)`; one of the regressor."""
+    seen = ~hidden.expand_as(rows)
+    if name == "VFG":
+        ids = torch.arange(len(rows), device=rows.device)
+        noise = counted_noise(model.model.passing.schedule, ids, torch.arange(EACH), seed=2)
+        drawn = draw_states(model.model, rows, seen, None, {}, noise, EACH)
+        leaf = model.model._blocks_of(model.model.likelihoods)[0]
+        return (
+            model.model.likelihood_at(leaf)
+            .mean(drawn.states[leaf].flatten(1, 2))
+            .view(EACH, *rows.shape)
+        )
+    if name == "regressor":
+        return model.predict(rows, seen).sigmoid()[None]
+    torch.manual_seed(2)
+    return model.logits(torch.where(seen, rows, GREY), EACH)[0].sigmoid()
+
+
+def make_models(side: int) -> dict[str, tuple[Any, Callable[..., dict[str, Tensor]]]]:
+    """The models by name, with what asks them."""
+    torch.manual_seed(0)
+    sizes = {} if side == 28 else {"width": 16, "channels": 8, "features": 64}
+    masking = vfg.Masking(rate=0.5, keep=KEEP, groups=tuple(map(tuple, blocks(side))))
+    ours = encoding(side, 64 if side == 28 else 8, 0, input_dropout=0.0, masking=masking)
+    return {
+        "VFG": (ours, ask_vfg),
+        "masked VAE": (MaskedVAE(side, **sizes), ask_vae),
+        "regressor": (MaskedRegressor(side, **sizes), ask_regressor),
+    }
+
+
+def measure(images: Images, budget: Budget, draws: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every model, trained and asked; and the pixels of the picture."""
+    rows = images.test[:: max(1, len(images.test) // ROWS)]
+    masks, shown = questions(images.side), rows[:: max(1, len(rows) // SHOWN)][:SHOWN]
+    hidden = masks["half: right"]
+    found, pixels = {}, {"truth": shown, "visible": torch.where(hidden, GREY, shown)}
+    for name, (model, ask) in make_models(images.side).items():
+        run = train([model], images.train, images.valid, budget)
+        about = {"parameters": count(model), "steps": run.steps, "train_seconds": run.seconds}
+        answers = {q: ask(model, rows, mask, draws) for q, mask in masks.items()}
+        for kind in ("half", "block"):
+            for what in ("bound", "nll"):
+                parts = [answers[q][what] for q in answers if q.startswith(kind)]
+                about[f"{kind}, {what}"] = torch.stack(parts).mean().item()
+        found[name] = about
+        print(name, about, flush=True)
+        for k, one in enumerate(fill_in(name, model, shown, hidden)):
+            pixels[f"{name} {k + 1}"] = torch.where(hidden, one, shown)
+    return found, {name: part.cpu().numpy() for name, part in pixels.items()}
+
+
+def draw(file: Path) -> Any:
+    """The picture: a row per method, a column per image."""
+    with np.load(file) as stored:
+        pixels = {name: stored[name] for name in stored.files}
+    figure, axes = subplots(len(pixels), SHOWN, figsize=(SHOWN, len(pixels)), squeeze=False)
+    for line, (name, images) in zip(axes, pixels.items(), strict=True):
+        side = round(images.shape[1] ** 0.5)
+        for axis, image in zip(line, images, strict=True):
+            axis.imshow(image.reshape(side, side), cmap="gray_r", vmin=0, vmax=1)
+            axis.set(xticks=[], yticks=[])
+        line[0].set_ylabel(name, rotation=0, ha="right", va="center")
+    return figure
+
+
+def main() -> None:
+    given = arguments(
+        __doc__,
+        seconds={"type": float, "default": 30.0, "help": "of training per model"},
+        draws={"type": int, "default": 500, "help": "per row"},
+        draw={"action": "store_true", "help": "only the picture of the last run"},
+    )
+    file = (given.output or TRIALS) / "conditional_images.npz"
+    if not given.draw:
+        images = binary("digits" if given.quick else "mnist")
+        budget = Budget(given.seconds, 60 if given.quick else None, 64 if given.quick else 256)
+        found, pixels = measure(images, budget, 20 if given.quick else given.draws)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(file, **pixels)
+        about = {"seeds": [0], "data": images.source, "rows": ROWS, "draws": given.draws}
+        print(given.write("conditional_images", about | {"models": found}))
+        return
+    given.save(draw(file), "conditional_images")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The page on tables of numbers and categories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log, sqrt
+from statistics import stdev
+
+from .imputation import geometric_mean
+from .render import NONE, Found, fill, rows
+
+MEASURES = {"mse": "squared error", "error": "error rate", "log": "log score"}
+HALVES = {"held_back": "kept back", "tuning": "tuning"}
+
+
+def contests(found: Found, half: str, pattern: str) -> dict[str, dict[str, tuple[float, str]]]:
+    """Ours next to the best baseline of every table and measure, and its name."""
+    of_tables = {}
+    for name in found[half]:
+        methods = found["groups"].get(f"{name} {pattern}", {})
+        others = {k: own for k, own in methods.items() if k != "vfg" and own["seeds"]}
+        if others and methods.get("vfg", {}).get("seeds"):
+            of_tables[name] = {
+                key: _contest(methods["vfg"][key], {k: own[key] for k, own in others.items()})
+                for key in (*MEASURES, "seconds")
+                if key in methods["vfg"]
+            }
+    return of_tables
+
+
+def _contest(ours: float, others: dict[str, float]) -> tuple[float, str]:
+    best = min(others, key=lambda name: others[name])
+    return ours / others[best] if others[best] > 0.0 else float("nan"), best
+
+
+def ratios(of_tables: dict[str, dict[str, tuple[float, str]]], key: str) -> list[float]:
+    """Those that are defined."""
+    own = [contest[key][0] for contest in of_tables.values() if key in contest]
+    return [ratio for ratio in own if ratio == ratio and ratio > 0.0]
+
+
+def mixed(found: Found) -> str:
+    tables = []
+    for half, words in HALVES.items():
+        body = [_line(found, name, own) for name, own in contests(found, half, "mcar25").items()]
+        header = ["table", *MEASURES.values(), "90 % sets hold", "exact hits", "seconds", "seeds"]
+        tables.append(f"{words.capitalize()}:\n\n{rows(header, body)}")
+    return fill("mixed", **found, tables="\n\n".join(tables), summary=summary(found))
+
+
+def _line(found: Found, name: str, contest: dict[str, tuple[float, str]]) -> list[str]:
+    ours = found["groups"][f"{name} mcar25"]["vfg"]
+    cells = [
+        f"{contest[key][0]:.3f} ({ours[key]:.3f}, {contest[key][1]})" if key in contest else NONE
+        for key in MEASURES
+    ]
+    sets, hits = (f"{ours[key]:.2f}" if key in ours else NONE for key in ("sets", "hits"))
+    return [name, *cells, sets, hits, f"{ours['seconds']:.0f}", str(ours["seeds"])]
+
+
+def summary(found: Found) -> str:
+    """A line per half and pattern: geometric means, the worst ratio, and how many are below 1."""
+    patterns = list(dict.fromkeys(group.split()[1] for group in found["groups"]))
+    body = []
+    for half, words in HALVES.items():
+        for pattern in patterns:
+            of_tables = contests(found, half, pattern)
+            if of_tables:
+                line = [_mean(ratios(of_tables, key)) for key in MEASURES]
+                body.append([words, pattern, str(len(of_tables)), *line])
+    return rows(["half", "pattern", "tables", *MEASURES.values()], body)
+
+
+def _mean(own: list[float]) -> str:
+    if not own:
+        return NONE
+    below = sum(ratio < 1.0 for ratio in own)
+    return f"{geometric_mean(own):.3f}, worst {max(own):.2f}, {below} of {len(own)} below 1"
+
+
+def lines(found: Found) -> Iterator[list[str]]:
+    """Lines of the table of all results: a quarter of the cells missing at random."""
+    for half, words in {"held_back": "held-back", "tuning": "tuning"}.items():
+        of_tables = contests(found, half, "mcar25")
+        for key, measure in MEASURES.items():
+            own = ratios(of_tables, key)
+            if not own:
+                continue
+            seeds = [found["groups"][f"{name} mcar25"]["vfg"]["seeds"] for name in of_tables]
+            times = geometric_mean(ratios(of_tables, "seconds"))
+            others = {name for group in found["groups"].values() for name in group} - {"vfg"}
+            below, number = sum(ratio < 1.0 for ratio in own), len(own)
+            yield [
+                f"mixed tables, {number} {words} ones, {measure}",
+                "`VFGImputer`",
+                "the best on each table",
+                f"{geometric_mean(own):.3f} ± {stdev(map(log, own)) / sqrt(number):.3f}",
+                f"{below} / 0 / {number - below}",
+                f"{times:.0f}x",
+                f"{len(others)}, {min(seeds)} to {max(seeds)}",
+            ]

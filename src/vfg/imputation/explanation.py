@@ -1,0 +1,257 @@
+"""Why a cell is filled as it is: what every observed cell of its row contributes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vfg.graph.checks import suggestion
+from vfg.imputation.answers import read_evidence
+from vfg.imputation.row_mixture import RowMixture
+from vfg.imputation.settings import check_count
+from vfg.inference.variables import Variable, format_number, percent
+from vfg.tables.cells import Array, Label
+from vfg.tables.numeric import NumericEncoding
+
+if TYPE_CHECKING:
+    import pandas
+
+    from vfg.imputation.table_model import TableModel
+
+SIMILAR = 5
+"""How many training rows are listed."""
+NAMED = 3
+"""How many contributions the sentence names."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    r"""How the observed cells of a row lead from the unconditional answer to the filled value.
+
+    $\text{total} - \text{start} = \sum_j c_j$ over the observed cells j. For a number, `start` and
+    `total` are expected values; dates are counted in days. For a category they are probabilities
+    of the one that is filled in.
+
+    Args:
+        column: whose cell is explained.
+        value: what the cell is filled with.
+        start: the answer without evidence.
+        total: the answer with the evidence of the row.
+        contributions: by column, the largest first.
+        evidence: the observed cells of the row, by column.
+        method: how the contributions were computed.
+        similar: training rows that the answer is read from, as weights and cells; empty where the
+            model keeps no rows.
+    """
+
+    column: Label
+    value: Any
+    start: float
+    total: float
+    contributions: dict[Label, float]
+    evidence: dict[Label, Any]
+    method: str
+    similar: tuple[tuple[float, dict[Label, Any]], ...] = ()
+    is_choice: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The explanation in words.
+
+        Example:
+            >>> parts = {"age": 3.0, "city": -1.0}
+            >>> said = {"age": 41, "city": "Bern"}
+            >>> why = Explanation("income", 12.0, 10.0, 12.0, parts, said, "Shapley")
+            >>> why.sentence[:71]
+            'income is filled with 12, because age = 41 (+3) and city = Bern (−1); w'
+        """
+        show = percent if self.is_choice else format_number
+        parts = [
+            f"{name} = {_show(self.evidence[name])} ({'+' if size >= 0 else '−'}{show(abs(size))})"
+            for name, size in list(self.contributions.items())[:NAMED]
+            if size
+        ]
+        listed = " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+        because = f"because {listed}" if parts else "since no observed cell says anything about it"
+        if self.is_choice:
+            start = (
+                f"its probability is {show(self.total)}, and {show(self.start)} without evidence"
+            )
+        else:
+            start = f"without evidence it would be {show(self.start)}"
+        return f"{self.column} is filled with {_show(self.value)}, {because}; {start}."
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per observed cell: column, value, contribution."""
+        import pandas
+
+        rows = [(name, self.evidence[name], size) for name, size in self.contributions.items()]
+        return pandas.DataFrame(rows, columns=["column", "value", "contribution"])
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return format_number(float(value))
+    if isinstance(value, np.datetime64):
+        return str(value.astype("M8[D]"))
+    return str(value)
+
+
+def explain(
+    model: TableModel, table: Any, row: int, column: Label, *, evaluations: int = 512, seed: int = 0
+) -> Explanation:
+    """Explain one cell of a table; see `TableModel.explain`."""
+    check_count("evaluations", evaluations)
+    view = model.view(table)
+    if not 0 <= row < view.rows:
+        raise IndexError(f"the table has {view.rows} rows, but row {row} was requested")
+    labels = [label for label in model.encoding.schema if label not in model.encoding.idle]
+    if column not in labels:
+        known = column in model.encoding.schema
+        hint = "it has one value only" if known else suggestion(str(column), map(str, labels))
+        raise ValueError(f"column {column!r} cannot be explained; {hint.lstrip('; ')}")
+    cells = {own.label: own for own in map(view.column, range(len(view.labels)))}
+    evidence = {
+        label: cells[label].values[row]
+        for label in labels
+        if label != column and not cells[label].missing[row]
+    }
+    variable = model.variables[str(column)]
+    target = _Target(model, column, variable, evidence)
+    linear = model.linear is not None and not (
+        len(model.members) or len(model.mixtures) or len(model.neighbours)
+    )
+    if linear and model.relations is None and variable.kind != "choice":
+        sizes, method = target.linear_parts(), "closed form of the linear model"
+    else:
+        sizes, method = target.shapley(evaluations, np.random.default_rng(seed))
+    order = sorted(evidence, key=lambda label: -abs(sizes[label]))
+    return Explanation(
+        column,
+        target.value,
+        target.start,
+        target.total,
+        {label: sizes[label] for label in order},
+        {label: evidence[label] for label in order},
+        method,
+        find_similar(model, evidence),
+        variable.kind == "choice",
+    )
+
+
+class _Target:
+    """The answer about one cell as a function of which cells of its row are known."""
+
+    def __init__(
+        self, model: TableModel, column: Any, variable: Variable, evidence: dict[Label, Any]
+    ) -> None:
+        self.model, self.column, self.evidence = model, column, evidence
+        answer = model.infer([evidence], [column])
+        self.value = answer.mean[column][0]
+        self.category = None
+        part = model.encoding.parts[column]
+        if variable.kind == "choice":
+            self.category = list(answer.categories[column]).index(self.value)
+        elif isinstance(part, NumericEncoding) and part.whole:
+            self.value = round(float(self.value))
+        self.start, self.total = map(float, self.values([(), tuple(evidence)]))
+
+    def values(self, known: list[tuple[Label, ...]]) -> Array:
+        """The answer for every set of known cells."""
+        rows = [{label: self.evidence[label] for label in own} for own in known]
+        expected = self.model.infer(rows, [self.column], padded=True).expectations()
+        cells = expected[str(self.column)]
+        return np.asarray(cells if self.category is None else cells[:, self.category], float)
+
+    def linear_parts(self) -> dict[Label, float]:
+        """Coefficients times distances from the mean: a linear model's mean is affine in a row."""
+        model, labels = self.model, list(self.evidence)
+        values, observed = read_evidence(model, [self.evidence, {}]).matrix
+        centre = model.predictions(values[1:], observed[1:]).means[0]
+        rows = values[:1].repeat(len(labels) + 1, 1)
+        for k, label in enumerate(labels):
+            own = places_of(model, label)
+            rows[k + 1, own] = centre[own]
+        means = model.predictions(rows, observed[:1].repeat(len(rows), 1)).means
+        at = places_of(model, self.column)[0]
+        sizes = (means[0, at] - means[1:, at]).numpy()
+        whole = float(sizes.sum())
+        # Where the answer stays inside the observed range, the parts are cut in proportion.
+        scale = (self.total - self.start) / whole if abs(whole) > 1e-300 else 0.0
+        return dict(zip(labels, (sizes * scale).tolist(), strict=True))
+
+    def shapley(
+        self, evaluations: int, generator: np.random.Generator
+    ) -> tuple[dict[Label, float], str]:
+        """Shapley values of the observed cells, exact where all sets of them can be evaluated."""
+        labels = list(self.evidence)
+        count = len(labels)
+        if count == 0:
+            return {}, "no cell is observed"
+        if 2**count <= evaluations:
+            return self._exact(labels), f"Shapley values, exact, {2**count} evaluations"
+        pairs = max(1, evaluations // (2 * count))
+        orders = [generator.permutation(count) for _ in range(pairs)]
+        orders += [order[::-1] for order in orders]
+        sets = [
+            tuple(labels[k] for k in order[:size]) for order in orders for size in range(1, count)
+        ]
+        inner = self.values(sets).reshape(len(orders), count - 1)
+        ends = np.tile([self.start, self.total], (len(orders), 1))
+        path = np.concatenate([ends[:, :1], inner, ends[:, 1:]], axis=1)
+        sizes = np.zeros(count)
+        for order, steps in zip(orders, np.diff(path, axis=1), strict=True):
+            sizes[order] += steps / len(orders)
+        described = f"Shapley values, {len(orders)} orders, {len(sets) + 2} evaluations"
+        return dict(zip(labels, sizes.tolist(), strict=True)), described
+
+    def _exact(self, labels: list[Label]) -> dict[Label, float]:
+        count = len(labels)
+        sets = [
+            frozenset(own)
+            for size in range(count + 1)
+            for own in itertools.combinations(labels, size)
+        ]
+        values = dict(zip(sets, self.values([tuple(own) for own in sets]), strict=True))
+        sizes = dict.fromkeys(labels, 0.0)
+        for own, value in values.items():
+            for label in labels:
+                size = len(own - {label})
+                weight = 1.0 / (count * math.comb(count - 1, size))
+                sizes[label] += weight * float(value) * (1.0 if label in own else -1.0)
+        return sizes
+
+
+def places_of(model: TableModel, label: Label) -> list[int]:
+    """The positions of a column of the table among the modelled columns of the matrix."""
+    section = model.encoding.sections[label]
+    return [k for k, at in enumerate(model.columns) if section.start <= at < section.stop]
+
+
+def find_similar(
+    model: TableModel, evidence: dict[Label, Any]
+) -> tuple[tuple[float, dict[Label, Any]], ...]:
+    """The training rows with the largest weights, with their observed cells."""
+    if not len(model.neighbours):
+        return ()
+    mixture = model.neighbours[0]
+    assert isinstance(mixture, RowMixture)
+    device = mixture.centres.device
+    cells = (part.to(device) for part in read_evidence(model, [evidence]).matrix)
+    weights = mixture.shares_of_rows(*cells)[0]
+    chosen = weights.argsort(descending=True)[:SIMILAR]
+    matrix = model.spread_out(mixture.ranks.inverse(mixture.centres[chosen].double()).cpu())
+    known = (mixture.doubts[chosen] == 0.0).cpu().numpy()
+    rows: list[dict[Label, Any]] = [{} for _ in chosen]
+    for label, part in model.encoding.parts.items():
+        own = places_of(model, label)
+        if not own:
+            continue
+        decoded = part.decode(matrix[:, model.encoding.sections[label]])
+        for k in np.flatnonzero(known[:, own].all(axis=1)):
+            rows[k][label] = decoded[k]
+    return tuple(zip(weights[chosen].tolist(), rows, strict=True))

@@ -1,0 +1,485 @@
+r"""Random forests that predict every column of a table from all others.
+
+They are the second stage of an ensemble. All other parts, stacked, say what to expect of the
+missing cells of a row; trees then predict each of its missing cells from the filled row. Let $s$ be
+the stacked mean of a cell, $f$ the mean of the trees, and $e$ the share of the other columns that
+are known. Then the cell has the mean
+
+$$s + a e (f - s),$$
+
+and with the stacked probabilities $P$ of categories and their shares $Q$ among the trees,
+$P + b e (Q - P)$. The weights $a$ and $b$ of every column are fitted to held-out cells. Each is
+predicted there by the trees that did not see its row. So answers without evidence do not change.
+
+Trees split at single columns, which serves categories that decide numbers, interactions, and rows
+that repeat. A tree is grown by scikit-learn and kept as arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+import torch
+from torch import Tensor, nn
+
+from vfg.imputation.categories import CategoryColumn
+from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, simplex_weights
+from vfg.tables.cells import Array
+
+FEWEST_TREES = 16
+"""Trees of a column at least, however many columns there are."""
+NODES = 2**19
+"""Nodes of all trees together, about, which bounds time and the size of model files (5 MB)."""
+MOST_ROWS = 4000
+"""Rows that trees are grown from at most, which bounds the time to fill them first."""
+MOST_DRAWN = 2000
+"""Rows that are drawn for a tree at most, which bounds its nodes."""
+MOST_FEATURES = 32
+"""Features that compete for a split, drawn at random where there are more: bounds the time."""
+MOST_CATEGORIES = 256
+"""Columns of more categories have no trees: nearly every tree would vote for another one."""
+FEWEST_CELLS = 20
+"""Observed cells below which a column has no trees."""
+WEIGHT = 0.5
+"""Prior weight of trees: on seven mixed tables with a quarter of the cells missing, errors and log
+scores were least at 0.3 to 0.5 in all, which is 0.4 to 0.7 of the share that is known."""
+WEIGHT_PRIOR = 30.0
+"""Weight of the prior weight, in cells whose predictions differ by one deviation, or whose log
+probabilities do."""
+COLUMN_PRIOR = 10.0
+"""The same of the common weight in that of one column."""
+SPREAD_PRIOR = 20.0
+"""Weight of the prior that errors have the same size with trees, in cells."""
+LEAST_SPREAD = 0.5
+"""The least factor of the width of draws."""
+MOST_WEIGHT = 1.25
+"""The largest weight; rows of which more than four fifths are known then have trees alone."""
+ENTRIES = 2**20
+"""Pairs of rows and trees that are computed together, which bounds memory."""
+
+
+class Votes(NamedTuple):
+    """What trees predict for some rows."""
+
+    means: Tensor  # of every entry, (rows, columns); 0 where there are no trees
+    shares: Tensor  # of the categories of all columns, (rows, all categories)
+
+
+class Forest(nn.Module):
+    """Trees of some columns as arrays, and their weights.
+
+    The left child of a node is the next one. Leaves have no feature; `after` is the right child of
+    a node, or the place of a leaf's first output.
+
+    Args:
+        starts: the first columns of the matrix of every column of the table.
+        columns: of the matrix.
+        features: of the trees, linear in the entries of a row.
+        sizes: numbers of categories of the columns of categories.
+        grown: which columns, and then which columns of categories, have trees.
+        trees: of each of these.
+        nodes: of all trees.
+        outputs: of all leaves.
+    """
+
+    slopes: Tensor
+    offsets: Tensor
+    levels: Tensor
+    feature: Tensor
+    threshold: Tensor
+    after: Tensor
+    output: Tensor
+    roots: Tensor
+    weights: Tensor
+    class_weights: Tensor
+    spread: Tensor
+
+    def __init__(
+        self,
+        starts: Sequence[int],
+        columns: int,
+        features: int,
+        sizes: Sequence[int],
+        grown: tuple[Sequence[int], Sequence[int]],
+        trees: int,
+        nodes: int,
+        outputs: int,
+    ) -> None:
+        super().__init__()
+        self.sizes, self.numbers, self.categories = list(sizes), list(grown[0]), list(grown[1])
+        self.starts, self.trees = list(starts), trees
+        double, every = torch.float64, sum(sizes)
+        self.register_buffer("slopes", torch.zeros(columns, features, dtype=double))
+        self.register_buffer("offsets", torch.zeros(features, dtype=double))
+        # Scores of ordered categories, from which their means follow.
+        self.register_buffer("levels", torch.zeros(every, columns, dtype=double))
+        self.register_buffer("feature", torch.zeros(nodes, dtype=torch.int16))
+        self.register_buffer("threshold", torch.zeros(nodes, dtype=torch.float32))
+        self.register_buffer("after", torch.zeros(nodes, dtype=torch.int32))
+        self.register_buffer("output", torch.zeros(outputs, dtype=torch.float32))
+        targets = len(self.numbers) + len(self.categories)
+        self.register_buffer("roots", torch.zeros(targets, trees, dtype=torch.int32))
+        self.register_buffer("weights", torch.zeros(columns, dtype=double))
+        self.register_buffer("class_weights", torch.zeros(len(sizes), dtype=double))
+        self.register_buffer("spread", torch.ones(columns, dtype=double))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Forest:
+        """Move to another device, but not to another dtype: thresholds are no parameters."""
+        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def trust(self, observed: Tensor) -> Tensor:
+        """The share of the other columns that is known where one is missing, `(rows, 1)`."""
+        known = observed[:, self.starts].double().sum(1, keepdim=True)
+        return (known / max(len(self.starts) - 1, 1)).clamp(max=1.0)
+
+    def votes(
+        self, filled: Tensor, wanted: Tensor | None = None, used: Mapping[int, Tensor] | None = None
+    ) -> Votes:
+        """What the trees predict for rows whose missing entries are filled, `(rows, columns)`.
+
+        Args:
+            filled: the rows.
+            wanted: which entries are needed; None for all. Others may be 0.
+            used: which trees may predict which rows, `(rows, trees)`, by target; None for all.
+        """
+        features = (filled.double() @ self.slopes + self.offsets).float()
+        means = torch.zeros_like(filled, dtype=torch.float64)
+        shares = [means.new_zeros(len(filled), size) for size in self.sizes]
+        for target in range(len(self.roots)):
+            number = target < len(self.numbers)
+            place = self.numbers[target] if number else self.categories[target - len(self.numbers)]
+            if number and wanted is not None and not bool(wanted[:, place].any()):
+                continue
+            size = 1 if number else self.sizes[place]
+            votes = means[:, place : place + 1] if number else shares[place]
+            for rows in torch.arange(len(filled)).split(max(1, ENTRIES // self.trees)):
+                weights = None if used is None else used[target][rows]
+                votes[rows] = self._predict(target, size, number, features[rows], weights)
+        every = torch.cat([means[:, :0], *shares], dim=1)
+        return Votes(means + every @ self.levels, every)
+
+    def _predict(
+        self, target: int, size: int, number: bool, features: Tensor, used: Tensor | None
+    ) -> Tensor:
+        """The mean output of the trees of a target, `(rows, size)`."""
+        node = self.roots[target].long().repeat(len(features), 1)
+        inner = self.feature[node] >= 0
+        while bool(inner.any()):
+            chosen = self.feature[node].long().clamp(min=0)
+            left = features.gather(1, chosen) <= self.threshold[node]
+            step = torch.where(left, node + 1, self.after[node].long())
+            node = torch.where(inner, step, node)
+            inner = self.feature[node] >= 0
+        first = self.after[node].long()
+        # Sums of single numbers in double precision are exact, whatever their order.
+        weights = torch.ones_like(first, dtype=torch.float64) if used is None else used.double()
+        total = weights.sum(1, keepdim=True).clamp(min=1.0)
+        if number or size <= MOST_SHARES:
+            parts = [(self.output[first + k].double() * weights).sum(1) for k in range(size)]
+            return torch.stack(parts, dim=1) / total
+        votes = weights.new_zeros(len(features), size)
+        return votes.scatter_add_(1, self.output[first].long(), weights) / total
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but tensors, ready for JSON."""
+        return {
+            "starts": self.starts,
+            "columns": len(self.slopes),
+            "features": len(self.offsets),
+            "sizes": self.sizes,
+            "grown": [self.numbers, self.categories],
+            "trees": self.trees,
+            "nodes": len(self.feature),
+            "outputs": len(self.output),
+        }
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> Forest:
+        """A new forest with the configuration that `to_dict` returned."""
+        return cls(**description)
+
+
+MOST_SHARES = 9
+"""Categories up to which leaves keep the shares of all; else the most frequent one."""
+
+
+@dataclass
+class Growing:
+    """Arrays of trees that are being grown."""
+
+    seed: int
+    trees: int
+    feature: list[Array] = field(default_factory=list)
+    threshold: list[Array] = field(default_factory=list)
+    after: list[Array] = field(default_factory=list)
+    output: list[Array] = field(default_factory=list)
+    roots: list[list[int]] = field(default_factory=list)
+    used: list[Array] = field(default_factory=list)  # (rows, trees): not drawn, by target
+    nodes: int = 0
+    outputs: int = 0
+
+    def grow(
+        self,
+        features: Array,
+        own: Array,
+        rows: Array,
+        truth: Array,
+        groups: Array,
+        categories: int = 0,
+    ) -> None:
+        """Grow the trees of a target from the features that are not its `own`, at some rows.
+
+        The truth are numbers, or places among the categories. Rows of a group, copies of each
+        other, are drawn together.
+        """
+        # Files are loaded and asked without scikit-learn.
+        from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+        place, roots = len(self.roots), []
+        kept = np.flatnonzero(~own)
+        inputs = np.ascontiguousarray(features[np.ix_(rows, kept)], dtype=np.float32)
+        names, group = np.unique(groups[rows], return_inverse=True)
+        unused = np.ones((len(features), self.trees), dtype=bool)
+        kind = DecisionTreeClassifier if categories else DecisionTreeRegressor
+        for tree in range(self.trees):
+            generator = np.random.default_rng([self.seed, place, tree])
+            drawn = generator.integers(len(names), size=min(len(names), MOST_DRAWN))
+            counts = np.bincount(drawn, minlength=len(names))[group].astype(np.float64)
+            model = kind(
+                max_features=min(MOST_FEATURES, len(kept)),
+                random_state=int(generator.integers(2**31 - 1)),
+            )
+            model.fit(inputs, truth, sample_weight=counts)
+            unused[rows, tree] = counts == 0.0
+            roots.append(self.nodes)
+            self._keep(model, kept, categories)
+        self.roots.append(roots)
+        self.used.append(unused)
+
+    def _keep(self, model: Any, kept: Array, categories: int) -> None:
+        tree = model.tree_
+        leaf = tree.children_left < 0
+        values = tree.value[leaf, 0, :]
+        feature = np.where(leaf, -1, kept[np.maximum(tree.feature, 0)])
+        after = tree.children_right + self.nodes
+        if categories:
+            values = _outputs(model.classes_, values, categories)
+        width = values.shape[1]
+        after[leaf] = self.outputs + width * np.arange(int(leaf.sum()))
+        self.feature.append(feature.astype(np.int16))
+        self.threshold.append(tree.threshold.astype(np.float32))
+        self.after.append(after.astype(np.int32))
+        self.output.append(values.astype(np.float32).ravel())
+        self.nodes += len(feature)
+        self.outputs += values.size
+
+    def finish(self, forest: Forest) -> None:
+        """Put the arrays into a forest of their sizes."""
+        for name in ("feature", "threshold", "after", "output"):
+            getattr(forest, name).copy_(torch.from_numpy(np.concatenate(getattr(self, name))))
+        forest.roots.copy_(torch.tensor(self.roots))
+
+
+def _outputs(seen: Array, values: Array, categories: int) -> Array:
+    """Outputs of leaves from the weights of the categories that a tree saw."""
+    shares = values / values.sum(1, keepdims=True)
+    if categories > MOST_SHARES:
+        return np.asarray(seen[shares.argmax(1)][:, None], dtype=np.float64)
+    every = np.zeros((len(shares), categories))
+    every[:, seen] = shares
+    return every
+
+
+def plan_trees(rows: int, targets: int, most: int) -> int:
+    """How many trees each target has, by the nodes that they need.
+
+    Example:
+        >>> plan_trees(500, 10, 50), plan_trees(2000, 40, 50)
+        (50, 16)
+    """
+    # Two thirds of the rows differ in a draw of as many, and trees have twice as many nodes.
+    nodes = 4 * min(rows, MOST_DRAWN) / 3
+    return max(FEWEST_TREES, min(most, int(NODES / (nodes * max(targets, 1)))))
+
+
+def make_features(
+    widths: Sequence[int], categories: Sequence[CategoryColumn]
+) -> tuple[Array, Array, Array]:
+    """Slopes and offsets of features, and which column of the matrix each begins its section at.
+
+    Entries are features, but sections of three to nine categories become probabilities of these.
+    """
+    columns = int(sum(widths))
+    starts = np.cumsum([0, *widths])[:-1]
+    simplexes = {
+        column.places[0]: column.part
+        for column in categories
+        if isinstance(column.part, CategoricalEncoding) and column.part.is_simplex
+    }
+    slopes, offsets, owners = [], [], []
+    for start, width in zip(starts.tolist(), widths, strict=True):
+        inner, shift = np.eye(width), np.zeros(width)
+        if width > 1 and start in simplexes:
+            part = simplexes[start]
+            shift = simplex_weights(part.counts)
+            inner = (shift[:, None] * part.points).T
+        whole = np.zeros((columns, inner.shape[1]))
+        whole[start : start + width] = inner
+        slopes.append(whole)
+        offsets.append(shift)
+        owners.append(np.full(len(shift), start))
+    return np.concatenate(slopes, axis=1), np.concatenate(offsets), np.concatenate(owners)
+
+
+@dataclass(frozen=True)
+class TreeTable:
+    """A table that trees are grown from."""
+
+    widths: list[int]  # of the sections of the matrix
+    values: Tensor  # (rows, columns)
+    observed: Tensor
+    filled: Tensor  # the values, and stacked means where they are missing
+    categories: list[CategoryColumn]
+    labels: Tensor  # places of the rows' categories, -1 for none, (rows, columns of categories)
+    copies: Tensor  # for every row the first that it is a copy of
+
+
+def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, dict[int, Tensor]] | None:
+    """Grow a forest; which trees did not see which rows, by target. None without any target."""
+    slopes, offsets, owners = make_features(table.widths, table.categories)
+    features = table.filled.numpy() @ slopes + offsets
+    starts = np.cumsum([0, *table.widths])[:-1].tolist()
+    of_categories = {column.places[0] for column in table.categories}
+    known = table.observed.numpy()
+    numbers = [
+        start
+        for start in starts
+        if start not in of_categories and int(known[:, start].sum()) >= FEWEST_CELLS
+    ]
+    sizes = [len(column.part.categories) for column in table.categories]
+    grown = [
+        place
+        for place, size in enumerate(sizes)
+        if size <= MOST_CATEGORIES and int((table.labels[:, place] >= 0).sum()) >= FEWEST_CELLS
+    ]
+    if len(starts) < 2 or not (numbers or grown):
+        return None
+    trees = plan_trees(len(features), len(numbers) + len(grown), most)
+    growing, groups = Growing(seed, trees), table.copies.numpy()
+    for start in numbers:
+        rows = np.flatnonzero(known[:, start])
+        truth = table.values[rows, start].numpy()
+        growing.grow(features, owners == start, rows, truth, groups)
+    for place in grown:
+        column, labels = table.categories[place], table.labels[:, place].numpy()
+        rows = np.flatnonzero(labels >= 0)
+        own = owners == column.places[0]
+        growing.grow(features, own, rows, labels[rows], groups, sizes[place])
+    shape = starts, len(slopes), len(offsets), sizes, (numbers, grown), trees
+    forest = Forest(*shape, growing.nodes, growing.outputs)
+    growing.finish(forest)
+    forest.slopes.copy_(torch.from_numpy(slopes))
+    forest.offsets.copy_(torch.from_numpy(offsets))
+    first = 0
+    for column, size in zip(table.categories, sizes, strict=True):
+        if isinstance(column.part, OrdinalEncoding):
+            scores = torch.from_numpy(column.part.scores)
+            forest.levels[first : first + size, column.places[0]] = scores
+        first += size
+    return forest, {k: torch.from_numpy(used) for k, used in enumerate(growing.used)}
+
+
+@dataclass(frozen=True)
+class HeldOutRows:
+    """Rows with held-out cells, as the other parts predict them without these cells."""
+
+    ids: Tensor  # of the rows in the table
+    values: Tensor
+    shown: Tensor
+    counted: Tensor  # 1 at held-out cells, else 0
+    means: Tensor  # that are predicted
+    probabilities: list[tuple[Array, Array, Array] | None]
+    """By column of categories: some rows, the probabilities there `(rows, categories)`, and the
+    places of the true ones; None if they are not known."""
+
+
+def fit_weights(
+    forest: Forest, used: Mapping[int, Tensor], held_out: Sequence[HeldOutRows]
+) -> list[HeldOutRows]:
+    """Fit the weights of trees to held-out cells, each predicted by trees that did not see it.
+
+    Returned are the rows with the means that trees move.
+    """
+    columns = len(forest.weights)
+    has_trees = (forest.levels != 0.0).any(0)
+    has_trees[forest.numbers] = True
+    sums = torch.zeros(3, columns, dtype=torch.float64)  # of products, and squares of both
+    cells = torch.zeros(columns, dtype=torch.float64)
+    trusts, steps = list[Tensor](), list[Tensor]()
+    classes: list[list[tuple[Array, Array]]] = [[] for _ in forest.sizes]
+    for one in held_out:
+        filled = torch.where(one.shown, one.values, one.means)
+        own = {target: trees[one.ids] for target, trees in used.items()}
+        votes, trust = forest.votes(filled, used=own), forest.trust(one.shown)
+        left, step = one.values - one.means, trust * (votes.means - one.means)
+        steps.append(step)
+        for row, product in enumerate((left * step, step * step, left * left)):
+            sums[row] += (product * one.counted).sum(0)
+        cells += one.counted.sum(0)
+        trusts.append(trust)
+        shares = votes.shares.split(forest.sizes, dim=1)
+        for place, known in enumerate(one.probabilities):
+            if known is not None and place in forest.categories:
+                rows, chances, truth = known
+                every = np.arange(len(rows))
+                ours = shares[place][rows].numpy()[every, truth]
+                change = trust[rows, 0].numpy() * (ours - chances[every, truth])
+                classes[place].append((chances[every, truth], change))
+    usual = float(torch.cat(trusts).mean()) if trusts else 1.0
+    _set_weights(forest, sums * has_trees, cells, has_trees, usual)
+    every_class = _class_weight([cell for own in classes for cell in own], WEIGHT, WEIGHT_PRIOR)
+    for place in forest.categories:
+        weight = _class_weight(classes[place], every_class, COLUMN_PRIOR)
+        forest.class_weights[place] = weight
+    return [
+        replace(one, means=one.means + forest.weights.clamp(max=1.0) * step)
+        for one, step in zip(held_out, steps, strict=True)
+    ]
+
+
+def _set_weights(
+    forest: Forest, sums: Tensor, cells: Tensor, has_trees: Tensor, usual: float
+) -> None:
+    """Weights of the means and factors of draws from sums of products and squares by column.
+
+    `usual` is the mean trust at held-out cells, at which errors shrink as they do there.
+    """
+    products, squares, errors = sums
+    common = (products.sum() + WEIGHT_PRIOR * WEIGHT) / (squares.sum() + WEIGHT_PRIOR)
+    weights = (products + COLUMN_PRIOR * common.clamp(0.0, 1.0)) / (squares + COLUMN_PRIOR)
+    forest.weights.copy_(weights.clamp(0.0, MOST_WEIGHT) * has_trees)
+    after = errors - 2.0 * forest.weights * products + forest.weights.square() * squares
+    prior = SPREAD_PRIOR * errors / cells.clamp(min=1.0)
+    ratio = ((after + prior) / (errors + prior).clamp(min=1e-12)).clamp(0.0, 1.0).sqrt()
+    factors = (1.0 - (1.0 - ratio) / max(usual, 0.1)).clamp(LEAST_SPREAD, 1.0)
+    forest.spread.copy_(torch.where(has_trees & (errors > 0.0), factors, 1.0))
+
+
+def _class_weight(cells: Sequence[tuple[Array, Array]], centre: float, prior: float) -> float:
+    """The weight b that maximises Σ log(P + b e (Q − P)) of the true categories, and a prior."""
+    if not cells:
+        return centre
+    chances, steps = (np.concatenate(part) for part in zip(*cells, strict=True))
+
+    def loss(weight: float) -> float:
+        logs = np.log(np.maximum(chances + weight * steps, 1e-12))
+        return float(0.5 * prior * (weight - centre) ** 2 - logs.sum())
+
+    return float(
+        scipy.optimize.minimize_scalar(loss, bounds=(0.0, MOST_WEIGHT), method="bounded").x
+    )

@@ -1,0 +1,206 @@
+"""Search for the directed acyclic graph with the best score: by order, then backwards by class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Protocol
+
+import numpy as np
+
+from vfg.structure.pdag import equivalence_class, extend
+from vfg.tables.cells import Array, Mask
+
+LEAST_GAIN = 1e-9
+"""What a step must gain, so that rounding never makes the search go in circles."""
+LARGEST_SUBSET = 6
+"""Undirected neighbours of an edge up to which all subsets are tried when it is removed."""
+
+
+class Score(Protocol):
+    """A decomposable score of directed acyclic graphs: a sum over families, higher is better."""
+
+    def gains(self, node: int, parents: tuple[int, ...]) -> Array:
+        """What each further parent adds to the score of a family, `(nodes,)`."""
+
+    def family(self, node: int, parents: tuple[int, ...]) -> float:
+        """The score of a node given its parents, sorted."""
+
+
+@dataclass
+class _Branch:
+    """A node of a grow-shrink tree: parents added so far, and what comes next."""
+
+    parents: tuple[int, ...]
+    candidates: list[int] | None = None
+    branches: dict[int, _Branch] = field(default_factory=dict)
+    shrunk: tuple[tuple[int, ...], float] | None = None
+
+
+class Families:
+    """The best parents of each node among those that precede it, grown and shrunk greedily.
+
+    The steps are kept in a tree for every node, so that most questions of a search are looked up.
+    """
+
+    def __init__(self, score: Score, allowed: Mask, required: Mask) -> None:
+        self.score, self.allowed = score, allowed
+        self.required = [
+            tuple(np.flatnonzero(required[:, k]).tolist()) for k in range(len(allowed))
+        ]
+        self._trees = [_Branch(own) for own in self.required]
+        self._known: dict[tuple[int, tuple[int, ...]], float] = {}
+
+    def of(self, node: int, parents: tuple[int, ...]) -> float:
+        """The score of a family with its parents in any order."""
+        key = node, tuple(sorted(parents))
+        if key not in self._known:
+            self._known[key] = self.score.family(*key)
+        return self._known[key]
+
+    def best(self, node: int, before: int) -> tuple[tuple[int, ...], float]:
+        """Parents and score of a node among the nodes whose bits are set."""
+        if any(not before >> own & 1 for own in self.required[node]):
+            return self.required[node], -np.inf
+        branch = self._trees[node]
+        while True:
+            if branch.candidates is None:
+                branch.candidates = self._candidates(node, branch.parents)
+            extra = next((node for node in branch.candidates if before >> node & 1), None)
+            if extra is None:
+                break
+            if extra not in branch.branches:
+                branch.branches[extra] = _Branch((*branch.parents, extra))
+            branch = branch.branches[extra]
+        if branch.shrunk is None:
+            branch.shrunk = self._shrink(node, branch.parents)
+        return branch.shrunk
+
+    def _candidates(self, node: int, parents: tuple[int, ...]) -> list[int]:
+        """The further parents that gain, the best first."""
+        gains = self.score.gains(node, parents)
+        gains = np.where(self.allowed[:, node], gains, -np.inf)
+        gains[[node, *parents]] = -np.inf
+        order = np.argsort(-gains, kind="stable")
+        return [int(k) for k in order if gains[k] > LEAST_GAIN]
+
+    def _shrink(self, node: int, parents: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
+        score = self.of(node, parents)
+        while True:
+            free = [k for k in parents if k not in self.required[node]]
+            smaller = [tuple(p for p in parents if p != k) for k in free]
+            scores = [self.of(node, own) for own in smaller]
+            if not scores or max(scores) <= score + LEAST_GAIN:
+                return parents, score
+            best = int(np.argmax(scores))
+            parents, score = smaller[best], scores[best]
+
+
+def search_order(
+    families: Families, order: Sequence[int], tick: Callable[[], None] = lambda: None
+) -> tuple[Mask, float]:
+    """The DAG of the best order that is reached by moving one node at a time.
+
+    Every node is tried at all places of the order of the others; see `Families.best` for the
+    parents that it then has. The search ends when no move gains.
+    """
+    order = [int(node) for node in order]  # integers of Python have as many bits as needed
+    total = _score_of_order(families, order)
+    improved = True
+    while improved:
+        improved = False
+        for node in list(order):
+            moved, score = _best_place(families, order, node)
+            tick()
+            if score > total + LEAST_GAIN or (np.isneginf(total) and score > total):
+                order, total, improved = moved, score, True
+    dag = np.zeros_like(families.allowed)
+    before = 0
+    for node in order:
+        dag[list(families.best(node, before)[0]), node] = True
+        before |= 1 << node
+    return dag, total
+
+
+def _score_of_order(families: Families, order: Sequence[int]) -> float:
+    total, before = 0.0, 0
+    for node in order:
+        total += families.best(node, before)[1]
+        before |= 1 << node
+    return total
+
+
+def _best_place(families: Families, order: list[int], node: int) -> tuple[list[int], float]:
+    """The order with a node at its best place, and the score."""
+    others = [k for k in order if k != node]
+    own, bit, before = [], 1 << node, 0
+    without, along = [0.0], [0.0]  # sums over the first others, without and with the node before
+    for other in others:
+        own.append(families.best(node, before)[1])
+        without.append(without[-1] + families.best(other, before)[1])
+        along.append(along[-1] + families.best(other, before | bit)[1])
+        before |= 1 << other
+    own.append(families.best(node, before)[1])
+    with np.errstate(invalid="ignore"):
+        after = _tail_sums(along)
+        scores = np.array(without) + np.array(own) + after
+    place = int(np.argmax(scores))
+    return [*others[:place], node, *others[place:]], float(scores[place])
+
+
+def _tail_sums(sums: list[float]) -> Array:
+    """Sums from each place to the end, from sums up to it; differences of -inf are -inf."""
+    steps = np.diff(np.array(sums)) if np.isfinite(sums[-1]) else None
+    if steps is None:
+        finite = np.isfinite(sums)
+        steps = np.where(finite[1:], np.diff(np.where(finite, sums, 0.0)), -np.inf)
+    return np.concatenate([np.cumsum(steps[::-1])[::-1], [0.0]])
+
+
+def remove_edges(families: Families, dag: Mask, known: Mask) -> Mask:
+    """Backward equivalence search: remove edges of the class while the score rises.
+
+    The removal that gains most is made first. An edge x -> y or x - y may go together with
+    directing the edges from y and x to a set H of common neighbours, if the others among these form
+    a clique (Chickering 2002).
+    """
+    pdag = equivalence_class(dag, known)
+    while True:
+        best: tuple[float, Mask] | None = None
+        for x, y in np.argwhere(pdag):
+            for gain, smaller in _removals(families, pdag, int(x), int(y)):
+                if gain > LEAST_GAIN and (best is None or gain > best[0]):
+                    dag_of = extend(smaller)
+                    if dag_of is not None and not (dag_of & ~families.allowed).any():
+                        best = gain, dag_of
+        if best is None:
+            result = extend(pdag)
+            return dag if result is None else result
+        dag = best[1]
+        pdag = equivalence_class(dag, known)
+
+
+def _removals(families: Families, pdag: Mask, x: int, y: int) -> list[tuple[float, Mask]]:
+    """Gains of the valid removals of an edge x -> y or x - y, and the graphs that they lead to."""
+    if x in families.required[y] or y in families.required[x]:
+        return []
+    adjacent, undirected = pdag | pdag.T, pdag & pdag.T
+    common = [int(k) for k in np.flatnonzero(undirected[y] & adjacent[x])]
+    parents = np.flatnonzero(pdag[:, y] & ~pdag[y]).tolist()
+    result = []
+    for size in range(min(len(common), LARGEST_SUBSET) + 1):
+        for headed in combinations(common, size):
+            rest = [k for k in common if k not in headed]
+            if any(not adjacent[a, b] for a, b in combinations(rest, 2)):
+                continue
+            given = sorted({*rest, *parents} - {x})
+            gain = families.of(y, tuple(given)) - families.of(y, tuple(sorted([*given, x])))
+            smaller = pdag.copy()
+            smaller[x, y] = smaller[y, x] = False
+            for k in headed:
+                smaller[k, y] = False
+                if undirected[x, k]:
+                    smaller[k, x] = False
+            result.append((float(gain), smaller))
+    return result

@@ -1,0 +1,74 @@
+"""`vfg learn` and `vfg query --do`: from a table with missing cells to an intervention."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vfg.structure import LearnedGraph
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory):
+    """A table in which age causes dose and pressure, and dose lowers pressure by 6."""
+    generator = np.random.default_rng(0)
+    age = generator.normal(50, 12, 500)
+    dose = 1 + 0.04 * (age - 50) + 0.6 * generator.normal(size=500)
+    pressure = 120 + 0.5 * (age - 50) - 6 * dose + 3 * generator.normal(size=500)
+    table = pd.DataFrame({"age": age, "dose": dose, "pressure": pressure})
+    path = tmp_path_factory.mktemp("trial") / "trial.csv"
+    table.mask(generator.random(table.shape) < 0.2).to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:Matplotlib")
+def test_three_commands_from_a_table_to_an_intervention(trial, here, commands):
+    said = commands.succeed(
+        "learn", trial, "-o", "graph.json", "--tier", "age", "--tier", "dose", "--tier",
+        "pressure", "--plot", "graph.png", "--linear",
+    )  # fmt: skip
+    assert "dose -> pressure" in said
+    assert (here / "graph.png").stat().st_size > 5000
+    commands.succeed("fit", trial, "-o", "model.vfg", "--linear", "-q")
+    at = []
+    for dose in (0, 2):
+        setting = ("--do", f"dose={dose}", "--dag", "graph.json")
+        said = commands.succeed("query", "model.vfg", *setting, "--infer", "pressure", "--json")
+        answers = json.loads(said)
+        assert answers["do"] == {"dose": dose}
+        at.append(answers["answers"][0]["value"])
+    assert at[1] - at[0] == pytest.approx(-12.0, abs=2.0)
+
+
+def test_edges_for_other_programs_and_knowledge(trial, here, commands):
+    said = commands.succeed(
+        "learn", trial, "-o", "edges.csv", "--require", "pressure,age", "--linear", "--json"
+    )
+    assert (here / "edges.csv").read_text().startswith("cause,effect\n")
+    assert ("pressure", "age") in LearnedGraph.load(here / "edges.csv").edges
+    assert {entry["cause"] for entry in json.loads(said)["edges"]} <= {"age", "dose", "pressure"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "graph.txt"], "must end in .json or .csv"),
+        (["-o", "graph.csv", "--tree"], "must end in .json"),
+        (["-o", "graph.json", "--require", "age"], "CAUSE,EFFECT"),
+        (["-o", "graph.json", "--forbid", "age,size"], "no column"),
+        (["-o", "graph.json", "--require", "age,dose", "--forbid", "age,dose"], "also forbidden"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, words, trial, here, commands):
+    assert words in commands.fail("learn", trial, *arguments, code=2)
+
+
+def test_an_intervention_needs_a_dag(store, here, commands):
+    said = commands.fail("query", store.model, "--do", "height=170", code=2)
+    assert "--dag" in said
+    (here / "edges.csv").write_text("cause,effect\nheight,weight\n")
+    said = commands.fail("query", store.model, "--do", "height=170", "--dag", "edges.csv")
+    assert "'weight'" in said
+    said = commands.fail("query", store.model, "--dag", "edges.csv", code=2)
+    assert "--do" in said

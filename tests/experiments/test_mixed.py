@@ -1,0 +1,122 @@
+"""The benchmark of mixed tables: masks, baselines and measures on a table made here."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.benchmarks.mixed import (
+    BASELINES,
+    HELD_BACK,
+    PATTERNS,
+    TUNING,
+    average,
+    hide,
+    neighbours,
+    score,
+    summarise,
+)
+from experiments.cells import Cells
+from experiments.report import mixed
+
+
+@pytest.fixture
+def table():
+    generator = np.random.default_rng(0)
+    group = generator.integers(0, 3, 120)
+    return pd.DataFrame(
+        {
+            "number": group + 0.1 * generator.normal(size=120),
+            "count": generator.poisson(3.0, 120).astype(float),
+            "group": np.array(["a", "b", "c"], dtype=object)[group],
+        }
+    ).astype({"group": object})
+
+
+def test_no_table_is_in_both_halves_or_kept_for_others():
+    assert not {*TUNING} & {*HELD_BACK}
+    assert len(TUNING) + len(HELD_BACK) >= 12
+    files = [file for file, _, _ in (TUNING | HELD_BACK).values()]
+    kept = ("Ecdat", "plm", "ggplot2", "psych", "car/", "Boston", "nsw", "cps", "penguins")
+    assert not [file for file in files if any(word in file for word in kept)]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_hide_observed_cells_as_they_say(table, pattern):
+    table.loc[3, "count"] = np.nan
+    hidden, fitted = hide(table, pattern, 0)
+    assert not hidden[3, 1]
+    if pattern in ("unseen", "columns"):
+        assert not hidden[fitted].any()
+        assert hidden[~fitted].any()
+        assert 0.5 < fitted.mean() < 0.9
+    else:
+        assert fitted.all()
+    if pattern == "columns":
+        shares = hidden[~fitted].mean(0)
+        assert sorted(shares.round(1).tolist()) == [0.0, 0.0, 1.0]
+    if pattern == "mar25":
+        assert not hidden[:, 0].any(), "the column that decides stays"
+        high = (table["number"] > table["number"].median()).to_numpy()
+        assert hidden[high, 2].mean() > 2.0 * hidden[~high, 2].mean()
+    assert (hide(table, pattern, 0)[0] == hidden).all()
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_baselines_fill_everything_and_keep_what_is_known(table, name):
+    hidden, _ = hide(table, "mcar25", 0)
+    shown = table.mask(hidden)
+    filled, shares = BASELINES[name](shown, 0)
+    assert not filled.isna().any().any()
+    for column in shown:
+        known = shown[column].notna()
+        assert (filled[column][known] == shown[column][known]).all()
+    own = shares["group"].to_numpy()[hidden[:, 2]]
+    assert own.sum(1) == pytest.approx(np.ones(len(own)))
+    if name != "average":
+        both = hidden[:, 2] & ~hidden[:, 0]
+        assert (filled["group"] == table["group"])[both].mean() > 0.9
+
+
+def test_gower_takes_the_rows_that_are_nearest():
+    table = pd.DataFrame({"a": [0.0, 0.1, 1.0, 0.05], "b": ["x", "x", "y", None]}).astype(
+        {"b": object}
+    )
+    filled, shares = neighbours(table, 0, count=2)
+    assert filled["b"][3] == "x"
+    assert shares["b"].iloc[3].tolist() == [1.0, 0.0]
+
+
+def test_scores_are_those_of_hand(table):
+    hidden = np.zeros(table.shape, dtype=bool)
+    hidden[:2] = True
+    filled, shares = average(table, 0)
+    filled = filled.copy()
+    filled.loc[:1, "number"] = table.loc[:1, "number"] + table["number"].std(ddof=0)
+    filled.loc[:1, "count"] = table.loc[:1, "count"] + 0.4
+    filled.loc[0, "group"], filled.loc[1, "group"] = table["group"][0], "none"
+    found = score(table, hidden, filled, shares)
+    assert found["columns"]["number"] == pytest.approx({"mse": 1.0, "mae": 1.0})
+    assert found["columns"]["count"]["hits"] == 1.0
+    assert found["error"] == 0.5
+    chances = [shares["group"][table["group"][k]][0] for k in range(2)]
+    assert found["log"] == pytest.approx(-np.log(chances).mean())
+    assert found["sets"] == 1.0, "a set of 90 % needs all three categories"
+
+
+def test_the_page_names_the_best_baseline_of_every_table():
+    cells = Cells(None)
+    for seed, method, error in (
+        (0, "vfg", 0.2),
+        (0, "average", 0.5),
+        (0, "gower", 0.4),
+        (1, "vfg", 9),
+    ):
+        key = {"table": "quine", "pattern": "mcar25", "seed": seed, "method": method}
+        cells.add(key, {"mse": error, "error": error, "log": error, "seconds": 1.0})
+    groups = summarise(cells)
+    assert groups["quine mcar25"]["vfg"] == {
+        "mse": 0.2, "error": 0.2, "log": 0.2, "seconds": 1.0, "seeds": 1
+    }  # fmt: skip
+    found = {"tuning": [], "held_back": ["quine"], "groups": groups}
+    assert mixed.contests(found, "held_back", "mcar25")["quine"]["mse"] == (0.5, "gower")
+    assert "0.500, worst 0.50, 1 of 1 below 1" in mixed.summary(found)

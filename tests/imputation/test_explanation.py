@@ -1,0 +1,144 @@
+"""Contributions of observed cells: against regression, brute force over orders, and symmetry."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vfg.sklearn import VFGImputer
+
+
+@pytest.fixture(scope="module")
+def table():
+    generator = np.random.default_rng(0)
+    size = generator.normal(size=240)
+    frame = pd.DataFrame(
+        {
+            "size": size,
+            "weight": 2.0 * size + 0.3 * generator.normal(size=240),
+            "kind": np.where(size + 0.3 * generator.normal(size=240) > 0, "large", "small"),
+            "noise": generator.normal(size=240),
+            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(np.round(30 * size), "D"),
+        }
+    )
+    return frame.mask(generator.random(frame.shape) < 0.1)
+
+
+@pytest.fixture(scope="module")
+def numbers(table):
+    return table[["size", "weight", "noise"]].dropna().reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def ensemble(table):
+    return VFGImputer(members=1, mixtures=1, neighbours=1, steps=20).fit(table)
+
+
+def test_a_linear_model_is_explained_by_its_regression(numbers):
+    """Coefficients of the conditional Gaussian, from the covariance of the fitted rows."""
+    imputer = VFGImputer(bend=False).fit(numbers)
+    why = imputer.explain(numbers, 3, "weight")
+    model = imputer.model_
+    base = {"size": 0.0, "noise": 0.0}
+    start = model.infer([base]).mean["weight"][0]
+    slopes = {n: model.infer([base | {n: 1.0}]).mean["weight"][0] - start for n in base}
+    means = {n: model.infer([{}]).mean[n][0] for n in base}
+    for name in base:
+        expected = slopes[name] * (numbers[name][3] - means[name])
+        assert why.contributions[name] == pytest.approx(expected, abs=1e-6)
+    assert why.method.startswith("closed form")
+    assert next(iter(why.contributions)) == "size"
+
+
+@pytest.mark.parametrize("column", ["size", "weight", "kind", "noise", "since"])
+@pytest.mark.parametrize("evaluations", [512, 15])
+def test_contributions_add_up(ensemble, table, column, evaluations):
+    """Exact Shapley values and sampled orders, of numbers, categories and dates."""
+    complete = table.dropna().index[0]
+    why = ensemble.explain(table, complete, column, evaluations=evaluations)
+    assert set(why.contributions) == set(table.columns) - {column}
+    assert sum(why.contributions.values()) == pytest.approx(why.total - why.start, abs=1e-6)
+    assert ("exact" in why.method) == (evaluations == 512)
+
+
+def test_shapley_values_are_means_over_all_orders(ensemble, table):
+    complete = table.dropna().index[1]
+    why = ensemble.explain(table, complete, "weight")
+    model, row = ensemble.model_, table.loc[complete].drop("weight").to_dict()
+
+    def ask(known):
+        return model.infer([{n: row[n] for n in known}], ["weight"], padded=True).mean["weight"][0]
+
+    sizes = dict.fromkeys(row, 0.0)
+    orders = list(itertools.permutations(row))
+    for order in orders:
+        for k, name in enumerate(order):
+            sizes[name] += (ask(order[: k + 1]) - ask(order[:k])) / len(orders)
+    for name, size in sizes.items():
+        assert why.contributions[name] == pytest.approx(size, abs=1e-6)
+
+
+def test_sampled_orders_are_near_the_exact_values(ensemble, table):
+    complete = table.dropna().index[2]
+    exact = ensemble.explain(table, complete, "weight")
+    some = ensemble.explain(table, complete, "weight", evaluations=15, random_state=1)
+    again = ensemble.explain(table, complete, "weight", evaluations=15, random_state=1)
+    assert some.contributions == again.contributions
+    for name, size in exact.contributions.items():
+        assert some.contributions[name] == pytest.approx(size, abs=0.5)
+
+
+def test_what_is_filled_is_what_is_explained(ensemble, table):
+    row = int(np.flatnonzero(table["weight"].isna())[0])
+    why = ensemble.explain(table, row, "weight")
+    assert why.value == pytest.approx(ensemble.transform(table)["weight"][row])
+    assert set(why.contributions) <= set(table.columns[table.loc[row].notna()])
+
+
+def test_similar_rows_are_training_rows(ensemble, table):
+    why = ensemble.explain(table, int(table.dropna().index[0]), "weight")
+    weights = [weight for weight, _ in why.similar]
+    assert weights == sorted(weights, reverse=True)
+    assert 0 < sum(weights) <= 1.0 + 1e-6
+    for _, cells in why.similar:
+        alike = np.ones(len(table), dtype=bool)
+        for name, cell in cells.items():
+            own = table[name]
+            alike &= (
+                np.isclose(own, cell, atol=0.05)
+                if name in ("size", "weight", "noise")
+                else (own == cell)
+            )
+        assert alike.any(), cells
+
+
+def test_sentences(ensemble, table):
+    complete = int(table.dropna().index[0])
+    number = ensemble.explain(table, complete, "weight").sentence
+    assert number.startswith("weight is filled with ")
+    assert "size = " in number
+    category = ensemble.explain(table, complete, "kind")
+    assert category.value in ("large", "small")
+    assert "its probability is" in category.sentence
+    empty = table.copy()
+    empty.loc[0] = None
+    nothing = ensemble.explain(empty, 0, "weight")
+    assert nothing.contributions == {}
+    assert "no observed cell says anything" in nothing.sentence
+
+
+def test_a_frame_lists_the_contributions(ensemble, table):
+    why = ensemble.explain(table, int(table.dropna().index[0]), "weight")
+    frame = why.to_frame()
+    assert list(frame["column"]) == list(why.contributions)
+    assert frame["contribution"].abs().is_monotonic_decreasing
+
+
+def test_nonsense_is_refused(ensemble, table):
+    with pytest.raises(IndexError, match="240 rows, but row 240"):
+        ensemble.explain(table, 240, "weight")
+    with pytest.raises(ValueError, match=r"column 'wieght' cannot be explained.*weight"):
+        ensemble.explain(table, 0, "wieght")
+    with pytest.raises(ValueError, match="evaluations"):
+        ensemble.explain(table, 0, "weight", evaluations=0)

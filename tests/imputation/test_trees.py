@@ -1,0 +1,206 @@
+"""Forests as the second stage of a table's model."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import vfg
+from vfg.imputation.trees import Forest, Growing, HeldOutRows, fit_weights
+from vfg.modelfile import dumps, loads
+from vfg.sklearn import VFGImputer
+from vfg.tables import FewValued
+
+QUICK = {"members": 1, "mixtures": 1, "neighbours": 1, "steps": 10, "random_state": 0}
+
+
+def interaction(rows=360):
+    """The parity of two categories decides a third category and a number; one cell in five misses.
+
+    The years 1999 and 2008 follow from the first category or the size; nothing predicts the dose.
+    """
+    generator = np.random.default_rng(0)
+    one, two = generator.integers(0, 2, (2, rows))
+    odd = one ^ two
+    whole = pd.DataFrame(
+        {
+            "one": np.array(["a", "b"])[one],
+            "two": np.array(["x", "y"])[two],
+            "odd": np.array(["no", "yes"])[odd],
+            "number": 3.0 * odd + 0.1 * generator.normal(size=rows),
+            "year": np.where(one == 1, 2008.0, 1999.0),
+            "size": one + 0.1 * generator.normal(size=rows),
+            "dose": generator.choice([0.5, 1.0, 2.0], size=rows),
+        }
+    )
+    hidden = generator.random(whole.shape) < 0.2
+    hidden[:, :2] &= generator.random((rows, 2)) < 0.3
+    return whole, whole.mask(hidden), hidden
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    whole, table, hidden = interaction()
+    return VFGImputer(**QUICK).fit(table), whole, table, hidden
+
+
+def test_votes_are_those_of_a_loop_over_rows_trees_and_nodes():
+    generator = np.random.default_rng(1)
+    features = generator.normal(size=(80, 3)).astype(np.float32).astype(np.float64)
+    number, label = features[:, 0] * features[:, 1], (features[:, 2] > 0.3).astype(np.int64)
+    growing, every = Growing(0, 4), np.arange(80)
+    growing.grow(features, np.array([False, False, True]), every, number, every)
+    growing.grow(features, np.array([True, False, False]), every, label, every, 2)
+    forest = Forest([0, 1, 2], 3, 3, [2], ([2], [0]), 4, growing.nodes, growing.outputs)
+    growing.finish(forest)
+    forest.slopes.copy_(torch.eye(3))
+    votes = forest.votes(torch.from_numpy(features))
+    for row in range(80):
+        by_target = []
+        for roots in forest.roots.tolist():
+            leaves = []
+            for node in roots:
+                while int(forest.feature[node]) >= 0:
+                    cell = features[row, int(forest.feature[node])]
+                    node = node + 1 if cell <= float(forest.threshold[node]) else forest.after[node]
+                leaves.append(int(forest.after[node]))
+            by_target.append(leaves)
+        outputs = forest.output.double()
+        assert float(votes.means[row, 2]) == pytest.approx(float(outputs[by_target[0]].mean()))
+        shares = [float(outputs[[leaf + k for leaf in by_target[1]]].mean()) for k in range(2)]
+        assert votes.shares[row].tolist() == pytest.approx(shares)
+    assert np.corrcoef(votes.means[:, 2].numpy(), number)[0, 1] > 0.7
+    assert (votes.shares.argmax(1).numpy() == label).mean() > 0.95
+
+
+def test_rows_that_are_copies_are_drawn_together():
+    features, groups = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 20
+    growing = Growing(3, 6)
+    growing.grow(features, np.array([True, False]), np.arange(40), features[:, 0], groups)
+    unseen = growing.used[0]
+    assert (unseen[:20] == unseen[20:]).all()
+    assert 0.2 < unseen.mean() < 0.55
+
+
+def test_weights_minimise_the_errors_of_held_out_cells():
+    forest = Forest([0, 1], 2, 2, [2], ([0, 1], [0]), 1, 2, 4)
+    forest.feature.fill_(-1)
+    forest.roots.copy_(torch.tensor([[0], [0], [1]]))
+    forest.after.copy_(torch.tensor([0, 1]))
+    forest.output.copy_(torch.tensor([1.0, 0.9, 0.1, 0.0]))
+    rows = 4000
+    shown = torch.tensor([[False, True]]).repeat(rows, 1)
+    truth = np.arange(rows) % 10 == 0  # a tenth has the second category, as the trees say
+    one = HeldOutRows(
+        torch.arange(rows),
+        torch.full((rows, 2), 0.7, dtype=torch.float64),
+        shown,
+        (~shown).double(),
+        torch.zeros(rows, 2, dtype=torch.float64),
+        [(np.arange(rows), np.full((rows, 2), 0.5), truth.astype(np.int64))],
+    )
+    used = {k: torch.ones(rows, 1) for k in range(3)}
+    (moved,) = fit_weights(forest, used, [one])
+    # The truth is 0.7, the other parts say 0, the trees 1, in rows of which all else is known.
+    assert float(forest.weights[0]) == pytest.approx(0.7, abs=0.01)
+    assert moved.means[:, 0].mean().item() == pytest.approx(0.7, abs=0.01)
+    assert float(forest.class_weights[0]) > 0.9
+    assert float(forest.spread[0]) == pytest.approx(0.5), "no error is left"
+
+
+@pytest.mark.parametrize("target", ["odd", "number"])
+def test_trees_find_interactions_that_other_parts_miss(target):
+    whole, table, hidden = interaction()
+    chosen, rows = ["one", "two", "dose", target], hidden[:, list(whole).index(target)]
+    fast = QUICK | {"mixtures": 0, "neighbours": 0}
+    losses = []
+    for trees in (0, None):
+        imputer = VFGImputer(**fast, trees=trees).fit(table[chosen])
+        assert (imputer.model_.forest is None) == (trees == 0)
+        truth = whole[target][rows]
+        if target == "number":
+            filled = imputer.transform(table[chosen])[target][rows]
+            losses.append(np.square(filled - truth).mean())
+        else:
+            shares = imputer.predict_proba(table[chosen])[target][rows].to_numpy()
+            places = (truth == "yes").to_numpy().astype(int)
+            losses.append(-np.log(shares[np.arange(len(shares)), places]).mean())
+    assert losses[1] < 0.7 * losses[0]
+
+
+def test_without_evidence_trees_change_nothing(fitted):
+    imputer = fitted[0]
+    answer = imputer.model_.infer({}, ["odd", "number"])
+    plain = loads(dumps(imputer.model_))
+    plain.forest = None
+    without = plain.infer({}, ["odd", "number"])
+    assert (answer.probabilities["odd"] == without.probabilities["odd"]).all()
+    assert answer.mean["number"][0] == without.mean["number"][0]
+    given = {"one": "a", "two": "y"}
+    with_trees, others = (m.infer(given, ["odd"]) for m in (imputer.model_, plain))
+    assert with_trees.probabilities["odd"][0, 1] > others.probabilities["odd"][0, 1]
+
+
+def test_answers_with_trees_are_the_same_in_files_batches_and_fits(fitted, tmp_path):
+    imputer, _, table, _ = fitted
+    filled = imputer.transform(table)
+    vfg.save(imputer, tmp_path / "model.vfg")
+    pd.testing.assert_frame_equal(vfg.load(tmp_path / "model.vfg").fill(table), filled)
+    pd.testing.assert_frame_equal(imputer.transform(table[100:120]), filled[100:120])
+    again = VFGImputer(**QUICK).fit(table)
+    pd.testing.assert_frame_equal(again.transform(table), filled)
+    one = imputer.model_.infer(table.iloc[3].dropna().to_dict(), ["number"], padded=False)
+    many = imputer.model_.infer(table[3:4], ["number"])
+    assert one.mean["number"][0] == pytest.approx(many.mean["number"][0], rel=1e-5)
+
+
+def test_draws_go_with_the_means_and_probabilities_of_trees(fitted):
+    imputer, _, table, hidden = fitted
+    rows = np.flatnonzero(hidden[:, 2] & hidden[:, 3])
+    answer = imputer.model_.infer(table.iloc[rows], ["odd", "number"])
+    draws = answer.samples(400)
+    shares = (draws["odd"] == "yes").mean(0)
+    assert np.abs(shares - answer.probabilities["odd"][:, 1]).max() < 0.06
+    assert np.abs(draws["number"].mean(0) - answer.mean["number"]).max() < 0.3
+    alone = np.flatnonzero(hidden[:, 3] & ~hidden[:, 0] & ~hidden[:, 1])
+    low, high = imputer.predict_interval(table.iloc[alone])
+    truth = fitted[1]["number"].iloc[alone]
+    covered = (low["number"] <= truth) & (truth <= high["number"])
+    assert 0.8 <= covered.mean() <= 1.0
+
+
+def test_few_valued_columns_are_drawn_from_their_values_and_filled_with_them_if_as_good(fitted):
+    imputer, whole, table, hidden = fitted
+    assert imputer.schema_["year"] == FewValued(values=(1999.0, 2008.0))
+    years, doses = ({1999.0, 2008.0}, {0.5, 1.0, 2.0})
+    filled = imputer.transform(table)
+    assert set(filled["year"]) == years, "the year follows from a category"
+    wrong = (filled["year"] != whole["year"])[hidden[:, 4]].mean()
+    assert wrong < 0.2
+    assert set(filled["dose"]) > doses, "nothing predicts the dose: means have less squared error"
+    for draw in imputer.sample(table, 3):
+        assert set(draw["year"]) == years
+        assert set(draw["dose"]) == doses
+    for end in imputer.predict_interval(table):
+        assert set(end["dose"]) <= doses
+    median = imputer.set_params(estimate="median").transform(table)
+    imputer.set_params(estimate="mean")
+    assert set(median["dose"]) <= doses
+    assert set(imputer.model_.sample(50)["year"]) == years
+
+
+def test_whole_numbers_and_few_values_can_be_switched_off(fitted):
+    _, _, table, _ = fitted
+    table = table.assign(count=np.random.default_rng(0).poisson(30.0, len(table)).astype(float))
+    table.loc[::7, "count"] = np.nan
+    linear = {"bend": False, "random_state": 0}
+    filled = VFGImputer(**linear).fit_transform(table)
+    assert filled["count"].dtype == float
+    assert (filled["count"] == filled["count"].round()).all()
+    draws = VFGImputer(**linear).fit(table).sample(table, 2)
+    assert all((draw["count"] == draw["count"].round()).all() for draw in draws)
+    off = VFGImputer(**linear, discrete=False).fit(table)
+    assert off.schema_["count"].name == off.schema_["year"].name == "continuous"
+    assert set(off.sample(table, 1)[0]["dose"]) > {0.5, 1.0, 2.0}
+    some = VFGImputer(**linear, schema={"year": "continuous"}).fit(table)
+    assert [some.schema_[k].name for k in ("year", "dose")] == ["continuous", "few valued"]
