@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from imputation.mixed_tables import light, linear
+from imputation.mixed_tables import light, linear, numbers
 from scipy.special import expit
 from sklearn.base import clone
 
 import vfg
+from vfg import plots
 from vfg.data import mar, mcar, mnar_self
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.imputation.missingness import FURTHEST, WIDENING, find_mechanism, tilt_by_rows
@@ -233,3 +234,42 @@ def test_only_ordered_columns_are_tilted():
 def test_the_settings_refuse_other_mechanisms():
     with pytest.raises(ValueError, match="missingness must be one of 'auto', 'ignorable', 'self'"):
         VFGImputer(missingness="mnar").fit([[1.0, 2.0], [2.0, 3.0]])
+
+
+def test_sensitivity_moves_missing_cells_and_what_follows_from_them(straight):
+    table = numbers()[1]
+    missing = np.isnan(table)
+
+    def mean_of_first(filled):
+        return filled[:, 0].mean(), filled[:, 0].var(ddof=1) / len(filled)
+
+    result = straight.sensitivity(table, [-0.2, 0.0, 0.2], statistic=mean_of_first, n=5)
+    absent = np.flatnonzero(missing.any(0))
+    assert result.columns == tuple(absent.tolist())
+    filled = straight.transform(table)
+    low, high = straight.predict_interval(table, 0.9)
+    for place, column in enumerate(absent):
+        rows = missing[:, column]
+        assert result.filled[1, place] == pytest.approx(filled[rows, column].mean())
+        assert result.means[1, place] == pytest.approx(filled[:, column].mean())
+        assert result.low[1, place] == pytest.approx(low[rows, column].mean())
+        assert result.high[1, place] == pytest.approx(high[rows, column].mean())
+        change = result.means[2, place] - result.means[0, place]
+        step = 0.4 * np.nanstd(table[:, column]) * rows.mean()
+        assert 0.5 * step < change < 1.05 * step  # less where bounds are reached
+    estimates = [float(one.estimate[0]) for one in result.pooled]
+    assert estimates == sorted(estimates)
+    assert estimates[0] < estimates[2]
+    axes = plots.sensitivity(result)
+    assert len(axes.lines) == len(absent) + 1
+
+
+@pytest.mark.parametrize("delta", [[], ["a"], [np.nan], None])
+def test_sensitivity_refuses_shifts_that_are_no_numbers(delta, straight):
+    with pytest.raises(ValueError, match="delta must be finite numbers"):
+        straight.sensitivity(numbers()[1], delta)
+
+
+def test_sensitivity_needs_missing_numbers(straight):
+    with pytest.raises(ValueError, match="has no missing numbers"):
+        straight.sensitivity(np.nan_to_num(numbers()[1]), [0.0])

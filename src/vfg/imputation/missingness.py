@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +29,8 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.gaussian.parameters import factors_of
-from vfg.tables.cells import Array, Mask
+from vfg.imputation.rubin import Pooled
+from vfg.tables.cells import Array, Label, Mask
 from vfg.training.losses import draw_rows
 
 ROWS = 4000
@@ -198,6 +199,43 @@ class _Fit:
     slopes: Array
     common: float
     evidence: float
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How results move when missing cells differ from what is filled in.
+
+    Attributes:
+        delta: shifts of the missing cells, in standard deviations of their columns.
+        columns: numeric columns with missing cells.
+        filled: mean of the filled cells by shift and column, in units of the column.
+        low: mean of the lower ends of their intervals.
+        high: mean of the upper ends.
+        means: mean of the whole column, observed and filled.
+        pooled: results of the statistic by shift, pooled over draws; empty without one.
+    """
+
+    delta: tuple[float, ...]
+    columns: tuple[Label, ...]
+    filled: Array
+    low: Array
+    high: Array
+    means: Array
+    pooled: tuple[Pooled, ...] = ()
+
+
+def check_shifts(delta: Any) -> tuple[float, ...]:
+    """Shifts as numbers; refuses anything else, and none."""
+    try:
+        shifts = tuple(float(shift) for shift in np.atleast_1d(np.asarray(delta, dtype=float)))
+    except (TypeError, ValueError):
+        shifts = ()
+    if not shifts or not np.isfinite(shifts).all():
+        raise ValueError(
+            f"delta must be finite numbers of standard deviations, such as [-1, 0, 1], but is "
+            f"{delta!r}"
+        )
+    return shifts
 
 
 def find_mechanism(

@@ -1055,6 +1055,43 @@ class MissingCells:
             ends = torch.where(model.unordered, self.means(), ends)
         return model.quantiles_with_relations(ends, levels, *table)
 
+    @property
+    def numeric(self) -> Tensor:
+        """1 at missing entries of columns of numbers, else 0."""
+        return (~self.observed & ~self.model.unordered).double()
+
+    def shifted_means(
+        self, matrices: Tensor, shifts: Sequence[float]
+    ) -> tuple[tuple[Label, ...], Array, Array, Array, Array]:
+        """Columns, means of estimates and interval ends of missing cells, and of whole columns.
+
+        The matrices are the estimates and the ends; results are by shift and column.
+        """
+        encoding, places = self.model.encoding, np.flatnonzero(self.missing.any(0))
+        parts = [
+            (place, label, encoding.parts[label]) for place, label in enumerate(encoding.parts)
+        ]
+        chosen = [
+            (place, label, part)
+            for place, label, part in parts
+            if place in places and isinstance(part, NumericEncoding) and part.clock is None
+            and label not in encoding.idle
+        ]  # fmt: skip
+        if not chosen:
+            raise ValueError("the table has no missing numbers, so nothing can be shifted")
+        result = np.empty((4, len(shifts), len(chosen)))
+        for row, shift in enumerate(shifts):
+            whole = self.model.spread_out(matrices + shift * self.numeric)
+            for column, (place, label, part) in enumerate(chosen):
+                absent = self.missing[self.rows, place]
+                cells = whole[:, absent][..., encoding.sections[label]]
+                moved = part.numbers(cells.reshape(-1, cells.shape[-1])).reshape(3, -1)
+                known = self.table.column(place)
+                total = known.values[~known.missing].astype(float).sum() + moved[0].sum()
+                result[:3, row, column] = moved.mean(1)
+                result[3, row, column] = total / self.table.rows
+        return tuple(label for _, label, _ in chosen), *result
+
     def fill(self, matrix: Tensor) -> Any:
         """The whole table, its missing cells filled from a matrix of the rows that have some."""
         whole = np.zeros((self.table.rows, self.model.encoding.width))
