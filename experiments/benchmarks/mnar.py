@@ -2,7 +2,7 @@
 
     python -m experiments.benchmarks.mnar --tables concrete airfoil --seeds 2
 
-Tables are z-scored; errors are mean squared errors of the missing cells. `logistic` is the mechanism
+Tables are z-scored; errors are mean squared errors of missing cells. `logistic` is the mechanism
 of the model: the log-odds grow by 1 per deviation, 30 % missing. Of the others, `other_tail` hides
 small values, `per_column` has slopes drawn from a standard Normal, `threshold` hides 60 % of the
 cells above the median, `left_out` follows a column that the imputer does not see, `half` is the
