@@ -21,6 +21,7 @@ from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
 from vfg.imputation.categories import CategoryColumn, category_columns
 from vfg.imputation.ensemble import Ensemble
+from vfg.imputation.missingness import Mechanism, find_mechanism
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -156,11 +157,17 @@ def _fit_to_matrix(
     if graph is None:
         return Parts()
     values, observed, rows = _matrix(whole, columns, settings.seed)
+    mechanism = Mechanism()
     with resources.measured():
         linear = fit_linear(graph, values, observed, settings.seed)
         relations = find_relations(values, observed, linear, unordered)
+        if settings.missingness != "ignorable":
+            always = settings.missingness == "self"
+            mechanism = find_mechanism(
+                linear, values, observed, unordered, always=always, seed=settings.seed
+            )
     if resources.is_past(LINEAR_SHARE) or not supports_deep(graph, len(values), settings.bend):
-        return Parts(linear=linear, relations=relations)
+        return Parts(linear=linear, relations=relations, mechanism=mechanism)
     plan = make_plan(
         *values.shape,
         effort=settings.effort,
@@ -190,7 +197,7 @@ def _fit_to_matrix(
         checkpoint=settings.checkpoint,
         relations=relations,
     )
-    parts.linear = linear
+    parts.linear, parts.mechanism = linear, mechanism
     everything = labels._replace(places=labels.places[rows])
     held_out = held_out_rows(parts, categories, everything)
     if plan.trees and categories and settings.graph is None and not resources.is_past(TREE_SHARE):
