@@ -114,6 +114,13 @@ def graph_wide() -> Any:
     return plots.graph(vfg.Graph.tree({f"x{k}": 1 for k in range(200)}, arity=6, width=8))
 
 
+def dag() -> Any:
+    """The network that the rows of bnlearn's simulation come from, two directions unknown."""
+    unknown = (("B", "D"), ("B", "C"))
+    known = [edge for edge in NETWORK if edge not in unknown]
+    return plots.dag(list("ABCDEFG"), known, unknown)
+
+
 def history() -> Any:
     """A training run."""
     return plots.history(learned()[1])
@@ -151,6 +158,14 @@ def coverage() -> Any:
     """How often intervals hold the truth."""
     found = wines()
     return plots.coverage(found["truth"], found["draws"], found["hidden"])
+
+
+def sensitivity() -> Any:
+    """Means of four columns of wines, should missing cells differ from what is filled in."""
+    columns = [SHORT[k] for k in (0, 1, 2, 6)]
+    gaps = wines()["gaps"][columns].astype(float)
+    imputer = VFGImputer(bend=False, random_state=0).fit(gaps)
+    return plots.sensitivity(imputer.sensitivity(gaps, [-1.0, -0.5, 0.0, 0.5, 1.0]))
 
 
 def cost() -> Any:
@@ -221,7 +236,7 @@ def likelihoods() -> Any:
     return plots.likelihoods(model.fit(gaps))
 
 
-def dag() -> Any:
+def learned_dag() -> Any:
     """The learned graph of docs/structure.md."""
     page = (Path(__file__).parent / "structure.md").read_text()
     first, second = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[:2]
@@ -279,9 +294,9 @@ def draw_rows(ax: plt.Axes, gaps: Any, filled: Any, ends: Any) -> None:
 
 
 PICTURES: tuple[Callable[[], Any], ...] = (
-    graph_tree, graph_question, graph_network, graph_wide, history, likelihoods, consistency,
-    missingness, distributions, hidden_cells, coverage, cost, embedding, traversal,
-    traversal_curves, reconstructions, answer, dag, hero,
+    graph_tree, graph_question, graph_network, graph_wide, dag, learned_dag, history, likelihoods,
+    consistency, missingness, distributions, hidden_cells, coverage, sensitivity, cost, embedding,
+    traversal, traversal_curves, reconstructions, answer, hero,
 )  # fmt: skip
 
 
