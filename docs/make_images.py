@@ -228,7 +228,7 @@ def likelihoods() -> Any:
     return plots.likelihoods(model.fit(gaps))
 
 
-def dag() -> Any:
+def learned_graph() -> Any:
     """The learned graph of docs/structure.md."""
     page = (Path(__file__).parent / "structure.md").read_text()
     first, second = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[:2]
@@ -288,7 +288,7 @@ def draw_rows(ax: plt.Axes, gaps: Any, filled: Any, ends: Any) -> None:
 PICTURES: tuple[Callable[[], Any], ...] = (
     graph_tree, graph_question, graph_network, graph_wide, dag, history, likelihoods, consistency,
     missingness, distributions, hidden_cells, coverage, cost, embedding, traversal,
-    traversal_curves, reconstructions, answer, dag, hero,
+    traversal_curves, reconstructions, answer, learned_graph, hero,
 )  # fmt: skip
 
 
