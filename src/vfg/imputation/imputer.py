@@ -155,7 +155,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         width: of the root.
         flow: the couplings on the edges.
         steps: of training.
-        budget: seconds that fitting may take; None for as long as the steps take.
+        budget: seconds that fitting may take at most; None for as long as the parts take. With less
+            time there are fewer and smaller parts, down to the linear model alone.
+        n_jobs: how many threads fitting uses; None for as many as torch has, each of which fits a
+            part by itself, so that it is not slowed down beside busy processes.
         missing_values: what marks missing values besides NaN, None, NaT and NA.
         estimate: "mean", which is best in squared error, or "median", best in absolute error, of
             columns with order; categories are the most probable ones. Medians take draws.
@@ -200,6 +203,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         flow: Coupling | None = None,
         steps: int | None = None,
         budget: float | None = None,
+        n_jobs: int | None = None,
         missing_values: Any = np.nan,
         estimate: str = "mean",
         add_indicator: bool = False,
@@ -224,6 +228,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.flow = flow
         self.steps = steps
         self.budget = budget
+        self.n_jobs = n_jobs
         self.missing_values = missing_values
         self.estimate = estimate
         self.add_indicator = add_indicator
