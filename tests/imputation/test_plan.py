@@ -76,3 +76,9 @@ def test_tables_with_very_many_columns_are_refused(monkeypatch):
         VFGImputer(bend=False).fit(table)
     monkeypatch.setenv("VFG_MOST_COLUMNS", "4")
     VFGImputer(bend=False).fit(table)
+
+
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_there_are_as_many_sets_of_held_out_cells_as_members(members):
+    assert make_plan(500, 8, members=members).sets == members
+    assert make_plan(500, 8, members=members, mixtures=0).sets == members

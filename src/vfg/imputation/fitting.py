@@ -66,6 +66,8 @@ FILLED_ROWS = 8192
 AS_GOOD = 1.02
 """How many times larger the squared error of held-out cells may be with values of few-valued
 columns: uniform digits that nothing predicts, rounded, have 1.01."""
+TREE_SHARE = 0.85
+"""The share of a budget beyond which no trees are grown."""
 LINEAR_SHARE = 0.1
 """The share of a budget that the linear model may take; beyond it there are no other parts, of
 which the smallest number takes about ten times as long."""
@@ -193,7 +195,7 @@ def _fit_to_matrix(
     parts.linear = linear
     everything = labels._replace(places=labels.places[rows])
     held_out = held_out_rows(parts, categories, everything)
-    if plan.trees and categories and settings.graph is None and not resources.is_past(0.8):
+    if plan.trees and categories and settings.graph is None and not resources.is_past(TREE_SHARE):
         chosen = draw_rows(torch.ones(len(values), dtype=torch.bool), TREE_ROWS, settings.seed)
         x, seen = values[chosen], observed[chosen]
         copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))

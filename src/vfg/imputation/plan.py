@@ -226,7 +226,7 @@ class Plan:
 
     @property
     def sets(self) -> int:
-        """How many sets of held-out cells weigh the parts: one of every member if there are any."""
+        """Sets of held-out cells that weigh the parts: those of the members, if there are any."""
         return self.members or self.least_sets
 
 
