@@ -21,6 +21,7 @@ from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
 from vfg.imputation.categories import CategoryColumn, category_columns
 from vfg.imputation.ensemble import Ensemble
+from vfg.imputation.missingness import Mechanism, find_mechanism
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -94,7 +95,8 @@ def fit_parts(
     """
     settings.warn_of_unused()
     with limited_threads(settings.n_jobs) as workers, FitBar(visible=settings.progress) as bar:
-        return _fit_parts(table, settings, start, Resources(settings.budget, bar, workers))
+        resources = Resources(settings.budget, bar, workers, members=settings.members is not None)
+        return _fit_parts(table, settings, start, resources)
 
 
 def _fit_parts(
@@ -156,11 +158,18 @@ def _fit_to_matrix(
     if graph is None:
         return Parts()
     values, observed, rows = _matrix(whole, columns, settings.seed)
+    mechanism = Mechanism()
     with resources.measured():
         linear = fit_linear(graph, values, observed, settings.seed)
         relations = find_relations(values, observed, linear, unordered)
-    if resources.is_past(LINEAR_SHARE) or not supports_deep(graph, len(values), settings.bend):
-        return Parts(linear=linear, relations=relations)
+        if settings.missingness != "ignorable":
+            always = settings.missingness == "self"
+            mechanism = find_mechanism(
+                linear, values, observed, unordered, always=always, seed=settings.seed
+            )
+    is_late = resources.is_past(LINEAR_SHARE) and not resources.members
+    if is_late or not supports_deep(graph, len(values), settings.bend):
+        return Parts(linear=linear, relations=relations, mechanism=mechanism)
     plan = make_plan(
         *values.shape,
         effort=settings.effort,
@@ -190,7 +199,7 @@ def _fit_to_matrix(
         checkpoint=settings.checkpoint,
         relations=relations,
     )
-    parts.linear = linear
+    parts.linear, parts.mechanism = linear, mechanism
     everything = labels._replace(places=labels.places[rows])
     held_out = held_out_rows(parts, categories, everything)
     if plan.trees and categories and settings.graph is None and not resources.is_past(TREE_SHARE):
@@ -481,7 +490,8 @@ class MatrixFit:
         for turn, steps in enumerate((self.plan.steps, self.plan.more_steps)):
             folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
             history = self.train(model, own, steps, self.clock.left_for_training(), device, folder)
-            if exact.combination is not None and self.clock.is_past(0.95):
+            late = self.clock.is_past(0.95) and not self.clock.members
+            if exact.combination is not None and late:
                 return exact  # there is no time to weigh the members
             unstack_models(model, members)
             if not parts.mixtures and not parts.neighbours:  # which draw instead of members
@@ -589,10 +599,16 @@ class Resources:
     """
 
     def __init__(
-        self, budget: float | None = None, bar: FitBar | None = None, workers: int | None = None
+        self,
+        budget: float | None = None,
+        bar: FitBar | None = None,
+        workers: int | None = None,
+        *,
+        members: bool = False,
     ) -> None:
         self.begun, self.budget = time.monotonic(), budget
         self.bar, self.workers = bar or FitBar(visible=False), workers
+        self.members = members  # whether a number of members is asked for
         self.last = 0.0  # seconds of what was measured last
         self.slowness = 1.0  # seconds per second of a processor
 
@@ -627,7 +643,7 @@ class Resources:
 
     def is_left_for_members(self) -> bool:
         """Whether there is time to train members and to weigh them."""
-        if self.budget is None:
+        if self.budget is None or self.members:
             return True
         return 0.9 * self.budget - self.spent - 1.5 * self.last > TRAINING_SHARE * self.budget
 

@@ -26,6 +26,7 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
 from vfg.imputation.categories import CategoryColumn, HeldOutCategories, Section, fit_pooling
+from vfg.imputation.missingness import Mechanism
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import EXACT, Relations, follow_relations
 from vfg.imputation.row_mixture import Labels, RowMeans, RowMixture
@@ -240,6 +241,7 @@ class Parts:
     combination: Stacking | None = None  # None takes the mean of the members
     history: History | None = None
     relations: Relations | None = None
+    mechanism: Mechanism = field(default_factory=Mechanism)
     forest: Forest | None = None
     held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
     with_values: tuple[int, ...] = ()  # few-valued columns that are filled with their values
