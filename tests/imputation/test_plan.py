@@ -62,6 +62,13 @@ def test_less_effort_fits_no_more_parts_and_trains_no_longer(rows, columns):
     assert plans[1].more_steps in (0, plans[2].steps)
 
 
+def test_fast_fits_have_members_only_where_there_is_nothing_else():
+    assert make_plan(500, 8, effort="fast").members == 0
+    assert make_plan(500, 8, effort="fast", members=1).members == 1
+    widest = make_plan(500, 400, effort="fast")
+    assert (widest.members, widest.mixtures.number, widest.neighbours.number) == (1, 0, 0)
+
+
 @pytest.mark.parametrize("effort", ["fast", "balanced", "best"])
 def test_given_counts_take_precedence_over_the_effort(effort):
     plan = make_plan(500, 8, effort=effort, members=5, mixtures=9, neighbours=7, steps=300)
@@ -76,3 +83,9 @@ def test_tables_with_very_many_columns_are_refused(monkeypatch):
         VFGImputer(bend=False).fit(table)
     monkeypatch.setenv("VFG_MOST_COLUMNS", "4")
     VFGImputer(bend=False).fit(table)
+
+
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_there_are_as_many_sets_of_held_out_cells_as_members(members):
+    assert make_plan(500, 8, members=members).sets == members
+    assert make_plan(500, 8, members=members, mixtures=0).sets == members

@@ -189,6 +189,23 @@ def test_few_valued_columns_are_drawn_from_their_values_and_filled_with_them_if_
     assert set(imputer.model_.sample(50)["year"]) == years
 
 
+def test_values_that_follow_from_categories_are_drawn_as_values():
+    """Four cylinders follow exactly from a category, which is a relation of its code points."""
+    places = np.random.default_rng(0).integers(0, 4, 200)
+    cylinders, names = np.array([4.0, 5.0, 6.0, 8.0]), np.array(list("abcd"))
+    table = pd.DataFrame({"cylinders": cylinders[places], "kind": names[places]})
+    imputer = VFGImputer(**QUICK).fit(table.mask(np.random.default_rng(1).random((200, 2)) < 0.2))
+    assert imputer.model_.relations is not None
+    assert set(imputer.model_.sample(40)["cylinders"]) <= {*cylinders}
+    expected = imputer.model_.infer({"kind": "b"}, ["cylinders"]).mean["cylinders"]
+    assert expected[0] == pytest.approx(5.0)
+
+
+def test_a_number_of_trees_that_is_given_is_kept_or_reduced(fitted):
+    table = fitted[2][["one", "odd", "number"]]
+    assert VFGImputer(**QUICK, trees=3).fit(table).model_.forest.trees == 3
+
+
 def test_whole_numbers_and_few_values_can_be_switched_off(fitted):
     _, _, table, _ = fitted
     table = table.assign(count=np.random.default_rng(0).poisson(30.0, len(table)).astype(float))

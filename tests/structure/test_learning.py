@@ -148,7 +148,9 @@ def test_bootstrap_is_sure_of_true_edges_and_unsure_of_directions():
 
 def test_few_rows_and_wide_tables_give_an_answer():
     generator = np.random.default_rng(2)
-    assert vfg.learn_graph(generator.normal(size=(8, 3))).columns == ("0", "1", "2")
+    assert vfg.learn_graph(generator.normal(size=(12, 3))).columns == ("0", "1", "2")
+    with pytest.raises(ValueError, match="at least 10 rows"):
+        vfg.learn_graph(generator.normal(size=(8, 3)))
     wide = generator.normal(size=(25, 30))
     wide[generator.random(wide.shape) < 0.3] = np.nan
     assert len(vfg.learn_graph(wide, nonlinear=False).edges) < 15
@@ -187,6 +189,20 @@ def test_graphs_go_into_models():
     filled = vfg.TableModel(graph=learned.graph, bend=False)
     filled.fit(table)
     assert not filled.fill(table).isna().any().any()
+
+
+@pytest.mark.parametrize("kind", ["dag", "tree"])
+def test_columns_without_names_are_held_by_position(kind):
+    table = simulate(lambda x: x, rows=60).to_numpy()
+    learned = vfg.learn_graph(table, kind)
+    assert learned.graph.columns == tuple(range(5))
+    model = vfg.TableModel(graph=learned.graph, bend=False)
+    model.fit(table)
+    assert not np.isnan(model.fill(table)).any()
+    exact = vfg.GaussianVFG(learned.graph)
+    exact.fit(table)
+    dag = [("0", "2"), ("2", "3")]
+    assert np.isfinite(exact.infer({}, "3", do={"2": 0.5}, dag=dag).mean["3"]).all()
 
 
 def test_pictures_have_an_arrow_for_every_edge():

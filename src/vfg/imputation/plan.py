@@ -226,8 +226,8 @@ class Plan:
 
     @property
     def sets(self) -> int:
-        """How many sets of held-out cells weigh the parts: one of every member at least."""
-        return max(self.members, self.least_sets)
+        """Sets of held-out cells that weigh the parts: those of the members, if there are any."""
+        return self.members or self.least_sets
 
 
 def make_plan(

@@ -31,7 +31,15 @@ SETTINGS: dict[str, tuple[type, str]] = {
 """Types of the settings that are objects, and their names in errors."""
 MISSINGNESS = ("auto", "ignorable", "self")
 """What may be assumed about why cells are missing."""
-LEAST = {"members": 1, "mixtures": 0, "neighbours": 0, "trees": 0, "width": 1, "steps": 1}
+LEAST = {
+    "members": 1,
+    "mixtures": 0,
+    "neighbours": 0,
+    "trees": 0,
+    "width": 1,
+    "steps": 1,
+    "n_jobs": 1,
+}
 """The smallest values of settings that are counts."""
 
 
@@ -140,6 +148,7 @@ class ImputerSettings:
     flow: Coupling | None = None
     steps: int | None = None
     budget: float | None = None
+    n_jobs: int | None = None
     missing_values: Any = np.nan
     missingness: str = "auto"
     device: str | torch.device | None = None

@@ -566,14 +566,15 @@ class TableModel(Ensemble):
     def few_valued(self) -> dict[int, Array]:
         """The values, standardised, of few-valued columns by their places among the modelled.
 
-        Columns of relations between three or more are left out, since sums of values need not be
-        values.
+        Columns of relations between three or more numbers are left out, since sums of values need
+        not be values.
         """
         few = self.encoding.few_valued(self.columns)
         if self.relations is None:
             return few
         nonzero = self.relations[:, :-1].abs() > EXACT
-        involved = nonzero[nonzero.sum(1) > 2].any(0).tolist()
+        of_numbers = ~(nonzero & self.unordered.to(nonzero.device)).any(1) & (nonzero.sum(1) > 2)
+        involved = nonzero[of_numbers].any(0).tolist()
         return {at: values for at, values in few.items() if not involved[at]}
 
     def at_values(self, table: Tensor, observed: Tensor, *, fills: bool = False) -> Tensor:

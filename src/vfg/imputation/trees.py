@@ -32,8 +32,8 @@ from vfg.tables.cells import Array
 
 FEWEST_TREES = 16
 """Trees of a column at least, however many columns there are."""
-NODES = 2**19
-"""Nodes of all trees together, about, which bounds time and the size of model files (5 MB)."""
+NODES = 2**20
+"""Nodes of all trees together, about, which bounds time and the size of model files (10 MB)."""
 MOST_ROWS = 4000
 """Rows that trees are grown from at most, which bounds the time to fill them first."""
 MOST_DRAWN = 2000
@@ -299,12 +299,12 @@ def plan_trees(rows: int, targets: int, most: int) -> int:
     """How many trees each target has, by the nodes that they need.
 
     Example:
-        >>> plan_trees(500, 10, 50), plan_trees(2000, 40, 50)
+        >>> plan_trees(500, 10, 50), plan_trees(2000, 100, 50)
         (50, 16)
     """
     # Two thirds of the rows differ in a draw of as many, and trees have twice as many nodes.
     nodes = 4 * min(rows, MOST_DRAWN) / 3
-    return max(FEWEST_TREES, min(most, int(NODES / (nodes * max(targets, 1)))))
+    return min(most, max(FEWEST_TREES, int(NODES / (nodes * max(targets, 1)))))
 
 
 def make_features(
