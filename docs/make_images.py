@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -159,6 +160,14 @@ def coverage() -> Any:
     return plots.coverage(found["truth"], found["draws"], found["hidden"])
 
 
+def sensitivity() -> Any:
+    """Means of four columns of wines, should missing cells differ from what is filled in."""
+    columns = [SHORT[k] for k in (0, 1, 2, 6)]
+    gaps = wines()["gaps"][columns].astype(float)
+    imputer = VFGImputer(bend=False, random_state=0).fit(gaps)
+    return plots.sensitivity(imputer.sensitivity(gaps, [-1.0, -0.5, 0.0, 0.5, 1.0]))
+
+
 def cost() -> Any:
     """Errors of imputers against their processor seconds, on three choices of hidden cells."""
     truth = wines()["truth"]
@@ -227,6 +236,18 @@ def likelihoods() -> Any:
     return plots.likelihoods(model.fit(gaps))
 
 
+def learned_dag() -> Any:
+    """The learned graph of docs/structure.md."""
+    page = (Path(__file__).parent / "structure.md").read_text()
+    first, second = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[:2]
+    names: dict[str, Any] = {}
+    exec(
+        compile(first.replace('table.to_csv("trial.csv", index=False)', ""), "page", "exec"), names
+    )
+    exec(compile(second, "page", "exec"), names)
+    return names["ax"]
+
+
 def hero() -> Any:
     """The picture of the README: rows of a table that was filled, all filled cells, an answer."""
     truth = wines()["truth"].assign(maker=np.array(["A", "B", "C"])[wines()["kinds"]])
@@ -273,9 +294,9 @@ def draw_rows(ax: plt.Axes, gaps: Any, filled: Any, ends: Any) -> None:
 
 
 PICTURES: tuple[Callable[[], Any], ...] = (
-    graph_tree, graph_question, graph_network, graph_wide, dag, history, likelihoods, consistency,
-    missingness, distributions, hidden_cells, coverage, cost, embedding, traversal,
-    traversal_curves, reconstructions, answer, hero,
+    graph_tree, graph_question, graph_network, graph_wide, dag, learned_dag, history, likelihoods,
+    consistency, missingness, distributions, hidden_cells, coverage, sensitivity, cost, embedding,
+    traversal, traversal_curves, reconstructions, answer, hero,
 )  # fmt: skip
 
 

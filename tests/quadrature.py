@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import torch
-from reference import coordinates_of, edge_parts
+from reference import coordinates_of, edge_parts, lowered
 
 LIMIT = 6.0
 
@@ -17,7 +17,7 @@ LIMIT = 6.0
 def backward(model, edge, states):
     """drop(f⁻¹(h)) of one edge for many states of its parent `(points, width)`."""
     stack, k = edge_parts(model, edge)
-    arrived = states[edge.parent][:, coordinates_of(model, edge)]
+    arrived = lowered(model, edge, states[edge.parent][:, coordinates_of(model, edge)])
     if stack.flow is not None:
         arrived = stack.flow.inverse(arrived.expand(stack.flow.edges, -1, -1).contiguous())[0][k]
     return arrived[:, : model.graph.node(edge.child).width]

@@ -59,12 +59,24 @@ def apply(model, edge, state):
     wide = lifted(model, edge, state)
     if stack.flow is None:
         return wide
-    return stack.flow(wide.expand(stack.flow.edges, 1, -1))[0][k, 0]
+    return stack.flow(wide.expand(stack.flow.edges, 1, -1))[0][k, 0][
+        : len(coordinates_of(model, edge))
+    ]
+
+
+def lowered(model, edge, states):
+    """The parent's coordinates with the constants that stand for those it does not read."""
+    stack, k = edge_parts(model, edge)
+    if stack.lowering is None:
+        return states
+    constants = stack.lowering.constants[k, 0]
+    return torch.cat([states, constants.expand(*states.shape[:-1], -1)], dim=-1)
 
 
 def invert(model, edge, state):
     """drop(f⁻¹(state)) of one edge for one row."""
     stack, k = edge_parts(model, edge)
+    state = lowered(model, edge, state)
     if stack.flow is not None:
         state = stack.flow.inverse(state.expand(stack.flow.edges, 1, -1))[0][k, 0]
     return state[: model.graph.node(edge.child).width]

@@ -151,7 +151,7 @@ def draw(found: Found, given: Arguments) -> None:
     """Box plots as in the paper, on a logarithmic axis."""
     figure, axis = subplots(figsize=(8, 3.6))
     box_plots(axis, found)
-    plain_ticks(axis.xaxis, (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0))
+    plain_ticks(axis.xaxis, (1e-8, 1e-6, 1e-4, 0.01, 0.1, 1.0, 10.0))
     count = len(next(iter(found.values())))
     tidy(axis, x=f"mean squared error of the missing cells, {count} seeds; less is better")
     given.save(figure, "synthetic")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 
 from ..results import FOLDER, PROJECT
-from . import images, imputation, mixed, paper, speed, summary, tables
+from . import images, imputation, mixed, paper, speed, structure, summary, tables
 from .render import Found, fill
 
 Section = Callable[[Found], str]
@@ -24,6 +24,7 @@ PAGES: dict[str, tuple[str, dict[str, Section]]] = {
         "Results on images",
         {
             "likelihood": images.likelihood,
+            "conditional_images": images.conditional_images,
             "likelihood_benchmark": images.likelihood_benchmark,
             "representation": images.representation,
         },
@@ -37,6 +38,10 @@ PAGES: dict[str, tuple[str, dict[str, Section]]] = {
             "universality": tables.universality,
             "layerwise": tables.layerwise,
         },
+    ),
+    "structure": (
+        "Results on graphs and interventions",
+        {"structure": structure.structure, "interventions": structure.interventions},
     ),
     "speed": ("Results on speed", {"speed": speed.speed, "gaussian_fit": tables.gaussian_fit}),
 }

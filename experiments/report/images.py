@@ -31,6 +31,7 @@ RUNS = {
     "batch": "{batch}",
     "million images": lambda row: f"{row['steps'] * row['batch'] / 1e6:.1f}",
     "seconds": "{train_seconds:.0f}",
+    "draws": "{draws:,}",
     "effective draws of 500": lambda row: (
         spread(row["effective"], 1) if "effective" in row else NONE
     ),
@@ -213,6 +214,31 @@ def likelihood_benchmark(found: Found) -> str:
             [[name, f"{value:.2f}"] for name, value in found["surrogate"].items()],
         ),
     )
+
+
+ASKED = {
+    "model": "{name}",
+    "half: by draws of q": "{half, bound:.2f}",
+    "half: NLL": "{half, nll:.2f}",
+    "block: by draws of q": "{block, bound:.2f}",
+    "block: NLL": "{block, nll:.2f}",
+    "million parameters": lambda row: f"{row['parameters'] / 1e6:.2f}",
+    "steps": "{steps:,}",
+    "seconds": "{train_seconds:.0f}",
+}
+
+
+def conditional_images(found: Found) -> str:
+    """What a part of an image says about the rest."""
+    models = found["models"]
+    ours, other = models["VFG"], models["masked VAE"]
+    said = {
+        key.replace(", ", "_"): f"{abs(100 * (1 - ours[key] / other[key])):.1f} % "
+        + ("less" if ours[key] < other[key] else "more")
+        for key in ("half, bound", "half, nll", "block, bound", "block, nll")
+    }
+    records = [{**row, "name": name} for name, row in models.items()]
+    return fill("conditional_images", **found, **said, table=table(ASKED, records))
 
 
 def representation(found: Found) -> str:

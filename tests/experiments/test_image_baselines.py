@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from experiments.baselines.images import POSTERIORS, FlowAutoencoder
+from experiments.benchmarks import conditional_images
 from experiments.cells import Cells
 from experiments.paper import likelihood
 from experiments.paper.image_models import papers, papers_sampled, residual
@@ -180,3 +181,62 @@ def test_probes_of_separable_rows_are_perfect_and_of_noise_are_not():
         assert probe(draw(200, 3), labels[:200], draw(100, 3, seed=1), labels[200:]) < 0.6
     assert prior_accuracy(rows, labels, means) == 1.0
     assert prior_accuracy(rows, labels, means.roll(1, 0)) == 0.0
+
+
+def masked(kind):
+    torch.manual_seed(0)
+    model = kind(8, width=3, channels=2, features=6).eval()
+    with torch.no_grad():
+        for seed, parameter in enumerate(model.parameters()):
+            parameter.add_(0.2 * draw(*parameter.shape, seed=seed))
+    return model
+
+
+def test_masked_baselines_see_nothing_of_hidden_pixels():
+    rows, hidden = (draw(5, 64) > 0).float(), conditional_images.questions(8)["half: right"].cpu()
+    other = torch.where(hidden, 1.0 - rows, rows)
+    vae = masked(conditional_images.MaskedVAE)
+
+    def parts(rows, seen):
+        torch.manual_seed(1)
+        return vae.seen_parts(rows, seen.expand_as(rows), 3)
+
+    for one, two in zip(parts(rows, ~hidden), parts(other, ~hidden), strict=True):
+        assert torch.equal(one, two)
+    whole = parts(rows, hidden | ~hidden)
+    torch.manual_seed(1)
+    for one, two in zip(whole, vae.parts(rows, 3), strict=True):
+        torch.testing.assert_close(one, two)
+    regressor = masked(conditional_images.MaskedRegressor)
+    found = [regressor.predict(x, ~hidden.expand_as(x)) for x in (rows, other)]
+    assert torch.equal(*found)
+    assert not torch.equal(found[0], regressor.predict(rows, torch.ones_like(rows) > 0))
+
+
+def test_questions_hide_halves_and_quarters():
+    masks = {name: mask.view(8, 8).cpu() for name, mask in conditional_images.questions(8).items()}
+    assert masks["half: left"][:, :4].all()
+    assert not masks["half: left"][:, 4:].any()
+    assert torch.equal(masks["half: top"], ~masks["half: bottom"])
+    quarters = [mask for name, mask in masks.items() if name.startswith("block")]
+    assert torch.stack(quarters).sum(0).eq(1).all()
+    assert [int(mask.sum()) for mask in quarters] == [16] * 4
+
+
+def test_the_vae_is_asked_for_what_many_draws_of_its_prior_say():
+    # A posterior that equals the prior makes all weights p(x | z), which plain averages check.
+    vae = masked(conditional_images.MaskedVAE)
+    with torch.no_grad():
+        vae.normal.weight.zero_()
+        vae.normal.bias.zero_()
+    rows, hidden = (draw(4, 64) > 0).float(), conditional_images.questions(8)["block: 0"].cpu()
+    torch.manual_seed(2)
+    found = conditional_images.ask_vae(vae, rows, hidden, 20_000)
+    z = draw(20_000, 3, seed=5)
+    with torch.no_grad():
+        logits = vae.decoder(z)
+    each = torch.distributions.Bernoulli(logits=logits[:, None]).log_prob(rows).double()
+    log_p = [part.logsumexp(0) for part in (each.sum(-1), (each * ~hidden).sum(-1))]
+    torch.testing.assert_close(found["nll"], log_p[1] - log_p[0], rtol=0.0, atol=0.3)
+    predicted = (each * hidden).sum(-1).logsumexp(0) - math.log(20_000)
+    torch.testing.assert_close(found["bound"], -predicted, rtol=0.0, atol=0.3)

@@ -89,7 +89,10 @@ def test_the_quick_network_run_finds_the_noise_of_the_network(tmp_path):
     assert found["methods"]["VFG (the paper's)"]["F missing"]["mse, raw"] < mean["mse, raw"]
 
 
-MODELS = {"VFG", "VFG, the paper's tree", "VAE", "planar flow", "IAF", "orthogonal Sylvester"}
+MODELS = {
+    *("VFG", "VFG, the paper's tree", "VFG, encoding edge"),
+    *("VAE", "planar flow", "IAF", "orthogonal Sylvester"),
+}
 
 
 @pytest.mark.slow
@@ -154,6 +157,20 @@ def test_the_quick_benchmark_of_likelihoods_says_what_options_bring(tmp_path):
     assert all(math.isfinite(number) for number in numbers(found))
     for name, row in found["models"].items():
         assert row["nll"] < row["elbo"] < 64 * math.log(2), name
+
+
+@pytest.mark.slow
+def test_the_quick_run_on_parts_of_images_asks_three_models_and_draws(tmp_path):
+    module, where = "experiments.benchmarks.conditional_images", ("--output", str(tmp_path))
+    run(module, "--quick", *where)
+    found = json.loads((tmp_path / "conditional_images.json").read_text())
+    assert list(found["models"]) == ["VFG", "masked VAE", "regressor"]
+    assert all(math.isfinite(number) for number in numbers(found))
+    for name, row in found["models"].items():
+        assert row["half, nll"] < 32 * math.log(2), name  # a fair coin per pixel
+        assert row["block, nll"] < 16 * math.log(2), name
+    run(module, "--quick", "--draw", *where)
+    assert (tmp_path / "conditional_images.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

@@ -6,14 +6,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from vfg.flows import Conditioner, Coupling, ImageNetwork, Network, StackedLinear
+from vfg.flows import Conditioner, Coupling, Network, StackedLinear
 from vfg.flows.conditioners import (
     KERNEL,
     LocalConditioner,
     StackedConvolution,
     rectified_dropout,
 )
-from vfg.flows.images import squeeze, unsqueeze
 
 
 def draw(*shape, seed=0, dtype=torch.float32):
@@ -192,75 +191,6 @@ def test_what_is_no_image_is_refused(image):
         Coupling(image=image)
     with pytest.raises(ValueError, match="columns of image"):
         Coupling(image=(2, 0))
-
-
-def image_network(edges, image, inputs, outputs, **options):
-    """A network with random numbers in all layers, also the last."""
-    network = ImageNetwork(edges, image, inputs, outputs, channels=3, residual=3, **options)
-    for seed, parameter in enumerate(network.parameters()):
-        parameter.data.copy_(0.3 * draw(*parameter.shape, seed=seed))
-    return network.double()
-
-
-def one_image(network, edge, x):
-    """What the network of one edge makes of one image `(inputs, rows, columns)`, layer by layer."""
-
-    def convolve(layer, x):
-        weight, bias = layer.weight[edge], layer.bias[edge]
-        if layer.stride < 0:
-            return F.conv_transpose2d(x, weight, bias, stride=2)
-        return F.conv2d(F.pad(x, (1, 1, 1, 1)), weight, bias, stride=layer.stride)
-
-    def pass_through(layers, x):
-        for layer in layers:
-            x = x + F.glu(convolve(layer.inner, x), dim=0)
-        return x
-
-    fine = pass_through(network.before, convolve(network.first, x) + network.position[edge])
-    coarse = convolve(network.up, pass_through(network.coarse, convolve(network.down, fine)))
-    coarse = coarse[:, : x.shape[1], : x.shape[2]]
-    return convolve(network.last, pass_through(network.after, fine + coarse))
-
-
-@pytest.mark.parametrize("edges", [1, 2])
-@pytest.mark.parametrize("image", [(1, 1), (3, 4), (6, 5)])
-def test_an_image_network_is_plain_convolutions_per_edge_and_row(edges, image):
-    network, (rows, columns) = image_network(edges, image, 2, 3), image
-    x = draw_double(edges, 4, rows * columns * 2)
-    y = network(x).view(edges, 4, rows, columns, 3)
-    shift = network.shift.view(edges, rows, columns, 3)
-    for edge in range(edges):
-        for row in range(4):
-            pixels = x[edge, row].view(rows, columns, 2).permute(2, 0, 1)
-            expected = one_image(network, edge, pixels).permute(1, 2, 0) + shift[edge]
-            torch.testing.assert_close(y[edge, row], expected, rtol=0, atol=1e-12)
-
-
-def test_an_image_network_starts_at_zero_and_drops_in_training_only():
-    network, x = ImageNetwork(2, (4, 4), 1, 2, channels=4, residual=2, dropout=0.5), draw(2, 3, 16)
-    assert network(x).abs().max() == 0.0
-    network = image_network(2, (4, 4), 1, 2, dropout=0.5)
-    torch.manual_seed(0)
-    assert not torch.equal(network(x), network(x))
-    network.eval()
-    assert torch.equal(network(x), network(x))
-    network.precision = "bf16"
-    assert 0.0 < (network.float()(x) - network.double()(x)).abs().max() < 0.1
-
-
-def test_squeezing_takes_squares_of_pixels_to_channels():
-    image = torch.arange(2 * 4 * 6).view(2, 4, 6)
-    expected = [
-        image[part, 2 * row + down, 2 * column + across]
-        for row in range(2)
-        for column in range(3)
-        for part in range(2)
-        for down in range(2)
-        for across in range(2)
-    ]
-    squeezed = squeeze(image.flatten()[None], (4, 6))
-    assert squeezed[0].tolist() == [int(value) for value in expected]
-    assert torch.equal(unsqueeze(squeezed, (4, 6))[0], image.flatten())
 
 
 def test_residual_layers_need_an_image_with_even_sides_and_their_own_parameters():

@@ -101,6 +101,10 @@ REGISTRY = {
         lambda e, w: flows.Coupling(3, hidden=8, activation="gelu", normalise=True).build(e, w),
         (1, 2, 5),
     ),
+    "Bottleneck": (
+        lambda e, w: flows.Bottleneck((2, 2), channels=2, residual=1).build(e, w),
+        (5, 6),
+    ),
     "Spline": (lambda e, w: flows.Spline(bins=4).build(e, w), (1, 2, 5)),
     "Spline, falling": (lambda e, w: flows.Spline(decreasing=True).build(e, w), (1, 2, 5)),
     "Linear": (lambda e, w: flows.Linear().build(e, w), (1, 2, 5)),
@@ -241,6 +245,14 @@ def test_round_trips_in_both_directions(name, edges, width, dtype, tolerance):
     flow, x = perturbed(name, edges, width, dtype), points(edges, width, dtype)
     assert_round_trip(flow.forward, flow.inverse, x, tolerance)
     assert_round_trip(flow.inverse, flow.forward, x, tolerance)
+
+
+@every_case
+def test_leading_coordinates_are_those_of_both_directions(name, edges, width):
+    flow, x = perturbed(name, edges, width), draw(edges, 6, width)
+    for count in {1, (width + 1) // 2, width}:
+        torch.testing.assert_close(flow.leading(x, count), flow(x)[0][..., :count])
+        torch.testing.assert_close(flow.leading_inverse(x, count), flow.inverse(x)[0][..., :count])
 
 
 @every_flow

@@ -93,3 +93,63 @@ def test_what_cannot_be_pooled_is_refused(estimates, variances, message):
 def test_levels_lie_between_0_and_1(level):
     with pytest.raises(ValueError, match="level is a share between 0 and 1"):
         vfg.pool([1.0, 2.0], [1.0, 1.0]).interval(level)
+
+
+def test_small_samples_have_the_degrees_of_freedom_of_barnard_and_rubin():
+    # m = 3, u = 5, b = 1: lambda = 4/19, nu = 2 (19/4)^2 = 45.125; nu_c = 20 gives
+    # nu_o = 20 (15/19) (21/23) = 14.4165.
+    pooled = vfg.pool([10.0, 12.0, 11.0], [4.0, 5.0, 6.0], complete_df=20)
+    observed = 20 * (15 / 19) * 21 / 23
+    assert pooled.degrees_of_freedom == pytest.approx(1 / (1 / 45.125 + 1 / observed))
+    ratio = 4 / 15
+    wanted = (ratio + 2 / (float(pooled.degrees_of_freedom) + 3)) / (ratio + 1)
+    assert pooled.gamma == pytest.approx(wanted)
+    agreeing = vfg.pool([3.0, 3.0], [0.25, 0.25], complete_df=20)
+    assert agreeing.degrees_of_freedom == pytest.approx(20 * 21 / 23)
+    assert agreeing.gamma == 0.0
+
+
+class Result:
+    """What statsmodels returns, as far as it is used."""
+
+    df_resid = 20.0
+
+    def __init__(self, params, covariance):
+        self.params, self.covariance = np.asarray(params), np.asarray(covariance)
+
+    def cov_params(self):
+        return self.covariance
+
+
+def test_results_and_pairs_are_pooled_like_numbers():
+    generator = np.random.default_rng(0)
+    params = generator.normal(size=(4, 3))
+    roots = generator.normal(size=(4, 3, 3))
+    covariances = roots @ roots.swapaxes(1, 2)
+    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    numbers = vfg.pool(params, variances, complete_df=20.0)
+    results = vfg.pool([Result(*pair) for pair in zip(params, covariances, strict=True)])
+    pairs = vfg.pool(list(zip(params, covariances, strict=True)))
+    for name in ("estimate", "variance", "degrees_of_freedom", "gamma"):
+        np.testing.assert_allclose(getattr(results, name), getattr(numbers, name))
+    np.testing.assert_allclose(pairs.variance, numbers.variance)
+    by_hand = covariances.mean(0) + 1.25 * sum(
+        np.outer(x - params.mean(0), x - params.mean(0)) for x in params
+    ) / 3  # fmt: skip
+    np.testing.assert_allclose(results.covariance, by_hand)
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ([], "at least 2 imputed tables"),
+        ([1.0, 2.0], "params and cov_params"),
+        ([([1.0, 2.0], np.eye(2)), ([1.0], np.eye(1))], "a covariance matrix of 2 x 2"),
+        ([([1.0], np.eye(1))], "at least 2 imputed tables"),
+    ],
+)
+def test_results_that_are_none_are_refused(results, words):
+    with pytest.raises(ValueError, match=words):
+        vfg.pool(results)
+    with pytest.raises(ValueError, match="complete_df is a positive number"):
+        vfg.pool([1.0, 2.0], [1.0, 1.0], complete_df=0)

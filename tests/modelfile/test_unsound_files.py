@@ -230,3 +230,33 @@ ENTRY = {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}
 def test_impossible_tensors_are_refused(entry):
     with pytest.raises(ValueError, match=r"is (damaged|truncated)|unknown dtype"):
         loads(changed(dumps(tiny()), lambda header, fields: header.update({NAME: entry})))
+
+
+OPERATIONS = {
+    "product": lambda x: 0.5 * x,
+    "product of two": lambda x: x * x[:, :1],
+    "product of truths": lambda x: (x > 0) * (x > 1),
+    "quotient": lambda x: x / 3,
+    "quotient of integers": lambda x: torch.arange(4) / torch.tensor([2]),
+    "difference": lambda x: 1 - x.float(),
+    "less": lambda x: x < 0,
+    "integers": lambda x: 3 * torch.arange(2, 9, 3),
+    "repeated": lambda x: torch.eye(3).repeat(2, 1, 1),
+    "repeated by a tuple": lambda x: torch.arange(3).repeat((2, 2)),
+    "stacked": lambda x: torch.stack([x, -x]),
+    "stacked aside": lambda x: torch.stack([x, x], 1),
+    "drawn": lambda x: torch.rand(2, 3, dtype=torch.float64) - torch.randn((2, 1)),
+    "line": lambda x: torch.linspace(-1.0, 1.0, 5, dtype=torch.float64),
+    "identity": lambda x: torch.eye(2, 3, dtype=torch.float64),
+    "order": lambda x: x.argsort(),
+    "unit length": lambda x: torch.nn.functional.normalize(x, dim=-1),
+    "in place": lambda x: x.clone().normal_(),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_models_without_memory_have_the_shapes_and_types_of_real_ones(name):
+    real = OPERATIONS[name](torch.zeros(2, 3, dtype=torch.float64))
+    with torch.device("meta"), model_io._MetaMode(most_numbers=1000, most_calls=100):
+        built = OPERATIONS[name](torch.zeros(2, 3, dtype=torch.float64))
+    assert (built.shape, built.dtype, built.device.type) == (real.shape, real.dtype, "meta")

@@ -93,6 +93,18 @@ def test_the_bound_holds_and_importance_weighting_rises_to_the_truth(
         assert means[2] == pytest.approx(expected.item(), abs=0.06)
 
 
+@pytest.mark.parametrize("ladder", [False, True])
+@pytest.mark.parametrize("aggregation", ["mean", "gaussian"])
+def test_couplings_of_q_leave_it_a_bound(ladder, aggregation):
+    name = "tree, 2 latents"
+    states = vfg.Sampled(4, ladder, children=False, blocks=2)
+    model = small(name, aggregation=aggregation, states=states)
+    exact = truth(name, model, ROWS)
+    assert (model.bound(ROWS, samples=4000).total <= exact + 0.03).all()
+    found = model.log_likelihood(ROWS, samples=20_000)
+    torch.testing.assert_close(found, exact, rtol=0.0, atol=0.05)
+
+
 @pytest.mark.parametrize("latent", ["normal", "laplace"])
 @pytest.mark.parametrize("prior", ["laplace", vfg.PerLabel(3)])
 def test_other_laws_and_labels_are_bounded_too(latent, prior):

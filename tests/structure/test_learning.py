@@ -148,7 +148,9 @@ def test_bootstrap_is_sure_of_true_edges_and_unsure_of_directions():
 
 def test_few_rows_and_wide_tables_give_an_answer():
     generator = np.random.default_rng(2)
-    assert vfg.learn_graph(generator.normal(size=(8, 3))).columns == ("0", "1", "2")
+    assert vfg.learn_graph(generator.normal(size=(12, 3))).columns == ("0", "1", "2")
+    with pytest.raises(ValueError, match="at least 10 rows"):
+        vfg.learn_graph(generator.normal(size=(8, 3)))
     wide = generator.normal(size=(25, 30))
     wide[generator.random(wide.shape) < 0.3] = np.nan
     assert len(vfg.learn_graph(wide, nonlinear=False).edges) < 15

@@ -145,6 +145,15 @@ def test_a_warm_up_below_one_is_a_share_of_the_run():
     assert model.betas == pytest.approx([0.0, 0.25, 0.5, 0.75] + [1.0] * 6)
 
 
+def test_a_warm_up_below_one_rises_from_step_to_step():
+    model = Line()
+    maximise(model, draw(64, 3), device="cpu", epochs=2, steps=5, batch=64, warmup=0.4)
+    assert model.betas == pytest.approx([0.0, 0.25, 0.5, 0.75] + [1.0] * 6)
+    model = Line()
+    maximise(model, draw(64, 3), device="cpu", epochs=3, steps=2, batch=64, warmup=2)
+    assert model.betas == pytest.approx([0.0, 0.0, 0.5, 0.5, 1.0, 1.0])
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_rates_follow_the_schedule(name):
     history = vfg.fit(small(), table(), schedule=name, rate=0.01, steps=1, **QUICK | {"epochs": 20})
@@ -446,3 +455,62 @@ def test_stacks_and_modules_are_recorded_on_a_gpu(states):
     options |= {"steps": 50, "rate": 3e-2, "precision": "tf32"}
     maximise(line, x, weight_decay=0.0, **options)
     torch.testing.assert_close(line.layer.weight.cpu(), torch.ones(1, 3), rtol=0, atol=0.05)
+
+
+# What is hidden.
+
+HALVES = ((0, 2), (1, 3))
+
+
+def hidden_task(models, **options):
+    x = table(64)
+    seen = torch.ones_like(x, dtype=torch.bool)
+    return TableTask(models, Table(x, seen, None), RunSettings(validation=0.0, **options))
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_groups_of_columns_are_hidden_together_across_leaves(copies):
+    masking = vfg.Masking(rate=1.0, keep=(0.5, 0.5), groups=HALVES)
+    models = [small(seed, states="sampled") for seed in range(copies)]
+    task = hidden_task(models, masking=masking)
+    rows = torch.arange(64) if copies == 1 else torch.arange(64)[:, None].expand(-1, 2)
+    _, visible, scored, _ = task.batch(rows, True, torch.Generator().manual_seed(0))
+    parts = visible.view(64, copies, 4)
+    assert torch.equal(parts[..., [0, 1]], parts[..., [2, 3]])
+    assert torch.equal(scored > 0, visible), "the bound is that of what is seen"
+    assert 0.3 < visible.float().mean() < 0.7
+    assert (parts[..., 0] != parts[..., 1]).any()
+    if copies == 2:
+        assert (parts[:, 0] != parts[:, 1]).any(), "each copy has masks of its own"
+
+
+def test_groups_that_do_not_name_every_column_once_are_refused():
+    for groups in (((0, 1), (1, 2)), ((1, 2),), ((0,), (2,)), ()):
+        with pytest.raises(ValueError, match="name every column once"):
+            vfg.Masking(groups=groups)
+    with pytest.raises(ValueError, match="groups of 2 columns, but the model has 4"):
+        hidden_task([small()], masking=vfg.Masking(groups=((0,), (1,))))
+
+
+def test_nodes_are_drawn_from_p_only_where_a_section_may_be_hidden():
+    wide = vfg.VFG(vfg.Graph.star({"a": 20, "b": 20}, width=20), states="sampled")
+    cells = draw(32, 40)
+    data = Table(cells, torch.ones_like(cells, dtype=torch.bool), None)
+
+    def prunes(data=data, **options):
+        settings = RunSettings(
+            **{"validation": 0.0, "masking": None, "input_dropout": 0.1} | options
+        )
+        return TableTask([wide], data, settings).loss.prunes
+
+    assert not prunes()
+    assert prunes(input_dropout=0.5)
+    assert prunes(masking=vfg.Masking())
+    assert prunes(data=Table(cells, cells > -2.0, None))
+    task = TableTask([wide], data, RunSettings(validation=0.0, masking=None, input_dropout=0.1))
+    batch = task.batch(torch.arange(32), False, torch.Generator().manual_seed(0))
+    found = []
+    for task.loss.prunes in (True, False):
+        task.loss.generator = torch.Generator().manual_seed(1)
+        found.append(task.loss(*batch, torch.tensor(1.0)))
+    assert torch.equal(*found)

@@ -27,23 +27,24 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All control characters but tabs and new lines."""
 
 
+VALUES = {"int": "N", "float": "X", "str": "TEXT", "Path": "FILE"}
+"""What help shows for a value of a type of Python, where an option gives no name for it."""
+
+
 def name_values(params: list[Any]) -> list[Any]:
-    """Parameters whose help shows no type of Python: flags take nothing, whole numbers are N."""
+    """Parameters whose help shows no type of Python; flags take no value."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
         elif param.param_type_name == "argument":
             param.display_type_rich = lambda ctx: None  # the name of an argument says what it is
-        elif param.metavar is None and _is_whole(param):
-            param.metavar = "N"
+        elif param.metavar is None:
+            # Versions of typer differ in how they describe a type.
+            described = getattr(param, "type_descriptor", None) or getattr(param, "type", None)
+            kind = getattr(described, "annotation", None)
+            name = getattr(kind, "__name__", "") or str(getattr(described, "name", ""))
+            param.metavar = VALUES.get(name)
     return params
-
-
-def _is_whole(param: Any) -> bool:
-    """Whether a parameter is a whole number, in any version of typer."""
-    described = getattr(param, "type_descriptor", None) or getattr(param, "type", None)
-    kind = getattr(described, "annotation", None) or getattr(described, "name", "")
-    return kind is int or str(kind).startswith("int")
 
 
 class Command(TyperCommand):

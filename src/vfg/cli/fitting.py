@@ -156,6 +156,13 @@ class FitOptions:
         "How many parts are fitted and how long they are trained.",
         metavar="fast|balanced|best",
     )
+    missingness: str = option(
+        "auto",
+        FITTING,
+        "Why cells are missing: at random given the others (ignorable), because of their own value "
+        "(self), or what the table gives evidence for.",
+        metavar="auto|ignorable|self",
+    )
     members: int | None = option(None, FITTING, f"Number of nonlinear members; {BY_SIZE}.", min=1)
     mixtures: int | None = option(None, FITTING, f"Number of exact mixtures; {BY_SIZE}.", min=0)
     neighbours: int | None = option(

@@ -27,6 +27,16 @@ def progress_bar(total: int | None, what: str) -> Iterator[Callable[[int], None]
         yield lambda more: shown.advance(task, more)
 
 
+def load_libraries(*, quiet: bool) -> None:
+    """Import what a fit needs, which takes seconds, with a sign of life on a terminal."""
+    if not is_watched(quiet) or "torch" in sys.modules:
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("loading torch"):
+        import vfg.sklearn  # noqa: F401
+
+
 def watch_training() -> None:
     """Let the bars of training go to standard error, so that standard output stays clean."""
     import rich

@@ -198,6 +198,22 @@ class Components:
         result, _ = _solve(self._precision_of_innovations(group), chosen.copy())
         return np.asarray(np.sqrt(np.take(self.variances, places) + _total(chosen * result)))
 
+    def times_covariance(self, group: Group, vectors: Array) -> Array:
+        """Covariance matrices of missing cells given the rest times vectors, `(missing, rows)`.
+
+        Of the first component.
+        """
+        missing, places = group.missing, self.places(group.missing)
+        if len(missing) <= len(self.loadings):
+            pairs = places[:, None] * self.columns + missing[None, :, None]
+            sides, _ = _solve(np.take(self.precision, pairs), vectors[:, None, None].copy())
+            return sides[:, 0, 0]
+        chosen = np.take(self.loadings, places, axis=1)
+        pulls = _total((chosen * vectors[:, None]).swapaxes(0, 1))
+        result, _ = _solve(self._precision_of_innovations(group), pulls[:, None])
+        spread = np.take(self.variances, places) * vectors[:, None]
+        return np.asarray(spread + _total(chosen * result[:, 0][:, None]))[:, 0]
+
     def _precision_of_innovations(self, group: Group) -> Array:
         size = len(self.loadings)
         system = np.zeros((size, size, len(self.log_weights), len(group.rows)))
@@ -441,6 +457,17 @@ class ExactMeans:
         for group in group_rows(observed.numpy(), NUMBERS):
             spread = self.components.deviations(group)[:, 0]
             result[group.rows, group.missing] = spread * self.scale[group.missing]
+        return torch.from_numpy(result)
+
+    def times_covariance(self, observed: Tensor, vectors: Tensor) -> Tensor:
+        """Conditional covariances of missing entries times vectors `(rows, columns)`.
+
+        Returns `(rows, columns)`, 0 at known entries.
+        """
+        result, pulls = np.zeros(observed.shape), vectors.double().numpy() * self.scale
+        for group in group_rows(observed.numpy(), NUMBERS):
+            moved = self.components.times_covariance(group, pulls[group.rows, group.missing])
+            result[group.rows, group.missing] = moved * self.scale[group.missing]
         return torch.from_numpy(result)
 
 

@@ -119,6 +119,7 @@ class Ensemble(CachedModule):
     relation_noise: Tensor | None
     departures: Tensor | None
     pooling: Tensor | None
+    slopes: Tensor | None
     drawing: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
@@ -149,6 +150,7 @@ class Ensemble(CachedModule):
             getattr(self, name).copy_(getattr(combination, name))
         for name in ("pooling", "departures", "drawing"):
             self.register_buffer(name, getattr(combination, name))
+        self.register_buffer("slopes", parts.mechanism.slopes)
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
 from vfg.imputation.categories import CategoryColumn, category_columns
 from vfg.imputation.ensemble import Ensemble
+from vfg.imputation.missingness import Mechanism, find_mechanism
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -33,10 +35,11 @@ from vfg.imputation.plan import (
     check_number_of_columns,
     make_plan,
 )
+from vfg.imputation.progress import TRAINING, FitBar, limited_threads
 from vfg.imputation.relations import Relations, find_copies, find_relations
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import KINDS, Parts, fit_stacking, held_out_rows
+from vfg.imputation.stacking import KINDS, Parts, Stacking, fit_stacking, held_out_rows
 from vfg.imputation.trees import MOST_ROWS as TREE_ROWS
 from vfg.imputation.trees import HeldOutRows, TreeTable, fit_weights, grow_forest
 from vfg.inference import fit_calibration
@@ -49,7 +52,7 @@ from vfg.tables.numeric import nearest_values
 from vfg.tables.schema import Schema
 from vfg.training.data import Table as TrainingTable
 from vfg.training.data import choose_device, forked_generators, join_world
-from vfg.training.history import Checkpoint, History, Progress, fingerprint
+from vfg.training.history import Checkpoint, History, fingerprint
 from vfg.training.loop import Run
 from vfg.training.losses import draw_rows
 from vfg.training.model_stack import repeat_columns, stack_models, unstack_models
@@ -66,8 +69,11 @@ AS_GOOD = 1.02
 columns: uniform digits that nothing predicts, rounded, have 1.01."""
 TREE_SHARE = 0.85
 """The share of a budget beyond which no trees are grown."""
-LINEAR_SHARE = 0.15
-"""The share of a budget that the linear model may take; beyond it no members are trained."""
+LINEAR_SHARE = 0.1
+"""The share of a budget that the linear model may take; beyond it there are no other parts, of
+which the smallest number takes about ten times as long."""
+TRAINING_SHARE = 0.2
+"""The share of a budget that must be left for members, or they are not trained."""
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
 """Every step hides cells, since members are used for filling only."""
 ROWS_OF_ERRORS = 4096
@@ -88,6 +94,13 @@ def fit_parts(
     Returned are the encoding, the modelled columns of its matrix, and the parts.
     """
     settings.warn_of_unused()
+    with limited_threads(settings.n_jobs) as workers, FitBar(visible=settings.progress) as bar:
+        return _fit_parts(table, settings, start, Resources(settings.budget, bar, workers))
+
+
+def _fit_parts(
+    table: Table, settings: ImputerSettings, start: TableModel | None, resources: Resources
+) -> tuple[Encoding, list[int], Parts]:
     if start is not None:
         encoding, columns = start.encoding, start.columns
         graph = None if start.linear is None else start.linear.graph
@@ -102,7 +115,7 @@ def fit_parts(
     labels = read_labels(table, encoding, categories)
     extra = encoding.unordered[columns], list(categories.values()), labels
     few_valued = encoding.few_valued(columns)
-    parts = _fit_to_matrix(columns, graph, whole, *extra, few_valued, settings, members)
+    parts = _fit_to_matrix(columns, graph, whole, *extra, few_valued, settings, members, resources)
     return encoding.filling_values([columns[k] for k in parts.with_values]), columns, parts
 
 
@@ -139,17 +152,22 @@ def _fit_to_matrix(
     few_valued: Mapping[int, Array],
     settings: ImputerSettings,
     members: list[VFG] | None,
+    resources: Resources,
 ) -> Parts:
     if graph is None:
         return Parts()
-    begun = time.monotonic()
     values, observed, rows = _matrix(whole, columns, settings.seed)
-    linear = fit_linear(graph, values, observed, settings.seed)
-    relations = find_relations(values, observed, linear, unordered)
-    spent, budget = time.monotonic() - begun, settings.budget
-    is_late = budget is not None and spent > LINEAR_SHARE * budget and budget - spent < 1.0
-    if is_late or not supports_deep(graph, len(values), settings.bend):
-        return Parts(linear=linear, relations=relations)
+    mechanism = Mechanism()
+    with resources.measured():
+        linear = fit_linear(graph, values, observed, settings.seed)
+        relations = find_relations(values, observed, linear, unordered)
+        if settings.missingness != "ignorable":
+            always = settings.missingness == "self"
+            mechanism = find_mechanism(
+                linear, values, observed, unordered, always=always, seed=settings.seed
+            )
+    if resources.is_past(LINEAR_SHARE) or not supports_deep(graph, len(values), settings.bend):
+        return Parts(linear=linear, relations=relations, mechanism=mechanism)
     plan = make_plan(
         *values.shape,
         effort=settings.effort,
@@ -170,8 +188,7 @@ def _fit_to_matrix(
         observed,
         plan,
         seed=settings.seed,
-        budget=None if budget is None else budget - spent,
-        progress=settings.progress,
+        resources=resources,
         device=choose_device(settings.device),
         unordered=unordered,
         categories=categories,
@@ -180,11 +197,10 @@ def _fit_to_matrix(
         checkpoint=settings.checkpoint,
         relations=relations,
     )
-    parts.linear = linear
+    parts.linear, parts.mechanism = linear, mechanism
     everything = labels._replace(places=labels.places[rows])
     held_out = held_out_rows(parts, categories, everything)
-    is_late = budget is not None and time.monotonic() - begun > TREE_SHARE * budget
-    if plan.trees and categories and settings.graph is None and not is_late:
+    if plan.trees and categories and settings.graph is None and not resources.is_past(TREE_SHARE):
         chosen = draw_rows(torch.ones(len(values), dtype=torch.bool), TREE_ROWS, settings.seed)
         x, seen = values[chosen], observed[chosen]
         copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
@@ -351,8 +367,7 @@ def fit_members(
     plan: Plan,
     *,
     seed: int,
-    budget: float | None,
-    progress: bool,
+    resources: Resources,
     device: torch.device,
     unordered: Tensor | None = None,
     categories: Sequence[CategoryColumn] = (),
@@ -361,47 +376,51 @@ def fit_members(
     checkpoint: str | os.PathLike[str] | None = None,
     relations: Relations | None = None,
 ) -> Parts:
-    """Fit members, mixtures and row mixtures, and their stacking, within the seconds of a budget.
+    """Fit members, mixtures and row mixtures, and their stacking, within the time there is.
 
-    Members start linear and are trained together to fill hidden cells; they come back on the CPU.
+    Exact parts come first: they bring most per second. Members start linear and are trained
+    together to fill hidden cells; they come back on the CPU. Under a budget they are left out
+    where the stacked exact parts have used up the time.
     Every member and every mixture has random held-out cells of its own. Row mixtures have none.
     The matrix is 0 where nothing is known. `labels` are the categories of `categories`; `members`
     are trained further instead of new ones; a folder `checkpoint` keeps their training. The parts
     have no `linear`, and of the relations those that are useful.
     """
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
-    task = MatrixFit(graph, values, observed, no_order, labels, plan, seed, Stopwatch(budget))
+    task = MatrixFit(graph, values, observed, no_order, labels, plan, seed, resources)
     number = max(plan.sets, plan.mixtures.number if plan.mixtures else 0)
     held_out = [task.hold_out(k) for k in range(number)]
-    linears = None
-    if members is None:
-        linears, members = task.start_members(held_out[: plan.sets])
-    neighbours, mixtures = task.fit_row_mixtures(), task.fit_mixtures(held_out)
-    held = held_out[: len(members) if linears is None else len(linears)]
-    parts = Parts(members, linears, mixtures, neighbours, relations=relations)
-    model, left = stack_models(members) if members else None, task.clock.left(0.75)
-    for turn, steps in enumerate((plan.steps, plan.more_steps)):
-        if model is not None:
-            folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
-            own = held[: len(members)]
-            history = task.train(model, own, steps, left, progress, device, folder)
-            unstack_models(model, members)
-            if not mixtures and not neighbours:  # which draw instead of members
-                task.calibrate(members, own)
-            # A model that was on a GPU keeps tensors there that are no part of its state.
-            stack = (model if device.type == "cpu" else stack_models(members)).eval()
-            parts = replace(parts, stack=stack, history=history)
-        parts.combination = fit_stacking(
-            parts, values, observed, held, categories=categories, labels=labels, seed=seed,
-            under_budget=budget is not None,
-        )  # fmt: skip
-        left = task.clock.left(0.75)
-        if task.clock.is_past(0.4) or not _deserve_training(parts, plan):
-            break
+    resources.bar.plan(_work(plan))
+    linears = None if members is not None else task.fit_linears(held_out[: plan.sets])
+    parts = Parts([], linears, [], task.fit_row_mixtures(), relations=relations)
+    parts.mixtures = task.fit_mixtures(held_out)
+    held = held_out[: len(members or linears or [])]
+
+    def weigh(parts: Parts) -> Stacking:
+        with resources.bar.part("weights", 2), resources.measured():
+            stacking = fit_stacking(
+                parts, values, observed, held, categories=categories, labels=labels, seed=seed,
+                under_budget=resources.budget is not None,
+            )  # fmt: skip
+        resources.bar.show_error(stacking.error)
+        return stacking
+
+    exact = bool(parts.mixtures or parts.neighbours)
+    if exact and (not plan.members or resources.budget is not None) and members is None:
+        parts.combination = weigh(parts)
+    if parts.combination is None or (plan.members and resources.is_left_for_members()):
+        own = members or task.start_members(linears or [], held)
+        parts = task.train_members(parts, own, held, weigh, device, checkpoint)
     assert parts.combination is not None
     if relations is not None and parts.combination.useful is not None:
         parts.relations = relations.select(parts.combination.useful)
     return parts
+
+
+def _work(plan: Plan) -> float:
+    """The work of all parts, in units of a linear model, about."""
+    rows, mixtures = (0 if x is None else x.number for x in (plan.neighbours, plan.mixtures))
+    return plan.sets + 2.0 * (rows + mixtures) + 2.0 + (TRAINING if plan.members else 0.0)
 
 
 def _deserve_training(parts: Parts, plan: Plan) -> bool:
@@ -422,7 +441,7 @@ class MatrixFit:
     labels: Labels | None  # categories that row mixtures vote for
     plan: Plan
     seed: int
-    clock: Stopwatch
+    clock: Resources
 
     @cached_property
     def copies(self) -> Tensor:
@@ -434,20 +453,53 @@ class MatrixFit:
         share, own = self.plan.held_out, self.seed * 1009 + part
         return _hold_out_sections(self.graph, self.observed, share, own, self.copies)
 
-    def start_members(self, held: list[Tensor]) -> tuple[list[GaussianVFG], list[VFG]]:
-        """Linear models without the held-out cells of members, and members that start as these."""
+    def fit_linears(self, held: list[Tensor]) -> list[GaussianVFG]:
+        """Linear models without the held-out cells of every set, or of the first few in a hurry."""
         linears: list[GaussianVFG] = []
-        members: list[VFG] = []
         for k, own in enumerate(held):
             shown, start = self.observed & ~own, self.seed * 1009 + k
-            linears.append(fit_linear(self.graph, self.values, shown, start, inner_noise=False))
-            if k < self.plan.members:
-                deep = VFG.from_gaussian(linears[-1], flow=self.plan.flow, seed=start).float()
-                _weigh_columns(deep, linears[-1], self.values, shown, own, start)
-                members.append(deep)
+            with self.clock.bar.part("linear model", 1):
+                linears.append(fit_linear(self.graph, self.values, shown, start, inner_noise=False))
             if self.clock.is_past(0.15):
                 break
-        return linears, members
+        return linears
+
+    def start_members(self, linears: list[GaussianVFG], held: list[Tensor]) -> list[VFG]:
+        """Members that start as linear models."""
+        members = []
+        for k, (linear, own) in enumerate(zip(linears, held, strict=True)):
+            shown, start = self.observed & ~own, self.seed * 1009 + k
+            members.append(VFG.from_gaussian(linear, flow=self.plan.flow, seed=start).float())
+            _weigh_columns(members[-1], linear, self.values, shown, own, start)
+        return members[: self.plan.members]
+
+    def train_members(
+        self,
+        parts: Parts,
+        members: list[VFG],
+        held: list[Tensor],
+        weigh: Callable[[Parts], Stacking],
+        device: torch.device,
+        checkpoint: str | os.PathLike[str] | None,
+    ) -> Parts:
+        """Parts with trained members, for more steps where they get much weight."""
+        exact, own = parts, held[: len(members)]
+        model = stack_models(members)
+        for turn, steps in enumerate((self.plan.steps, self.plan.more_steps)):
+            folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
+            history = self.train(model, own, steps, self.clock.left_for_training(), device, folder)
+            if exact.combination is not None and self.clock.is_past(0.95):
+                return exact  # there is no time to weigh the members
+            unstack_models(model, members)
+            if not parts.mixtures and not parts.neighbours:  # which draw instead of members
+                self.calibrate(members, own)
+            # A model that was on a GPU keeps tensors there that are no part of its state.
+            stack = (model if device.type == "cpu" else stack_models(members)).eval()
+            parts = replace(parts, members=members, stack=stack, history=history)
+            parts.combination = weigh(parts)
+            if self.clock.is_past(0.4) or not _deserve_training(parts, self.plan):
+                break
+        return parts
 
     def fit_row_mixtures(self) -> list[RowMixture]:
         """As many mixtures with a component at every row as planned, or as the time allows."""
@@ -456,14 +508,17 @@ class MatrixFit:
             return []
         sizes = sizes if left is None else sizes.within(0.25 * left)
         kinds = [ROW_MIXTURE_KINDS[place % len(ROW_MIXTURE_KINDS)] for place in range(sizes.number)]
-        return [
-            fit_row_mixture(
-                self.values, self.observed, kind, unordered=self.unordered, width=self.plan.width,
-                most=sizes.components, labels=self.labels, seed=self.seed * 1009 + place,
-                copies=self.copies,
-            )
-            for place, kind in enumerate(kinds)
-        ]  # fmt: skip
+        mixtures: list[RowMixture] = []
+        for place, kind in enumerate(kinds):
+            if mixtures and self.clock.is_past(0.25):
+                break
+            with self.clock.bar.part("row mixtures", 2):
+                mixtures.append(fit_row_mixture(
+                    self.values, self.observed, kind, unordered=self.unordered,
+                    width=self.plan.width, most=sizes.components, labels=self.labels,
+                    seed=self.seed * 1009 + place, copies=self.copies,
+                ))  # fmt: skip
+        return mixtures
 
     def fit_mixtures(self, held: list[Tensor]) -> list[Mixture]:
         """As many exact mixtures as planned, or as the time allows, each without its own cells."""
@@ -473,9 +528,11 @@ class MatrixFit:
         if left is not None:
             sizes, deadline = sizes.within(0.75 * left), time.monotonic() + 0.5 * left
         table = self.graph, self.values, self.observed
-        return fit_mixtures(
-            *table, held, sizes, unordered=self.unordered, seed=self.seed, deadline=deadline
-        )
+        with self.clock.bar.part("mixtures", 2 * sizes.number):
+            return fit_mixtures(
+                *table, held, sizes, unordered=self.unordered, seed=self.seed, deadline=deadline,
+                workers=self.clock.workers,
+            )  # fmt: skip
 
     def train(
         self,
@@ -483,7 +540,6 @@ class MatrixFit:
         held: list[Tensor],
         steps: int,
         budget: float | None,
-        progress: bool,
         device: torch.device,
         checkpoint: str | None,
     ) -> History:
@@ -511,7 +567,8 @@ class MatrixFit:
         with join_world(device) as world, forked_generators(device):
             task = TableTask([model], data, settings, hidden.to(device))
             run = Run(task, settings, world, folder)
-            history = run.train(Progress(settings.epochs, visible=progress and world.is_first))
+            bar = self.clock.bar.training(settings.epochs, visible=world.is_first)
+            history = run.train(bar)
         if history.stopped == "interrupted":
             # Other parts are not fitted yet, so there is no usable model to return.
             raise KeyboardInterrupt
@@ -532,21 +589,54 @@ class MatrixFit:
             fit_calibration(member, cells, seen, own, seed=self.seed + k, most_rows=rows)
 
 
-class Stopwatch:
-    """How much of a time budget in seconds is spent; None is unlimited."""
+class Resources:
+    """The time of a fit, its progress bar and its threads.
 
-    def __init__(self, budget: float | None) -> None:
+    Seconds of a budget are those of a clock; None is unlimited, and nothing depends on a clock.
+    """
+
+    def __init__(
+        self, budget: float | None = None, bar: FitBar | None = None, workers: int | None = None
+    ) -> None:
         self.begun, self.budget = time.monotonic(), budget
+        self.bar, self.workers = bar or FitBar(visible=False), workers
+        self.last = 0.0  # seconds of what was measured last
+        self.slowness = 1.0  # seconds per second of a processor
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure how long something takes, and how much other processes slow it down."""
+        begun, used = time.monotonic(), time.process_time()
+        yield
+        self.last = time.monotonic() - begun
+        self.slowness = max(1.0, self.last / max(time.process_time() - used, 1e-3))
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.begun
 
     def is_past(self, share: float) -> bool:
         """Whether more than a share is spent."""
-        return self.budget is not None and time.monotonic() - self.begun > share * self.budget
+        return self.budget is not None and self.spent > share * self.budget
 
     def left(self, share: float) -> float | None:
-        """Seconds until a share is spent, one at the least."""
+        """Seconds of a processor until a share is spent, one at the least."""
         if self.budget is None:
             return None
-        return max(1.0, share * self.budget - (time.monotonic() - self.begun))
+        return max(1.0, (share * self.budget - self.spent) / self.slowness)
+
+    def left_for_training(self) -> float | None:
+        """Seconds in which members may be trained, so that weights are fitted in time."""
+        if self.budget is None:
+            return None
+        return max(0.05 * self.budget, 0.9 * self.budget - self.spent - 1.5 * self.last)
+
+    def is_left_for_members(self) -> bool:
+        """Whether there is time to train members and to weigh them."""
+        if self.budget is None:
+            return True
+        return 0.9 * self.budget - self.spent - 1.5 * self.last > TRAINING_SHARE * self.budget
 
 
 @torch.no_grad()

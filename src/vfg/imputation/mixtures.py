@@ -181,6 +181,7 @@ def fit_mixtures(
     unordered: Tensor,
     seed: int,
     deadline: float | None,
+    workers: int | None = None,
 ) -> list[Mixture]:
     """Fit mixtures to some rows each, without the held-out cells of each.
 
@@ -202,13 +203,15 @@ def fit_mixtures(
         exact = fit_mixture(graph, scores, seen, plan.components, place, own)
         return Mixture(exact, ranks)
 
-    mixtures = map_in_threads(fit_one, range(plan.number))
+    mixtures = map_in_threads(fit_one, range(plan.number), workers)
     # Only mixtures at the end are left out, so positions still match those of `held`.
     return [mixture for mixture in mixtures if mixture is not None]
 
 
-def map_in_threads(do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Apply a function to every item, in as many threads as torch has.
+def map_in_threads(
+    do: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
+) -> list[Result]:
+    """Apply a function to every item, in so many threads, or as many as torch has.
 
     The small factorisations of mixtures use one core each.
 
@@ -216,7 +219,7 @@ def map_in_threads(do: Callable[[Item], Result], items: Iterable[Item]) -> list[
         >>> map_in_threads(abs, [-1, 2])
         [1, 2]
     """
-    workers = torch.get_num_threads()
+    workers = torch.get_num_threads() if workers is None else workers
     if workers == 1:
         return [do(item) for item in items]
     with ThreadPoolExecutor(max_workers=workers) as pool:

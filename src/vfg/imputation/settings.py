@@ -29,7 +29,17 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "bounds": (Mapping, "a mapping from columns to pairs (lowest, highest)"),
 }
 """Types of the settings that are objects, and their names in errors."""
-LEAST = {"members": 1, "mixtures": 0, "neighbours": 0, "trees": 0, "width": 1, "steps": 1}
+MISSINGNESS = ("auto", "ignorable", "self")
+"""What may be assumed about why cells are missing."""
+LEAST = {
+    "members": 1,
+    "mixtures": 0,
+    "neighbours": 0,
+    "trees": 0,
+    "width": 1,
+    "steps": 1,
+    "n_jobs": 1,
+}
 """The smallest values of settings that are counts."""
 
 
@@ -138,7 +148,9 @@ class ImputerSettings:
     flow: Coupling | None = None
     steps: int | None = None
     budget: float | None = None
+    n_jobs: int | None = None
     missing_values: Any = np.nan
+    missingness: str = "auto"
     device: str | torch.device | None = None
     checkpoint: str | os.PathLike[str] | None = None
     progress: bool = False
@@ -155,6 +167,9 @@ class ImputerSettings:
         if self.effort not in EFFORTS:
             names = ", ".join(map(repr, EFFORTS))
             raise ValueError(f"effort must be one of {names}, but is {self.effort!r}")
+        if self.missingness not in MISSINGNESS:
+            names = ", ".join(map(repr, MISSINGNESS))
+            raise ValueError(f"missingness must be one of {names}, but is {self.missingness!r}")
         budget = given.get("budget", 1.0)
         if not (is_number(budget, Real) and budget > 0):
             raise ValueError(f"budget must be a positive number of seconds, but is {budget!r}")

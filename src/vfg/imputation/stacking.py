@@ -26,6 +26,7 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
 from vfg.imputation.categories import CategoryColumn, HeldOutCategories, Section, fit_pooling
+from vfg.imputation.missingness import Mechanism
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import EXACT, Relations, follow_relations
 from vfg.imputation.row_mixture import Labels, RowMeans, RowMixture
@@ -45,9 +46,11 @@ KINDS = ("members", "mixtures", "linear", "neighbours", "corrected neighbours")
 """The kinds of parts, in the order of the weights."""
 START = (0.5, 1.0, 0.0, 0.5, 1.0)
 """Prior weights, in proportion, of the kinds that are present."""
+START_LINEAR = (0.0, 0.0, 1.0, 0.0, 0.0)
+"""The other prior: the linear model alone."""
 ROWS = 2048
 """Rows with held-out cells that are used, about, equally many of every member: bounds the time."""
-FEWEST_ROWS = 256
+FEWEST_ROWS = 400
 """The fewest rows of a member."""
 FEWEST_MEMBERS = 2
 """How many members' held-out cells are used under a budget."""
@@ -109,6 +112,29 @@ def averaging_matrix(single: Tensor, mean: Tensor) -> Tensor:
     half = vectors * values.clamp(0.0, 1.0).sqrt() @ vectors.mT
     averaging: Tensor = torch.linalg.solve_triangular(root, root @ half, upper=False, left=False)
     return averaging
+
+
+def averaging_of_kinds(single: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for `KINDS`, of which the linear model is one part, so that nothing changes it.
+
+    Averaging acts on what other kinds predict beyond a multiple of the linear model's prediction.
+    Returned with the matrix is by how much that multiple is larger for the average than for the
+    single part, `(kinds,)`: parts of a kind are not all alike.
+    """
+    place = KINDS.index("linear")
+    others = [k for k in range(len(single)) if k != place]
+    slopes, rests = [], []
+    for products in (single, mean):
+        across = products[others, place]
+        slopes.append(across / (products[place, place] + AVERAGING_PRIOR))
+        rests.append(products[others][:, others] - torch.outer(slopes[-1], across))
+    inner = averaging_matrix(*rests)
+    whole = torch.eye(len(single), dtype=single.dtype)
+    whole[torch.tensor(others)[:, None], torch.tensor(others)] = inner
+    whole[others, place] = slopes[1] - inner @ slopes[0]
+    change = torch.zeros_like(single[0])
+    change[others] = slopes[1] - slopes[0]
+    return whole, change
 
 
 def drawing_shares(weights: Tensor) -> Tensor:
@@ -191,6 +217,7 @@ class Stacking:
     departures: Tensor | None = None  # the furthest from the linear model, (kinds, columns)
     useful: Tensor | None = None  # which relations predict held-out cells better than the parts
     drawing: Tensor | None = None  # how often parts draw, where it does not follow from weights
+    error: float | None = None  # root mean squared error at held-out cells, in deviations
 
     @classmethod
     def of_members(cls, columns: int) -> Stacking:
@@ -214,6 +241,7 @@ class Parts:
     combination: Stacking | None = None  # None takes the mean of the members
     history: History | None = None
     relations: Relations | None = None
+    mechanism: Mechanism = field(default_factory=Mechanism)
     forest: Forest | None = None
     held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
     with_values: tuple[int, ...] = ()  # few-valued columns that are filled with their values
@@ -299,7 +327,9 @@ def fit_stacking(
     total = _sums(held_out[0])
     for one in held_out[1:]:
         total = total + _sums(one)
-    averaging = averaging_matrix(*torch.stack([one.at_missing for one in held_out]).sum(0))
+    products = torch.stack([one.at_missing for one in held_out]).sum(0)
+    averaging, change = averaging_of_kinds(*products)
+    total.xp = total.xp + change[:, None] * total.xp[KINDS.index("linear")]
     total.pp = torch.einsum("ij,jkc,lk->ilc", averaging, total.pp, averaging)
     weights = _weights(total, parts.present)
     products = (weights[:, None] * total.xp).sum(0)
@@ -323,7 +353,9 @@ def fit_stacking(
         pooling = torch.from_numpy(fit_pooling(cells))
     departures = _departures(parts, stack, held_out, reach, len(values), seed)
     useful = _useful_relations(parts.relations, held_out, weights, factors)
-    return Stacking(weights, factors, spread, reach, pooling, departures, useful, drawing)
+    number_held = float(sum(one.counted.sum() for one in held_out))
+    error = math.sqrt(max(float(errors.sum()), 0.0) / max(number_held, 1.0))
+    return Stacking(weights, factors, spread, reach, pooling, departures, useful, drawing, error)
 
 
 def _held_out_categories(
@@ -571,14 +603,23 @@ def clip(values: Tensor) -> Tensor:
 
 
 def _weights(total: Sums, present: Tensor) -> Tensor:
-    """Non-negative least squares with a prior at fixed weights."""
-    start = torch.tensor(START, dtype=torch.float64) * present
-    start = start / start.sum()
-    left = total.pp.sum(-1) + START_PRIOR * torch.eye(len(KINDS), dtype=torch.float64)
-    right = total.xp.sum(-1) + START_PRIOR * start
+    """Non-negative least squares with a prior at fixed weights, or at the linear model alone.
+
+    The prior is the one whose weights have the smaller error at held-out cells: few cells cannot
+    move the weights to a linear model that is nearly true.
+    """
+    usual, linear = (torch.tensor(x, dtype=torch.float64) * present for x in (START, START_LINEAR))
+    squares, products = total.pp.sum(-1), total.xp.sum(-1)
+    left = squares + START_PRIOR * torch.eye(len(KINDS), dtype=torch.float64)
     factor = np.linalg.cholesky(left.numpy()).T
-    weights, _ = scipy.optimize.nnls(factor, np.linalg.solve(factor.T, right.numpy()))
-    return torch.from_numpy(weights) * present
+    candidates = []
+    for start in (usual, linear):
+        if float(start.sum()) > 0:
+            right = products + START_PRIOR * start / start.sum()
+            found, _ = scipy.optimize.nnls(factor, np.linalg.solve(factor.T, right.numpy()))
+            candidates.append(torch.from_numpy(found) * present)
+    errors = [float(w @ squares @ w - 2.0 * w @ products) for w in candidates]
+    return candidates[int(np.argmin(errors))]
 
 
 def _spread(

@@ -24,7 +24,9 @@ from vfg.imputation.answers import TableAnswer, read_evidence
 from vfg.imputation.categories import CategoryColumn, Section, category_columns
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
+from vfg.imputation.missingness import Mechanism, Tilt, describe_mechanism, tilt_by_rows
 from vfg.imputation.mixtures import Mixture
+from vfg.imputation.parameter_draws import Departures, FittedRows, NormalModel
 from vfg.imputation.relations import EXACT, Relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
@@ -46,7 +48,7 @@ from vfg.tables.schema import Integer
 from vfg.training.data import choose_device
 from vfg.training.history import History
 from vfg.utils.extras import needs
-from vfg.utils.random import uniform
+from vfg.utils.random import normal, uniform
 from vfg.utils.specs import with_options
 
 if TYPE_CHECKING:
@@ -56,6 +58,10 @@ ROWS_AT_ONCE = 8192
 """Rows that are answered together: enough to be fast, few enough to bound memory."""
 CHOOSING = 2**20
 """The node of random numbers that choose categories; above all nodes of the parts."""
+PROPER_SEEDS = 2003
+"""Stride of the seeds of proper draws, so that their noise differs from that of other draws."""
+DEPARTURE_DRAWS = 8
+"""Draws from which the spread of an ensemble is compared with that of a Normal model."""
 FEW_ROWS = 32
 """Up to how many rows by name are computed without padding: tiles of members have 32 rows, so that
 padding fewer costs more than it computes."""
@@ -95,6 +101,8 @@ class TableModel(Ensemble):
 
     Attributes:
         history: of the training of the members, if it was in this process.
+        mechanism: evidence about why cells of the fitted table are missing, as logarithms of Bayes
+            factors: that they are by their value, and by other columns (`rival`).
         origin: how the files of the fit were read, and digests of some rows; see `bigtable.fit`.
 
     Example:
@@ -117,6 +125,7 @@ class TableModel(Ensemble):
         self.settings = with_options(settings, options, ImputerSettings, "a TableModel")
         self.columns: list[int] = []
         self.described: dict[str, Any] | None = None
+        self.mechanism: dict[str, float] = {}
         self.origin: dict[str, Any] = {}
         self.arrays = Arrays({})
         self.eval()
@@ -127,7 +136,7 @@ class TableModel(Ensemble):
         self.described, self.columns = encoding.to_dict(), columns
         self.arrays = Arrays.of(encoding.state())
         self.__dict__["encoding"] = encoding  # need not be read from its description
-        self.history = parts.history
+        self.history, self.mechanism = parts.history, parts.mechanism.to_dict()
         self.eval()
 
     # What users call.
@@ -338,6 +347,15 @@ class TableModel(Ensemble):
         chosen: Any = self.members[0] if len(self.members) else self.linear
         states: Tensor = chosen.embed(given.values, observed=given.observed)
         return states.double().cpu().numpy()
+
+    def describe_missingness(self) -> str:
+        """A sentence about why cells of the fitted table are missing.
+
+        `fill`, and `transform`, `sample` and `predict_interval` of `VFGImputer`, take missing cells
+        as missing in the same way. `infer` and `evaluate` do not: there a cell that is not given
+        was left out by who asks.
+        """
+        return describe_mechanism(self.slopes, self.mechanism)
 
     # Properties.
 
@@ -815,6 +833,8 @@ class TableModel(Ensemble):
             **({} if self.departures is None else {"departures": True}),
             **({} if self.drawing is None else {"drawing": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
+            **({} if self.slopes is None else {"slopes": True}),
+            **({"mechanism": json.dumps(self.mechanism)} if self.mechanism else {}),
             **({} if self.forest is None else {"forest": self.forest.to_dict()}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
@@ -833,6 +853,7 @@ class TableModel(Ensemble):
         if "pooling" in description:
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)
+        slopes = torch.zeros(len(columns), dtype=torch.float64)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
             mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
@@ -841,12 +862,14 @@ class TableModel(Ensemble):
             forest=Forest.from_dict(description["forest"]) if "forest" in description else None,
             relations=_empty_relations(description.get("relations", 0), len(columns)),
             combination=combination,
+            mechanism=Mechanism(slopes if description.get("slopes") else None),
         )
         model.set_parts(len(columns), parts)
         if not description.get("noisy"):
             model.relation_noise = None  # a file of an earlier version, with exact relations alone
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
+        model.mechanism = dict(json.loads(description.get("mechanism", "{}")))
         model.origin = dict(json.loads(description.get("origin", "{}")))
         return model
 
@@ -902,6 +925,14 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
     return Variable(name, kind, leaf, part.lowest, part.highest, idle=idle)
 
 
+def _departures(model: TableModel, estimate: NormalModel, fitted: FittedRows) -> Departures:
+    """How the ensemble departs from a Normal model at the missing cells of the fitted rows."""
+    table = fitted.table
+    means = model.predictions(*table).means
+    drawn = model.draws(*table, DEPARTURE_DRAWS, 0, categories=False)
+    return Departures.fit(estimate, fitted, means, (drawn - means).square().mean(0))
+
+
 class MissingCells:
     """The rows of a table with missing cells, encoded.
 
@@ -942,9 +973,26 @@ class MissingCells:
                 stacklevel=4,
             )
 
+    @cached_property
+    def tilt(self) -> Tilt | None:
+        """How cells move because they are missing, as those of the fitted table were."""
+        model = self.model
+        if model.slopes is None or model.linear is None or not len(self.values):
+            return None
+        exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
+        drawn = self._draws(DRAWS, 0) if len(model.members) else None
+        return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
+
     def means(self) -> Tensor:
         """What cells are filled with, `(rows with missing cells, modelled columns)`."""
-        return self.model.fills(self.values, self.observed, self.ids)
+        model, table = self.model, (self.values, self.observed)
+        if self.tilt is None:
+            return model.fills(*table, self.ids)
+        prediction = model.predictions(*table, self.ids)
+        moved = model.within_range(prediction.means + self.tilt.shift)
+        moved = model.with_relations(torch.where(self.observed, self.values, moved), *table)
+        estimates = model.point_estimates(*table, replace(prediction, means=moved))
+        return model.at_values(estimates, self.observed, fills=True)
 
     def estimates(self, kind: str, seed: int) -> Tensor:
         """Means or medians, `(rows with missing cells, modelled columns)`."""
@@ -955,11 +1003,95 @@ class MissingCells:
 
     def draws(self, number: int, seed: int) -> Tensor:
         """Joint draws, `(number, rows with missing cells, modelled columns)`."""
+        return self._draws(number, seed) if self.tilt is None else self._tilted_draws(number, seed)
+
+    def _draws(self, number: int, seed: int) -> Tensor:
         return self.model.draws(self.values, self.observed, number, seed, self.ids)
+
+    def _tilted_draws(self, number: int, seed: int) -> Tensor:
+        assert self.tilt is not None
+        drawn = self.tilt(self._draws(number, seed))
+        noise = self.model.relation_levels(number, self.ids, seed)
+        drawn = self.model.with_relations(drawn, self.values, self.observed, noise)
+        return self.model.at_values(drawn, self.observed)
+
+    @torch.no_grad()
+    def proper_draws(self, number: int, seed: int, fitted: FittedRows) -> Tensor:
+        """Joint draws, each with other parameters, `(number, rows, columns)`.
+
+        Linear relations are those of a Normal model, whose parameters are drawn; an ensemble adds
+        its nonlinear departures, and the shape of its draws.
+        """
+        model, rows = self.model, (torch.where(self.observed, self.values, 0.0), self.observed)
+        estimate, parameters = fitted.draw_parameters(number, seed)
+        own, every = (seed + 1) * PROPER_SEEDS, torch.arange(self.values.shape[1])
+        levels = normal(own, self.ids, torch.arange(number), 0, every)
+        pairs = zip(parameters, levels, strict=True)
+        drawn = torch.stack([one.draw(*rows, noise) for one, noise in pairs])
+        if len(model.members):
+            departures = _departures(model, estimate, fitted)
+            completed = estimate.conditional_means(*rows)
+            means = model.predictions(*rows, self.ids).means
+            centres = torch.stack([one.conditional_means(*rows) for one in parameters])
+            plain = model.draws(*rows, DRAWS, 0, self.ids, categories=False) - means
+            deviations = torch.stack([one.deviations(*rows) for one in parameters])
+            noise = departures.shape(drawn - centres, deviations, plain)
+            drawn = centres + departures.nonlinear(completed, means) + noise
+        drawn = torch.where(self.observed, self.values, drawn)
+        drawn = drawn if self.tilt is None else self.tilt(drawn)
+        drawn = model.with_relations(drawn, *rows, model.relation_levels(number, self.ids, seed))
+        prediction = model.predictions(*rows, self.ids)
+        return model.with_categories(drawn, *rows, prediction, self.ids, seed)
 
     def quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
         """Quantiles, `(levels, rows with missing cells, modelled columns)`."""
-        return self.model.quantiles(self.values, self.observed, levels, seed=seed, ids=self.ids)
+        model, table = self.model, (self.values, self.observed)
+        if self.tilt is None:
+            return model.quantiles(*table, levels, seed=seed, ids=self.ids)
+        if not len(model.members):
+            ends = self.tilt(model.quantiles(*table, levels, seed=seed, ids=self.ids))
+        else:
+            drawn = self._tilted_draws(DRAWS, seed).numpy()
+            ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
+            ends = torch.where(model.unordered, self.means(), ends)
+        return model.quantiles_with_relations(ends, levels, *table)
+
+    @property
+    def numeric(self) -> Tensor:
+        """1 at missing entries of columns of numbers, else 0."""
+        return (~self.observed & ~self.model.unordered).double()
+
+    def shifted_means(
+        self, matrices: Tensor, shifts: Sequence[float]
+    ) -> tuple[tuple[Label, ...], Array, Array, Array, Array]:
+        """Columns, means of estimates and interval ends of missing cells, and of whole columns.
+
+        The matrices are the estimates and the ends; results are by shift and column.
+        """
+        encoding, places = self.model.encoding, np.flatnonzero(self.missing.any(0))
+        parts = [
+            (place, label, encoding.parts[label]) for place, label in enumerate(encoding.parts)
+        ]
+        chosen = [
+            (place, label, part)
+            for place, label, part in parts
+            if place in places and isinstance(part, NumericEncoding) and part.clock is None
+            and label not in encoding.idle
+        ]  # fmt: skip
+        if not chosen:
+            raise ValueError("the table has no missing numbers, so nothing can be shifted")
+        result = np.empty((4, len(shifts), len(chosen)))
+        for row, shift in enumerate(shifts):
+            whole = self.model.spread_out(matrices + shift * self.numeric)
+            for column, (place, label, part) in enumerate(chosen):
+                absent = self.missing[self.rows, place]
+                cells = whole[:, absent][..., encoding.sections[label]]
+                moved = part.numbers(cells.reshape(-1, cells.shape[-1])).reshape(3, -1)
+                known = self.table.column(place)
+                total = known.values[~known.missing].astype(float).sum() + moved[0].sum()
+                result[:3, row, column] = moved.mean(1)
+                result[3, row, column] = total / self.table.rows
+        return tuple(label for _, label, _ in chosen), *result
 
     def fill(self, matrix: Tensor) -> Any:
         """The whole table, its missing cells filled from a matrix of the rows that have some."""

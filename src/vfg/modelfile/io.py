@@ -136,7 +136,7 @@ def _outline(func: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Te
         return torch.empty(first, first, **options)
     if options:
         return None
-    if func is Tensor.repeat and len(args) > first.ndim:
+    if func is Tensor.repeat and len(args) > first.ndim and isinstance(args[1], int):
         shape = (1,) * (len(args) - 1 - first.ndim) + first.shape
         return torch.empty([a * b for a, b in zip(shape, args[1:], strict=True)], dtype=first.dtype)
     if func is torch.arange and all(isinstance(end, int) for end in args):
@@ -146,10 +146,11 @@ def _outline(func: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Te
     if func is torch.stack and len(args) == 1:
         return torch.empty(len(first), *first[0].shape, dtype=first[0].dtype)
     if func in _ARITHMETIC:
-        dtype = torch.bool if func is Tensor.lt else torch.result_type(*args)
-        shapes = [part.shape for part in args if isinstance(part, Tensor)]
-        if dtype == torch.bool or dtype.is_floating_point:
-            return torch.empty(np.broadcast_shapes(*shapes), dtype=dtype)
+        shape = np.broadcast_shapes(*(part.shape for part in args if isinstance(part, Tensor)))
+        if func is Tensor.lt:
+            return torch.empty(shape, dtype=torch.bool)
+        if torch.result_type(*args).is_floating_point:
+            return torch.empty(shape, dtype=torch.result_type(*args))
     return None
 
 

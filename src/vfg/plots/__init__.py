@@ -6,7 +6,14 @@ several return the Figure. They need matplotlib: `pip install 'vfg[plot]'`.
 
 from vfg.plots.answers import answer
 from vfg.plots.graphs import dag, graph, positions
-from vfg.plots.imputations import coverage, distribution, distributions, hidden_cells, missingness
+from vfg.plots.imputations import (
+    coverage,
+    distribution,
+    distributions,
+    hidden_cells,
+    missingness,
+    sensitivity,
+)
 from vfg.plots.latents import embedding, reconstructions, traversal, traversal_curves
 from vfg.plots.runs import consistency, cost, history, likelihoods
 
@@ -26,6 +33,7 @@ __all__ = [
     "missingness",
     "positions",
     "reconstructions",
+    "sensitivity",
     "traversal",
     "traversal_curves",
 ]

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from vfg.imputation.missingness import Sensitivity
+
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
@@ -411,3 +413,24 @@ def coverage(
     ax.set_ylim(0.0, 1.0)
     legend(ax)
     return ax
+
+
+def sensitivity(result: Sensitivity, *, ax: Axes | None = None) -> Axes:
+    """How far the means of columns move with their missing cells.
+
+    Args:
+        result: of `VFGImputer.sensitivity`.
+        ax: where to draw; None makes new axes.
+
+    Returns:
+        The axes.
+    """
+    ax = axes_or_new(ax)
+    order = np.argsort(result.delta)
+    shifts = np.asarray(result.delta)[order]
+    middle = result.means[int(np.argmin(np.abs(result.delta)))]
+    for column, label in enumerate(result.columns):
+        ax.plot(shifts, result.means[order, column] - middle[column], label=str(label), lw=LINE)
+    ax.axhline(0.0, color=REFERENCE, lw=HAIRLINE)
+    legend(ax)
+    return tidy(ax, x="shift of missing cells, in deviations", y="change of the column's mean")

@@ -33,6 +33,8 @@ from vfg.utils.specs import check_choice
 MOST_ROWS = 20_000
 """Rows that are used, drawn at random from longer tables: with these, edges that explain 0.1 % of
 a variance are found, and the search takes no longer than for 1,000."""
+FEWEST_ROWS = 10
+"""With fewer rows, any two columns may seem to follow from each other."""
 COPIES = 5
 """Completed copies of a table with missing cells, as far as `MOST_ROWS` allows."""
 ROUNDS, SWEEPS = 5, 5
@@ -42,7 +44,8 @@ LAX = 0.4
 """Factor of the penalty for the graph that cells are drawn from: cells that are drawn without a
 true edge hide it from the next round, those drawn with a false one do little harm."""
 STARTS = 3
-"""Random orders from which the search starts; the best result counts."""
+"""Orders from which the search starts; the best result counts. With splines the first is that of
+the best linear graph, the others are random."""
 EVIDENCE = 3.0
 """Nats by which the reverse of an edge must be worse for its direction to be known: odds of 20."""
 
@@ -202,6 +205,11 @@ def _read(
     ends = np.cumsum([0, *(len(encoding.places(label)) for label in labels)])
     chosen = [place for label in labels for place in encoding.places(label)]
     kept = np.flatnonzero(observed[:, chosen].any(1))
+    if len(kept) < FEWEST_ROWS:
+        raise ValueError(
+            f"a graph needs at least {FEWEST_ROWS} rows with observed cells, but the table has "
+            f"{len(kept)}"
+        )
     if len(kept) > MOST_ROWS:
         kept = np.sort(generator.choice(kept, MOST_ROWS, replace=False))
     rank = [list(encoding.schema).index(label) for label in labels]
@@ -260,6 +268,9 @@ def _learn_dag(
     completed, moments = _complete(columns, features, nonlinear, generator, tick)
     score = _score(columns, features, moments)
     starts = [_start(columns, generator) for _ in range(STARTS)]
+    if nonlinear:
+        linear = MomentScore(moments, score.rows, score.own, features.widths, score.penalty)
+        starts[0] = topological_order(_search(columns, linear, False, starts[:1], lambda: None))
     dag = _search(columns, score, nonlinear, starts, tick)
     known = _known_directions(columns, score, dag)
     directed = equivalence_class(dag, known)

@@ -16,6 +16,8 @@ KNOTS = 6
 the functions with two bends."""
 FEWEST_VALUES = 8
 """Distinct numbers from which on a column has spline features; with fewer they are collinear."""
+ROWS_PER_FEATURE = 3
+"""Rows that a family needs for each feature of its parents; with fewer it may fit by chance."""
 RIDGE = 1e-6
 """Relative to the variance of a feature: keeps collinear parents solvable, and is far below the
 residual variances that decide."""
@@ -170,6 +172,8 @@ class MomentScore:
 
     def _score(self, node: int, parents: Sequence[int], curved: Sequence[bool]) -> float:
         chosen = self.columns(parents, curved)
+        if ROWS_PER_FEATURE * sum(map(len, chosen)) > self.rows:
+            return -np.inf
         own = self.own[node]
         residual = self.moments[np.ix_(own, own)]
         if chosen:
@@ -207,7 +211,8 @@ class MomentScore:
             left = variance - own_cross.transpose(0, 2, 1) @ solved
             after = -0.5 * self.rows * _log_det(left)
             cost = self.penalty[node] * real.sum(1) * len(own)
-            gains = np.maximum(gains, after - before - cost)
+            fits = ROWS_PER_FEATURE * (len(features) + real.sum(1)) <= self.rows
+            gains = np.maximum(gains, np.where(fits, after - before - cost, -np.inf))
         return np.where(is_new, gains, -np.inf)
 
     def regression(self, node: int, parents: tuple[int, ...]) -> tuple[list[Array], Array, Array]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -159,6 +159,17 @@ class Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         return Text("" if task.speed is None else f"{task.speed:.3g}/s")
+
+
+class ShowsHistory(Protocol):
+    """What shows a run while it lasts."""
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *error: Any) -> None: ...
+
+    def show(self, history: History) -> None:
+        """Show the last epoch."""
 
 
 class Progress(Bar):

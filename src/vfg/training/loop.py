@@ -26,7 +26,7 @@ from vfg.training.data import (
     forked_generators,
     join_world,
 )
-from vfg.training.history import Checkpoint, Epoch, History, Progress, fingerprint
+from vfg.training.history import Checkpoint, Epoch, History, Progress, ShowsHistory, fingerprint
 from vfg.training.optimiser import (
     SCHEDULES,
     AdamW,
@@ -330,7 +330,7 @@ class Run:
         self.validation = task.validation(self.steps.recorder)
         self.best = _copy(self.model)
 
-    def train(self, progress: Progress) -> History:
+    def train(self, progress: ShowsHistory) -> History:
         """All epochs, with the best state restored at the end."""
         self._resume()
         begun = time.monotonic() - self.elapsed

@@ -13,6 +13,7 @@ from vfg.cli.fitting import FitOptions, WorkOptions, fit_by_engine
 from vfg.cli.model_files import history_file, write_history
 from vfg.cli.options import RunOptions, TableFiles, with_groups
 from vfg.cli.output import print_json, print_text
+from vfg.cli.progress import load_libraries
 from vfg.cli.tables import ReadOptions, check_outputs, report_reading
 from vfg.utils.files import is_stream
 
@@ -40,6 +41,7 @@ def fit(
     import vfg
 
     check_target(output)
+    load_libraries(quiet=options.quiet)
     source = reading.open(table, [str(output)])
     inputs = [file.path for file in source.files]
     outputs = {"--output": output, "the history": history_file(output)}

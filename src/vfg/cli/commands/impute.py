@@ -30,7 +30,7 @@ from vfg.cli.options import (
     with_groups,
 )
 from vfg.cli.output import print_json, print_text
-from vfg.cli.progress import is_watched, progress_bar
+from vfg.cli.progress import is_watched, load_libraries, progress_bar
 from vfg.cli.tables import ReadOptions, check_outputs, output_format, report_reading
 from vfg.utils.extras import needs
 from vfg.utils.files import is_stream
@@ -266,6 +266,7 @@ def impute(
 
     vfg impute table.csv -o filled.csv
     """
+    load_libraries(quiet=options.quiet)
     from vfg.bigtable.engines import engine_named
     from vfg.bigtable.fill_batch import Filling
     from vfg.bigtable.fill_job import as_fitted

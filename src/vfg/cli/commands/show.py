@@ -99,6 +99,7 @@ def _sizes(model: Any) -> dict[str, Any]:
         parts = ("members", "mixtures", "neighbours")
         description: dict[str, Any] = {name: len(getattr(model, name)) for name in parts}
         description["weights"] = model.part_weights
+        description["missingness"] = model.describe_missingness()
     else:
         kinds = str | int | float | bool
         description = {
@@ -111,10 +112,12 @@ def _print_model(description: dict[str, Any]) -> None:
     facts = [
         f"{key} {_fact(value)}"
         for key, value in description.items()
-        if key not in ("kind", "columns", "graph", "history")
+        if key not in ("kind", "columns", "graph", "history", "missingness")
     ]
     if description["kind"] != "Graph":
         print_text(f"{description['kind']}: {', '.join(facts)}\n", bold=description["kind"])
+    if "missingness" in description:
+        print_text(f"missing cells: {description['missingness']}\n")
     if "columns" in description:
         rows = [(column["name"], _kind(column)) for column in description["columns"]]
         print_table(("column", "kind"), rows)

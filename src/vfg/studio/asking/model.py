@@ -56,6 +56,14 @@ class OpenModel:
         nodes = f"{latent} latent node{'' if latent == 1 else 's'}"
         return f"{kind} · {len(self.variables)} columns · {leaves} leaves · {nodes}"
 
+    @property
+    def about_missing_cells(self) -> str:
+        """What the model knows about why cells are missing, as the end of a sentence."""
+        if not isinstance(self.model, TableModel):
+            return ""
+        words = self.model.describe_missingness()
+        return f". {words[:1].upper()}{words[1:]}."
+
     @cached_property
     def picture(self) -> tuple[int, int] | None:
         """Height and width of the image that the columns are, or None."""

@@ -124,7 +124,8 @@ def _register_opening(app: Dash, session: Session) -> None:
         begun, opened = time.monotonic(), session.opened(described)
         left = int(opened.filled.missing.sum())
         words = f"{int(opened.table.missing.sum()) - left} missing values filled in "
-        return {"token": described["token"]}, f"{words}{time.monotonic() - begun:.1f} s", False
+        words += f"{time.monotonic() - begun:.1f} s{session.model.about_missing_cells}"
+        return {"token": described["token"]}, words, False
 
     @connect(app, "download-table.data", "download.n_clicks", "table.data", first=False)
     def send_file(clicks: int | None, described: Any) -> Any:

@@ -1,0 +1,135 @@
+"""The progress bar of a fit, and its threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+import torch
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+
+from vfg.training.history import History
+
+TRAINING = 10.0
+"""Work of training in units of a linear model, about."""
+_LOCK = threading.Lock()
+_FITS: list[int] = []
+"""The number of threads that torch had before the fits that are running."""
+
+
+@contextmanager
+def limited_threads(number: int | None) -> Iterator[int]:
+    """One thread for every operation of torch; yields how many tasks may run side by side.
+
+    Operations of a fit are small. Threads that share one wait for each other, and beside busy
+    processes they wait longer than they compute. `number` is used for both instead. The setting is
+    global to the process: the last of several fits at a time brings it back.
+
+    Example:
+        >>> before = torch.get_num_threads()
+        >>> with limited_threads(None):
+        ...     torch.get_num_threads()
+        1
+        >>> torch.get_num_threads() == before
+        True
+    """
+    with _LOCK:
+        _FITS.append(torch.get_num_threads() if not _FITS else _FITS[0])
+        workers = _FITS[0] if number is None else number
+        torch.set_num_threads(1 if number is None else number)
+    try:
+        yield workers
+    finally:
+        with _LOCK:
+            before = _FITS.pop()
+            if not _FITS:
+                torch.set_num_threads(before)
+
+
+class FitBar:
+    """The progress bar of a fit: the part, the held-out error so far, and the time left."""
+
+    def __init__(self, *, visible: bool) -> None:
+        whole = Column(no_wrap=True)
+        self._bar = Progress(
+            TextColumn("{task.description}", table_column=whole),
+            BarColumn(bar_width=16, table_column=whole),
+            TaskProgressColumn(),
+            TimeElapsedColumn(table_column=whole),
+            TimeRemainingColumn(table_column=whole),
+            TextColumn("{task.fields[terms]}"),
+            disable=not visible,
+        )
+        self._task = self._bar.add_task("linear model", total=40.0, terms="")
+        self._visible = visible
+
+    def __enter__(self) -> FitBar:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            total = self._bar.tasks[0].total or 1.0
+            self._bar.update(self._task, completed=total, description="fitted")
+        self._bar.stop()
+
+    @property
+    def completed(self) -> float:
+        """The work done, as a share."""
+        return self._bar.tasks[0].completed / (self._bar.tasks[0].total or 1.0)
+
+    def plan(self, work: float) -> None:
+        """Set the work of all parts, in units of a linear model."""
+        self._bar.update(self._task, total=work)
+
+    @contextmanager
+    def part(self, name: str, work: float) -> Iterator[None]:
+        """Fit a part."""
+        self._bar.update(self._task, description=name)
+        yield
+        self._bar.advance(self._task, work)
+
+    def show_error(self, error: float | None) -> None:
+        """Show the error at held-out cells."""
+        if error is not None:
+            self._bar.update(self._task, terms=f"held-out error {error:.4f}")
+
+    def training(self, epochs: int, *, visible: bool) -> TrainingBar:
+        """What training shows."""
+        return TrainingBar(self if visible else FitBar(visible=False), epochs)
+
+    def advance(self, work: float, name: str) -> None:
+        """Some work of a part is done."""
+        self._bar.update(self._task, advance=work, description=name)
+
+
+class TrainingBar:
+    """The share of training in the bar of a fit."""
+
+    def __init__(self, bar: FitBar, epochs: int) -> None:
+        self._bar, self._epochs = bar, epochs
+
+    def __enter__(self) -> TrainingBar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def show(self, history: History) -> None:
+        """Bring the bar up to the last epoch."""
+        self._bar.advance(TRAINING / self._epochs, f"members, epoch {len(history)}/{self._epochs}")

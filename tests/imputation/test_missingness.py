@@ -1,0 +1,275 @@
+"""Why cells are missing: against known mechanisms, quadrature and Bayes' rule by enumeration."""
+
+import numpy as np
+import pytest
+import torch
+from imputation.mixed_tables import light, linear, numbers
+from scipy.special import expit
+from sklearn.base import clone
+
+import vfg
+from vfg import plots
+from vfg.data import mar, mcar, mnar_self
+from vfg.gaussian.conditional_means import ExactMeans
+from vfg.imputation.missingness import FURTHEST, WIDENING, find_mechanism, tilt_by_rows
+from vfg.imputation.mixtures import fit_linear, star
+from vfg.imputation.table_model import MissingCells
+from vfg.sklearn import VFGImputer
+
+
+def correlated(rows=600, columns=5, seed=0):
+    generator = np.random.default_rng(seed)
+    factor = generator.normal(size=(rows, 2))
+    loadings = generator.normal(size=(2, columns))
+    table = factor @ loadings + 0.6 * generator.normal(size=(rows, columns))
+    return table / table.std(0)
+
+
+def blocks(table, seed):
+    """The first columns of some rows, all at once."""
+    mask = np.zeros(table.shape, dtype=bool)
+    mask[np.random.default_rng(seed).random(len(table)) < 0.3, :3] = True
+    return mask
+
+
+def other_tail(table, seed):
+    return mnar_self(-table, 0.3, seed)
+
+
+MECHANISMS = {
+    "completely at random": lambda table, seed: mcar(table.shape, 0.3, seed),
+    "at random": lambda table, seed: mar(table, 0.3, seed),
+    "blocks": blocks,
+    "large values": lambda table, seed: mnar_self(table, 0.3, seed),
+    "small values": other_tail,
+}
+
+
+def find(table, missing, **options):
+    values = torch.from_numpy(np.where(missing, 0.0, table))
+    observed = torch.from_numpy(~missing)
+    model = fit_linear(star([1] * table.shape[1], 8), values, observed, 0)
+    no_order = torch.zeros(table.shape[1], dtype=torch.bool)
+    return find_mechanism(model, values, observed, no_order, **options)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", ["completely at random", "at random", "blocks"])
+def test_cells_that_hide_nothing_are_filled_as_before(name, seed):
+    table = correlated(seed=seed)
+    missing = MECHANISMS[name](table, seed)
+    assert find(table, missing).slopes is None
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("name", "slope"), [("large values", 1.0), ("small values", -1.0)])
+def test_the_slope_of_cells_missing_by_their_value_is_found(name, slope, seed):
+    table = correlated(rows=2000, seed=seed)
+    slopes = find(table, MECHANISMS[name](table, seed)).slopes
+    assert slopes is not None
+    # What is missing is a little less than what the table's own deviations would show.
+    assert slopes.median() == pytest.approx(slope, abs=0.3)
+
+
+def test_columns_that_are_never_missing_have_no_slope():
+    table = correlated(rows=1000)
+    missing = mnar_self(table, 0.3, 0)
+    missing[:, 2] = False
+    slopes = find(table, missing, always=True).slopes
+    assert slopes[2] == 0.0
+    assert (slopes[[0, 1, 3, 4]] != 0.0).all()
+
+
+def test_nothing_is_found_in_a_table_without_missing_cells():
+    table = correlated(rows=100)
+    assert find(table, np.zeros(table.shape, dtype=bool), always=True).slopes is None
+
+
+def exact_model():
+    table = correlated(rows=300, columns=3)
+    every = torch.ones(table.shape, dtype=torch.bool)
+    values = torch.from_numpy(table)
+    return fit_linear(star([1] * 3, 8), values, every, 0), values
+
+
+@pytest.mark.parametrize("missing", [[0], [0, 2], [0, 1, 2]])
+def test_the_tilt_of_a_normal_is_that_of_bayes_rule(missing):
+    model, values = exact_model()
+    observed = torch.ones(1, 3, dtype=torch.bool)
+    observed[:, missing] = False
+    slopes = torch.tensor([0.5, 0.3, -0.4], dtype=torch.float64)
+    row = values[:1]
+    names = [list(model.variables)[k] for k in missing]
+    covariance = model.infer(row, names, observed=observed).covariance(names)[0].numpy()
+    drawn = np.random.default_rng(0).multivariate_normal(0.0 * covariance[0], covariance, 200_000)
+    weights = np.exp(drawn @ slopes.numpy()[missing])
+    tilt = tilt_by_rows(ExactMeans(model), row, observed, slopes, None)
+    expected = weights @ drawn / weights.sum()
+    assert tilt.shift[0, missing].numpy() == pytest.approx(expected, abs=0.02)
+    assert (tilt.shift[observed] == 0.0).all()
+
+
+def test_covariances_times_vectors_are_those_of_the_answer():
+    generator = np.random.default_rng(0)
+    model, values = exact_model()
+    observed = torch.from_numpy(generator.random((40, 3)) < 0.5)
+    vectors = torch.from_numpy(generator.normal(size=(40, 3)))
+    names = list(model.variables)
+    for row in range(40):
+        absent = (~observed[row]).nonzero()[:, 0].tolist()
+        if not absent:
+            continue
+        chosen = [names[k] for k in absent]
+        answer = model.infer(values[row : row + 1], chosen, observed=observed[row : row + 1])
+        covariance = answer.covariance(chosen)[0]
+        result = ExactMeans(model).times_covariance(observed, vectors)[row, absent]
+        assert result.numpy() == pytest.approx((covariance @ vectors[row, absent]).numpy())
+
+
+def test_draws_are_tilted_by_their_weights_and_keep_their_ranks():
+    model, values = exact_model()
+    observed = torch.tensor([[True, False, True]])
+    slopes = torch.tensor([0.0, 0.3, 0.0], dtype=torch.float64)
+    draws = torch.from_numpy(np.random.default_rng(0).gamma(2.0, size=(400, 1, 3)))
+    tilt = tilt_by_rows(ExactMeans(model), values[:1], observed, slopes, draws)
+    own = draws[:, 0, 1].numpy()
+    weights = np.exp(0.3 * own) / np.exp(0.3 * own).sum()
+    assert tilt.shift[0, 1] == pytest.approx((weights * own).sum() - own.mean(), rel=1e-6)
+    moved = tilt(draws)
+    assert torch.equal(moved[..., [0, 2]], draws[..., [0, 2]])
+    assert (np.diff(moved[:, 0, 1].numpy()[np.argsort(own)]) >= 0.0).all()
+    centre = (weights * own).sum()
+    variance = (weights * (own - centre) ** 2).sum()
+    assert moved[:, 0, 1].std() == pytest.approx(WIDENING * np.sqrt(variance), rel=0.05)
+
+
+def test_rows_with_many_missing_cells_do_not_move_without_bound():
+    model, values = exact_model()
+    observed = torch.zeros(1, 3, dtype=torch.bool)
+    slopes = torch.full((3,), 3.0, dtype=torch.float64)
+    tilt = tilt_by_rows(ExactMeans(model), values[:1], observed, slopes, None)
+    names = list(model.variables)
+    covariance = model.infer(values[:1], names, observed=observed).covariance(names)[0].numpy()
+    distance = np.sqrt(tilt.shift[0].numpy() @ np.linalg.solve(covariance, tilt.shift[0].numpy()))
+    assert distance == pytest.approx(FURTHEST, rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def hidden_by_value():
+    table = correlated(rows=500, seed=3)
+    return table, np.where(mnar_self(table, 0.3, 3), np.nan, table)
+
+
+@pytest.fixture(scope="module", params=[light, linear])
+def tilted(request, hidden_by_value):
+    """An imputer of a table whose large values hide themselves."""
+    return request.param().fit(hidden_by_value[1])
+
+
+def test_errors_fall_and_intervals_hold_more_where_values_hide_themselves(tilted, hidden_by_value):
+    truth, table = hidden_by_value
+    missing = np.isnan(table)
+    plain = clone(tilted).set_params(missingness="ignorable").fit(table)
+    errors, held = {}, {}
+    for name, imputer in (("ignorable", plain), ("auto", tilted)):
+        errors[name] = np.mean((imputer.transform(table) - truth)[missing] ** 2)
+        low, high = imputer.predict_interval(table)
+        held[name] = np.mean(((low <= truth) & (truth <= high))[missing])
+    assert errors["auto"] < 0.8 * errors["ignorable"]
+    assert held["auto"] > max(0.85, held["ignorable"])
+
+
+@pytest.mark.parametrize("make", [light, linear])
+def test_answers_without_evidence_of_a_mechanism_have_the_same_bits(make):
+    table = correlated(rows=200)
+    table[mcar(table.shape, 0.3, 0)] = np.nan
+    first, second = (make().set_params(missingness=m).fit(table) for m in ("ignorable", "auto"))
+    assert np.array_equal(first.transform(table), second.transform(table))
+    assert np.array_equal(first.sample(table, 2), second.sample(table, 2))
+
+
+def test_model_files_keep_the_mechanism(tilted, hidden_by_value, tmp_path):
+    _, table = hidden_by_value
+    imputer = tilted
+    assert imputer.model_.slopes is not None
+    vfg.save(imputer, tmp_path / "m.vfg")
+    loaded = vfg.load(tmp_path / "m.vfg")
+    assert np.array_equal(loaded.fill(table), imputer.transform(table))
+    assert loaded.describe_missingness() == imputer.model_.describe_missingness()
+    assert "large values are missing more often" in loaded.describe_missingness()
+
+
+def test_rows_do_not_influence_each_other(tilted, hidden_by_value):
+    _, table = hidden_by_value
+    whole = tilted.transform(table)
+    assert np.array_equal(tilted.transform(table[:37]), whole[:37])
+    few = tilted.sample(table, 2)
+    assert np.array_equal(tilted.sample(table, 3)[:2], few)
+
+
+def test_questions_are_not_tilted(hidden_by_value):
+    _, table = hidden_by_value
+    imputer = linear().fit(table)
+    plain = linear().set_params(missingness="ignorable").fit(table)
+    answers = [one.model_.infer(table).mean for one in (imputer, plain)]
+    for name in answers[0]:
+        assert np.array_equal(answers[0][name], answers[1][name])
+    assert not np.array_equal(imputer.transform(table), plain.transform(table))
+
+
+def test_only_ordered_columns_are_tilted():
+    generator = np.random.default_rng(0)
+    table = correlated(rows=500, columns=4)
+    frame = {f"x{k}": np.where(generator.random(500) < expit(table[:, k] - 1.0), np.nan,
+             table[:, k]) for k in range(4)}  # fmt: skip
+    frame["kind"] = np.where(table[:, 0] > 0, "high", "low").astype(object)
+    frame["kind"][generator.random(500) < 0.2] = None
+    imputer = linear().set_params(missingness="self").fit(frame)
+    cells = MissingCells(imputer.model_, imputer._table(frame, reset=False))
+    assert (imputer.model_.slopes[imputer.model_.unordered] == 0.0).all()
+    assert set(imputer.transform(frame)["kind"]) == {"high", "low"}
+    assert cells.tilt is not None
+
+
+def test_the_settings_refuse_other_mechanisms():
+    with pytest.raises(ValueError, match="missingness must be one of 'auto', 'ignorable', 'self'"):
+        VFGImputer(missingness="mnar").fit([[1.0, 2.0], [2.0, 3.0]])
+
+
+def test_sensitivity_moves_missing_cells_and_what_follows_from_them(straight):
+    table = numbers()[1]
+    missing = np.isnan(table)
+
+    def mean_of_first(filled):
+        return filled[:, 0].mean(), filled[:, 0].var(ddof=1) / len(filled)
+
+    result = straight.sensitivity(table, [-0.2, 0.0, 0.2], statistic=mean_of_first, n=5)
+    absent = np.flatnonzero(missing.any(0))
+    assert result.columns == tuple(absent.tolist())
+    filled = straight.transform(table)
+    low, high = straight.predict_interval(table, 0.9)
+    for place, column in enumerate(absent):
+        rows = missing[:, column]
+        assert result.filled[1, place] == pytest.approx(filled[rows, column].mean())
+        assert result.means[1, place] == pytest.approx(filled[:, column].mean())
+        assert result.low[1, place] == pytest.approx(low[rows, column].mean())
+        assert result.high[1, place] == pytest.approx(high[rows, column].mean())
+        change = result.means[2, place] - result.means[0, place]
+        step = 0.4 * np.nanstd(table[:, column]) * rows.mean()
+        assert 0.5 * step < change < 1.05 * step  # less where bounds are reached
+    estimates = [float(one.estimate[0]) for one in result.pooled]
+    assert estimates == sorted(estimates)
+    assert estimates[0] < estimates[2]
+    axes = plots.sensitivity(result)
+    assert len(axes.lines) == len(absent) + 1
+
+
+@pytest.mark.parametrize("delta", [[], ["a"], [np.nan], None])
+def test_sensitivity_refuses_shifts_that_are_no_numbers(delta, straight):
+    with pytest.raises(ValueError, match="delta must be finite numbers"):
+        straight.sensitivity(numbers()[1], delta)
+
+
+def test_sensitivity_needs_missing_numbers(straight):
+    with pytest.raises(ValueError, match="has no missing numbers"):
+        straight.sensitivity(np.nan_to_num(numbers()[1]), [0.0])

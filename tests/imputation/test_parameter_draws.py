@@ -1,0 +1,174 @@
+"""Proper multiple imputation: against closed forms, brute force and simulated coverage."""
+
+import numpy as np
+import pytest
+import torch
+from imputation.mixed_tables import light, linear, mixed
+from scipy import stats
+
+import vfg
+from vfg.imputation.parameter_draws import (
+    FittedRows,
+    NormalModel,
+    _gamma,
+    draw_parameters,
+    fit_normal,
+)
+from vfg.sklearn import VFGImputer
+
+
+def regression(rows, seed, share=0.4):
+    """Four correlated columns and a fifth that depends on them; cells missing at random."""
+    generator = np.random.default_rng(seed)
+    inputs = generator.multivariate_normal(np.zeros(4), 0.5 + 0.5 * np.eye(4), rows)
+    target = inputs @ [1.0, 0.5, -0.5, 0.0] + generator.normal(size=rows)
+    table = np.column_stack([inputs, target])
+    return table, np.where(generator.random(table.shape) < share, np.nan, table)
+
+
+def least_squares(table):
+    """Coefficients of the last column on the others, and their covariance."""
+    design = np.column_stack([np.ones(len(table)), table[:, :-1]])
+    inverse = np.linalg.inv(design.T @ design)
+    weights = inverse @ design.T @ table[:, -1]
+    left = table[:, -1] - design @ weights
+    return weights, inverse * (left @ left) / (len(table) - len(weights))
+
+
+def as_matrix(table):
+    observed = torch.from_numpy(~np.isnan(table))
+    return torch.where(observed, torch.from_numpy(np.nan_to_num(table)), 0.0), observed
+
+
+def test_conditionals_are_those_of_a_normal():
+    generator = np.random.default_rng(0)
+    root = generator.normal(size=(4, 4))
+    model = NormalModel(
+        torch.from_numpy(generator.normal(size=4)), torch.from_numpy(root @ root.T + np.eye(4))
+    )
+    values, observed = as_matrix(np.where(generator.random((20, 4)) < 0.5, np.nan, 1.5))
+    means = model.conditional_means(values, observed).numpy()
+    noise = torch.from_numpy(generator.normal(size=(4000, 20, 4)))
+    drawn = torch.stack([model.draw(values, observed, one) for one in noise]).numpy()
+    mean, covariance = model.mean.numpy(), model.covariance.numpy()
+    for row in range(20):
+        o, m = observed[row].numpy(), ~observed[row].numpy()
+        if not m.any():
+            continue
+        gain = np.linalg.solve(covariance[np.ix_(o, o)], covariance[np.ix_(o, m)]).T
+        expected = mean[m] + gain @ (values[row].numpy()[o] - mean[o])
+        assert means[row, m] == pytest.approx(expected)
+        left = covariance[np.ix_(m, m)] - gain @ covariance[np.ix_(o, m)]
+        sampled = np.atleast_2d(np.cov(drawn[:, row, m].T))
+        assert np.abs(sampled - left).max() < 0.12 * np.abs(left).max()
+    assert np.array_equal(means[observed.numpy()], values[observed].numpy())
+
+
+def test_gamma_variables_have_their_distribution():
+    generator = torch.Generator().manual_seed(0)
+    for shape in (1.0, 2.5, 40.0):
+        drawn = _gamma(torch.full((4000,), shape, dtype=torch.float64), generator)
+        assert stats.kstest(drawn.numpy(), stats.gamma(shape).cdf).pvalue > 1e-3
+
+
+def test_parameters_of_a_complete_table_are_drawn_from_their_posterior():
+    table = regression(200, 0)[0]
+    values, observed = as_matrix(table)
+    estimate, draws = draw_parameters(values, observed, 400, 0)
+    means = torch.stack([one.mean for one in draws]).numpy()
+    covariances = torch.stack([one.covariance for one in draws]).numpy()
+    scatter = np.cov(table.T) * 199
+    assert estimate.mean.numpy() == pytest.approx(table.mean(0))
+    assert means.mean(0) == pytest.approx(table.mean(0), abs=4 * np.sqrt(2.5 / 200 / 400))
+    assert np.cov(means.T) == pytest.approx(scatter / 199 / 200, abs=0.003)
+    # The mean of an inverse Wishart variable, and the variance of an entry of its diagonal.
+    assert covariances.mean(0) == pytest.approx(scatter / (199 - 5 - 1), rel=0.05, abs=0.03)
+    freedom = 199 - 5
+    variance = 2 * np.diag(scatter) ** 2 / ((freedom - 1) ** 2 * (freedom - 3))
+    sampled = covariances[:, range(5), range(5)].var(0)
+    assert sampled == pytest.approx(variance, rel=0.35)
+
+
+def test_em_reaches_the_greatest_likelihood():
+    _, table = regression(300, 1)
+    values, observed = as_matrix(table)
+    model = fit_normal(values, observed)
+
+    def log_likelihood(mean, covariance):
+        total = 0.0
+        for row, seen in zip(values.numpy(), observed.numpy(), strict=True):
+            if seen.any():
+                normal = stats.multivariate_normal(mean[seen], covariance[np.ix_(seen, seen)])
+                total += normal.logpdf(row[seen])
+        return total
+
+    best = log_likelihood(model.mean.numpy(), model.covariance.numpy())
+    generator = np.random.default_rng(0)
+    for _ in range(5):
+        change = 0.03 * generator.normal(size=(5, 5))
+        moved = model.covariance.numpy() + 0.5 * (change + change.T)
+        assert log_likelihood(model.mean.numpy(), moved) < best + 0.02
+
+
+def test_draws_for_more_rows_than_are_kept_are_nearer_to_the_estimate():
+    values, observed = as_matrix(regression(200, 0)[1])
+    estimate, few = draw_parameters(values, observed, 20, 0)
+    _, many = draw_parameters(values, observed, 20, 0, rows=800)
+    for one, other in zip(few, many, strict=True):
+        assert (other.mean - estimate.mean).numpy() == pytest.approx(
+            0.5 * (one.mean - estimate.mean).numpy()
+        )
+
+
+def test_wide_tables_and_empty_ones_have_no_rows_to_draw_from():
+    assert FittedRows.of(torch.zeros(10, 65), torch.ones(10, 65, dtype=torch.bool), 0) is None
+    assert FittedRows.of(torch.zeros(10, 3), torch.zeros(10, 3, dtype=torch.bool), 0) is None
+
+
+@pytest.mark.parametrize("make", [light, linear])
+def test_proper_draws_vary_more_and_keep_what_is_observed(make):
+    _, table = regression(120, 2)
+    imputer = make().fit(table)
+    known = ~np.isnan(table)
+    spreads = {}
+    for proper in (True, False):
+        tables = imputer.sample(table, 40, proper=proper)
+        assert (tables[:, known] == table[known]).all()
+        assert not np.isnan(tables).any()
+        spreads[proper] = np.var([least_squares(one)[0] for one in tables], axis=0).mean()
+    assert spreads[True] > 1.5 * spreads[False]
+    assert np.array_equal(imputer.sample(table, 2), imputer.sample(table, 5)[:2])
+    assert not np.array_equal(imputer.sample(table, 2), imputer.sample(table, 2, random_state=1))
+
+
+def test_tables_of_every_kind_have_proper_draws(every_kind):
+    frame = mixed()
+    for drawn in every_kind.sample(frame, 2):
+        assert list(drawn.columns) == list(frame.columns)
+        for name in frame.columns:
+            assert (drawn[name].dtype == frame[name].dtype) or drawn[name].notna().all()
+
+
+def test_one_row_is_drawn_like_among_others():
+    _, table = regression(120, 3)
+    imputer = linear().fit(table)
+    one = imputer.sample(table[:1], 3)
+    assert one == pytest.approx(imputer.sample(table, 3)[:, :1], abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [100, 300])
+def test_pooled_intervals_hold_the_coefficients(rows):
+    truth = np.array([0.0, 1.0, 0.5, -0.5, 0.0])
+    held, estimates, complete = [], [], []
+    for seed in range(200):
+        whole, table = regression(rows, seed)
+        imputer = VFGImputer(bend=False, missingness="ignorable", random_state=seed).fit(table)
+        results = [least_squares(one) for one in imputer.sample(table, 20)]
+        pooled = vfg.pool(results, complete_df=rows - 5)
+        low, high = pooled.interval(0.95)
+        held.append((low <= truth) & (truth <= high))
+        estimates.append(pooled.estimate)
+        complete.append(least_squares(whole)[0])
+    assert 0.93 < np.mean(held) < 0.97
+    assert np.mean(estimates, axis=0) == pytest.approx(np.mean(complete, axis=0), abs=0.05)
