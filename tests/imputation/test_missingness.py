@@ -273,3 +273,13 @@ def test_sensitivity_refuses_shifts_that_are_no_numbers(delta, straight):
 def test_sensitivity_needs_missing_numbers(straight):
     with pytest.raises(ValueError, match="has no missing numbers"):
         straight.sensitivity(np.nan_to_num(numbers()[1]), [0.0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_column_that_drives_all_others_is_no_mechanism_of_their_own(seed):
+    generator = np.random.default_rng(seed)
+    table = generator.multivariate_normal(np.zeros(5), 0.5 + 0.5 * np.eye(5), 300)
+    missing = generator.random(table.shape) < expit(table[:, :1] - 0.4)
+    missing[:, 0] = False
+    found = find(table, missing)
+    assert found.slopes is None

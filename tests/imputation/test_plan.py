@@ -62,6 +62,13 @@ def test_less_effort_fits_no_more_parts_and_trains_no_longer(rows, columns):
     assert plans[1].more_steps in (0, plans[2].steps)
 
 
+def test_fast_fits_have_members_only_where_there_is_nothing_else():
+    assert make_plan(500, 8, effort="fast").members == 0
+    assert make_plan(500, 8, effort="fast", members=1).members == 1
+    widest = make_plan(500, 400, effort="fast")
+    assert (widest.members, widest.mixtures.number, widest.neighbours.number) == (1, 0, 0)
+
+
 @pytest.mark.parametrize("effort", ["fast", "balanced", "best"])
 def test_given_counts_take_precedence_over_the_effort(effort):
     plan = make_plan(500, 8, effort=effort, members=5, mixtures=9, neighbours=7, steps=300)

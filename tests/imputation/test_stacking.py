@@ -28,6 +28,7 @@ from vfg.imputation.stacking import (
     _sums,
     _weights,
     averaging_matrix,
+    averaging_of_kinds,
     corrected_share,
     drawing_shares,
     fit_stacking,
@@ -95,6 +96,33 @@ def test_weights_are_least_squares_with_a_prior():
     right = rows.T @ x.flatten().numpy() + START_PRIOR * np.array(START) / sum(START)
     found = _weights(sums(x, *guesses), ALL)
     np.testing.assert_allclose(found, np.linalg.solve(left, right), rtol=1e-9)
+
+
+def test_few_cells_move_the_weights_to_a_linear_model_that_is_nearly_true():
+    """With the usual prior alone its weight would be 0.2: 90 cells against a prior of 100."""
+    x = normals(30, 3)
+    guesses = [x + 0.6 * normals(30, 3, seed=seed) for seed in range(1, 6)]
+    guesses[2] = x + 0.1 * normals(30, 3, seed=7)
+    found = _weights(sums(x, *guesses), ALL)
+    assert found[2] > 0.8
+    without = torch.tensor([True, True, False, True, True])
+    assert _weights(sums(x, *guesses), without)[2] == 0.0
+
+
+def test_averaging_never_changes_the_linear_model():
+    truth = normals(4000)
+    linear = truth + 0.5 * normals(4000, seed=1)
+    many = truth + 1.5 * normals(10, 4000, seed=2)
+    kinds = [torch.stack([x, x, linear, x, x]) for x in (many[0], many.mean(0))]
+    kinds = [k + 0.01 * normals(5, 4000, seed=3) * (torch.arange(5) != 2)[:, None] for k in kinds]
+    single, mean = (k @ k.T for k in kinds)
+    averaging, change = averaging_of_kinds(single, mean)
+    place = KINDS.index("linear")
+    assert torch.equal(averaging[place], torch.eye(5, dtype=torch.float64)[place])
+    result = averaging @ single @ averaging.T
+    assert float(result[place, place]) == pytest.approx(float(single[place, place]))
+    torch.testing.assert_close(result[0], mean[0], rtol=0.05, atol=0.0)
+    assert float(change.abs().max()) < 0.05  # parts are alike, so slopes are the same
 
 
 def test_one_outlier_does_not_decide_the_weights():

@@ -42,6 +42,7 @@ def mixed():
     frame = frame.mask(generator.random(frame.shape) < 0.1)
     model = vfg.TableModel(bend=False)
     model.fit(frame)
+    model.draws_of_interventions = 512
     return model
 
 

@@ -191,6 +191,20 @@ def test_graphs_go_into_models():
     assert not filled.fill(table).isna().any().any()
 
 
+@pytest.mark.parametrize("kind", ["dag", "tree"])
+def test_columns_without_names_are_held_by_position(kind):
+    table = simulate(lambda x: x, rows=60).to_numpy()
+    learned = vfg.learn_graph(table, kind)
+    assert learned.graph.columns == tuple(range(5))
+    model = vfg.TableModel(graph=learned.graph, bend=False)
+    model.fit(table)
+    assert not np.isnan(model.fill(table)).any()
+    exact = vfg.GaussianVFG(learned.graph)
+    exact.fit(table)
+    dag = [("0", "2"), ("2", "3")]
+    assert np.isfinite(exact.infer({}, "3", do={"2": 0.5}, dag=dag).mean["3"]).all()
+
+
 def test_pictures_have_an_arrow_for_every_edge():
     learned = vfg.learn_graph(simulate(lambda x: x), nonlinear=False)
     ax = learned.plot()

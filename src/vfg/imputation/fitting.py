@@ -95,7 +95,8 @@ def fit_parts(
     """
     settings.warn_of_unused()
     with limited_threads(settings.n_jobs) as workers, FitBar(visible=settings.progress) as bar:
-        return _fit_parts(table, settings, start, Resources(settings.budget, bar, workers))
+        resources = Resources(settings.budget, bar, workers, members=settings.members is not None)
+        return _fit_parts(table, settings, start, resources)
 
 
 def _fit_parts(
@@ -166,7 +167,8 @@ def _fit_to_matrix(
             mechanism = find_mechanism(
                 linear, values, observed, unordered, always=always, seed=settings.seed
             )
-    if resources.is_past(LINEAR_SHARE) or not supports_deep(graph, len(values), settings.bend):
+    is_late = resources.is_past(LINEAR_SHARE) and not resources.members
+    if is_late or not supports_deep(graph, len(values), settings.bend):
         return Parts(linear=linear, relations=relations, mechanism=mechanism)
     plan = make_plan(
         *values.shape,
@@ -488,7 +490,8 @@ class MatrixFit:
         for turn, steps in enumerate((self.plan.steps, self.plan.more_steps)):
             folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
             history = self.train(model, own, steps, self.clock.left_for_training(), device, folder)
-            if exact.combination is not None and self.clock.is_past(0.95):
+            late = self.clock.is_past(0.95) and not self.clock.members
+            if exact.combination is not None and late:
                 return exact  # there is no time to weigh the members
             unstack_models(model, members)
             if not parts.mixtures and not parts.neighbours:  # which draw instead of members
@@ -596,10 +599,16 @@ class Resources:
     """
 
     def __init__(
-        self, budget: float | None = None, bar: FitBar | None = None, workers: int | None = None
+        self,
+        budget: float | None = None,
+        bar: FitBar | None = None,
+        workers: int | None = None,
+        *,
+        members: bool = False,
     ) -> None:
         self.begun, self.budget = time.monotonic(), budget
         self.bar, self.workers = bar or FitBar(visible=False), workers
+        self.members = members  # whether a number of members is asked for
         self.last = 0.0  # seconds of what was measured last
         self.slowness = 1.0  # seconds per second of a processor
 
@@ -634,7 +643,7 @@ class Resources:
 
     def is_left_for_members(self) -> bool:
         """Whether there is time to train members and to weigh them."""
-        if self.budget is None:
+        if self.budget is None or self.members:
             return True
         return 0.9 * self.budget - self.spent - 1.5 * self.last > TRAINING_SHARE * self.budget
 

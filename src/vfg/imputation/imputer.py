@@ -158,7 +158,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         width: of the root.
         flow: the couplings on the edges.
         steps: of training.
-        budget: seconds that fitting may take; None for as long as the steps take.
+        budget: seconds that fitting may take at most; None for as long as the parts take. With less
+            time there are fewer and smaller parts, down to the linear model alone.
+        n_jobs: how many threads fitting uses; None for as many as torch has, each of which fits a
+            part by itself, so that it is not slowed down beside busy processes.
         missing_values: what marks missing values besides NaN, None, NaT and NA.
         missingness: what is assumed about why cells are missing. "ignorable": nothing that their
             values would say. "self": the log-odds of a number to be missing are linear in its
@@ -208,6 +211,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         flow: Coupling | None = None,
         steps: int | None = None,
         budget: float | None = None,
+        n_jobs: int | None = None,
         missing_values: Any = np.nan,
         missingness: str = "auto",
         estimate: str = "mean",
@@ -233,6 +237,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.flow = flow
         self.steps = steps
         self.budget = budget
+        self.n_jobs = n_jobs
         self.missing_values = missing_values
         self.missingness = missingness
         self.estimate = estimate

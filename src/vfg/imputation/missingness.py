@@ -58,6 +58,8 @@ ROUNDS, STEPS = 6, 3
 """Rounds in which the tilt by other missing cells is computed anew, and Newton steps in each."""
 PREDICTORS = 20
 """Columns that may explain the missing cells of another one, at most, which bounds the time."""
+DRIVERS = 5
+"""Columns of which each is tried as the one that all missing cells depend on."""
 RIDGES = (1.0, 10.0, 100.0)
 """Prior precisions of their coefficients, among which the evidence chooses for every column."""
 MARGIN = 10.0
@@ -268,6 +270,8 @@ def find_mechanism(
         if best.evidence <= MARGIN:
             return Mechanism(None, best.evidence)
         rival = _evidence_of_others(predictions.expected, seen, chosen, offsets)
+        driver = _evidence_of_a_driver(predictions.expected, seen, chosen, offsets)
+        rival = max(rival, driver / SHARE)
         if alike.evidence <= max(MARGIN, SHARE * rival) and best.evidence <= rival + MARGIN:
             return Mechanism(None, best.evidence, rival)
     slopes = np.where(ordered, best.common, 0.0)
@@ -406,6 +410,42 @@ def _evidence_of_others(
         start = None if offsets is None else offsets[:, place]
         total += max(0.0, _explain(others, missing, start).evidence)
     return total
+
+
+def _evidence_of_a_driver(
+    values: Array, observed: Mask, chosen: Array, offsets: Array | None
+) -> float:
+    """log Bayes factor of the model that the missing cells of all columns depend on one of them.
+
+    With one slope for all columns, it is as simple as slopes of their own values.
+    """
+    missing = (~observed[:, chosen]).astype(float)
+    values = (values - values.mean(0)).clip(-4.0, 4.0)
+    scores = ((missing - missing.mean(0)).T @ values) / (values.std(0) + 1e-9)
+    scores[range(len(chosen)), chosen] = 0.0
+    best = -np.inf
+    for driver in np.argsort(-np.abs(scores.sum(0)), kind="stable")[:DRIVERS]:
+        own = chosen != driver
+        inputs, share = values[:, driver, None], missing[:, own].mean(0)
+        start = np.log(share / (1.0 - share)) if offsets is None else offsets[:, own]
+        intercepts, slope = start.copy(), 0.0
+        for _ in range(6):
+            chance = expit(intercepts + slope * inputs)
+            left, weight = missing[:, own] - chance, chance * (1.0 - chance)
+            total = weight.sum(0) + 1e-9
+            centre = (weight * inputs).sum(0) / total
+            information = float((weight * (inputs - centre) ** 2).sum())
+            score = float((left * (inputs - centre)).sum()) - slope / COMMON_SPREAD**2
+            change = score / (information + COMMON_SPREAD**-2)
+            slope += change
+            intercepts = intercepts + left.sum(0) / total - centre * change
+        logits = intercepts + slope * inputs
+        gain = _log_probs(logits, missing[:, own]).sum() - _log_probs(start, missing[:, own]).sum()
+        by_row = ((missing[:, own] - expit(logits)) * (inputs - centre)).sum(1)
+        clustering = max(1.0, float((by_row**2).sum()) / max(information, 1e-9))
+        penalty = (slope / COMMON_SPREAD) ** 2 + np.log1p(COMMON_SPREAD**2 * information)
+        best = max(best, float(gain / clustering - 0.5 * penalty - np.log(values.shape[1])))
+    return best
 
 
 class _Explained(NamedTuple):

@@ -32,8 +32,8 @@ def limited_threads(number: int | None) -> Iterator[int]:
     """One thread for every operation of torch; yields how many tasks may run side by side.
 
     Operations of a fit are small. Threads that share one wait for each other, and beside busy
-    processes they wait longer than they compute. `number` is used for both instead. The setting is
-    global to the process: the last of several fits at a time brings it back.
+    processes they wait longer than they compute. `number` is used for both instead. Threads inherit
+    the setting; every fit brings back what there was before the first of those that overlap.
 
     Example:
         >>> before = torch.get_num_threads()
@@ -51,9 +51,8 @@ def limited_threads(number: int | None) -> Iterator[int]:
         yield workers
     finally:
         with _LOCK:
-            before = _FITS.pop()
-            if not _FITS:
-                torch.set_num_threads(before)
+            # Of this thread, and of threads that begin later.
+            torch.set_num_threads(_FITS.pop())
 
 
 class FitBar:

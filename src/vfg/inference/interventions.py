@@ -32,12 +32,10 @@ from vfg.tables.frames import is_frame, open_table
 if TYPE_CHECKING:
     from typing import Self
 
-DRAWS = 512
-"""Draws of the columns behind a target. Means average conditional means over them, so that their
-standard error is below 4 % of the deviation that the causes make. A model of cheap conditionals has
-more in its `draws_of_interventions`."""
-ROWS_OF_DRAWS = 65_536
-"""Rows with draws of their own up to which there are more than `DRAWS` of each."""
+DRAWS, FEWEST_DRAWS = 2048, 512
+"""Draws of the columns behind a target, and how few each of many rows has. Means average
+conditional means over them, so that their standard error is 2 % to 4 % of the deviation that the
+causes make. A model of cheap conditionals has more in its `draws_of_interventions`."""
 FEW_ROWS = 32
 """Rows up to which evidence is computed without padding."""
 RANKS = np.linspace(-3.0, 3.0, 25)
@@ -228,7 +226,7 @@ def counterfactual(
 
 def _number_of_draws(model: Model, rows: int) -> int:
     most: int = getattr(model, "draws_of_interventions", DRAWS)
-    return max(DRAWS, min(most, ROWS_OF_DRAWS // max(rows, 1)))
+    return max(min(most, FEWEST_DRAWS), min(most, 16 * most // max(rows, 1)))
 
 
 @dataclass(frozen=True)

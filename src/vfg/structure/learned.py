@@ -18,6 +18,16 @@ Pair = tuple[str, str]
 """Cause and effect, by the names of their columns."""
 
 
+def with_positions(graph: Graph, labels: Sequence[Any]) -> Graph:
+    """A graph over columns without names: its leaves hold them by position."""
+    if list(labels) != list(range(len(labels))):
+        return graph
+    return Graph(
+        [n if n.columns is None else replace(n, columns=(int(n.name),)) for n in graph.nodes],
+        graph.edges,
+    )
+
+
 @dataclass(frozen=True)
 class LearnedGraph:
     """A graph that was learned from a table; made by `vfg.learn_graph`.

@@ -14,7 +14,7 @@ from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.table_model import as_frame
 from vfg.structure.completing import AdditiveSampler, draw_gaussian, fit_covariance
-from vfg.structure.learned import LearnedGraph, Pair
+from vfg.structure.learned import LearnedGraph, Pair, with_positions
 from vfg.structure.pdag import (
     apply_meek_rules,
     edge_matrix,
@@ -423,7 +423,7 @@ def _describe(
     return LearnedGraph(
         "dag",
         every,
-        Graph.from_bayesian_network(edges, variables=every),
+        with_positions(Graph.from_bayesian_network(edges, variables=every), [*encoding.schema]),
         tuple(edges),
         tuple(pair for pair in edges if pair in known),
         tuple(pair for pair in edges if pair not in known),

@@ -175,11 +175,12 @@ class MomentScore:
         if ROWS_PER_FEATURE * sum(map(len, chosen)) > self.rows:
             return -np.inf
         own = self.own[node]
-        residual = self.moments[np.ix_(own, own)]
+        residual = self.moments[own[:, None], own]
         if chosen:
             features = np.concatenate(chosen)
-            cross = self.moments[np.ix_(features, own)]
-            inner = self.moments[np.ix_(features, features)]
+            # Plain indices, since np.ix_ takes longer than the small systems here.
+            cross = self.moments[features[:, None], own]
+            inner = self.moments[features[:, None], features]
             residual = residual - cross.T @ np.linalg.solve(inner, cross)
         cost = sum(
             self.penalty[node, k] * len(own_features)

@@ -15,7 +15,7 @@ from vfg.graph import Edge, Graph, Node
 from vfg.graph.builders import group_nodes
 from vfg.graph.clustering import average_linkage, collapse
 from vfg.structure.completing import fit_covariance
-from vfg.structure.learned import LearnedGraph
+from vfg.structure.learned import LearnedGraph, with_positions
 from vfg.tables.cells import Array
 from vfg.tables.encoding import Encoding
 
@@ -51,6 +51,7 @@ def learn_tree(encoding: Encoding, table: Any, seed: int) -> LearnedGraph:
     names = list(map(str, labels))
     leaves = {f"x{k}": name for k, name in enumerate(names)}
     graph = _with_names(best.graph, leaves, tuple(map(str, encoding.schema)))
+    graph = with_positions(graph, list(encoding.schema))
     return LearnedGraph("tree", tuple(map(str, encoding.schema)), graph, score=best.score)
 
 

@@ -1,0 +1,72 @@
+"""The progress bar of a fit, and threads that come back."""
+
+import threading
+
+import numpy as np
+import torch
+
+from vfg.imputation.fitting import Resources
+from vfg.imputation.progress import FitBar, limited_threads
+from vfg.sklearn import VFGImputer
+
+
+def table(rows=60):
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(rows, 1)) + 0.5 * generator.normal(size=(rows, 4))
+    return np.where(generator.random(values.shape) < 0.2, np.nan, values)
+
+
+def test_the_bar_ends_at_the_whole_and_shows_parts_and_errors(capsys):
+    VFGImputer(effort="fast", verbose=True, random_state=0).fit(table())
+    shown = "".join(capsys.readouterr())
+    assert "100%" in shown
+    assert "held-out error" in shown
+
+
+def test_parts_advance_the_bar():
+    bar = FitBar(visible=False)
+    bar.plan(10.0)
+    with bar.part("mixtures", 4.0):
+        assert bar.completed == 0.0
+    assert bar.completed == 0.4
+
+
+def test_threads_are_as_before_even_if_fits_overlap():
+    before = torch.get_num_threads()
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with limited_threads(None):
+            entered.set()
+            leave.wait(10.0)
+
+    thread = threading.Thread(target=other)
+    torch.set_num_threads(2)
+    try:
+        with limited_threads(None) as workers:
+            thread.start()
+            entered.wait(10.0)
+            assert workers == 2
+            assert torch.get_num_threads() == 1
+        leave.set()
+        thread.join()
+        assert torch.get_num_threads() == 2
+        with limited_threads(3) as workers:
+            assert workers == torch.get_num_threads() == 3
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_spent_budget_leaves_the_linear_model():
+    imputer = VFGImputer(budget=1e-3, random_state=0).fit(table())
+    assert not imputer.model_.is_stacked
+    assert np.isfinite(imputer.transform(table())).all()
+
+
+def test_members_need_time():
+    resources = Resources(10.0)
+    assert resources.is_left_for_members()
+    resources.begun -= 8.0
+    assert not resources.is_left_for_members()
+    assert Resources(None).left_for_training() is None
