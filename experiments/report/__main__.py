@@ -12,13 +12,17 @@ import re
 from collections.abc import Callable
 
 from ..results import FOLDER, PROJECT
-from . import images, imputation, mixed, paper, speed, structure, summary, tables
+from . import images, imputation, missing, mixed, paper, speed, structure, summary, tables
 from .render import Found, fill
 
 Section = Callable[[Found], str]
 PAGES: dict[str, tuple[str, dict[str, Section]]] = {
     "imputation": ("Results on missing cells", {"imputation": imputation.imputation}),
     "mixed": ("Results on mixed tables", {"mixed": mixed.mixed}),
+    "missing": (
+        "Results on why cells are missing",
+        {"mnar_linear": missing.mnar, "multiple_imputation": missing.multiple_imputation},
+    ),
     "densities": ("Results on densities", {"density": tables.density}),
     "images": (
         "Results on images",

@@ -22,7 +22,7 @@ def contests(found: Found, half: str, pattern: str) -> dict[str, dict[str, tuple
         if others and methods.get("vfg", {}).get("seeds"):
             of_tables[name] = {
                 key: _contest(methods["vfg"][key], {k: own[key] for k, own in others.items()})
-                for key in (*MEASURES, "seconds")
+                for key in MEASURES
                 if key in methods["vfg"]
             }
     return of_tables
@@ -43,6 +43,8 @@ def mixed(found: Found) -> str:
     tables = []
     for half, words in HALVES.items():
         body = [_line(found, name, own) for name, own in contests(found, half, "mcar25").items()]
+        if not body:
+            continue
         header = ["table", *MEASURES.values(), "90 % sets hold", "exact hits", "seconds", "seeds"]
         tables.append(f"{words.capitalize()}:\n\n{rows(header, body)}")
     return fill("mixed", **found, tables="\n\n".join(tables), summary=summary(found))
@@ -71,6 +73,10 @@ def summary(found: Found) -> str:
     return rows(["half", "pattern", "tables", *MEASURES.values()], body)
 
 
+def _seconds(found: Found, name: str, method: str) -> float:
+    return max(found["groups"][f"{name} mcar25"][method]["seconds"], 1e-3)
+
+
 def _mean(own: list[float]) -> str:
     if not own:
         return NONE
@@ -87,15 +93,20 @@ def lines(found: Found) -> Iterator[list[str]]:
             if not own:
                 continue
             seeds = [found["groups"][f"{name} mcar25"]["vfg"]["seeds"] for name in of_tables]
-            times = geometric_mean(ratios(of_tables, "seconds"))
+            times = geometric_mean(
+                _seconds(found, name, "vfg") / _seconds(found, name, contest[key][1])
+                for name, contest in of_tables.items()
+                if key in contest
+            )
             others = {name for group in found["groups"].values() for name in group} - {"vfg"}
-            below, number = sum(ratio < 1.0 for ratio in own), len(own)
+            won, lost = sum(ratio < 0.98 for ratio in own), sum(ratio > 1.02 for ratio in own)
+            number = len(own)
             yield [
                 f"mixed tables, {number} {words} ones, {measure}",
                 "`VFGImputer`",
                 "the best on each table",
                 f"{geometric_mean(own):.3f} ± {stdev(map(log, own)) / sqrt(number):.3f}",
-                f"{below} / 0 / {number - below}",
+                f"{won} / {number - won - lost} / {lost}",
                 f"{times:.0f}x",
                 f"{len(others)}, {min(seeds)} to {max(seeds)}",
             ]

@@ -129,7 +129,7 @@ class VFG(nn.Module):
             real, or another aggregation.
         aggregation: how nodes join their children: `mean`, `concatenation`, `precision` or
             `gaussian`; a node's own `aggregation` goes first. None is `gaussian`, or `mean` for
-            latent nodes wider than 32 and for priors that are not Normal.
+            latent nodes wider than 32, priors that are not Normal and `vfg.Bottleneck`.
         states: how latent states come about: `deterministic`, as in the paper's algorithms;
             `sampled`, so that there is a bound on the likelihood; or `vfg.Sampled(...)`.
         latent: the distribution of a latent state given its parents, which is behind the distances
@@ -176,7 +176,9 @@ class VFG(nn.Module):
         check_choice("latent", latent, tuple(LATENTS))
         self.prior_spec = prior_spec(prior)
         if aggregation is None:
-            aggregation = default_aggregation(graph, self.prior_spec)
+            given = flow.values() if isinstance(flow, Mapping) else [flow]
+            carries = all(spec is None or spec.carries_precision for spec in given)
+            aggregation = default_aggregation(graph, self.prior_spec) if carries else "mean"
         self.aggregation, self.latent = aggregation, latent
         # A bound on log p needs the noise of the data; distances of the surrogate have none.
         learn_noise = isinstance(self.states_spec, Sampled)

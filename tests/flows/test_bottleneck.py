@@ -132,6 +132,23 @@ def test_bad_arguments_are_errors(arguments, message):
         Bottleneck(**arguments)
 
 
+def test_models_of_several_seeds_are_trained_as_one_and_answer_any_part():
+    table = torch.eye(4).repeat(16, 1)
+    graph = vfg.Graph.star({"image": 4}, width=2)
+    models = [
+        vfg.VFG(graph, flow=EDGE, states=vfg.Sampled(4), likelihood="bernoulli", seed=seed)
+        for seed in range(2)
+    ]
+    assert models[0].aggregation == "mean"
+    masking = vfg.Masking(rate=0.5, groups=((0, 1), (2, 3)))
+    vfg.fit(models, table, masking=masking, epochs=2, batch=16, progress=False)
+    given = torch.tensor([[1.0, 0.0, torch.nan, torch.nan]])
+    for model in models:
+        answer = model.infer(given, importance=50)
+        assert answer.mean["image"].isfinite().all()
+        assert torch.equal(model.fill(given)[:, :2], given[:, :2])
+
+
 def test_children_of_another_size_and_precisions_are_refused():
     with pytest.raises(ValueError, match=r"children of width 4, but got a child of width 6"):
         vfg.VFG(vfg.Graph.star({"image": 6}, width=2), flow=EDGE, aggregation="mean")

@@ -283,3 +283,12 @@ def test_one_column_that_drives_all_others_is_no_mechanism_of_their_own(seed):
     missing[:, 0] = False
     found = find(table, missing)
     assert found.slopes is None
+
+
+def test_columns_that_do_not_hide_themselves_keep_nearly_no_slope():
+    table = correlated(rows=2000, columns=6, seed=1)
+    missing = mcar(table.shape, 0.3, 0)
+    missing[:, :4] = mnar_self(table[:, :4], 0.3, 0)
+    slopes = find(table, missing).slopes
+    assert (slopes[:4] > 0.5).all()
+    assert (slopes[4:].abs() < 0.1).all()

@@ -149,6 +149,9 @@ def test_answers_with_trees_are_the_same_in_files_batches_and_fits(fitted, tmp_p
     pd.testing.assert_frame_equal(imputer.transform(table[100:120]), filled[100:120])
     again = VFGImputer(**QUICK).fit(table)
     pd.testing.assert_frame_equal(again.transform(table), filled)
+    turned = table[table.columns[::-1]]
+    others = VFGImputer(**QUICK).fit(turned).transform(turned)
+    pd.testing.assert_frame_equal(others[filled.columns], filled, rtol=1e-5)
     one = imputer.model_.infer(table.iloc[3].dropna().to_dict(), ["number"], padded=False)
     many = imputer.model_.infer(table[3:4], ["number"])
     assert one.mean["number"][0] == pytest.approx(many.mean["number"][0], rel=1e-5)

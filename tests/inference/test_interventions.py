@@ -231,7 +231,7 @@ def test_counterfactual_draws_missing_cells_first(linear):
 
 def test_counterfactuals_of_categories_are_refused(mixed):
     row = {"group": "a", "dose": 1.0, "effect": 3.0, "state": "high"}
-    with pytest.raises(ValueError, match="'state' has no order"):
+    with pytest.raises(ValueError, match="'state' has categories"):
         mixed.counterfactual(row, {"dose": 0.0}, dag=MIXED)
     answer = mixed.counterfactual(row, {"dose": 0.0}, dag=MIXED, targets=["effect"])
     assert answer.mean["effect"] == pytest.approx([2.0], abs=0.3)

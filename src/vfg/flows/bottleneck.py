@@ -107,12 +107,13 @@ class Bottleneck(FlowSpec):
         >>> import vfg
         >>> edge = vfg.Bottleneck((4, 4), channels=8, residual=1)
         >>> graph = vfg.Graph.star({"image": 16}, width=3)
-        >>> model = vfg.VFG(graph, flow=edge, aggregation="mean", likelihood="bernoulli")
+        >>> model = vfg.VFG(graph, flow=edge, likelihood="bernoulli")
         >>> model.embed(torch.ones(2, 16)).shape
         torch.Size([2, 3])
     """
 
     name: ClassVar[str] = "bottleneck"
+    carries_precision: ClassVar[bool] = False
     image: tuple[int, int] = (28, 28)
     channels: int = 64
     residual: int = 2

@@ -33,6 +33,9 @@ class FlowSpec(Spec):
     `tests/flows/test_contract.py`.
     """
 
+    carries_precision: ClassVar[bool] = True
+    """Whether messages through the flow can have a precision."""
+
     def build(self, edges: int, width: int, *, generator: torch.Generator | None = None) -> Flow:
         """Build a stack of flows, which start as the identity (or its negative).
 

@@ -201,6 +201,15 @@ class _Fit:
     slopes: Array
     common: float
     evidence: float
+    factors: Array  # log Bayes factors of the fitted columns: the slope, or none
+
+    def shares(self) -> tuple[Array, float]:
+        """Probabilities that fitted columns have a slope, and that another one has."""
+        share = 0.5
+        for _ in range(50):
+            own = expit(np.log(share / (1.0 - share)) + self.factors)
+            share = float((1.0 + own.sum()) / (3.0 + len(own)))
+        return own, share
 
 
 @dataclass(frozen=True)
@@ -274,8 +283,10 @@ def find_mechanism(
         rival = max(rival, driver / SHARE)
         if alike.evidence <= max(MARGIN, SHARE * rival) and best.evidence <= rival + MARGIN:
             return Mechanism(None, best.evidence, rival)
-    slopes = np.where(ordered, best.common, 0.0)
-    slopes[chosen] = best.slopes[chosen]
+    # A column that the others do not predict follows those that they do, as far as these agree.
+    own, others = (np.ones(len(chosen)), 1.0) if always else best.shares()
+    slopes = np.where(ordered, others * best.common, 0.0)
+    slopes[chosen] = own * best.slopes[chosen]
     return Mechanism(torch.from_numpy(slopes.clip(-STEEPEST, STEEPEST)), best.evidence, rival)
 
 
@@ -383,7 +394,9 @@ def _fit_slopes(
     clustering = max(1.0, float((by_row**2).sum() / information.sum()))
     penalty = ((own - common) ** 2).sum() / spread**2 + np.log1p(spread**2 * information).sum()
     penalty += (common / COMMON_SPREAD) ** 2 + np.log1p(COMMON_SPREAD**2 * shared.sum())
-    return _Fit(slopes, common, float(gain / clustering - 0.5 * penalty))
+    towards = common if spread == SPREADS[0] else own
+    factors = 0.5 * information * (free**2 - (free - towards) ** 2) / clustering
+    return _Fit(slopes, common, float(gain / clustering - 0.5 * penalty), factors)
 
 
 def _offsets_by_masks(observed: Mask, chosen: Array) -> Array | None:

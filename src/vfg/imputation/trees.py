@@ -367,6 +367,8 @@ def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, dict[in
         for place, size in enumerate(sizes)
         if size <= MOST_CATEGORIES and int((table.labels[:, place] >= 0).sum()) >= FEWEST_CELLS
     ]
+    # Random numbers go by the order of the matrix, which is not that of the table's columns.
+    grown.sort(key=lambda place: table.categories[place].places[0])
     if len(starts) < 2 or not (numbers or grown):
         return None
     trees = plan_trees(len(features), len(numbers) + len(grown), most)

@@ -194,7 +194,7 @@ def counterfactual(
         Means, quantiles and draws of the targets; they vary as far as cells are missing.
 
     Raises:
-        ValueError: for unknown columns, a cycle, or an effect that has categories.
+        ValueError: for unknown columns, a cycle, or an effect that is no number.
 
     Example:
         >>> import vfg
@@ -213,9 +213,10 @@ def counterfactual(
     effects = causes.below(settings) & causes.above(chosen)
     for name in causes.parents:
         if name in effects and name not in settings and variables[name].kind in ("choice", "date"):
+            why = "is a date" if variables[name].kind == "date" else "has categories without order"
             raise ValueError(
-                f"{name!r} has no order in which a row keeps its rank, so that its counterfactual "
-                "is not defined; ask infer(..., do=...) for its distribution instead"
+                f"{name!r} {why}, but a counterfactual keeps the rank of a number; ask "
+                "infer(..., do=...) for its distribution instead"
             )
     settings = {name: np.resize(values, rows.count) for name, values in settings.items()}
     world = _Counterfactual(model, causes, variables, settings, rows, seed)
