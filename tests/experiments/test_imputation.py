@@ -261,6 +261,7 @@ README_TASKS = (
     "log p of 11 continuous tables, whole rows",
     "log p of 11 continuous tables, 30 % of the cells missing",
     "NLL of static MNIST",
+    "NLL of Caltech 101",
     "NLL of Omniglot",
     "any sections of these columns from any others",
 )
