@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 
 Numbers = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class Pooled:
         """
         if not 0.0 < level < 1.0:
             raise ValueError(f"level is a share between 0 and 1, but got {level}")
-        half = stats.t.ppf(0.5 + level / 2, self.degrees_of_freedom) * self.std
+        half = special.stdtrit(self.degrees_of_freedom, 0.5 + level / 2) * self.std
         return self.estimate - half, self.estimate + half
 
 
