@@ -122,7 +122,7 @@ class Service:
     def _cell(self, name: str, value: Any, row: int) -> Any:
         if name not in self.variables:
             raise ValueError(
-                f"row {row}: there is no column {name!r}{suggestion(name, self.variables)}"
+                f"row {row}: there is no column {name!r}; {suggestion(name, self.variables)}"
             )
         if is_missing(value):
             return None
@@ -156,7 +156,7 @@ class Service:
         for name in targets:
             if name not in self.variables:
                 hint = suggestion(str(name), self.variables)
-                raise ValueError(f"there is no column {name!r}{hint}")
+                raise ValueError(f"there is no column {name!r}; {hint}")
         kinds = {name: self.variables[name].kind == "choice" for name in targets}
         with self._lock:
             answer = self.model.infer(list(rows), list(targets))
