@@ -21,7 +21,7 @@ from vfg.gaussian.conditional_means import exact_means
 from vfg.graph import Graph
 from vfg.imputation.categories import CategoryColumn, category_columns
 from vfg.imputation.ensemble import Ensemble
-from vfg.imputation.missingness import Mechanism, find_mechanism
+from vfg.imputation.missingness import find_mechanism
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -158,15 +158,12 @@ def _fit_to_matrix(
     if graph is None:
         return Parts()
     values, observed, rows = _matrix(whole, columns, settings.seed)
-    mechanism = Mechanism()
     with resources.measured():
         linear = fit_linear(graph, values, observed, settings.seed)
         relations = find_relations(values, observed, linear, unordered)
-        if settings.missingness != "ignorable":
-            always = settings.missingness == "self"
-            mechanism = find_mechanism(
-                linear, values, observed, unordered, always=always, seed=settings.seed
-            )
+        mechanism = find_mechanism(
+            linear, values, observed, unordered, assumed=settings.missingness, seed=settings.seed
+        )
     is_late = resources.is_past(LINEAR_SHARE) and not resources.members
     if is_late or not supports_deep(graph, len(values), settings.bend):
         return Parts(linear=linear, relations=relations, mechanism=mechanism)
@@ -203,21 +200,38 @@ def _fit_to_matrix(
     everything = labels._replace(places=labels.places[rows])
     held_out = held_out_rows(parts, categories, everything)
     if plan.trees and categories and settings.graph is None and not resources.is_past(TREE_SHARE):
-        chosen = draw_rows(torch.ones(len(values), dtype=torch.bool), TREE_ROWS, settings.seed)
-        x, seen = values[chosen], observed[chosen]
-        copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
-        cells = x, seen, _filled(parts, x, seen), categories, everything.places[chosen], copies
-        table = TreeTable(list(graph.sections.values()), *cells)
-        grown = grow_forest(table, plan.trees, settings.seed)
-        if grown is not None:
-            parts.forest, unseen = grown
-            everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.items()}
-            for k, own in unseen.items():
-                everywhere[k][chosen] = own.float()
-            held_out = fit_weights(parts.forest, everywhere, held_out)
+        matrix = values, observed, everything.places
+        held_out = _add_forest(
+            parts, graph, matrix, categories, plan.trees, settings.seed, held_out
+        )
     parts.with_values = _filled_with_values(few_valued, held_out)
     parts.held_out = ()
     return parts
+
+
+def _add_forest(
+    parts: Parts,
+    graph: Graph,
+    matrix: tuple[Tensor, Tensor, Tensor],
+    categories: list[CategoryColumn],
+    trees: int,
+    seed: int,
+    held_out: list[HeldOutRows],
+) -> list[HeldOutRows]:
+    """Grow and weigh trees on values, mask and categories; what held-out rows are expected then."""
+    values, observed, places = matrix
+    chosen = draw_rows(torch.ones(len(values), dtype=torch.bool), TREE_ROWS, seed)
+    x, seen = values[chosen], observed[chosen]
+    copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
+    cells = x, seen, _filled(parts, x, seen), categories, places[chosen], copies
+    grown = grow_forest(TreeTable(list(graph.sections.values()), *cells), trees, seed)
+    if grown is None:
+        return held_out
+    parts.forest, unseen = grown
+    everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.items()}
+    for k, own in unseen.items():
+        everywhere[k][chosen] = own.float()
+    return fit_weights(parts.forest, everywhere, held_out)
 
 
 @torch.no_grad()

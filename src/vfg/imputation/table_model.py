@@ -980,7 +980,7 @@ class MissingCells:
         if model.slopes is None or model.linear is None or not len(self.values):
             return None
         exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
-        drawn = self._draws(DRAWS, 0) if len(model.members) else None
+        drawn = self._draws(DRAWS, 0) if model.is_stacked else None
         return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
 
     def means(self) -> Tensor:
@@ -1028,7 +1028,7 @@ class MissingCells:
         levels = normal(own, self.ids, torch.arange(number), 0, every)
         pairs = zip(parameters, levels, strict=True)
         drawn = torch.stack([one.draw(*rows, noise) for one, noise in pairs])
-        if len(model.members):
+        if model.is_stacked:
             departures = _departures(model, estimate, fitted)
             completed = estimate.conditional_means(*rows)
             means = model.predictions(*rows, self.ids).means
@@ -1048,7 +1048,7 @@ class MissingCells:
         model, table = self.model, (self.values, self.observed)
         if self.tilt is None:
             return model.quantiles(*table, levels, seed=seed, ids=self.ids)
-        if not len(model.members):
+        if not model.is_stacked:
             ends = self.tilt(model.quantiles(*table, levels, seed=seed, ids=self.ids))
         else:
             drawn = self._tilted_draws(DRAWS, seed).numpy()
