@@ -24,7 +24,16 @@ from vfg.graph import Graph
 from vfg.inference.answers import as_row_ids, as_targets
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import evaluating
-from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, name_columns, scale_cells
+from vfg.inputs import (
+    ArrayLike,
+    Name,
+    as_cells,
+    as_given_mask,
+    as_table,
+    as_weights,
+    name_columns,
+    scale_cells,
+)
 from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.passing.sections import Scaling, Sections, column_positions
@@ -135,6 +144,7 @@ class GaussianVFG(nn.Module):
         *,
         observed: ArrayLike | None = None,
         columns: Sequence[Name] | None = None,
+        sample_weight: ArrayLike | None = None,
         **options: Any,
     ) -> LikelihoodHistory:
         """Maximise the likelihood of the observed cells, from a fresh start.
@@ -148,10 +158,12 @@ class GaussianVFG(nn.Module):
             settings: how; None for the defaults.
             observed: which cells may be used, a mask in the order of the model's columns.
             columns: names of the columns of an array, in its order; None takes the model's order.
+            sample_weight: how often every row counts; None for once. A row of weight 3 counts like
+                three equal rows, one of weight 0 is left out. Gradient steps multiply the loss.
             options: fields of `GaussianSettings` that differ from `settings`.
 
         Raises:
-            ValueError: for an unusable table or choice.
+            ValueError: for an unusable table or choice, or weights that are no numbers from 0 on.
 
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
@@ -161,13 +173,16 @@ class GaussianVFG(nn.Module):
         chosen = with_options(settings, options, GaussianSettings, "a GaussianVFG")
         named = table if columns is None else name_columns(table, columns)
         cells, seen = as_cells(self, named, observed)
+        weights, device = as_weights(sample_weight, len(cells)), self.linear.offsets.device
+        if weights is not None:
+            kept, weights = weights > 0.0, weights[weights > 0.0].to(device)
+            cells, seen = cells[kept.to(cells.device)], seen[kept.to(seen.device)]
         self.scaling.is_fitted.fill_(False)
         self.scaling.high.fill_(torch.inf)
-        device = self.linear.offsets.device
-        fit_scaling(self, cells.to(device), seen.to(device), True)
+        fit_scaling(self, cells.to(device), seen.to(device), True, weights)
         cells, seen = scale_cells(self, cells, seen)
-        training = training_of(self, cells, seen, chosen.validation, chosen.seed)
-        self.codes.start(cells, training.seen)
+        training = training_of(self, cells, seen, chosen.validation, chosen.seed, weights)
+        self.codes.start(cells, training.seen, weights)
         learned = self.structure.is_stiff or not self.leaves.is_identity or bool(self.codes.units)
         takes_steps = chosen.finish == "gradient" or (chosen.finish == "auto" and learned)
         restarts = chosen.restarts or (1 if self.components == 1 else 3)
