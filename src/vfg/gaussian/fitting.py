@@ -221,7 +221,7 @@ def run_em(
     taken. Returns the values, the mean log-likelihood per row of the leaves before every M-step and
     at the end, and whether it converged.
     """
-    rows = sum(chunk.count for chunk in chunks)
+    rows = sum(chunk.number for chunk in chunks)
     expect: Callable[[Values], Expected] = expectation(parameters, chunks)
     if plan.negligible > 0.0 and len(parameters.log_weights) > 1:
         expect = active_steps(parameters, chunks, plan.negligible)

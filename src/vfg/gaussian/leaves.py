@@ -265,7 +265,7 @@ def _step(
     slopes = torch.stack([c.weigh(part).sum() for c, part in zip(chunks, by_chunk, strict=True)])
     volumes = model.log_volumes(seen).split([len(chunk.values) for chunk in chunks])
     lost = sum(float(c.weigh(part).sum()) for c, part in zip(chunks, volumes, strict=True))
-    rows = max(sum(chunk.count for chunk in chunks), 1e-12)
+    rows = max(sum(chunk.number for chunk in chunks), 1e-12)
     ((_curvature_penalty(model) - (pulls * leaves).sum() - slopes.sum()) / rows).backward()
     total = float(expected.log_likelihood) + float(slopes.sum().detach()) - lost
     return total / rows, following

@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
     """How often every row counts; None for once."""
 
     @property
-    def count(self) -> float:
+    def number(self) -> float:
         """How many rows it counts as."""
         return len(self.values) if self.weights is None else float(self.weights.sum())
 
