@@ -10,6 +10,8 @@ import vfg
 from vfg import GaussianVFG, Graph
 from vfg.gaussian.em.e_step import active_steps, expectation
 from vfg.gaussian.em.general import Expected, chunks_of, e_step
+from vfg.gaussian.summary import summarise
+from vfg.modelfile import dumps, loads
 
 
 def some_rows(columns: int, rows: int = 60, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -105,3 +107,66 @@ def test_words_are_no_weights() -> None:
     model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
     with pytest.raises(TypeError, match="sample_weight must hold real numbers"):
         model.fit([[1.0, 2.0]], sample_weight=["a"])
+
+
+@pytest.mark.parametrize("kind", ["star", "network", "tree"])
+def test_rows_in_parts_give_the_model_of_all_rows(kind: str) -> None:
+    table, weights = some_rows(5, rows=300)
+    weights = weights + 0.5
+    graph = {
+        "star": Graph.star({f"x{k}": 1 for k in range(5)}, width=2),
+        "network": Graph.from_bayesian_network(
+            [("a", "c"), ("b", "c"), ("a", "d"), ("d", "e")], variables=list("abcde")
+        ),
+        "tree": Graph.tree(dict.fromkeys("abcde", 1), arity=3, width=2),
+    }[kind]
+    whole, parts = GaussianVFG(graph), GaussianVFG(graph)
+    whole.fit(table, sample_weight=weights)
+    for rows in torch.arange(300).split(70):
+        parts.partial_fit(table[rows], sample_weight=weights[rows])
+        assert parts.summary is not None
+    assert len(parts.summary) < 150  # 2 rows per observed column of every mask, at most
+    torch.testing.assert_close(whole.log_prob(table), parts.log_prob(table), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(whole.scaling.low, parts.scaling.low)
+    torch.testing.assert_close(whole.scaling.high, parts.scaling.high)
+
+
+def test_sums_are_kept_in_files_and_forgotten_by_fit() -> None:
+    table, _ = some_rows(4, rows=200)
+    graph = Graph.star({f"x{k}": 1 for k in range(4)}, width=2)
+    model, whole = GaussianVFG(graph), GaussianVFG(graph)
+    model.partial_fit(table[:100])
+    loaded = loads(dumps(model))
+    assert isinstance(loaded, GaussianVFG)
+    loaded.partial_fit(table[100:])
+    whole.fit(table)
+    torch.testing.assert_close(whole.log_prob(table), loaded.log_prob(table), rtol=1e-7, atol=1e-7)
+    loaded.fit(table[:50])
+    assert loaded.summary is None
+
+
+def test_a_summary_of_many_masks_is_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vfg.gaussian.summary.MOST_ROWS", 200)
+    table, _ = some_rows(12, rows=2000)
+    seen = ~table.isnan()
+    short = summarise(table, seen, torch.ones(2000, dtype=torch.float64))
+    assert len(short.cells) <= 200
+    assert float(short.weights.sum()) == pytest.approx(2000.0)
+    means = [(w[:, None] * c).sum(0) / (w[:, None] * s).sum(0) for c, s, w in (
+        short, (table.nan_to_num(), seen, torch.ones(2000)))]  # fmt: skip
+    assert float((means[0] - means[1]).abs().max()) < 0.3
+
+
+@pytest.mark.parametrize(("options", "fit", "reason"), [
+    ({"components": 2}, {}, "several components"),
+    ({"leaf": "spline"}, {}, "not affine"),
+    ({"likelihood": "bernoulli"}, {}, "discrete leaves"),
+    ({}, {"validation": 0.1}, "validation= holds out cells"),
+    ({}, {"finish": "gradient"}, "needs rows"),
+])  # fmt: skip
+def test_partial_fits_of_other_models_are_refused(
+    options: dict[str, str], fit: dict[str, str], reason: str
+) -> None:
+    model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1), **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"do not suffice here: .*{reason}"):
+        model.partial_fit([[1.0, 0.0], [0.0, 1.0]], **fit)
