@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from vfg.gaussian.structure import Passing, Structure
 from vfg.gaussian.summary import Summary, summarise
 from vfg.gaussian.to_deep import make_deep
 from vfg.graph import Graph
+from vfg.graph.graph import as_graph
 from vfg.inference.answers import as_row_ids, as_targets
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import evaluating
@@ -40,6 +41,9 @@ from vfg.modelfile.registry import register
 from vfg.passing.sections import Scaling, Sections, column_positions
 from vfg.training.data import fit_scaling
 from vfg.utils.specs import check_choice, spec_from_dict, with_options
+
+if TYPE_CHECKING:
+    from vfg.structure import LearnedGraph
 
 
 @register("GaussianVFG")
@@ -73,7 +77,7 @@ class GaussianVFG(nn.Module):
     give exactly the log p of the smaller table. Draws follow the chain given the evidence.
 
     Args:
-        graph: the nodes and edges; identity edges are not learned.
+        graph: the nodes and edges, or a learned graph; identity edges are not learned.
         components: of the mixture.
         leaf: the maps g of real columns: `"affine"`, `"spline"` (a monotone spline per column),
             `vfg.Spline(...)`, or a `vfg.Coupling` for whole sections.
@@ -100,7 +104,7 @@ class GaussianVFG(nn.Module):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | LearnedGraph,
         components: int = 1,
         *,
         leaf: str | FlowSpec = "affine",
@@ -117,7 +121,7 @@ class GaussianVFG(nn.Module):
                 f"a GaussianVFG needs components >= 1 and noise_floor > 0, but got {components} "
                 f"and {noise_floor}"
             )
-        self.graph, self.components, self.mixture = graph, components, mixture
+        self.graph, self.components, self.mixture = (graph := as_graph(graph)), components, mixture
         self.inner_noise, self.noise_floor, self.seed = inner_noise, noise_floor, seed
         self.leaf_spec = leaf_spec(leaf)
         self.likelihood_specs = likelihoods_by_leaf(graph.leaves, likelihood)

@@ -220,7 +220,8 @@ class TableModel(Ensemble):
                 every batch. False is faster for a few rows; numbers are the same up to rounding.
                 None pads tables, and more than 32 rows by name.
             do: values by column that an intervention sets; see `VFG.infer`.
-            dag: (cause, effect) pairs of columns, or a `LearnedGraph`.
+            dag: (cause, effect) pairs of columns, or a `LearnedGraph`; None for the one that the
+                model was fitted with.
 
         Returns:
             Means, deviations, quantiles, probabilities and joint draws, in the units and categories
@@ -390,7 +391,7 @@ class TableModel(Ensemble):
         graph, names = self.linear.graph, self._leaf_names
         nodes = [replace(n, name=names.get(n.name, n.name), columns=None) for n in graph.nodes]
         edges = [replace(e, child=names.get(e.child, e.child)) for e in graph.edges]
-        return Graph(nodes, edges)
+        return Graph(nodes, edges, graph.causes)
 
     @cached_property
     def variables(self) -> dict[str, Variable]:
