@@ -103,15 +103,16 @@ class RowMixtureMeans(nn.Module):
                 "scale": mixture.scale,
             }
         for name, array in arrays.items():
-            self.register_buffer(name, array.detach().cpu().double())
+            self.register_buffer(name, array.detach().cpu())
 
     def forward(self, values: Tensor, observed: Tensor) -> RowMeans:
         scores, get = self.scores(values), self.get_buffer
-        known = observed.to(values.dtype)
-        cells = scores * known
+        # In single precision, as the model does.
+        known = observed.float()
+        cells = torch.where(observed, scores, 0.0).float()
         features = torch.cat([-0.5 * cells.square(), cells, -0.5 * known], dim=1)
         shares = (features @ get("log_weights")).softmax(1)
-        expected, plain = (shares @ get("targets")).chunk(2, dim=1)
+        expected, plain = (shares @ get("targets")).double().chunk(2, dim=1)
         left = torch.where(observed, (scores - expected) / get("scale"), 0.0)
         posterior = self.residual(left, observed)
         correction = self.residual.means(posterior)[:, 0] * get("scale")
@@ -120,11 +121,11 @@ class RowMixtureMeans(nn.Module):
 
     def _votes(self, shares: Tensor) -> Tensor:
         if not self.sizes:
-            return shares[:, :0]
+            return shares[:, :0].double()
         targets, widths = self.get_buffer("votes"), [*self.sizes, len(self.sizes)]
-        counts = (shares @ targets).split(widths, dim=1)
-        similar = 1.0 / shares.square().sum(1, keepdim=True)
-        every, votes = targets.sum(0).split(widths), []
+        counts = (shares @ targets).double().split(widths, dim=1)
+        similar = 1.0 / shares.square().sum(1, keepdim=True).double()
+        every, votes = targets.double().sum(0).split(widths), []
         for place in range(len(self.sizes)):
             own = counts[-1][:, place : place + 1]
             overall = every[place] / every[place].sum().clamp(min=1e-12)
