@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 EVERYTHING := .venv/.everything
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all format bench docs clean
+.PHONY: help demo test test-all format bench matrix docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ bench: $(INSTALLED) ## run every benchmark at small sizes; without --quick they 
 		echo "experiments.benchmarks.$$name"; \
 		$(BIN)/python -m experiments.benchmarks.$$name --quick || exit 1; \
 	done; echo "results: outputs/"
+
+matrix: $(INSTALLED) ## test the wheel on every Python that is installed, and with the oldest dependencies
+	$(BIN)/python tools/matrix.py $(ROWS)
 
 docs: $(INSTALLED) ## build the documentation into docs/_build/html
 	rm -rf docs/api  # pages of names that are gone
