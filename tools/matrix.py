@@ -6,7 +6,8 @@
 
 A row is a version of Python with the newest dependencies, or the oldest Python with the oldest ones
 (constraints-oldest.txt). torch has the version of constraints.txt in all rows. Every row gets an
-environment of its own in a temporary folder, which is removed afterwards.
+environment of its own in a temporary folder, which is removed afterwards. The README's code, an
+experiment and the tests that touch other packages run there with the installed wheel.
 """
 
 from __future__ import annotations
@@ -92,7 +93,14 @@ def run_row(python: str, wheel: Path, folder: Path, *, oldest: bool, torch: bool
     # Old packages warn of new ones; the tests of this project's pinned versions see every warning.
     quiet = ["-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"] if oldest else []
     tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *quiet, *TESTS]
-    return _succeeds([*install, *requirements], folder) and _succeeds([inside, *tests], ROOT)
+    readme = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *quiet, "tests/test_release.py"]
+    experiment = ["-m", "vfg", "reproduce", "gaussian", "--quick", "--seeds", "1"]
+    return (
+        _succeeds([*install, *requirements], folder)
+        and _succeeds([inside, *readme], ROOT)
+        and _succeeds([inside, *experiment], folder)
+        and _succeeds([inside, *tests], ROOT)
+    )
 
 
 def _succeeds(command: list[str], folder: Path) -> bool:
@@ -105,6 +113,7 @@ def main() -> None:
     """Run the rows and print what came of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"among {', '.join(ROWS)}")
+    parser.add_argument("--wheel", type=Path, help="a wheel that is built already")
     parser.add_argument("--without-torch", action="store_true", help="check imports alone")
     given = parser.parse_args()
     unknown = set(given.rows) - set(ROWS)
@@ -114,7 +123,7 @@ def main() -> None:
         )
     results: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="vfg-matrix-") as name:
-        wheel = build_wheel(Path(name))
+        wheel = given.wheel.resolve() if given.wheel else build_wheel(Path(name))
         for row in given.rows or ROWS:
             version, _, age = row.partition("-")
             python = find_python(version)
