@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +19,11 @@ from torch import Tensor
 from vfg.distributions.likelihoods import GaussianLikelihood
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import exact_means
-from vfg.graph import Graph
+from vfg.graph import Graph, Network
+from vfg.graph.checks import suggestion
 from vfg.imputation.categories import CategoryColumn, category_columns
 from vfg.imputation.ensemble import Ensemble
-from vfg.imputation.missingness import Mechanism, find_mechanism
+from vfg.imputation.missingness import find_mechanism
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -158,15 +160,12 @@ def _fit_to_matrix(
     if graph is None:
         return Parts()
     values, observed, rows = _matrix(whole, columns, settings.seed)
-    mechanism = Mechanism()
     with resources.measured():
         linear = fit_linear(graph, values, observed, settings.seed)
         relations = find_relations(values, observed, linear, unordered)
-        if settings.missingness != "ignorable":
-            always = settings.missingness == "self"
-            mechanism = find_mechanism(
-                linear, values, observed, unordered, always=always, seed=settings.seed
-            )
+        mechanism = find_mechanism(
+            linear, values, observed, unordered, assumed=settings.missingness, seed=settings.seed
+        )
     is_late = resources.is_past(LINEAR_SHARE) and not resources.members
     if is_late or not supports_deep(graph, len(values), settings.bend):
         return Parts(linear=linear, relations=relations, mechanism=mechanism)
@@ -177,7 +176,7 @@ def _fit_to_matrix(
         members=settings.members if members is None else len(members),
         mixtures=settings.mixtures,
         # Row mixtures do not use a given graph.
-        neighbours=settings.neighbours if settings.graph is None else 0,
+        neighbours=settings.neighbours if settings.structure is None else 0,
         width=settings.width,
         flow=settings.flow,
         steps=settings.steps,
@@ -202,22 +201,44 @@ def _fit_to_matrix(
     parts.linear, parts.mechanism = linear, mechanism
     everything = labels._replace(places=labels.places[rows])
     held_out = held_out_rows(parts, categories, everything)
-    if plan.trees and categories and settings.graph is None and not resources.is_past(TREE_SHARE):
-        chosen = draw_rows(torch.ones(len(values), dtype=torch.bool), TREE_ROWS, settings.seed)
-        x, seen = values[chosen], observed[chosen]
-        copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
-        cells = x, seen, _filled(parts, x, seen), categories, everything.places[chosen], copies
-        table = TreeTable(list(graph.sections.values()), *cells)
-        grown = grow_forest(table, plan.trees, settings.seed)
-        if grown is not None:
-            parts.forest, unseen = grown
-            everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.items()}
-            for k, own in unseen.items():
-                everywhere[k][chosen] = own.float()
-            held_out = fit_weights(parts.forest, everywhere, held_out)
+    if (
+        plan.trees
+        and categories
+        and settings.structure is None
+        and not resources.is_past(TREE_SHARE)
+    ):
+        matrix = values, observed, everything.places
+        held_out = _add_forest(
+            parts, graph, matrix, categories, plan.trees, settings.seed, held_out
+        )
     parts.with_values = _filled_with_values(few_valued, held_out)
     parts.held_out = ()
     return parts
+
+
+def _add_forest(
+    parts: Parts,
+    graph: Graph,
+    matrix: tuple[Tensor, Tensor, Tensor],
+    categories: list[CategoryColumn],
+    trees: int,
+    seed: int,
+    held_out: list[HeldOutRows],
+) -> list[HeldOutRows]:
+    """Grow and weigh trees on values, mask and categories; what held-out rows are expected then."""
+    values, observed, places = matrix
+    chosen = draw_rows(torch.ones(len(values), dtype=torch.bool), TREE_ROWS, seed)
+    x, seen = values[chosen], observed[chosen]
+    copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
+    cells = x, seen, _filled(parts, x, seen), categories, places[chosen], copies
+    grown = grow_forest(TreeTable(list(graph.sections.values()), *cells), trees, seed)
+    if grown is None:
+        return held_out
+    parts.forest, unseen = grown
+    everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.items()}
+    for k, own in unseen.items():
+        everywhere[k][chosen] = own.float()
+    return fit_weights(parts.forest, everywhere, held_out)
 
 
 @torch.no_grad()
@@ -265,8 +286,8 @@ def choose_columns(
     Without a graph the leaves are ordered by the contents of their columns, so that the order of a
     table's columns does not matter. The graph is None if no column is informative.
     """
-    if settings.graph is not None:
-        return _graph_over(settings.graph, encoding)
+    if settings.structure is not None:
+        return _graph_over(settings.structure, encoding)
     active = [label for label in encoding.sections if label not in encoding.idle]
     active.sort(key=lambda label: _contents(*(part[:, encoding.sections[label]] for part in whole)))
     columns = [place for label in active for place in encoding.places(label)]
@@ -274,7 +295,19 @@ def choose_columns(
         return columns, None
     widths = [encoding.parts[label].width for label in active]
     plan = make_plan(1000, len(columns), width=settings.width)
-    return columns, star(widths, plan.width)
+    root = star(widths, plan.width)
+    return columns, Graph(root.nodes, root.edges, _check_causes(settings.causes, encoding))
+
+
+def _check_causes(causes: Network | None, encoding: Encoding) -> Network | None:
+    """Causes and effects, if all are columns of the table."""
+    names = list(map(str, encoding.schema))
+    for name in () if causes is None else dict.fromkeys(chain(*causes.edges)):
+        if name not in names:
+            raise ValueError(
+                f"graph= names {name!r}, which is no column of the table; {suggestion(name, names)}"
+            )
+    return causes
 
 
 def _contents(values: Tensor, observed: Tensor) -> tuple[float, ...]:
@@ -302,7 +335,7 @@ def _graph_over(graph: Graph, encoding: Encoding) -> tuple[list[int], Graph]:
             columns += own
             node = replace(node, width=len(places), columns=places)
         nodes.append(node)
-    return columns, Graph(nodes, graph.edges)
+    return columns, Graph(nodes, graph.edges, graph.causes)
 
 
 def _labels(graph: Graph, encoding: Encoding) -> dict[str, tuple[Label, ...]]:

@@ -41,6 +41,7 @@ from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
     from vfg.imputation.explanation import Explanation
+    from vfg.structure import LearnedGraph
 
 
 def finish_table(imputer: VFGImputer, filled: Any, missing: Mask, *, indicate: bool) -> Any:
@@ -139,7 +140,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     None for a size leaves it to the shape of the table.
 
     Args:
-        graph: a known graph whose leaves name the columns; None puts one root over all columns.
+        graph: a known graph whose leaves name the columns, or what `vfg.learn_graph` returned; None
+            puts one root over all columns.
         schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
         bounds: lowest and highest value that filled cells of columns may have, by name; None for
             the lowest or highest that is observed.
@@ -196,7 +198,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        graph: Graph | None = None,
+        graph: Graph | LearnedGraph | None = None,
         *,
         schema: Mapping[Any, Any] | Schema | None = None,
         bounds: Mapping[Any, tuple[Any, Any]] | None = None,

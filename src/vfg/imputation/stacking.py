@@ -332,13 +332,7 @@ def fit_stacking(
     total.xp = total.xp + change[:, None] * total.xp[KINDS.index("linear")]
     total.pp = torch.einsum("ij,jkc,lk->ilc", averaging, total.pp, averaging)
     weights = _weights(total, parts.present)
-    products = (weights[:, None] * total.xp).sum(0)
-    squares = (weights[:, None, None] * weights[:, None] * total.pp).sum((0, 1))
-    # Columns with few held-out cells get the factor of all columns together.
-    overall = _ratio(products.sum() + PRIOR, squares.sum() + PRIOR)
-    size = COLUMN_PRIOR * squares.sum() / total.xx.sum().clamp(min=1e-9)
-    factors = _ratio(products + size * overall, squares + size).clamp(0.0, 1.2)
-    errors = total.xx - 2.0 * factors * products + factors.square() * squares
+    factors, errors = _factors(total, weights)
     drawing = shares_of_exact_parts(weights, parts.present)
     shares = drawing_shares(weights) if drawing is None else drawing
     spread = _spread(parts, held_out, weights, shares, factors, errors, len(values), seed)
@@ -356,6 +350,17 @@ def fit_stacking(
     number_held = float(sum(one.counted.sum() for one in held_out))
     error = math.sqrt(max(float(errors.sum()), 0.0) / max(number_held, 1.0))
     return Stacking(weights, factors, spread, reach, pooling, departures, useful, drawing, error)
+
+
+def _factors(total: Sums, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Factors of weighted means by column, and their squared errors."""
+    products = (weights[:, None] * total.xp).sum(0)
+    squares = (weights[:, None, None] * weights[:, None] * total.pp).sum((0, 1))
+    # Columns with few held-out cells get the factor of all columns together.
+    overall = _ratio(products.sum() + PRIOR, squares.sum() + PRIOR)
+    size = COLUMN_PRIOR * squares.sum() / total.xx.sum().clamp(min=1e-9)
+    factors = _ratio(products + size * overall, squares + size).clamp(0.0, 1.2)
+    return factors, total.xx - 2.0 * factors * products + factors.square() * squares
 
 
 def _held_out_categories(

@@ -220,7 +220,8 @@ class TableModel(Ensemble):
                 every batch. False is faster for a few rows; numbers are the same up to rounding.
                 None pads tables, and more than 32 rows by name.
             do: values by column that an intervention sets; see `VFG.infer`.
-            dag: (cause, effect) pairs of columns, or a `LearnedGraph`.
+            dag: (cause, effect) pairs of columns, or a `LearnedGraph`; None for the one that the
+                model was fitted with.
 
         Returns:
             Means, deviations, quantiles, probabilities and joint draws, in the units and categories
@@ -390,7 +391,7 @@ class TableModel(Ensemble):
         graph, names = self.linear.graph, self._leaf_names
         nodes = [replace(n, name=names.get(n.name, n.name), columns=None) for n in graph.nodes]
         edges = [replace(e, child=names.get(e.child, e.child)) for e in graph.edges]
-        return Graph(nodes, edges)
+        return Graph(nodes, edges, graph.causes)
 
     @cached_property
     def variables(self) -> dict[str, Variable]:
@@ -980,7 +981,7 @@ class MissingCells:
         if model.slopes is None or model.linear is None or not len(self.values):
             return None
         exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
-        drawn = self._draws(DRAWS, 0) if len(model.members) else None
+        drawn = self._draws(DRAWS, 0) if model.is_stacked else None
         return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
 
     def means(self) -> Tensor:
@@ -1028,7 +1029,7 @@ class MissingCells:
         levels = normal(own, self.ids, torch.arange(number), 0, every)
         pairs = zip(parameters, levels, strict=True)
         drawn = torch.stack([one.draw(*rows, noise) for one, noise in pairs])
-        if len(model.members):
+        if model.is_stacked:
             departures = _departures(model, estimate, fitted)
             completed = estimate.conditional_means(*rows)
             means = model.predictions(*rows, self.ids).means
@@ -1048,7 +1049,7 @@ class MissingCells:
         model, table = self.model, (self.values, self.observed)
         if self.tilt is None:
             return model.quantiles(*table, levels, seed=seed, ids=self.ids)
-        if not len(model.members):
+        if not model.is_stacked:
             ends = self.tilt(model.quantiles(*table, levels, seed=seed, ids=self.ids))
         else:
             drawn = self._tilted_draws(DRAWS, seed).numpy()

@@ -19,6 +19,8 @@ def positive_solve(matrix: Tensor, right: Tensor) -> Tensor:
         >>> positive_solve(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[3.0, 3.0]]))
         tensor([[1., 1.]])
     """
+    if torch.compiler.is_exporting():  # other runtimes have no Cholesky factors
+        return (invert(matrix)[0] @ right[..., None])[..., 0]
     solution: Tensor = _PositiveSolve.apply(matrix, right)  # type: ignore[no-untyped-call]
     return solution
 
@@ -49,3 +51,31 @@ def _substitute(factor: Tensor, right: Tensor) -> Tensor:
     x = torch.linalg.solve_triangular(factor.mT, x, upper=True)
     solved: Tensor = x[..., 0]
     return solved
+
+
+def invert(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Inverses and log-determinants of symmetric positive matrices `(..., n, n)`, unrolled.
+
+    Matrices are scaled to unit diagonals. Then n sweeps $B \leftarrow B - (b_k - e_k)(b_k' +
+    e_k)^\top / B_{kk}$, with $b_k$ and $b_k'$ the k-th column and row, turn each into its inverse.
+    It takes longer than a Cholesky factor, but consists of operations that every runtime has.
+
+    Example:
+        >>> inverse, log_determinant = invert(torch.tensor([[2.0, 1.0], [1.0, 2.0]]).double())
+        >>> inverse.round(decimals=4), round(log_determinant.exp().item(), 4)
+        (tensor([[ 0.6667, -0.3333],
+                [-0.3333,  0.6667]], dtype=torch.float64), 3.0)
+    """
+    size = matrices.shape[-1]
+    root = matrices.diagonal(dim1=-2, dim2=-1).sqrt()
+    scales = root[..., :, None] * root[..., None, :]
+    inverse, log_volume = matrices / scales, 2.0 * root.log().sum(-1)
+    unit = torch.eye(size, dtype=matrices.dtype)
+    pivots = []
+    for k in range(size):
+        row, column = inverse.narrow(-2, k, 1), inverse.narrow(-1, k, 1)
+        pivots.append(row.narrow(-1, k, 1))
+        along, across = unit.narrow(0, k, 1), unit.narrow(1, k, 1)
+        inverse = inverse - (column - across) * ((row + along) / pivots[-1])
+    log_volume = log_volume + torch.cat(pivots, dim=-1).log().sum(-1)[..., 0]
+    return inverse / scales, log_volume

@@ -1,0 +1,475 @@
+"""Filling and intervals of a table's ensemble as one torch module: `Filler`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from vfg.gaussian.conditional_means import NEGLIGIBLE
+from vfg.imputation.categories import MODEL_ALONE, TINY
+from vfg.imputation.ensemble import VOTES
+from vfg.imputation.missingness import FURTHEST, WIDENING
+from vfg.imputation.mixtures import Mixture
+from vfg.imputation.row_mixture import RowMeans, RowMixture
+from vfg.imputation.stacking import KINDS
+from vfg.imputation.table_model import TableModel
+from vfg.imputation.trees import MOST_SHARES, Forest, Votes
+from vfg.model import VFG
+from vfg.serving.modules import (
+    CategoryChooser,
+    Decoder,
+    Encoder,
+    LinearRelations,
+    NearestValues,
+    Normals,
+    Posterior,
+    Scatter,
+)
+from vfg.tables.categorical import CategoricalEncoding
+from vfg.tables.cells import Array
+from vfg.tables.numeric import KNOTS, NormalScores
+from vfg.training.model_stack import repeat_columns
+
+
+class Interpolation(nn.Module):
+    """Piecewise linear maps, one per column, in which the pieces are found by bisection."""
+
+    knots: Tensor
+    values: Tensor
+
+    def __init__(self, knots: Tensor, values: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("knots", knots.detach().cpu().double().flatten())
+        self.register_buffer("values", values.detach().cpu().double().flatten())
+        self.register_buffer("starts", torch.arange(len(knots)) * KNOTS)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """Images of numbers `(..., columns)`."""
+        starts = self.get_buffer("starts")
+        right = torch.zeros_like(numbers, dtype=torch.long) + starts
+        step = KNOTS // 2
+        while step:  # how many knots lie below, as powers of two
+            right = torch.where(self.knots[right + (step - 1)] < numbers, right + step, right)
+            step //= 2
+        right = starts + (right - starts).clamp(1, KNOTS - 1)
+        start, end = self.knots[right - 1], self.knots[right]
+        share = (numbers - start) / (end - start)
+        return (1.0 - share) * self.values[right - 1] + share * self.values[right]
+
+
+def to_scores(ranks: NormalScores) -> Interpolation:
+    """The map from values to scores."""
+    return Interpolation(ranks.knots, ranks.scores)
+
+
+def to_values(ranks: NormalScores) -> Interpolation:
+    """The map from scores to values."""
+    return Interpolation(ranks.scores, ranks.knots)
+
+
+class MixtureMeans(nn.Module):
+    """The means of a mixture of linear models of scores; see `Mixture`."""
+
+    def __init__(self, mixture: Mixture) -> None:
+        super().__init__()
+        self.normals = Normals(mixture.exact)
+        self.scores, self.values = to_scores(mixture.ranks), to_values(mixture.ranks)
+
+    def forward(self, values: Tensor, observed: Tensor) -> Tensor:
+        posterior: Posterior = self.normals(self.scores(values), observed)
+        shares = posterior.scores.softmax(1)
+        shares = torch.where(shares > NEGLIGIBLE[True], shares, 0.0)
+        shares = shares / shares.sum(1, keepdim=True)
+        means = self.values(self.normals.means(posterior))
+        return torch.where(observed, values, (shares[..., None] * means).sum(1))
+
+
+class RowMixtureMeans(nn.Module):
+    """The means and votes of a mixture with a component at every row; see `RowMixture`."""
+
+    def __init__(self, mixture: RowMixture) -> None:
+        super().__init__()
+        self.sizes = mixture.sizes
+        self.scores, self.values = to_scores(mixture.ranks), to_values(mixture.ranks)
+        self.residual = Normals(mixture.residual)
+        with torch.no_grad():
+            arrays = {
+                "log_weights": mixture._log_weights,
+                "targets": mixture._targets,
+                "votes": mixture._vote_targets,
+                "scale": mixture.scale,
+            }
+        for name, array in arrays.items():
+            self.register_buffer(name, array.detach().cpu())
+
+    def forward(self, values: Tensor, observed: Tensor) -> RowMeans:
+        scores, get = self.scores(values), self.get_buffer
+        # In single precision, as the model does.
+        known = observed.float()
+        cells = torch.where(observed, scores, 0.0).float()
+        features = torch.cat([-0.5 * cells.square(), cells, -0.5 * known], dim=1)
+        shares = (features @ get("log_weights")).softmax(1)
+        expected, plain = (shares @ get("targets")).double().chunk(2, dim=1)
+        left = torch.where(observed, (scores - expected) / get("scale"), 0.0)
+        posterior = self.residual(left, observed)
+        correction = self.residual.means(posterior)[:, 0] * get("scale")
+        corrected = expected + torch.where(observed, 0.0, correction)
+        return RowMeans(plain, self.values(corrected), self._votes(shares))
+
+    def _votes(self, shares: Tensor) -> Tensor:
+        if not self.sizes:
+            return shares[:, :0].double()
+        targets, widths = self.get_buffer("votes"), [*self.sizes, len(self.sizes)]
+        counts = (shares @ targets).double().split(widths, dim=1)
+        similar = 1.0 / shares.square().sum(1, keepdim=True).double()
+        every, votes = targets.double().sum(0).split(widths), []
+        for place in range(len(self.sizes)):
+            own = counts[-1][:, place : place + 1]
+            overall = every[place] / every[place].sum().clamp(min=1e-12)
+            number = similar * counts[place].sum(1, keepdim=True) + own
+            part = (similar * counts[place] + own * overall) / number.clamp(min=1e-12)
+            votes.append(part)
+        return torch.cat(votes, dim=1)
+
+
+class MemberMeans(nn.Module):
+    """The means of all nonlinear members, for rows whose sections are known as a whole."""
+
+    def __init__(self, stack: VFG, members: int) -> None:
+        super().__init__()
+        self.stack, self.members = stack, members
+
+    def forward(self, values: Tensor, observed: Tensor) -> list[Tensor]:
+        """One matrix `(rows, columns)` per member."""
+        stack = self.stack
+        seen = repeat_columns(observed, self.members)
+        known = torch.where(seen, repeat_columns(values, self.members), 0.0)
+        cells = torch.where(seen, stack.scaling.apply_to(known), 0.0)
+        passes = stack(cells.to(next(stack.parameters()).dtype), seen)
+        means = stack.sections.join(stack.leaf_means(passes.backward))
+        return list(stack.scaling.undo(means).chunk(self.members, dim=1))
+
+
+class ForestVotes(nn.Module):
+    """What trees predict, by descents of the depth of the deepest tree; see `Forest`."""
+
+    def __init__(self, forest: Forest) -> None:
+        super().__init__()
+        self.forest = forest
+        self.depths = [_depth(forest, target) for target in range(len(forest.roots))]
+
+    def forward(self, filled: Tensor) -> Votes:
+        forest = self.forest
+        features = (filled @ forest.slopes + forest.offsets).float()
+        means = [torch.zeros_like(filled[:, :1])] * filled.shape[1]
+        shares = [filled.new_zeros(1, size).expand(len(filled), size) for size in forest.sizes]
+        numbers = len(forest.numbers)
+        for target in range(len(forest.roots)):
+            outputs = self._leaves(target, features)
+            if target < numbers:
+                average = forest.output[outputs].double().mean(1, keepdim=True)
+                means[forest.numbers[target]] = average
+            else:
+                place = forest.categories[target - numbers]
+                shares[place] = _class_shares(forest, outputs, forest.sizes[place])
+        every = torch.cat([filled[:, :0], *shares], dim=1)
+        return Votes(torch.cat(means, dim=1) + every @ forest.levels, every)
+
+    def _leaves(self, target: int, features: Tensor) -> Tensor:
+        """Places of the first outputs of the leaves of all trees, `(rows, trees)`."""
+        forest = self.forest
+        node = forest.roots[target].long() + torch.zeros_like(features[:, :1], dtype=torch.long)
+        for _ in range(self.depths[target]):
+            feature = forest.feature[node].long()
+            left = features.gather(1, feature.clamp(min=0)) <= forest.threshold[node]
+            step = torch.where(left, node + 1, forest.after[node].long())
+            node = torch.where(feature >= 0, step, node)
+        return forest.after[node].long()
+
+
+def _depth(forest: Forest, target: int) -> int:
+    """The depth of the deepest tree of a target."""
+    level, depth = forest.roots[target].long(), 0
+    while True:
+        level = level[forest.feature[level] >= 0]
+        if not len(level):
+            return depth
+        level, depth = torch.cat([level + 1, forest.after[level].long()]), depth + 1
+
+
+def _class_shares(forest: Forest, outputs: Tensor, size: int) -> Tensor:
+    if size <= MOST_SHARES:
+        parts = [forest.output[outputs + k].double().mean(1) for k in range(size)]
+        return torch.stack(parts, dim=1)
+    chosen = forest.output[outputs][..., None] == torch.arange(size, dtype=torch.float32)
+    return chosen.double().mean(1)
+
+
+class NearestEntries(nn.Module):
+    """Missing entries with the nearest values in some few-valued columns."""
+
+    def __init__(self, values: Mapping[int, Array], columns: int) -> None:
+        super().__init__()
+        self.nearest = NearestValues(list(values.values()))
+        self.scatter = Scatter(list(values), columns)
+
+    def forward(self, table: Tensor, observed: Tensor) -> Tensor:
+        if not self.scatter.places:
+            return table
+        nearest = self.nearest(table[:, self.scatter.places])
+        return torch.where(observed, table, self.scatter(table, nearest))
+
+
+class Filler(nn.Module):
+    """Cells `(rows, columns)` to the same cells, the missing ones filled, and interval ends.
+
+    Cells are numbers, and places of categories; NaN is missing. See `vfg.serving.export`.
+
+    Args:
+        model: the fitted model.
+        units: step and origin of the cells of every column, in the numbers of its encoding.
+        without: parts that are left out; see `vfg.export`.
+        steps: how many deviations intervals reach to either side; None for no intervals.
+    """
+
+    def __init__(
+        self,
+        model: TableModel,
+        units: Sequence[tuple[float, float]],
+        *,
+        without: Sequence[str] = (),
+        steps: float | None,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.decoder = Encoder(model, units), Decoder(model, units)
+        self.has_intervals = steps is not None
+        self.register_buffer("steps", torch.tensor(steps or 0.0, dtype=torch.float64))
+        self.linear = None if model.linear is None else Normals(model.linear)
+        kinds = [kind for kind in KINDS if kind.split()[-1] not in without]
+        self._set_parts(model, kinds)
+        with_trees = model.forest is not None and "trees" not in without
+        self.forest = ForestVotes(model.forest) if with_trees and model.forest else None
+        self.relations = (
+            None
+            if model.relations is None or "relations" in without
+            else LinearRelations(model.relations, model.relation_noise)
+        )
+        slopes = None if "missingness" in without else model.slopes
+        self.register_buffer("slopes", slopes if slopes is None else slopes.detach().cpu())
+        self.register_buffer("unordered", model.unordered)
+        self.register_buffer("usual_range", model.usual_range)
+        self._set_values(model)
+        self._set_categories(model, kinds)
+
+    def _set_parts(self, model: TableModel, kinds: Sequence[str]) -> None:
+        """The parts with positive weights; weights of those that are left out go to the others."""
+        weights = model.weights.detach().cpu().clone()
+        total = weights.sum()
+        for place, kind in enumerate(KINDS):
+            weights[place] = weights[place] if kind in kinds else 0.0
+        if bool(weights.sum() > 0.0):
+            weights = weights * (total / weights.sum())
+        else:  # the linear model alone
+            weights[KINDS.index("linear")] = total
+        used = model.used_kinds() & {k for k, w in zip(KINDS, weights, strict=True) if w > 0.0}
+        votes = model.pooling is not None and KINDS[3] in kinds
+        self.stacked, self.weights = model.is_stacked, weights.tolist()
+        used = used if self.stacked else set()
+        for name in ("factors", "reach", "departures"):
+            buffer = getattr(model, name)
+            self.register_buffer(name, None if buffer is None else buffer.detach().cpu())
+        self.members = None
+        if "members" in used:
+            self.members = MemberMeans(model.stack, len(model.members))
+        self.mixtures = nn.ModuleList(
+            MixtureMeans(one) for one in model.mixture_models if "mixtures" in used
+        )
+        near = votes or not used.isdisjoint(KINDS[3:])
+        self.neighbours = nn.ModuleList(
+            RowMixtureMeans(one) for one in model.row_mixture_models if near
+        )
+
+    def _set_values(self, model: TableModel) -> None:
+        """The values of few-valued columns, and those whose cells are filled with them."""
+        owner = {model.encoding.sections[k].start: p for k, p in model.encoding.parts.items()}
+        filled = [
+            at
+            for at in model.few_valued
+            if getattr(owner[model.columns[at]], "fills_values", False)
+        ]
+        columns = len(model.columns)
+        self.at_any_values, self.at_filled_values = (
+            NearestEntries({at: model.few_valued[at] for at in chosen}, columns)
+            for chosen in (model.few_valued, filled)
+        )
+
+    def _set_categories(self, model: TableModel, kinds: Sequence[str]) -> None:
+        self.choosers = nn.ModuleList()
+        self.pooling: list[tuple[float, float]] = []
+        self.sizes = [len(c.part.categories) for c in model.category_sections.values()]
+        self.is_category = []
+        votes = model.pooling is not None and KINDS[3] in kinds
+        for place, (label, column) in enumerate(model.category_sections.items()):
+            prior = model.priors[label]
+            is_category = isinstance(column.part, CategoricalEncoding)
+            self.is_category.append(is_category)
+            chooser = CategoryChooser(column, prior)
+            weights = MODEL_ALONE
+            if votes and model.pooling is not None and prior.votes is not None:
+                first, second = model.pooling[place].tolist()
+                weights = first, second
+                starts = {
+                    "frequencies": column.frequencies,
+                    "model_start": prior.model_probabilities[0],
+                    "votes_start": prior.votes[0],
+                }
+                for name, start in starts.items():
+                    chooser.register_buffer(name, torch.from_numpy(start))
+            self.pooling.append(weights)
+            self.choosers.append(chooser)
+
+    def forward(self, cells: Tensor) -> tuple[Tensor, ...]:
+        """Filled cells; with intervals also their lower and upper ends."""
+        if self.linear is None:
+            filled = self.decoder(cells, cells, ())
+            return (filled, filled, filled) if self.has_intervals else (filled,)
+        values, observed = self.encoder(cells)
+        posterior = self.linear(values, observed)
+        linear = torch.where(observed, values, self.linear.means(posterior)[:, 0])
+        means, votes, trees = self._predict(values, observed, linear)
+        shift = self._shift(posterior, observed)
+        if shift is not None:
+            moved = self._within_range(means + shift)
+            means = self._follow(torch.where(observed, values, moved), values, observed)
+        codes = self._categories(means, posterior, votes, trees)
+        estimates = self.at_filled_values(means, observed)
+        filled = self.decoder(cells, estimates, codes)
+        if not self.has_intervals:
+            return (filled,)
+        ends = self._ends(values, observed, linear, posterior, shift)
+        return filled, *(self.decoder(cells, end, codes) for end in ends)
+
+    def _predict(
+        self, values: Tensor, observed: Tensor, linear: Tensor
+    ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor] | None]:
+        """Means as of `Ensemble.joint_means`; votes, and shares by trees and trust in them."""
+        expected = self._by_kind(values, observed, linear)
+        means = self._stack(expected) if self.stacked else linear
+        means = torch.where(observed, values, self._within_range(means))
+        trees = None
+        if self.forest is not None:
+            votes, trust = self.forest(means), self.forest.forest.trust(observed)
+            weights = (self.forest.forest.weights * trust).clamp(max=1.0)
+            moved = means + weights * (votes.means - means)
+            means, trees = torch.where(observed, means, moved), (votes.shares, trust)
+        return self._follow(means, values, observed), expected.get(VOTES), trees
+
+    def _by_kind(self, values: Tensor, observed: Tensor, linear: Tensor) -> dict[str, Tensor]:
+        expected = {"linear": linear.clamp(*self.get_buffer("reach"))} if self.stacked else {}
+        if self.members is not None:
+            expected["members"] = self._average(self.members(values, observed))
+        if len(self.mixtures):
+            expected["mixtures"] = self._average([one(values, observed) for one in self.mixtures])
+        if len(self.neighbours):
+            several = [one(values, observed) for one in self.neighbours]
+            expected[KINDS[3]] = self._average([one.plain for one in several])
+            expected[KINDS[4]] = self._average([one.corrected for one in several])
+            expected[VOTES] = torch.stack([one.votes for one in several]).mean(0)
+        return expected
+
+    def _stack(self, expected: Mapping[str, Tensor]) -> Tensor:
+        total, linear = torch.zeros_like(expected["linear"]), expected["linear"]
+        departures = cast("Tensor | None", self.departures)
+        for place, kind in enumerate(KINDS):
+            if kind in expected and self.weights[place] > 0.0:
+                means = expected[kind]
+                if departures is not None and kind != "linear":
+                    means = linear + (means - linear).clamp(-departures[place], departures[place])
+                total = total + self.weights[place] * means
+        return self.get_buffer("factors") * total
+
+    def _average(self, tables: Sequence[Tensor]) -> Tensor:
+        clipped = [table.clamp(*self.get_buffer("reach")) for table in tables]
+        return torch.stack(clipped).mean(0)
+
+    def _within_range(self, means: Tensor) -> Tensor:
+        return means.clamp(*self.get_buffer("usual_range"))
+
+    def _follow(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
+        return table if self.relations is None else self.relations.follow(table, values, observed)
+
+    def _shift(self, posterior: Posterior, observed: Tensor) -> Tensor | None:
+        """How missing cells of a linear model move; see `tilt_by_rows`."""
+        slopes = cast("Tensor | None", self.slopes)
+        if slopes is None:
+            return None
+        assert self.linear is not None
+        wide = slopes.expand(len(observed), -1)
+        shift = self.linear.times_covariance(posterior, observed, wide)
+        length = (shift * wide).sum(1, keepdim=True).clamp(min=1e-12).sqrt()
+        return shift * (FURTHEST / length).clamp(max=1.0)
+
+    def _categories(
+        self,
+        means: Tensor,
+        posterior: Posterior,
+        votes: Tensor | None,
+        trees: tuple[Tensor, Tensor] | None,
+    ) -> list[Tensor]:
+        """The places of the most probable categories, one vector per column of categories."""
+        assert self.linear is not None
+        codes, every = [], [None] * len(self.sizes)
+        own_votes: Any = every if votes is None else votes.split(self.sizes, dim=1)
+        own_trees: Any = every if trees is None else trees[0].split(self.sizes, dim=1)
+        for place, chooser in enumerate(self.choosers):
+            assert isinstance(chooser, CategoryChooser)
+            if not self.is_category[place]:  # ordered levels are decoded from their scores
+                codes.append(means[:, 0])
+                continue
+            covariance = None
+            if not chooser.simplex:
+                covariance = self.linear.section_covariance(posterior, chooser.places)
+            chances = chooser(means[:, chooser.places], covariance)
+            weights = self.pooling[place]
+            if own_votes[place] is not None and weights != MODEL_ALONE:
+                model, vote = (
+                    torch.log(now + TINY) - torch.log(chooser.get_buffer(start) + TINY)
+                    for now, start in ((chances, "model_start"), (own_votes[place], "votes_start"))
+                )
+                base = chooser.get_buffer("frequencies").log()
+                chances = (base + weights[0] * model + weights[1] * vote).softmax(1)
+            if trees is not None and self.forest is not None:
+                weight = (self.forest.forest.class_weights[place] * trees[1]).clamp(max=1.0)
+                chances = chances + weight * (own_trees[place] - chances)
+            codes.append(chances.argmax(1).to(means.dtype))
+        return codes
+
+    def _ends(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        linear: Tensor,
+        posterior: Posterior,
+        shift: Tensor | None,
+    ) -> list[Tensor]:
+        """Ends of the intervals of a linear model alone; see `MissingCells.quantiles`."""
+        assert self.linear is not None
+        spread = torch.where(observed, 0.0, self.linear.deviations(posterior))
+        spread = torch.where(self.get_buffer("unordered"), 0.0, spread)
+        spread = spread if self.relations is None else self.relations.narrow(spread, observed)
+        centre, ends = self._follow(linear, values, observed), []
+        for side in (-1.0, 1.0):
+            end = centre + side * self.get_buffer("steps") * spread
+            end = self._pin(self.at_any_values(end, observed), side, values, observed)
+            if shift is not None:
+                middle = linear + shift
+                wider = middle + WIDENING * (end + shift - middle)
+                end = self._pin(torch.where(shift == 0.0, end, wider), side, values, observed)
+            ends.append(end)
+        return ends
+
+    def _pin(self, end: Tensor, side: float, values: Tensor, observed: Tensor) -> Tensor:
+        return end if self.relations is None else self.relations.pin(end, side, values, observed)
