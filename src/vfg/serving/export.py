@@ -220,7 +220,6 @@ def _describe_column(model: TableModel, label: Label) -> dict[str, Any]:
 def _onnx_bytes(filler: Filler, example: Tensor, described: dict[str, Any]) -> bytes:
     with needs("onnx"):
         import onnx
-        import onnxscript  # noqa: F401: what torch exports with
     names = ["filled", "lower", "upper"] if filler.has_intervals else ["filled"]
     program = torch.onnx.export(
         filler,
