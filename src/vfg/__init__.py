@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vfg.objectives.surrogate import Surrogate, Terms
     from vfg.passing.messages import States
     from vfg.sampling import Sampled
+    from vfg.serving.export import export
     from vfg.structure import LearnedGraph, learn_graph
     from vfg.training import FitSettings, History, Masking, fit, paper_settings
 
@@ -44,6 +45,7 @@ _NAMES = {
     "imputation.table_model": ("TableModel",),
     "distributions.priors": ("FlowPrior", "Laplace", "Mixture", "Normal", "PerLabel"),
     "sampling": ("Sampled",),
+    "serving.export": ("export",),
     "passing.messages": ("States",),
     "structure": ("LearnedGraph", "learn_graph"),
     "training": ("FitSettings", "History", "Masking", "fit", "paper_settings"),
@@ -121,6 +123,7 @@ __all__ = [
     "Surrogate",
     "TableModel",
     "Terms",
+    "export",
     "fit",
     "learn_graph",
     "load",

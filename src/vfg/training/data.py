@@ -22,11 +22,15 @@ from vfg.passing.messages import EdgeGroup
 
 
 class Table(NamedTuple):
-    """Cells in the model's units, 0 where unobserved; what is observed; labels if there are any."""
+    """Cells in the model's units, 0 where unobserved; what is observed; labels if there are any.
+
+    The loss of rows is multiplied by their weights, if there are any.
+    """
 
     cells: Tensor
     seen: Tensor
     labels: Tensor | None
+    weights: Tensor | None = None
 
 
 def collect_rows(table: ArrayLike) -> ArrayLike:
