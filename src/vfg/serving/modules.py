@@ -232,7 +232,9 @@ class LinearRelations(nn.Module):
         exact, determined = self._determined(self(observed)[1], values, observed)
         return torch.where(determined, exact + EXACT * side, ends)
 
-    def _determined(self, fixed: Tensor, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    def _determined(
+        self, fixed: Tensor, values: Tensor, observed: Tensor
+    ) -> tuple[Tensor, Tensor]:
         own = torch.where(observed, values, 0.0)[:, self.places]
         exact = self.scatter(values, _apply(fixed[:, :, :-1], own))
         marks = self.scatter(torch.zeros_like(values), fixed[:, :, -1])
