@@ -20,8 +20,9 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
-from vfg.imputation.answers import TableAnswer, read_evidence
+from vfg.imputation.answers import Evidence, TableAnswer, read_evidence
 from vfg.imputation.categories import CategoryColumn, Section, category_columns
+from vfg.imputation.conditionals import fit_family, kept_rows
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.missingness import Mechanism, Tilt, describe_mechanism, tilt_by_rows
@@ -118,7 +119,7 @@ class TableModel(Ensemble):
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
         "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
-        "few_valued",
+        "few_valued", "_families", "_kept_rows",
     )  # fmt: skip
     history: History | None = None
 
@@ -324,6 +325,64 @@ class TableModel(Ensemble):
         return TableAnswer(self, evidence, resolved, ids, seed, padded)
 
     counterfactual = counterfactual
+
+    def family_model(self, child: str, causes: Sequence[str]) -> TableModel | None:
+        """A model of a number given its causes, for interventions; None for the model itself.
+
+        It is fitted to the rows that row mixtures keep, once for every family.
+        """
+        family = tuple(self.labels[name] for name in (child, *causes))
+        if self._kept_rows is None or self.variables[child].kind == "choice":
+            return None
+        if family not in self._families:
+            self._families[family] = self._fit_family(family)
+        return self._families[family]
+
+    def _fit_family(self, family: Sequence[Label]) -> TableModel | None:
+        assert self._kept_rows is not None
+        columns = [[p for p in self.encoding.places(k) if p in self.columns] for k in family]
+        if not columns[0]:
+            return None
+        places = [self.columns.index(place) for own in columns for place in own]
+        values, observed = self._kept_rows
+        widths = [len(own) for own in columns if own]
+        parts = fit_family(values[:, places], observed[:, places], widths)
+        if parts is None:
+            return None
+        model = TableModel(self.settings)
+        model._assemble(self.encoding, [place for own in columns for place in own], parts)
+        return model
+
+    @cached_property
+    def _families(self) -> dict[tuple[Label, ...], TableModel | None]:
+        """Models of families that interventions asked for."""
+        return {}
+
+    @cached_property
+    def _kept_rows(self) -> tuple[Tensor, Tensor] | None:
+        """The rows that the model keeps, and which cells are observed; None if it keeps none."""
+        return kept_rows(self.row_mixture_models[0]) if len(self.neighbours) else None
+
+    def draw_kept_rows(
+        self, names: Sequence[str], count: int, seed: int
+    ) -> dict[str, Array] | None:
+        """Draws `(count,)` of columns: rows that the model keeps, with missing cells drawn.
+
+        None if it keeps none. The first draws are the same for every count.
+        """
+        if self._kept_rows is None:
+            return None
+        values, observed = self._kept_rows
+        order = torch.from_numpy(np.random.default_rng(seed).permutation(len(values)))
+        drawn: dict[str, list[Array]] = {name: [] for name in names}
+        for turn, start in enumerate(range(0, count, len(order))):
+            rows = order[: count - start]
+            evidence = Evidence(values[rows], observed[rows], {})
+            chosen: dict[Name, Any] = {name: self.resolve(name) for name in names}
+            answer = TableAnswer(self, evidence, chosen, rows, seed + turn, True)
+            for name, own in answer.samples(1).items():
+                drawn[str(name)].append(own[0])
+        return {name: np.concatenate(own) for name, own in drawn.items()}
 
     def sample(self, n: int, *, seed: int = 0) -> Any:
         """New rows from the model.
