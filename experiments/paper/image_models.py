@@ -146,7 +146,9 @@ def encoding(
     dropout: float = 0.1,
     blocks: int = 4,
     prior: vfg.distributions.priors.PriorSpec | None = None,
+    prior_width: int | None = None,
     middle: int = 0,
+    root: int | None = None,
     **settings: Any,
 ) -> Bounded:
     """The whole image under a root of 64 numbers, by an edge whose couplings encode and decode.
@@ -154,7 +156,7 @@ def encoding(
     `blocks` are coupling layers of q; `middle` is the side of a latent image between both nodes.
     """
     shape: dict[str, Any] = {"channels": channels, "residual": residual, "dropout": dropout}
-    chain = {"image": side * side, "middle": middle**2, "root": 64 if side == 28 else 16}
+    chain = {"image": side * side, "middle": middle**2, "root": root or (64 if side == 28 else 16)}
     nodes = [name for name, width in chain.items() if width]
     sides = {"image": side, "middle": middle}
     hidden = 8 * channels
@@ -170,7 +172,7 @@ def encoding(
         ),
         latent="normal",
         likelihood=vfg.Bernoulli(steepness=1.0),
-        prior=prior or vfg.FlowPrior(8, hidden, activation="silu", dropout=dropout),
+        prior=prior or vfg.FlowPrior(8, prior_width or hidden, activation="silu", dropout=dropout),
         seed=seed,
     )
     chosen = {"weight_decay": 0.05, "input_dropout": 0.2, "precision": "bf16"} | settings

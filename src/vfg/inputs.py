@@ -243,7 +243,39 @@ def by_rows(*tables: Tensor) -> list[tuple[Tensor, ...]]:
     return list(zip(*(table.split(size) for table in tables), strict=True))
 
 
-def pairwise_covariance(table: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+def as_weights(sample_weight: ArrayLike | None, rows: int) -> Tensor | None:
+    """How often every row counts, `(rows,)`; refuses other shapes, negative numbers and all 0.
+
+    Example:
+        >>> as_weights([1, 2], rows=2)
+        tensor([1., 2.], dtype=torch.float64)
+        >>> as_weights([1, -2], rows=2)
+        Traceback (most recent call last):
+        ValueError: sample_weight must have finite numbers from 0 on, but row 1 has -2.0
+    """
+    if sample_weight is None:
+        return None
+    weights = as_tensor(sample_weight, "sample_weight").double()
+    if weights.shape != (rows,):
+        raise ValueError(
+            f"sample_weight must have one number for each of the {rows} rows, but has the shape "
+            f"{tuple(weights.shape)}"
+        )
+    wrong = ~(weights.isfinite() & (weights >= 0.0))
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"sample_weight must have finite numbers from 0 on, but row {row} has "
+            f"{float(weights[row])}"
+        )
+    if not bool((weights > 0.0).any()):
+        raise ValueError("sample_weight is 0 for all rows, so there is nothing to fit")
+    return weights
+
+
+def pairwise_covariance(
+    table: Tensor, seen: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Means, and covariances from the rows in which both columns are observed.
 
     Example:
@@ -251,6 +283,8 @@ def pairwise_covariance(table: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         >>> pairwise_covariance(table, seen.bool())[0]
         tensor([2., 2.])
     """
+    if weights is not None:
+        return _weighted_covariance(table, seen, weights)
     parts = by_rows(table, seen)
     sums = torch.stack([(part * mask).sum(0) for part, mask in parts]).sum(0)
     mean = sums / seen.sum(0).clamp(min=1)
@@ -258,6 +292,14 @@ def pairwise_covariance(table: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     together = torch.stack([left.mT @ left for left, _ in pairs]).sum(0)
     counts = torch.stack([weights.mT @ weights for _, weights in pairs]).sum(0)
     return mean, together / counts.clamp(min=1.0)
+
+
+def _weighted_covariance(table: Tensor, seen: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    often = seen * weights[:, None]
+    mean = (table * often).sum(0) / often.sum(0).clamp(min=1e-300)
+    left = (table - mean) * seen
+    together = left.mT @ (left * weights[:, None])
+    return mean, together / (seen.to(table).mT @ often).clamp(min=1e-300)
 
 
 def as_tensor(given: ArrayLike, what: str) -> Tensor:

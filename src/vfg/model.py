@@ -14,6 +14,7 @@ from vfg.distributions.likelihoods import Likelihood, LikelihoodSpec, likelihood
 from vfg.distributions.priors import LATENTS, Prior, PriorSpec, prior_spec
 from vfg.flows import Coupling, FlowSpec, LinearStart
 from vfg.graph import Graph
+from vfg.graph.graph import as_graph
 from vfg.inference import Calibration
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.objectives import bound as bounds
@@ -28,6 +29,7 @@ from vfg.utils.specs import check_choice, for_each, spec_from_dict
 
 if TYPE_CHECKING:
     from vfg.gaussian import GaussianVFG
+    from vfg.structure import LearnedGraph
 
 
 WIDEST = 32
@@ -121,7 +123,7 @@ class VFG(nn.Module):
     mapping from leaves to such arrays. Results keep the dtype and device of the table.
 
     Args:
-        graph: the nodes and edges.
+        graph: the nodes and edges, or a learned graph.
         flow: what every flow edge is made of, or a mapping from edge names (`"child->parent"`) to
             that, with `"*"` for all others. None is `vfg.LinearStart()`, couplings that `vfg.fit`
             starts at a factor analysis of the table; or `vfg.Coupling()` where the graph has no
@@ -158,7 +160,7 @@ class VFG(nn.Module):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | LearnedGraph,
         *,
         flow: FlowSpec | Mapping[str, FlowSpec] | None = None,
         aggregation: str | None = None,
@@ -169,7 +171,7 @@ class VFG(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.graph, self.seed = graph, seed
+        self.graph, self.seed = (graph := as_graph(graph)), seed
         self.states_spec = states_spec(states)
         if latent is None:
             latent = "normal" if isinstance(self.states_spec, Sampled) else "laplace"

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import vfg
 from vfg.structure import LearnedGraph
 
 
@@ -72,3 +73,44 @@ def test_an_intervention_needs_a_dag(store, here, commands):
     assert "'weight'" in said
     said = commands.fail("query", store.model, "--dag", "edges.csv", code=2)
     assert "--do" in said
+
+
+def test_a_column_is_given_or_set(store, here, commands):
+    (here / "edges.csv").write_text("cause,effect\nheight,city\n")
+    typed = ("--given", "height=170", "--do", "height=170", "--dag", "edges.csv")
+    said = commands.fail("query", store.model, *typed, code=2)
+    assert "'height' is both given and set" in said
+
+
+def test_a_fitted_model_keeps_the_causes_that_it_learned(trial, here, commands):
+    commands.succeed("fit", trial, "-o", "model.vfg", "--learn-graph", "--linear", "-q")
+    network = vfg.load(here / "model.vfg").graph.network
+    learned = vfg.learn_graph(pd.read_csv(trial))
+    assert network.edges == learned.edges
+    assert network.undirected == learned.undirected
+    said = commands.succeed("show", "model.vfg")
+    assert str(network) in said
+    assert "family:" not in said
+    described = json.loads(commands.succeed("show", "model.vfg", "--json"))
+    assert len(described["graph"]["causes"]["edges"]) == len(learned.edges)
+    said = commands.fail("fit", trial, "-o", "m.vfg", "--learn-graph", "--sections", "age", code=2)
+    assert "excludes" in said
+
+
+def test_a_learned_graph_goes_into_a_fit(trial, here, commands):
+    """The fit keeps the DAG for interventions, and has the parts of a fit without it."""
+    tiers = ("--tier", "age", "--tier", "dose", "--tier", "pressure")
+    commands.succeed("learn", trial, "-o", "graph.json", *tiers, "--linear", "-q")
+    said = commands.succeed("show", "graph.json")
+    assert "dose -> pressure" in said
+    assert "family:" not in said
+    options = ("--effort", "fast", "-q")
+    commands.succeed("fit", trial, "-o", "model.vfg", "--graph", "graph.json", *options)
+    commands.succeed("fit", trial, "-o", "plain.vfg", *options)
+    model, plain = (vfg.load(here / name) for name in ("model.vfg", "plain.vfg"))
+    table = pd.read_csv(trial)
+    assert model.fill(table).equals(plain.fill(table))
+    typed = ("--do", "dose=2", "--infer", "pressure", "--json")
+    kept = json.loads(commands.succeed("query", "model.vfg", *typed))
+    stated = json.loads(commands.succeed("query", "plain.vfg", *typed, "--dag", "graph.json"))
+    assert kept["answers"] == stated["answers"]

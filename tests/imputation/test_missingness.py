@@ -75,14 +75,14 @@ def test_columns_that_are_never_missing_have_no_slope():
     table = correlated(rows=1000)
     missing = mnar_self(table, 0.3, 0)
     missing[:, 2] = False
-    slopes = find(table, missing, always=True).slopes
+    slopes = find(table, missing, assumed="self").slopes
     assert slopes[2] == 0.0
     assert (slopes[[0, 1, 3, 4]] != 0.0).all()
 
 
 def test_nothing_is_found_in_a_table_without_missing_cells():
     table = correlated(rows=100)
-    assert find(table, np.zeros(table.shape, dtype=bool), always=True).slopes is None
+    assert find(table, np.zeros(table.shape, dtype=bool), assumed="self").slopes is None
 
 
 def exact_model():

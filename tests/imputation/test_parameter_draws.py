@@ -141,6 +141,17 @@ def test_proper_draws_vary_more_and_keep_what_is_observed(make):
     assert not np.array_equal(imputer.sample(table, 2), imputer.sample(table, 2, random_state=1))
 
 
+def test_proper_draws_follow_a_curve_without_members():
+    generator = np.random.default_rng(0)
+    inputs = generator.uniform(-2.0, 2.0, 300)
+    table = np.column_stack([inputs, inputs**2 + 0.1 * generator.normal(size=300)])
+    table[::3, 1] = np.nan
+    imputer = VFGImputer(effort="fast", missingness="ignorable").fit(table)
+    errors = imputer.sample(table, 20)[:, ::3, 1] - inputs[::3] ** 2
+    assert abs(np.corrcoef(inputs[::3] ** 2, errors.mean(0))[0, 1]) < 0.5
+    assert np.sqrt((errors**2).mean()) < 0.5
+
+
 def test_tables_of_every_kind_have_proper_draws(every_kind):
     frame = mixed()
     for drawn in every_kind.sample(frame, 2):

@@ -215,6 +215,13 @@ def fit(
     return learner
 
 
+def draw_sample(table: Source, columns: Sequence[str], rows: int, seed: int) -> Any:
+    """At most so many rows of some columns of a table, drawn at random in one pass over it."""
+    others = [name for name in table.names if name not in dict.fromkeys(columns)]
+    survey = Survey(list(columns), size=rows, seed=seed, marker=np.nan, progress=None)
+    return survey.run(table.with_text_columns(others))[0].table
+
+
 MOST_DIGESTS = 256
 """Rows whose digests a model keeps, 5 KB: enough to find two of them in 1 % of the fitted rows."""
 

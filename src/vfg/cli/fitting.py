@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vfg.graph import Graph
     from vfg.imputation.settings import ImputerSettings
     from vfg.imputation.table_model import TableModel
+    from vfg.structure import LearnedGraph
 
 
 def choose_graph(
@@ -42,13 +43,17 @@ def choose_graph(
     width: int | None,
     columns: Sequence[str],
     arrows: str | None = None,
-) -> Graph | None:
+) -> Graph | LearnedGraph | None:
     """The graph over some columns; None leaves the choice to the imputer."""
     if file is not None and sections is not None:
         raise typer.BadParameter("--graph and --sections exclude each other; choose one")
     if file is not None:
-        from vfg.graph.files import READERS, read_graph, states_arrows
+        from vfg.graph.files import READERS, holds_learned_graph, read_graph, states_arrows
 
+        if holds_learned_graph(file):
+            from vfg.structure import LearnedGraph
+
+            return LearnedGraph.load(file)
         is_known = file.suffix.lower() in READERS
         with nullcontext() if is_known else usage_errors():
             graph = read_graph(file, width=width, arrows=arrows)
@@ -343,6 +348,40 @@ class WorkOptions(EngineOptions):
         False, None, "Go on with the training that --checkpoint keeps.", "--resume"
     )
     overwrite: Overwrite = False
+    learn_graph: bool = option(
+        False,
+        GRAPH,
+        "Learn causes and effects among the columns, as `vfg learn` does, and keep them in the "
+        "model for `vfg query --do`.",
+        "--learn-graph",
+    )
+
+
+def fit_settings(
+    source: Source, columns: list[str], options: FitOptions, work: WorkOptions
+) -> ImputerSettings:
+    """The settings of a fit, with the DAG that `--learn-graph` asks for."""
+    settings = options.settings(columns)
+    if not work.learn_graph:
+        return settings
+    if settings.graph is not None:
+        raise typer.BadParameter("--learn-graph excludes --graph and --sections; choose one")
+    import vfg
+    from vfg.bigtable.fit import draw_sample
+    from vfg.structure.learning import MOST_ROWS
+
+    learned = vfg.learn_graph(
+        draw_sample(source, columns, MOST_ROWS, settings.seed),
+        schema=settings.schema,
+        seed=settings.seed,
+        verbose=settings.progress,
+    )
+    if not options.quiet:
+        print_line(
+            f"learned {len(learned.edges)} edges, {len(learned.undirected)} of them without a "
+            "known direction; vfg show lists them"
+        )
+    return replace(settings, graph=learned)
 
 
 def fit_model(
@@ -352,7 +391,8 @@ def fit_model(
     from vfg.bigtable.fit import fit
     from vfg.sklearn import VFGImputer
 
-    settings = replace(options.settings(columns), checkpoint=work.checkpoint)
+    settings = fit_settings(source, columns, options, work)
+    settings = replace(settings, checkpoint=work.checkpoint)
     imputer = VFGImputer.from_settings(settings)
     model: TableModel = fit(source, imputer, columns=columns, every_row=work.every_row).model_
     return model
@@ -398,7 +438,8 @@ def _fit_by_ray(
     from vfg.sklearn import VFGImputer
     from vfg.training.history import History
 
-    imputer = VFGImputer.from_settings(replace(options.settings(columns), progress=False))
+    settings = fit_settings(source, columns, options, work)
+    imputer = VFGImputer.from_settings(replace(settings, progress=False))
     files = [(os.path.abspath(file.path), file.kind.format) for file in source.files]
     data, history = Ray(work.processes).together(
         fit_files, files, imputer, columns, work.every_row, source.dialect

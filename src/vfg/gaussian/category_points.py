@@ -147,13 +147,13 @@ class CategoryPoints(nn.Module):
         return torch.where(share > 0.0, first + share * (second - first), first)
 
     @torch.no_grad()
-    def start(self, cells: Tensor, seen: Tensor) -> None:
-        """Set frequencies and points from a scaled table.
+    def start(self, cells: Tensor, seen: Tensor, often: Tensor | None = None) -> None:
+        """Set frequencies and points from a scaled table, whose rows count so often.
 
         The coordinates of a column's points are the directions in which the means of the other
         columns differ most between its categories, filled up evenly and whitened over the rows.
         """
-        counts = [self._counts(k, cells, seen) for k in range(len(self.units))]
+        counts = [self._counts(k, cells, seen, often) for k in range(len(self.units))]
         shares = [(result + SMOOTHING) / (result + SMOOTHING).sum() for result in counts]
         for unit, (count, share) in enumerate(zip(counts, shares, strict=True)):
             self.log_frequencies[unit].copy_(share.log())
@@ -162,7 +162,7 @@ class CategoryPoints(nn.Module):
         wide, mask = self.encode(cells.double().clamp(-FAR, FAR), seen)
         wide = torch.where(mask, wide, 0.0)
         for unit, (count, share) in enumerate(zip(counts, shares, strict=True)):
-            scores = informative_means(count, *self._others(unit, cells, seen, wide))
+            scores = informative_means(count, *self._others(unit, cells, seen, wide, often))
             # A category that never occurred is no evidence: its point is at the mean.
             self.points[unit].copy_(canonical_points(share, scores) * (count > 0)[:, None])
         self.anchors = [points.detach().clone() for points in self.points]
@@ -180,29 +180,33 @@ class CategoryPoints(nn.Module):
         above = (below + 1).clamp(max=self.units[unit].categories - 1)
         return below, above, values.double() - below
 
-    def _memberships(self, unit: int, cells: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    def _memberships(
+        self, unit: int, cells: Tensor, seen: Tensor, often: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Categories, and how much rows belong to them: `(2 * rows,)`, below and then above."""
         column = self.units[unit].column
         below, above, share = self._neighbours(unit, cells[:, column])
         weights = torch.cat([1.0 - share, share]) * seen[:, column].repeat(2)
+        weights = weights if often is None else weights * often.repeat(2)
         return torch.cat([below, above]), weights
 
-    def _counts(self, unit: int, cells: Tensor, seen: Tensor) -> Tensor:
-        categories, weights = self._memberships(unit, cells, seen)
+    def _counts(self, unit: int, cells: Tensor, seen: Tensor, often: Tensor | None) -> Tensor:
+        categories, weights = self._memberships(unit, cells, seen, often)
         empty = weights.new_zeros(self.units[unit].categories)
         return empty.index_add(0, categories, weights)
 
     def _others(
-        self, unit: int, cells: Tensor, seen: Tensor, wide: Tensor
+        self, unit: int, cells: Tensor, seen: Tensor, wide: Tensor, often: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Sums of the other coordinates by category, and their squares over the same rows."""
-        categories, weights = self._memberships(unit, cells, seen)
+        categories, weights = self._memberships(unit, cells, seen, often)
         span = self.units[unit].span
         others = torch.cat([wide[:, : span.start], wide[:, span.stop :]], dim=1)
         empty = others.new_zeros(self.units[unit].categories, others.shape[1])
         sums = empty.index_add(0, categories, weights[:, None] * others.repeat(2, 1))
-        here = others[seen[:, self.units[unit].column]]
-        return sums, here.mT @ here
+        rows = seen[:, self.units[unit].column]
+        here = others[rows]
+        return sums, here.mT @ (here if often is None else here * often[rows, None])
 
 
 def code_width(categories: int) -> int:

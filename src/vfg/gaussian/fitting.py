@@ -130,6 +130,13 @@ class Training:
     """Held-out cells, scored given those that are used for fitting."""
     other_rows: tuple[Tensor, Tensor] | None = None
     """Rows of a validation table: their cells, and which are observed."""
+    weights: Tensor | None = None
+    """How often every row counts; None for once."""
+
+    @property
+    def count(self) -> float:
+        """How many rows there are, with their weights."""
+        return len(self.cells) if self.weights is None else float(self.weights.sum())
 
     @property
     def has_validation(self) -> bool:
@@ -138,21 +145,35 @@ class Training:
 
     def rows(self, chosen: Tensor) -> Training:
         """Some of the rows, with the same validation rows."""
-        return Training(self.cells[chosen], self.seen[chosen], self.held[chosen], self.other_rows)
+        own = None if self.weights is None else self.weights[chosen]
+        table = self.cells[chosen], self.seen[chosen], self.held[chosen]
+        return Training(*table, self.other_rows, own)
+
+    def mean(self, scores: Tensor) -> Tensor:
+        """The mean of numbers of rows `(rows,)`."""
+        if self.weights is None:
+            return scores.mean()
+        return (self.weights * scores).sum() / self.weights.sum()
 
 
 def training_of(
-    model: GaussianVFG, cells: Tensor, seen: Tensor, validation: float | ArrayLike, seed: int
+    model: GaussianVFG,
+    cells: Tensor,
+    seen: Tensor,
+    validation: float | ArrayLike,
+    seed: int,
+    weights: Tensor | None = None,
 ) -> Training:
     """Split scaled cells into those for fitting and held-out ones, or add validation rows."""
     cells, held = cells.double(), torch.zeros_like(seen)
     if not isinstance(validation, int | float):
-        return Training(cells, seen, held, scale_cells(model, *as_cells(model, validation, None)))
+        other_rows = scale_cells(model, *as_cells(model, validation, None))
+        return Training(cells, seen, held, other_rows, weights)
     if not 0.0 <= validation < 1.0:
         raise ValueError(f"validation is a share from 0 up to 1, but got {validation}")
     if validation > 0.0:
         held = draw_held_out(model, Table(cells, seen, None), validation, seed)
-    return Training(cells, seen & ~held, held)
+    return Training(cells, seen & ~held, held, weights=weights)
 
 
 def fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> LikelihoodHistory:
@@ -167,7 +188,7 @@ def _fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> Li
     if not model.leaves.is_identity:
         chosen = torch.randperm(len(data.cells), generator=generator)[:LEAF_ROWS]
         some = data.rows(chosen.to(data.cells.device))
-        make_normal(model, some.cells, some.seen)
+        make_normal(model, some.cells, some.seen, some.weights)
     histories: list[tuple[float, LikelihoodHistory, Values]] = []
     for run in range(plan.restarts or 1):
         history, values = _run(model, data, plan, run)
@@ -200,7 +221,7 @@ def run_em(
     taken. Returns the values, the mean log-likelihood per row of the leaves before every M-step and
     at the end, and whether it converged.
     """
-    rows = sum(len(chunk.values) for chunk in chunks)
+    rows = sum(chunk.number for chunk in chunks)
     expect: Callable[[Values], Expected] = expectation(parameters, chunks)
     if plan.negligible > 0.0 and len(parameters.log_weights) > 1:
         expect = active_steps(parameters, chunks, plan.negligible)
@@ -250,15 +271,16 @@ def _run(
     generator = torch.Generator().manual_seed(plan.seed + 7919 * run)
     with evaluating(model):
         leaves, seen, log_slopes = model.encode(data.cells, data.seen)
-        values = start_values(model.linear, leaves, seen, generator)
+        values = start_values(model.linear, leaves, seen, generator, data.weights)
         rows = len(leaves)
         if rows > 2 * FIRST_ROWS:
             some = torch.randperm(rows, generator=generator)[:FIRST_ROWS].to(leaves.device)
-            first = chunks_of(model.structure, model.components, leaves[some], seen[some])
+            own = None if data.weights is None else data.weights[some]
+            first = chunks_of(model.structure, model.components, leaves[some], seen[some], own)
             values = _run_em(model, values, first, data, plan)[0]
-        chunks = chunks_of(model.structure, model.components, leaves, seen)
+        chunks = chunks_of(model.structure, model.components, leaves, seen, data.weights)
         values, trace, converged = _run_em(model, values, chunks, data, plan)
-        extra = float(log_slopes.sum() - model.log_volumes(data.seen).sum()) / max(rows, 1)
+        extra = float(data.mean(log_slopes.sum(1) - model.log_volumes(data.seen))) if rows else 0.0
     return LikelihoodHistory([x + extra for x in trace], converged=converged), values
 
 
@@ -288,6 +310,7 @@ def _fit_leaf_maps(
         model,
         some.cells,
         some.seen,
+        some.weights,
         steps=plan.steps,
         tolerance=plan.tolerance,
         shrinkage=plan.shrinkage,
@@ -296,7 +319,7 @@ def _fit_leaf_maps(
     if some is not data:
         with evaluating(model):
             leaves, seen, _ = model.encode(data.cells, data.seen)
-            chunks = chunks_of(model.structure, model.components, leaves, seen)
+            chunks = chunks_of(model.structure, model.components, leaves, seen, data.weights)
             model.linear.assign(_run_em(model, model.linear.values(), chunks, data, plan)[0])
     history.steps.append(_mean_log_prob(model, data))
 
@@ -315,7 +338,11 @@ def _run_gradient_steps(
     for step in range(1, plan.steps + 1):
         rows = torch.randint(len(data.cells), (BATCH,), generator=generator)
         some = data.rows(rows.to(data.cells.device))
-        loss = model.codes.penalty() / len(data.cells) - model.score(some.cells, some.seen).mean()
+        # Weights multiply the loss of a row; their mean over the table is taken out.
+        scores = model.score(some.cells, some.seen)
+        if some.weights is not None and data.weights is not None:
+            scores = scores * some.weights / data.weights.mean()
+        loss = model.codes.penalty() / data.count - scores.mean()
         loss.backward()
         if bool(loss.isfinite()):
             optimiser.step(1e-2 * math.cos(0.5 * math.pi * (step - 1) / plan.steps) ** 2)
@@ -334,7 +361,7 @@ def _score(model: GaussianVFG, data: Training) -> float:
 
 
 def _mean_log_prob(model: GaussianVFG, data: Training) -> float:
-    return float(model.scores(data.cells, data.seen).mean())
+    return float(data.mean(model.scores(data.cells, data.seen)))
 
 
 def _held_out_score(model: GaussianVFG, data: Training) -> float:
@@ -342,7 +369,9 @@ def _held_out_score(model: GaussianVFG, data: Training) -> float:
     if data.other_rows is not None:
         return float(model.scores(*data.other_rows).mean())
     result = model.scores(data.cells, data.seen | data.held, data.seen)
-    return float(result.sum() / data.held.sum())
+    if data.weights is None:
+        return float(result.sum() / data.held.sum())
+    return float((data.weights * result).sum() / (data.weights @ data.held.double()).sum())
 
 
 def _report(plan: GaussianSettings, words: str) -> None:

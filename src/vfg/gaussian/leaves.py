@@ -185,15 +185,20 @@ class Adam:
             parameter.grad = None
 
 
-def make_normal(model: GaussianVFG, cells: Tensor, seen: Tensor) -> None:
+def make_normal(
+    model: GaussianVFG, cells: Tensor, seen: Tensor, weights: Tensor | None = None
+) -> None:
     """Make every leaf on its own as Normal as its map can, from scaled cells."""
-    rows = max(len(cells), 1)
+    weights = cells.new_ones(len(cells)) if weights is None else weights
+    rows = max(float(weights.sum()), 1e-12)
     if model.leaves.is_elementwise:
-        cells, seen = _quantiles(cells, seen), seen.new_ones(POINTS, cells.shape[1])
+        cells, seen = _quantiles(cells, seen, weights), seen.new_ones(POINTS, cells.shape[1])
+        weights = cells.new_ones(POINTS)
     optimiser = Adam(model.leaves.parameters())
     for step in range(NORMAL_STEPS):
         values, log_slopes = model.leaves(cells, seen)
-        loss = (0.5 * values.square() * seen - log_slopes).sum() / len(cells)
+        losses = (0.5 * values.square() * seen - log_slopes).sum(1)
+        loss = (weights * losses).sum() / weights.sum()
         (loss + _curvature_penalty(model) / rows).backward()
         optimiser.step(RATE * (1.0 - step / NORMAL_STEPS))
 
@@ -202,6 +207,7 @@ def fit_maps(
     model: GaussianVFG,
     cells: Tensor,
     seen: Tensor,
+    weights: Tensor | None = None,
     *,
     steps: int,
     tolerance: float,
@@ -218,7 +224,8 @@ def fit_maps(
     """
     order = mask_order(seen)
     cells, seen = cells[order], seen[order]
-    chunks = chunks_of(model.structure, model.components, cells, seen)
+    weights = None if weights is None else weights[order]
+    chunks = chunks_of(model.structure, model.components, cells, seen, weights)
     optimiser, rate = Adam(model.leaves.parameters()), RATE
     values = Values(*(value.detach() for value in model.linear.values()))
     best, state, trace = -math.inf, copy.deepcopy(model.state_dict()), list[float]()
@@ -251,13 +258,17 @@ def _step(
     leaves, log_slopes = model.leaves(cells, seen)
     with torch.no_grad():
         parts = leaves.detach().split([len(chunk.values) for chunk in chunks])
-        here = [Chunk(part, chunk.masks) for part, chunk in zip(parts, chunks, strict=True)]
+        here = [chunk._replace(values=part) for part, chunk in zip(parts, chunks, strict=True)]
         expected, pulls = e_step_with_pulls(model.structure, values, here)
         following = m_step(model.linear, values, expected, shrinkage)
-        total = expected.log_likelihood + log_slopes.sum() - model.log_volumes(seen).sum()
-    rows = max(len(cells), 1)
-    ((_curvature_penalty(model) - (pulls * leaves + log_slopes).sum()) / rows).backward()
-    return float(total) / rows, following
+    by_chunk = log_slopes.split([len(chunk.values) for chunk in chunks])
+    slopes = torch.stack([c.weigh(part).sum() for c, part in zip(chunks, by_chunk, strict=True)])
+    volumes = model.log_volumes(seen).split([len(chunk.values) for chunk in chunks])
+    lost = sum(float(c.weigh(part).sum()) for c, part in zip(chunks, volumes, strict=True))
+    rows = max(sum(chunk.number for chunk in chunks), 1e-12)
+    ((_curvature_penalty(model) - (pulls * leaves).sum() - slopes.sum()) / rows).backward()
+    total = float(expected.log_likelihood) + float(slopes.sum().detach()) - lost
+    return total / rows, following
 
 
 def _curvature_penalty(model: GaussianVFG) -> Tensor:
@@ -268,8 +279,20 @@ def _curvature_penalty(model: GaussianVFG) -> Tensor:
     return 0.5 * STIFFNESS * torch.stack(squares).sum() if squares else torch.zeros(())
 
 
-def _quantiles(cells: Tensor, seen: Tensor) -> Tensor:
-    """Equally probable points of every column, `(POINTS, columns)`."""
+def _quantiles(cells: Tensor, seen: Tensor, weights: Tensor) -> Tensor:
+    """Equally probable points of every column, `(POINTS, columns)`, 0 if nothing is known."""
     levels = (torch.arange(POINTS, dtype=cells.dtype, device=cells.device) + 0.5) / POINTS
-    known = torch.where(seen, cells, torch.nan)
-    return known.nanquantile(levels, dim=0).nan_to_num(0.0)
+    points = cells.new_zeros(POINTS, cells.shape[1])
+    for place, (column, known) in enumerate(zip(cells.T, seen.T, strict=True)):
+        if not bool(known.any()):
+            continue
+        values, order = column[known].sort()
+        ends = weights[known][order].cumsum(0)
+        # Between the values of the rows that would be there if every row were repeated so often.
+        ranks = levels * (ends[-1] - 1.0).clamp(min=0.0)
+        below, above = (
+            values[torch.searchsorted(ends, ranks.floor() + k, right=True).clamp(max=len(ends) - 1)]
+            for k in (0.0, 1.0)
+        )
+        points[:, place] = torch.lerp(below, above, ranks - ranks.floor())
+    return points

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +19,31 @@ from vfg.gaussian.leaves import Leaves, leaf_spec
 from vfg.gaussian.log_prob import Encoded, chunk_size, row_scores
 from vfg.gaussian.parameters import Parameters
 from vfg.gaussian.structure import Passing, Structure
+from vfg.gaussian.summary import Summary, summarise
 from vfg.gaussian.to_deep import make_deep
 from vfg.graph import Graph
+from vfg.graph.graph import as_graph
 from vfg.inference.answers import as_row_ids, as_targets
 from vfg.inference.evidence import as_given
 from vfg.inference.propagation import evaluating
-from vfg.inputs import ArrayLike, Name, as_cells, as_given_mask, as_table, name_columns, scale_cells
+from vfg.inputs import (
+    ArrayLike,
+    Name,
+    as_cells,
+    as_given_mask,
+    as_table,
+    as_weights,
+    name_columns,
+    scale_cells,
+)
 from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.passing.sections import Scaling, Sections, column_positions
 from vfg.training.data import fit_scaling
 from vfg.utils.specs import check_choice, spec_from_dict, with_options
+
+if TYPE_CHECKING:
+    from vfg.structure import LearnedGraph
 
 
 @register("GaussianVFG")
@@ -63,7 +77,7 @@ class GaussianVFG(nn.Module):
     give exactly the log p of the smaller table. Draws follow the chain given the evidence.
 
     Args:
-        graph: the nodes and edges; identity edges are not learned.
+        graph: the nodes and edges, or a learned graph; identity edges are not learned.
         components: of the mixture.
         leaf: the maps g of real columns: `"affine"`, `"spline"` (a monotone spline per column),
             `vfg.Spline(...)`, or a `vfg.Coupling` for whole sections.
@@ -90,7 +104,7 @@ class GaussianVFG(nn.Module):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | LearnedGraph,
         components: int = 1,
         *,
         leaf: str | FlowSpec = "affine",
@@ -107,7 +121,7 @@ class GaussianVFG(nn.Module):
                 f"a GaussianVFG needs components >= 1 and noise_floor > 0, but got {components} "
                 f"and {noise_floor}"
             )
-        self.graph, self.components, self.mixture = graph, components, mixture
+        self.graph, self.components, self.mixture = (graph := as_graph(graph)), components, mixture
         self.inner_noise, self.noise_floor, self.seed = inner_noise, noise_floor, seed
         self.leaf_spec = leaf_spec(leaf)
         self.likelihood_specs = likelihoods_by_leaf(graph.leaves, likelihood)
@@ -122,8 +136,10 @@ class GaussianVFG(nn.Module):
         self.linear = Parameters(self.structure, components, mixture, noise_floor, generator)
         real = {k: v for k, v in positions.items() if self.likelihood_specs[k].is_real}
         self.leaves = Leaves(real, self.leaf_spec, generator)
+        self.register_buffer("summary", None)  # of the rows that `partial_fit` was given
         self.double()
 
+    summary: Tensor | None
     draws_of_interventions = 4096  # exact conditionals are cheap
 
     # What users call.
@@ -135,6 +151,7 @@ class GaussianVFG(nn.Module):
         *,
         observed: ArrayLike | None = None,
         columns: Sequence[Name] | None = None,
+        sample_weight: ArrayLike | None = None,
         **options: Any,
     ) -> LikelihoodHistory:
         """Maximise the likelihood of the observed cells, from a fresh start.
@@ -148,10 +165,12 @@ class GaussianVFG(nn.Module):
             settings: how; None for the defaults.
             observed: which cells may be used, a mask in the order of the model's columns.
             columns: names of the columns of an array, in its order; None takes the model's order.
+            sample_weight: how often every row counts; None for once. A row of weight 3 counts like
+                three equal rows, one of weight 0 is left out. Gradient steps multiply the loss.
             options: fields of `GaussianSettings` that differ from `settings`.
 
         Raises:
-            ValueError: for an unusable table or choice.
+            ValueError: for an unusable table or choice, or weights that are no numbers from 0 on.
 
         Example:
             >>> model = GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1))
@@ -159,15 +178,115 @@ class GaussianVFG(nn.Module):
             True
         """
         chosen = with_options(settings, options, GaussianSettings, "a GaussianVFG")
+        rows = self._read_rows(table, observed, columns, sample_weight)
+        self.summary = None
+        self.scaling.high.fill_(torch.inf)
+        return self._fit(*rows, chosen)
+
+    def partial_fit(
+        self,
+        table: ArrayLike,
+        settings: GaussianSettings | None = None,
+        *,
+        observed: ArrayLike | None = None,
+        columns: Sequence[Name] | None = None,
+        sample_weight: ArrayLike | None = None,
+        **options: Any,
+    ) -> LikelihoodHistory:
+        """Fit the model to further rows and to all that were given before.
+
+        Rows are not kept but summed up by mask, which loses nothing: the model is the one that
+        `fit` finds for all rows at once. Only tables with more than 50,000 rows of rare masks are
+        thinned out. Model files keep the sums. Another `fit` forgets them.
+
+        Args:
+            table: further rows; the arguments are those of `fit`.
+            settings: how; None for the defaults.
+            observed: which cells may be used.
+            columns: names of the columns of an array.
+            sample_weight: how often every row counts; None for once.
+            options: fields of `GaussianSettings` that differ from `settings`.
+
+        Raises:
+            ValueError: for mixtures, maps of leaves that are not affine, discrete leaves, inner
+                nodes without noise and held-out cells, whose likelihood does not follow from sums.
+
+        Example:
+            >>> table = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+            >>> models = [GaussianVFG(Graph.star({"a": 1, "b": 1}, width=1)) for _ in range(2)]
+            >>> histories = [models[0].partial_fit(part) for part in table.split(20)]
+            >>> history = models[1].fit(table)
+            >>> torch.allclose(*(model.log_prob(table) for model in models))
+            True
+        """
+        chosen = with_options(settings, options, GaussianSettings, "a GaussianVFG")
+        self._check_partial(chosen)
+        cells, seen, weights = self._read_rows(table, observed, columns, sample_weight)
+        own = cells.new_ones(len(cells), dtype=torch.float64) if weights is None else weights
+        summary, first = summarise(cells, seen, own), self.summary is None
+        if self.summary is not None:
+            summary = Summary.unpack(self.summary).plus(summary, chosen.seed)
+        low, high = self.scaling.low.clone(), self.scaling.high.clone()
+        self.scaling.high.fill_(torch.inf)
+        fit_scaling(self, cells, seen, False)  # the range of rows, which sums do not have
+        if not first:
+            self.scaling.low.copy_(torch.minimum(self.scaling.low, low))
+            self.scaling.high.copy_(torch.maximum(self.scaling.high, high))
+        self.summary = summary.packed
+        return self._fit(*summary, chosen)
+
+    def remember(
+        self, table: ArrayLike, observed: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> None:
+        """Keep the sums of rows that the model was fitted to, for `partial_fit`."""
+        self._check_partial(GaussianSettings())
+        cells, seen, weights = self._read_rows(table, observed, None, sample_weight)
+        own = cells.new_ones(len(cells), dtype=torch.float64) if weights is None else weights
+        self.summary = summarise(cells, seen, own).packed
+
+    def _check_partial(self, chosen: GaussianSettings) -> None:
+        """Refuse models whose likelihood does not follow from sums over rows."""
+        reasons = {
+            "it has several components": self.components > 1,
+            "the maps of its leaves are not affine": not self.leaves.is_identity,
+            "it has discrete leaves": bool(self.codes.units),
+            "it has inner nodes without noise": self.structure.is_stiff,
+            "validation= holds out cells": chosen.validation not in (0, 0.0)
+            if isinstance(chosen.validation, int | float)
+            else True,
+            "finish='gradient' needs rows": chosen.finish == "gradient",
+        }
+        for reason, applies in reasons.items():
+            if applies:
+                raise ValueError(
+                    f"partial_fit keeps sums over rows, which do not suffice here: {reason}; use "
+                    "fit with all rows"
+                )
+
+    def _read_rows(
+        self,
+        table: ArrayLike,
+        observed: ArrayLike | None,
+        columns: Sequence[Name] | None,
+        sample_weight: ArrayLike | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Cells, which are observed, and weights, without rows of weight 0."""
         named = table if columns is None else name_columns(table, columns)
         cells, seen = as_cells(self, named, observed)
+        weights, device = as_weights(sample_weight, len(cells)), self.linear.offsets.device
+        if weights is not None:
+            kept, weights = weights > 0.0, weights[weights > 0.0].to(device)
+            cells, seen = cells[kept.to(cells.device)], seen[kept.to(seen.device)]
+        return cells.to(device), seen.to(device), weights
+
+    def _fit(
+        self, cells: Tensor, seen: Tensor, weights: Tensor | None, chosen: GaussianSettings
+    ) -> LikelihoodHistory:
         self.scaling.is_fitted.fill_(False)
-        self.scaling.high.fill_(torch.inf)
-        device = self.linear.offsets.device
-        fit_scaling(self, cells.to(device), seen.to(device), True)
+        fit_scaling(self, cells, seen, True, weights)
         cells, seen = scale_cells(self, cells, seen)
-        training = training_of(self, cells, seen, chosen.validation, chosen.seed)
-        self.codes.start(cells, training.seen)
+        training = training_of(self, cells, seen, chosen.validation, chosen.seed, weights)
+        self.codes.start(cells, training.seen, weights)
         learned = self.structure.is_stiff or not self.leaves.is_identity or bool(self.codes.units)
         takes_steps = chosen.finish == "gradient" or (chosen.finish == "auto" and learned)
         restarts = chosen.restarts or (1 if self.components == 1 else 3)
@@ -349,6 +468,7 @@ class GaussianVFG(nn.Module):
             "inner_noise": self.inner_noise,
             "noise_floor": self.noise_floor,
             "seed": self.seed,
+            **({} if self.summary is None else {"summary": len(self.summary)}),
         }
 
     @classmethod
@@ -357,7 +477,7 @@ class GaussianVFG(nn.Module):
         leaf = description["leaf"]
         # The first files know real leaves only.
         likelihood = description.get("likelihood", {"*": Gaussian().to_dict()})
-        return cls(
+        model = cls(
             Graph.from_dict(description["graph"]),
             description["components"],
             leaf="affine" if leaf is None else spec_from_dict(FlowSpec, leaf),
@@ -367,6 +487,10 @@ class GaussianVFG(nn.Module):
             noise_floor=description["noise_floor"],
             seed=description["seed"],
         )
+        if "summary" in description:
+            shape = description["summary"], model.sections.columns + 1
+            model.summary = model.linear.offsets.new_zeros(shape)
+        return model
 
     def extra_repr(self) -> str:
         return f"components={self.components}, mixture={self.mixture!r}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vfg.graph.checks import find_cycle, suggestion
-from vfg.graph.nodes import Edge, Node, first_repeated
+from vfg.graph.nodes import Edge, Network, Node, first_repeated
 
 if TYPE_CHECKING:
     import networkx
@@ -266,9 +266,25 @@ def _read_network(edges: Any) -> tuple[list[tuple[str, str]], list[str]]:
     return arrows, list(edges.nodes) if is_graph else []
 
 
-def to_dict(nodes: Sequence[Node], edges: Sequence[Edge]) -> dict[str, Any]:
-    """Write nodes and edges as dictionaries, lists, strings and numbers."""
-    return {"nodes": [_entry(node) for node in nodes], "edges": [_entry(edge) for edge in edges]}
+def to_dict(
+    nodes: Sequence[Node], edges: Sequence[Edge], causes: Network | None = None
+) -> dict[str, Any]:
+    """Write nodes, edges and causes as dictionaries, lists, strings and numbers."""
+    entries: dict[str, Any] = {"nodes": [_entry(node) for node in nodes]}
+    entries["edges"] = [_entry(edge) for edge in edges]
+    if causes is not None:
+        entries["causes"] = {name: list(map(list, pairs)) for name, pairs in vars(causes).items()}
+    return entries
+
+
+def network_from_dict(description: Any) -> Network | None:
+    """Read the causes that `to_dict` wrote; None for none."""
+    entry = description.get("causes")
+    if entry is None:
+        return None
+    names = ("edges", "undirected")
+    _check_keys(entry, names[:1], names, "the entry 'causes'")
+    return Network(**{name: tuple(entry[name]) for name in names if name in entry})
 
 
 NODE_KEYS = ("name", "width", "columns", "aggregation")
@@ -277,7 +293,8 @@ EDGE_KEYS = ("child", "parent", "coordinates", "kind")
 
 def from_dict(description: Any) -> Parts:
     """Read what `to_dict` wrote; entries that may be None can be left out."""
-    _check_keys(description, ("nodes", "edges"), ("nodes", "edges"), "the description of a graph")
+    needed = ("nodes", "edges")
+    _check_keys(description, needed, (*needed, "causes"), "the description of a graph")
     for key in ("nodes", "edges"):
         if not isinstance(description[key], list | tuple):
             raise ValueError(

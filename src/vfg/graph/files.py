@@ -85,6 +85,17 @@ def read_graph(path: str | Path, *, width: int | None = None, arrows: str | None
         raise ValueError(f"{str(path)!r} is not the graph that is needed: {error}") from error
 
 
+def holds_learned_graph(path: str | Path) -> bool:
+    """Whether a file is JSON that `LearnedGraph.save` wrote."""
+    if Path(path).suffix.lower() != ".json" or not Path(path).is_file():
+        return False
+    try:
+        description = json.loads(_read_text(Path(path)))
+    except (ValueError, RecursionError):  # `read_graph` says what is wrong
+        return False
+    return isinstance(description, dict) and "graph" in description
+
+
 def states_arrows(path: str | Path) -> bool:
     """Whether a graph file says where its edges lead, by its format, attributes or first line.
 

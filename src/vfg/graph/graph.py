@@ -10,12 +10,26 @@ from typing import TYPE_CHECKING, Any, Self
 from vfg.graph import builders, clustering, drawing
 from vfg.graph.builders import Sections
 from vfg.graph.checks import check_graph, layer_numbers, suggestion
-from vfg.graph.nodes import Edge, Node
+from vfg.graph.nodes import Edge, Network, Node
 
 if TYPE_CHECKING:
     import networkx
 
 __all__ = ["Edge", "Graph", "Node"]
+
+
+def as_graph(graph: Any) -> Graph:
+    """A graph as it is, or that of a `LearnedGraph`.
+
+    Raises:
+        TypeError: For anything else.
+    """
+    found = getattr(graph, "graph", graph)
+    if not isinstance(found, Graph):
+        raise TypeError(
+            f"the graph must be a vfg.Graph, or what vfg.learn_graph returned, but is {graph!r}"
+        )
+    return found
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -28,6 +42,8 @@ class Graph:
     Args:
         nodes: The nodes, in the order that all listings follow.
         edges: The edges.
+        causes: Causes and effects among the columns, which interventions follow; None for those
+            of the network that `from_bayesian_network` read, if it made the graph.
 
     Raises:
         ValueError: If a node or an edge is repeated, unknown or out of range, a node is isolated,
@@ -43,11 +59,15 @@ class Graph:
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+    causes: Network | None = None
     order_is_inferred = False  # whether nobody named the order of the columns
 
-    def __init__(self, nodes: Iterable[Node], edges: Iterable[Edge]) -> None:
+    def __init__(
+        self, nodes: Iterable[Node], edges: Iterable[Edge], causes: Network | None = None
+    ) -> None:
         object.__setattr__(self, "nodes", tuple(nodes))
         object.__setattr__(self, "edges", tuple(edges))
+        object.__setattr__(self, "causes", causes)
         check_graph(self.nodes, self.edges)
 
     def __repr__(self) -> str:
@@ -107,6 +127,25 @@ class Graph:
         )
         count = sum(len(claim or ()) for claim in claims)
         return names or tuple(range(count)) or None
+
+    @cached_property
+    def network(self) -> Network | None:
+        """Causes and effects among the columns: `causes`, or those of a Bayesian network.
+
+        Example:
+            >>> Graph.from_bayesian_network([("A", "C"), ("B", "C")]).network.edges
+            (('A', 'C'), ('B', 'C'))
+        """
+        if self.causes is not None:
+            return self.causes
+        families = self.layers[1] if len(self.layers) == 3 else ()
+        members = {name: self.children(name) for name in families}
+        if any(
+            not held or not name.startswith(f"family:{held[0]}") for name, held in members.items()
+        ):
+            return None
+        edges = [(cause, held[0]) for held in members.values() for cause in held[1:]]
+        return Network(tuple(edges)) if edges else None
 
     @cached_property
     def is_tree(self) -> bool:
@@ -433,7 +472,7 @@ class Graph:
             >>> Graph.from_dict(graph.to_dict()) == graph
             True
         """
-        return cls(*builders.from_dict(description))
+        return cls(*builders.from_dict(description), builders.network_from_dict(description))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the graph as plain dictionaries, lists, strings and numbers, ready for JSON.
@@ -442,4 +481,4 @@ class Graph:
             >>> Graph.star({"a": 2}).to_dict()["nodes"][0]
             {'name': 'a', 'width': 2, 'columns': None, 'aggregation': None}
         """
-        return builders.to_dict(self.nodes, self.edges)
+        return builders.to_dict(self.nodes, self.edges, self.causes)

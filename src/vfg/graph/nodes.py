@@ -49,6 +49,45 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Network:
+    """Causes and effects among the columns that a graph is over.
+
+    Args:
+        edges: (cause, effect) pairs.
+        undirected: those of them that may lead the other way.
+
+    Raises:
+        ValueError: If an edge is no pair, or an undirected one is not among the edges.
+
+    Example:
+        >>> print(Network([("age", "dose"), ("dose", "pressure")], [("age", "dose")]))
+        age -- dose
+        dose -> pressure
+    """
+
+    edges: tuple[tuple[str, str], ...]
+    undirected: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("edges", "undirected"):
+            pairs = tuple(map(_parse_pair, getattr(self, name)))
+            object.__setattr__(self, name, pairs)
+        unknown = [pair for pair in self.undirected if pair not in self.edges]
+        if unknown:
+            raise ValueError(f"the undirected edge {unknown[0]} is not among the edges; add it.")
+
+    def __str__(self) -> str:
+        arrows = {pair: "--" if pair in self.undirected else "->" for pair in self.edges}
+        return "\n".join(f"{pair[0]} {arrow} {pair[1]}" for pair, arrow in arrows.items())
+
+
+def _parse_pair(pair: Any) -> tuple[str, str]:
+    if isinstance(pair, str) or not isinstance(pair, Iterable) or len(names := tuple(pair)) != 2:
+        raise ValueError(f"an edge must be a pair (cause, effect), got {pair!r}.")
+    return str(names[0]), str(names[1])
+
+
+@dataclass(frozen=True)
 class Edge:
     """An invertible function from a child's space to its parent's.
 

@@ -122,9 +122,7 @@ def explain(
     }
     variable = model.variables[str(column)]
     target = _Target(model, column, variable, evidence)
-    linear = model.linear is not None and not (
-        len(model.members) or len(model.mixtures) or len(model.neighbours)
-    )
+    linear = model.linear is not None and not model.is_stacked
     if linear and model.relations is None and variable.kind != "choice":
         sizes, method = target.linear_parts(), "closed form of the linear model"
     else:

@@ -255,15 +255,20 @@ def find_mechanism(
     observed: Tensor,
     unordered: Tensor,
     *,
-    always: bool = False,
+    assumed: str = "auto",
     seed: int = 0,
+    weights: Tensor | None = None,
 ) -> Mechanism:
     """Find out whether cells of a matrix are missing because of their value.
 
-    The matrix is 0 where nothing is known. Columns that are `unordered` have no slope. `always`
-    fits slopes whatever the evidence.
+    The matrix is 0 where nothing is known. Columns that are `unordered` have no slope. If `assumed`
+    is "ignorable" they are not; if it is "self" slopes are fitted whatever the evidence. Rows are
+    repeated by their `weights`.
     """
+    if assumed == "ignorable":
+        return Mechanism()
     rows = draw_rows(observed.any(1), ROWS, seed)
+    rows = rows if weights is None else rows.repeat_interleave(_copies(weights[rows], ROWS, seed))
     x, seen = values[rows].double().numpy(), observed[rows].numpy()
     absent = (~seen).sum(0)
     ordered = ~unordered.numpy() & (absent > 0)
@@ -275,7 +280,7 @@ def find_mechanism(
     offsets = _offsets_by_masks(seen, chosen)
     alike, different = (_fit_slopes(predictions, chosen, offsets, spread) for spread in SPREADS)
     best, rival = max(alike, different, key=lambda fit: fit.evidence), 0.0
-    if not always:
+    if assumed != "self":
         if best.evidence <= MARGIN:
             return Mechanism(None, best.evidence)
         rival = _evidence_of_others(predictions.expected, seen, chosen, offsets)
@@ -284,10 +289,18 @@ def find_mechanism(
         if alike.evidence <= max(MARGIN, SHARE * rival) and best.evidence <= rival + MARGIN:
             return Mechanism(None, best.evidence, rival)
     # A column that the others do not predict follows those that they do, as far as these agree.
-    own, others = (np.ones(len(chosen)), 1.0) if always else best.shares()
+    own, others = (np.ones(len(chosen)), 1.0) if assumed == "self" else best.shares()
     slopes = np.where(ordered, others * best.common, 0.0)
     slopes[chosen] = own * best.slopes[chosen]
     return Mechanism(torch.from_numpy(slopes.clip(-STEEPEST, STEEPEST)), best.evidence, rival)
+
+
+def _copies(weights: Tensor, most: int, seed: int) -> Tensor:
+    """How often every row is repeated, in proportion to its weight, `most` times in all at most."""
+    start = torch.rand((), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    ends = weights.cumsum(0) * min(1.0, most / float(weights.sum()))
+    # Sums of whole weights are whole but for rounding.
+    return (ends + start + 1e-9).floor().diff(prepend=start.new_zeros(1)).long()
 
 
 @dataclass(frozen=True)

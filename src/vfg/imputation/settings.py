@@ -8,22 +8,25 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from scipy import sparse
 
 from vfg.flows import Coupling
-from vfg.graph import Graph
+from vfg.graph import Graph, Network
+from vfg.graph.graph import as_graph
 from vfg.imputation.plan import EFFORTS
 from vfg.tables.frames import Table, open_table
 from vfg.tables.schema import Schema, check_labels
 
+if TYPE_CHECKING:
+    from vfg.structure import LearnedGraph
+
 SEEDS = 2**26
 """Number of different seeds; training multiplies them, and products must fit into 64 bits."""
 SETTINGS: dict[str, tuple[type, str]] = {
-    "graph": (Graph, "a vfg.Graph"),
     "flow": (Coupling, "a vfg.Coupling"),
     "schema": (Mapping, "a mapping from columns to kinds"),
     "bounds": (Mapping, "a mapping from columns to pairs (lowest, highest)"),
@@ -134,7 +137,7 @@ class ImputerSettings:
         ValueError: members must be a whole number of at least 1, but is 0
     """
 
-    graph: Graph | None = None
+    graph: Graph | LearnedGraph | None = None
     schema: Mapping[Any, Any] | Schema | None = None
     bounds: Mapping[Any, tuple[Any, Any]] | None = None
     discrete: bool = True
@@ -170,9 +173,22 @@ class ImputerSettings:
         if self.missingness not in MISSINGNESS:
             names = ", ".join(map(repr, MISSINGNESS))
             raise ValueError(f"missingness must be one of {names}, but is {self.missingness!r}")
+        if self.graph is not None:
+            as_graph(self.graph)
         budget = given.get("budget", 1.0)
         if not (is_number(budget, Real) and budget > 0):
             raise ValueError(f"budget must be a positive number of seconds, but is {budget!r}")
+
+    @property
+    def structure(self) -> Graph | None:
+        """The graph that the parts have; None puts one root over all columns."""
+        given = self.graph
+        return given if given is None or isinstance(given, Graph) else given.structure
+
+    @property
+    def causes(self) -> Network | None:
+        """Causes and effects among the columns beside a root over all of them."""
+        return None if self.graph is None or self.structure is not None else self.graph.network
 
     def warn_of_unused(self) -> None:
         """Warn of settings that another setting makes ineffective."""
@@ -182,7 +198,7 @@ class ImputerSettings:
                 not self.bend,
                 ("members", "mixtures", "neighbours", "trees", "flow", "steps"),
             ),
-            ("graph=", self.graph is not None, ("width", "neighbours", "trees")),
+            ("graph=", self.structure is not None, ("width", "neighbours", "trees")),
         ):
             unused = [name for name in names if getattr(self, name) is not None]
             if applies and unused:

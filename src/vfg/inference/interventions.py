@@ -61,7 +61,8 @@ class Causes:
         if dag is None:
             raise ValueError(
                 "do needs dag=: the (cause, effect) pairs of columns, or the result of "
-                "vfg.learn_graph; without it nothing says what an intervention changes"
+                "vfg.learn_graph; this model was fitted without one, so that nothing says what an "
+                "intervention changes"
             )
         listed = getattr(dag, "edges", dag)
         listed = listed() if callable(listed) and not isinstance(listed, Iterable) else listed
@@ -142,6 +143,7 @@ def intervene(
     columns that X has no effect on only.
     """
     variables = _by_name(model)
+    dag = model.graph.network if dag is None else dag
     causes = Causes.read(dag, variables)
     settings, count = _read_settings(variables, do)
     rows = _read_rows(variables, given, observed)
@@ -168,7 +170,7 @@ def counterfactual(
     row: Any,
     do: Mapping[Name, Any],
     *,
-    dag: Any,
+    dag: Any = None,
     targets: Name | Sequence[Name] | None = None,
     seed: int = 0,
 ) -> InterventionAnswer:
@@ -186,7 +188,8 @@ def counterfactual(
         model: a fitted model.
         row: evidence as for `infer`: what was observed.
         do: values by column; one each, or one per row.
-        dag: (cause, effect) pairs of columns, or a `LearnedGraph`.
+        dag: (cause, effect) pairs of columns, or a `LearnedGraph`; None for that of the model's
+            graph.
         targets: columns by name; None means all.
         seed: of the draws of missing cells.
 
@@ -206,6 +209,7 @@ def counterfactual(
         [5.0]
     """
     variables = _by_name(model)
+    dag = model.graph.network if dag is None else dag
     causes = Causes.read(dag, variables)
     settings, count = _read_settings(variables, do)
     rows = _repeat(_read_rows(variables, row, None), count)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vfg.graph import Graph
+from vfg.graph import Graph, Network
 from vfg.utils.files import write_atomically
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def with_positions(graph: Graph, labels: Sequence[Any]) -> Graph:
     return Graph(
         [n if n.columns is None else replace(n, columns=(int(n.name),)) for n in graph.nodes],
         graph.edges,
+        graph.causes,
     )
 
 
@@ -32,9 +33,12 @@ def with_positions(graph: Graph, labels: Sequence[Any]) -> Graph:
 class LearnedGraph:
     """A graph that was learned from a table; made by `vfg.learn_graph`.
 
-    Pass `graph` to `vfg.VFG`, `vfg.GaussianVFG` or `vfg.sklearn.VFGImputer`, and a DAG as `dag=` to
-    `infer(..., do=...)`. Edges of a DAG mean causes and effects only if all common causes
-    of the columns are among them, and if nothing that was left out selects the rows.
+    Pass it to `vfg.VFG` or `vfg.GaussianVFG`, as `graph=` to `vfg.sklearn.VFGImputer` or
+    `vfg.TableModel`, or as `dag=` to `infer(..., do=...)`. Models that were made with it follow its
+    edges when columns are set. A `TableModel` fits its parts over one root, since a model with one
+    latent node per family would be linear, and keeps a DAG for interventions alone; a tree is the
+    graph of its parts. Edges of a DAG mean causes and effects only if all common causes of the
+    columns are among them, and if nothing that was left out selects the rows.
 
     Args:
         kind: `"dag"` or `"tree"`.
@@ -83,6 +87,16 @@ class LearnedGraph:
         names = tuple(named) if columns is None else tuple(map(str, columns))
         graph = Graph.from_bayesian_network(pairs, variables=names)
         return cls("dag", names, graph, pairs, pairs)
+
+    @property
+    def network(self) -> Network | None:
+        """The edges as causes and effects; None of a tree."""
+        return Network(self.edges, self.undirected) if self.kind == "dag" else None
+
+    @property
+    def structure(self) -> Graph | None:
+        """The graph that the parts of a `TableModel` have: a tree; None of a DAG."""
+        return self.graph if self.kind == "tree" else None
 
     def parents(self, column: str) -> tuple[str, ...]:
         """The causes of a column in `edges`.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vfg.graph import Graph
+from vfg.graph import Graph, Network
 from vfg.graph.checks import suggestion
 from vfg.imputation.table_model import as_frame
 from vfg.structure.completing import AdditiveSampler, draw_gaussian, fit_covariance
@@ -420,13 +420,17 @@ def _describe(
         gains[pair] = score.family(int(j), parents) - score.family(int(j), fewer)
     every = tuple(map(str, encoding.schema))
     known = {(names[i], names[j]) for i, j in np.argwhere(directed)}
+    unknown = tuple(pair for pair in edges if pair not in known)
+    families = Graph.from_bayesian_network(edges, variables=every)
+    if unknown:
+        families = Graph(families.nodes, families.edges, Network(tuple(edges), unknown))
     return LearnedGraph(
         "dag",
         every,
-        with_positions(Graph.from_bayesian_network(edges, variables=every), [*encoding.schema]),
+        with_positions(families, [*encoding.schema]),
         tuple(edges),
         tuple(pair for pair in edges if pair in known),
-        tuple(pair for pair in edges if pair not in known),
+        unknown,
         _total(score, dag),
         gains,
     )

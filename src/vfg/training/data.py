@@ -22,11 +22,15 @@ from vfg.passing.messages import EdgeGroup
 
 
 class Table(NamedTuple):
-    """Cells in the model's units, 0 where unobserved; what is observed; labels if there are any."""
+    """Cells in the model's units, 0 where unobserved; what is observed; labels if there are any.
+
+    The loss of rows is multiplied by their weights, if there are any.
+    """
 
     cells: Tensor
     seen: Tensor
     labels: Tensor | None
+    weights: Tensor | None = None
 
 
 def collect_rows(table: ArrayLike) -> ArrayLike:
@@ -52,7 +56,9 @@ def _as_rows(item: ArrayLike) -> Tensor:
     return torch.as_tensor(first)
 
 
-def fit_scaling(model: Tabular, cells: Tensor, seen: Tensor, scale: bool) -> None:
+def fit_scaling(
+    model: Tabular, cells: Tensor, seen: Tensor, scale: bool, weights: Tensor | None = None
+) -> None:
     """Fit range, location and scale of the columns, unless the model has them already."""
     counts = seen.sum(0)
     if bool((counts == 0).any()):
@@ -69,10 +75,15 @@ def fit_scaling(model: Tabular, cells: Tensor, seen: Tensor, scale: bool) -> Non
         scaling.high.copy_(torch.stack(highest).amax(0))
     if not scale or bool(scaling.is_fitted):
         return
-    sums = [(part.double() * mask).sum(0) for part, mask in parts]
-    location = torch.stack(sums).sum(0) / counts
-    squares = [(((part.double() - location) * mask) ** 2).sum(0) for part, mask in parts]
-    spread = (torch.stack(squares).sum(0) / counts).sqrt()
+    if weights is None:
+        sums = [(part.double() * mask).sum(0) for part, mask in parts]
+        location = torch.stack(sums).sum(0) / counts
+        squares = [(((part.double() - location) * mask) ** 2).sum(0) for part, mask in parts]
+        spread = (torch.stack(squares).sum(0) / counts).sqrt()
+    else:
+        often = seen * weights[:, None]
+        location = (cells.double() * often).sum(0) / often.sum(0)
+        spread = (((cells.double() - location) ** 2 * often).sum(0) / often.sum(0)).sqrt()
     _check_spread(model, cells, seen, spread)
     usable = (spread > 1e-12 * location.abs().clamp(min=1e-300)) & _is_real(model, cells.device)
     scaling.set(

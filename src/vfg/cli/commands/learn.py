@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,9 @@ from vfg.cli.options import FILES, FITTING, Quiet, RunOptions, Seed, TableFiles,
 from vfg.cli.output import print_json, print_text
 from vfg.cli.progress import is_watched
 from vfg.cli.tables import ReadOptions, check_outputs, choose_columns, parse_columns, report_reading
+
+if TYPE_CHECKING:
+    from vfg.structure import LearnedGraph
 
 PAIR = "CAUSE,EFFECT"
 
@@ -37,6 +41,62 @@ def split_edges(
     return edges
 
 
+@dataclass
+class SearchOptions:
+    """What is searched for, and what is known of it."""
+
+    tree: Annotated[
+        bool,
+        typer.Option(
+            "--tree", rich_help_panel=FITTING, help="Learn a tree with latent nodes, not a DAG."
+        ),
+    ] = False
+    linear: Annotated[
+        bool,
+        typer.Option(
+            "--linear", rich_help_panel=FITTING, help="Try linear relations only; it is faster."
+        ),
+    ] = False
+    bootstraps: Annotated[
+        int,
+        typer.Option(
+            min=0, rich_help_panel=FITTING, help="Samples of rows that give edges confidences."
+        ),
+    ] = 0
+    require: Annotated[
+        list[str] | None,
+        typer.Option(metavar=PAIR, rich_help_panel=FITTING, help="An edge that must be there."),
+    ] = None
+    forbid: Annotated[
+        list[str] | None,
+        typer.Option(metavar=PAIR, rich_help_panel=FITTING, help="An edge that must not."),
+    ] = None
+    tier: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A,B,...",
+            rich_help_panel=FITTING,
+            help="Columns that cause nothing in those of earlier tiers. May be repeated.",
+        ),
+    ] = None
+
+    def learn(self, table: Any, columns: list[str], **options: Any) -> LearnedGraph:
+        """The graph of some columns of a table; errors of the options are errors of usage."""
+        import vfg
+
+        with usage_errors():
+            return vfg.learn_graph(
+                table,
+                "tree" if self.tree else "dag",
+                required=split_edges(self.require, columns, "--require"),
+                forbidden=split_edges(self.forbid, columns, "--forbid"),
+                tiers=[parse_columns(text, columns, "--tier") for text in self.tier or ()],
+                nonlinear=not self.linear,
+                bootstraps=self.bootstraps,
+                **options,
+            )
+
+
 @with_groups
 def learn(
     table: TableFiles,
@@ -48,40 +108,7 @@ def learn(
     ],
     reading: ReadOptions,
     run: RunOptions,
-    tree: Annotated[
-        bool,
-        typer.Option(
-            "--tree", rich_help_panel=FITTING, help="Learn a tree with latent nodes, not a DAG."
-        ),
-    ] = False,
-    linear: Annotated[
-        bool,
-        typer.Option(
-            "--linear", rich_help_panel=FITTING, help="Try linear relations only; it is faster."
-        ),
-    ] = False,
-    bootstraps: Annotated[
-        int,
-        typer.Option(
-            min=0, rich_help_panel=FITTING, help="Samples of rows that give edges confidences."
-        ),
-    ] = 0,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(metavar=PAIR, rich_help_panel=FITTING, help="An edge that must be there."),
-    ] = None,
-    forbid: Annotated[
-        list[str] | None,
-        typer.Option(metavar=PAIR, rich_help_panel=FITTING, help="An edge that must not."),
-    ] = None,
-    tier: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="A,B,...",
-            rich_help_panel=FITTING,
-            help="Columns that cause nothing in those of earlier tiers. May be repeated.",
-        ),
-    ] = None,
+    search: SearchOptions,
     columns: Annotated[
         str | None,
         typer.Option(metavar="A,B,...", rich_help_panel=FILES, help="Use only these columns."),
@@ -107,9 +134,7 @@ def learn(
 
     vfg learn table.csv -o graph.json --plot graph.png
     """
-    import vfg
-
-    endings = (".json",) if tree else (".json", ".csv")
+    endings = (".json",) if search.tree else (".json", ".csv")
     if output.suffix.lower() not in endings:
         raise typer.BadParameter(f"--output must end in {' or '.join(endings)}, but is {output}")
     for target in (output, *([] if plot is None else [plot])):
@@ -117,19 +142,11 @@ def learn(
     source = reading.open(table, [str(output)])
     check_outputs({"--output": output, "--plot": plot}, [file.path for file in source.files])
     chosen = choose_columns(columns, exclude, source.names, source.index_columns)
-    with usage_errors():
-        learned = vfg.learn_graph(
-            source.read().select(chosen),
-            "tree" if tree else "dag",
-            required=split_edges(require, chosen, "--require"),
-            forbidden=split_edges(forbid, chosen, "--forbid"),
-            tiers=[parse_columns(text, chosen, "--tier") for text in tier or ()],
-            nonlinear=not linear,
-            bootstraps=bootstraps,
-            schema=parse_kinds(kinds or (), chosen) or None,
-            seed=seed,
-            verbose=is_watched(quiet),
-        )
+    schema = parse_kinds(kinds or (), chosen) or None
+    shown = is_watched(quiet)
+    learned = search.learn(
+        source.read().select(chosen), chosen, schema=schema, seed=seed, verbose=shown
+    )
     learned.save(output)
     if plot is not None:
         from matplotlib import pyplot

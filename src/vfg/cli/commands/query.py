@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,9 +145,61 @@ GivenPairs = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class InterventionOptions:
+    """What an intervention sets, and along which DAG effects follow."""
+
+    do: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--do",
+            metavar="NAME=VALUE...",
+            autocompletion=complete_pairs,
+            help="Values that an intervention sets, rather than observes.",
+        ),
+    ] = None
+    dag: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="GRAPH",
+            exists=True,
+            dir_okay=False,
+            help="Causes and effects for --do: what `vfg learn` wrote, or a CSV file with "
+            "cause,effect; by default those that the model was fitted with.",
+        ),
+    ] = None
+
+    def parse(self, model: Model, evidence: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of `Model.infer` for an intervention; none without one."""
+        import vfg
+
+        setting = parse_evidence(model, split_pairs(self.do or [], "--do"))
+        for name in setting:
+            if name in evidence:
+                raise ValueError(
+                    f"{name!r} is both given and set; name it in --given or in --do, not in both"
+                )
+        if not setting:
+            return {}
+        dag: Any = model.graph.network
+        if self.dag is not None:
+            dag = vfg.LearnedGraph.load(self.dag)
+            if dag.kind != "dag":
+                raise ValueError(
+                    f"{str(self.dag)!r} holds a tree with latent nodes, but --dag needs a DAG"
+                )
+        elif dag is None:
+            raise ValueError(
+                "--do needs --dag GRAPH, since the model was fitted without causes and effects; "
+                "write them with vfg learn, or fit with --learn-graph"
+            )
+        return {"do": setting, "dag": dag}
+
+
 @with_groups
 def query(
     run: RunOptions,
+    intervention: InterventionOptions,
     file: ModelFile = None,
     model: ModelOption = None,
     given: GivenPairs = None,
@@ -158,24 +211,6 @@ def query(
             autocompletion=complete_names,
             help="Targets: columns or nodes, also with commas between them; by default all columns "
             "without evidence.",
-        ),
-    ] = None,
-    do: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--do",
-            metavar="NAME=VALUE...",
-            autocompletion=complete_pairs,
-            help="Values that an intervention sets; needs --dag.",
-        ),
-    ] = None,
-    dag: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="GRAPH",
-            exists=True,
-            dir_okay=False,
-            help="Causes and effects: what `vfg learn` wrote, or a CSV file with cause,effect.",
         ),
     ] = None,
     level: Level = 0.9,
@@ -191,16 +226,16 @@ def query(
     import vfg
 
     known = split_pairs(given or [])
-    if (do is None) != (dag is None):
+    if intervention.dag is not None and not intervention.do:
         raise typer.BadParameter(
-            "--do sets values and --dag says what they cause; give both, or neither"
+            "--dag says what an intervention changes; give --do too, or leave --dag out"
         )
     loaded: Model = vfg.load(choose_model(file, model))
     with usage_errors():
         evidence = parse_evidence(loaded, known)
-        setting = parse_evidence(loaded, split_pairs(do or [], "--do"))
+        options = intervention.parse(loaded, evidence)
+        setting = options.get("do", {})
         targets = choose_targets(loaded, infer or [], {**evidence, **setting})
-    options = {"do": setting, "dag": read_dag(dag)} if setting else {}
     answer = loaded.infer(evidence, targets, seed=seed, padded=False, **options)
     marginals = answer.marginals(level=level, draws=draws).values()
     if run.as_json:
@@ -216,18 +251,6 @@ def query(
     for marginal in marginals:
         lines = format_marginal(marginal, level, pictures=pictures)
         print_text("\n".join(lines), bold=str(marginal.variable.name))
-
-
-def read_dag(path: Path | None) -> Any:
-    """The edges of a file of causes and effects; None for none."""
-    import vfg
-
-    if path is None:
-        return None
-    learned = vfg.LearnedGraph.load(path)
-    if learned.kind != "dag":
-        raise ValueError(f"{str(path)!r} holds a tree with latent nodes, but --dag needs a DAG")
-    return learned
 
 
 def describe(marginal: Marginal) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from vfg.cli.tables import check_outputs
 
 if TYPE_CHECKING:
     from vfg import Model
+    from vfg.graph import Network
 
 MOST_CATEGORIES = 6
 """How many categories of a column are listed."""
@@ -60,11 +61,18 @@ def show(
         print_json(description)
         return
     _print_model(description)
-    print_text(repr(graph))
+    print_text(repr(graph) if graph.network is None else _describe_network(graph.network))
     if description.get("history") is not None:
         print_text()
         for line in draw_history(description["history"]):
             print_text(line)
+
+
+def _describe_network(network: Network) -> str:
+    """Causes and effects, which say more than the latent nodes over every family."""
+    count, unknown = len(network.edges), len(network.undirected)
+    words = f"; {unknown} of them, with --, may lead the other way" if unknown else ""
+    return f"Causes and effects: {count} edge{'' if count == 1 else 's'}{words}\n{network}"
 
 
 def describe_model(model: Model) -> dict[str, Any]:

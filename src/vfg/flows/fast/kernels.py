@@ -31,6 +31,32 @@ def _hidden(
 
 
 @triton.jit
+def _load(source, edge, r, c, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The matrix `(rows, columns)` of one edge, with zeros beyond its sides."""
+    is_inside = (r[:, None] < ROWS) & (c[None, :] < COLUMNS)
+    return tl.load(
+        source + (edge * ROWS + r[:, None]) * COLUMNS + c[None, :], mask=is_inside, other=0.0
+    )
+
+
+@triton.jit
+def _store(target, number, r, c, value, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Store a matrix `(rows, columns)` as the one with this number."""
+    is_inside = (r[:, None] < ROWS) & (c[None, :] < COLUMNS)
+    tl.store(target + (number * ROWS + r[:, None]) * COLUMNS + c[None, :], value, mask=is_inside)
+
+
+@triton.jit
+def _back_through_inner(g, v, z, z_two, u, PRECISION: tl.constexpr):
+    """Derivatives by the second hidden layer before ReLU, the inner weights and the first layer."""
+    gz_two = tl.dot(g, v, input_precision=PRECISION)
+    gz_two = tl.where(z_two > 0.0, gz_two, 0.0)
+    low = gz_two.to(u.dtype)
+    du = tl.dot(tl.trans(z.to(u.dtype)), low, input_precision=PRECISION)
+    return gz_two, du, tl.dot(low, tl.trans(u), input_precision=PRECISION)
+
+
+@triton.jit
 def conditioner_forward(
     inputs,
     first,
@@ -57,16 +83,14 @@ def conditioner_forward(
     edge = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     i, h, o = tl.arange(0, INPUTS_UP), tl.arange(0, HIDDEN_UP), tl.arange(0, OUTPUTS_UP)
-    here, is_input, is_hidden, is_output = at < rows, i < INPUTS, h < HIDDEN, o < OUTPUTS
+    here, is_hidden, is_output = at < rows, h < HIDDEN, o < OUTPUTS
 
     x_place = (edge * INPUTS + i[None, :]) * rows + at[:, None]
-    x = tl.load(inputs + x_place, mask=here[:, None] & is_input[None, :], other=0.0)
-    w_place = (edge * INPUTS + i[:, None]) * HIDDEN + h[None, :]
-    w = tl.load(first + w_place, mask=is_input[:, None] & is_hidden[None, :], other=0.0)
+    x = tl.load(inputs + x_place, mask=here[:, None] & (i < INPUTS)[None, :], other=0.0)
+    w = _load(first, edge, i, h, INPUTS, HIDDEN)
     z = _hidden(x.to(w.dtype), w, noise_one, edge, at, here, rows, h, 0.0, HIDDEN, LEVEL, PRECISION)
     if HAS_INNER:
-        u_place = (edge * HIDDEN + h[:, None]) * HIDDEN + h[None, :]
-        u = tl.load(inner + u_place, mask=is_hidden[:, None] & is_hidden[None, :], other=0.0)
+        u = _load(inner, edge, h, h, HIDDEN, HIDDEN)
         b = tl.load(shift + edge * HIDDEN + h, mask=is_hidden, other=0.0).to(tl.float32)
         z = _hidden(
             z.to(u.dtype), u, noise_two, edge, at, here, rows, h, b[None, :], HIDDEN, LEVEL,
@@ -112,21 +136,13 @@ def conditioner_backward(
     part, parts = tl.program_id(0), tl.num_programs(0)
     edge, edges = tl.program_id(1).to(tl.int64), tl.num_programs(1)
     i, h, o = tl.arange(0, INPUTS_UP), tl.arange(0, HIDDEN_UP), tl.arange(0, OUTPUTS_UP)
-    is_input, is_hidden, is_output = i < INPUTS, h < HIDDEN, o < OUTPUTS
-
-    w_place = (edge * INPUTS + i[:, None]) * HIDDEN + h[None, :]
-    is_w = is_input[:, None] & is_hidden[None, :]
-    w = tl.load(first + w_place, mask=is_w, other=0.0)
-    v_place = (edge * OUTPUTS + o[:, None]) * HIDDEN + h[None, :]
-    is_v = is_output[:, None] & is_hidden[None, :]
-    v = tl.load(last + v_place, mask=is_v, other=0.0)
+    w = _load(first, edge, i, h, INPUTS, HIDDEN)
+    v = _load(last, edge, o, h, OUTPUTS, HIDDEN)
     dw = tl.zeros((INPUTS_UP, HIDDEN_UP), dtype=tl.float32)
     dv = tl.zeros((OUTPUTS_UP, HIDDEN_UP), dtype=tl.float32)
     if HAS_INNER:
-        u_place = (edge * HIDDEN + h[:, None]) * HIDDEN + h[None, :]
-        is_u = is_hidden[:, None] & is_hidden[None, :]
-        u = tl.load(inner + u_place, mask=is_u, other=0.0)
-        b = tl.load(shift + edge * HIDDEN + h, mask=is_hidden, other=0.0).to(tl.float32)
+        u = _load(inner, edge, h, h, HIDDEN, HIDDEN)
+        b = tl.load(shift + edge * HIDDEN + h, mask=h < HIDDEN, other=0.0).to(tl.float32)
         du = tl.zeros((HIDDEN_UP, HIDDEN_UP), dtype=tl.float32)
         db = tl.zeros((HIDDEN_UP,), dtype=tl.float32)
 
@@ -134,10 +150,10 @@ def conditioner_backward(
         at = start + tl.arange(0, BLOCK)
         here = at < rows
         x_place = (edge * INPUTS + i[None, :]) * rows + at[:, None]
-        is_x = here[:, None] & is_input[None, :]
+        is_x = here[:, None] & (i < INPUTS)[None, :]
         x = tl.load(inputs + x_place, mask=is_x, other=0.0).to(w.dtype)
         g_place = (edge * OUTPUTS + o[None, :]) * rows + at[:, None]
-        g = tl.load(gradient + g_place, mask=here[:, None] & is_output[None, :], other=0.0)
+        g = tl.load(gradient + g_place, mask=here[:, None] & (o < OUTPUTS)[None, :], other=0.0)
         g = g.to(v.dtype)
         z = _hidden(x, w, noise_one, edge, at, here, rows, h, 0.0, HIDDEN, LEVEL, PRECISION)
         if HAS_INNER:
@@ -146,12 +162,9 @@ def conditioner_backward(
                 PRECISION,
             )  # fmt: skip
             dv += tl.dot(tl.trans(g), z_two.to(v.dtype), input_precision=PRECISION)
-            gz_two = tl.dot(g, v, input_precision=PRECISION)
-            gz_two = tl.where(z_two > 0.0, gz_two, 0.0)
+            gz_two, more, gz = _back_through_inner(g, v, z, z_two, u, PRECISION)
             db += tl.sum(gz_two, axis=0)
-            low = gz_two.to(u.dtype)
-            du += tl.dot(tl.trans(z.to(u.dtype)), low, input_precision=PRECISION)
-            gz = tl.dot(low, tl.trans(u), input_precision=PRECISION)
+            du += more
         else:
             dv += tl.dot(tl.trans(g), z.to(v.dtype), input_precision=PRECISION)
             gz = tl.dot(g, v, input_precision=PRECISION)
@@ -161,8 +174,8 @@ def conditioner_backward(
         tl.store(by_inputs + x_place, gx, mask=is_x)
 
     own = part * edges + edge
-    tl.store(by_first + (own * INPUTS + i[:, None]) * HIDDEN + h[None, :], dw, mask=is_w)
-    tl.store(by_last + (own * OUTPUTS + o[:, None]) * HIDDEN + h[None, :], dv, mask=is_v)
+    _store(by_first, own, i, h, dw, INPUTS, HIDDEN)
+    _store(by_last, own, o, h, dv, OUTPUTS, HIDDEN)
     if HAS_INNER:
-        tl.store(by_inner + (own * HIDDEN + h[:, None]) * HIDDEN + h[None, :], du, mask=is_u)
-        tl.store(by_shift + own * HIDDEN + h, db, mask=is_hidden)
+        _store(by_inner, own, h, h, du, HIDDEN, HIDDEN)
+        tl.store(by_shift + own * HIDDEN + h, db, mask=h < HIDDEN)

@@ -103,7 +103,7 @@ def root_moments(
     z = F.pad(pairs.mean, (0, 1), value=1.0)
     squares = z[:, :, None] * z[:, None, :]
     squares[:, :-1, :-1] += torch.cholesky_inverse(pairs.factor)
-    squares *= shares[:, None, None]
+    squares *= (shares if chunk.weights is None else shares * chunk.weights[rows])[:, None, None]
     size = squares.shape[1:]
     roots = squares.new_zeros(active.shape[1], *size).index_add(0, components, squares)
     by_row = squares.new_zeros(len(active), *size).index_add(0, rows, squares)
@@ -112,11 +112,12 @@ def root_moments(
     leaves = Moments(
         (seen.mT @ by_row.flatten(1)).unflatten(1, size),
         known.mT @ by_row[:, -1],
-        (known * chunk.values).sum(0),
-        seen.sum(0),
+        chunk.weigh(known * chunk.values).sum(0),
+        chunk.weigh(seen).sum(0),
     )
     leaves = Moments(*(part[None] for part in leaves))
-    expected = Expected(scores.logsumexp(-1).sum(), roots[:, -1, -1], [leaves], [], roots)
+    log_likelihood = chunk.weigh(scores.logsumexp(-1)).sum()
+    expected = Expected(log_likelihood, roots[:, -1, -1], [leaves], [], roots)
     return expected, scores
 
 
@@ -254,12 +255,12 @@ def active_moments(
         log_probs, moments = family_moments(structure, own, here.values, here.masks, cliques)
         scores[rows, component] = log_probs[:, 0] + own.log_weights
         parts.append((rows, here, moments))
-    shares = scores.softmax(-1)
+    shares = chunk.weigh(scores.softmax(-1))
     expected = [
         expected_moments(structure, here, shares[rows, component, None], moments)
         for component, (rows, here, moments) in enumerate(parts)
     ]
-    return _concat_components(expected, scores.logsumexp(-1).sum()), scores
+    return _concat_components(expected, chunk.weigh(scores.logsumexp(-1)).sum()), scores
 
 
 def component_of(values: Values, component: int) -> Values:

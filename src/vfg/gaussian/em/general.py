@@ -28,6 +28,19 @@ class Chunk(NamedTuple):
 
     values: Tensor
     masks: Masks
+    weights: Tensor | None = None
+    """How often every row counts; None for once."""
+
+    @property
+    def number(self) -> float:
+        """How many rows it counts as."""
+        return len(self.values) if self.weights is None else float(self.weights.sum())
+
+    def weigh(self, numbers: Tensor) -> Tensor:
+        """Numbers of rows `(rows, ...)` times the weights of the rows."""
+        if self.weights is None:
+            return numbers
+        return numbers * self.weights.reshape(-1, *[1] * (numbers.ndim - 1))
 
 
 class Moments(NamedTuple):
@@ -80,15 +93,23 @@ def mask_order(seen: Tensor) -> Tensor:
     return torch.cat([order + place * BLOCK for place, order in enumerate(orders)])
 
 
-def chunks_of(structure: Structure, components: int, values: Tensor, seen: Tensor) -> list[Chunk]:
+def chunks_of(
+    structure: Structure,
+    components: int,
+    values: Tensor,
+    seen: Tensor,
+    weights: Tensor | None = None,
+) -> list[Chunk]:
     """Cut a table into chunks of rows in the order of their masks."""
     innovations = structure.root_width + len(structure.noisy_inner)
     size = max(64, NUMBERS_AT_ONCE // (components * max(innovations, 8) ** 2))
     order = mask_order(seen)
     values, seen = values[order], seen[order]
+    starts = range(0, len(values), size)
+    own = [None] * len(starts) if weights is None else weights[order].split(size)
     return [
-        Chunk(part, group_masks(mask))
-        for part, mask in zip(values.split(size), seen.split(size), strict=True)
+        Chunk(part, group_masks(mask), some)
+        for part, mask, some in zip(values.split(size), seen.split(size), own, strict=True)
     ]
 
 
@@ -129,9 +150,9 @@ def _parts(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Ite
     for chunk in chunks:
         log_probs, moments = family_moments(structure, values, chunk.values, chunk.masks, cliques)
         scores = log_probs + values.log_weights
-        shares = scores.softmax(-1)
+        shares = chunk.weigh(scores.softmax(-1))
         expected = expected_moments(structure, chunk, shares, moments)
-        expected = replace(expected, log_likelihood=scores.logsumexp(-1).sum())
+        expected = replace(expected, log_likelihood=chunk.weigh(scores.logsumexp(-1)).sum())
         yield _Part(expected, shares, moments[: len(structure.leaf_cliques())])
 
 
@@ -146,7 +167,8 @@ def expected_moments(
 ) -> Expected:
     """Sums over the rows of a chunk, all but the log-likelihood, which is 0.
 
-    Shares are the probabilities of components, moments those of the cliques in `needed_cliques`.
+    Shares are the probabilities of components, times the weights of rows; moments those of the
+    cliques in `needed_cliques`.
     """
     leaf_cliques = structure.leaf_cliques()
     leaves = [

@@ -25,7 +25,11 @@ LLOYD = 20
 
 
 def start_values(
-    parameters: Parameters, table: Tensor, seen: Tensor, generator: torch.Generator
+    parameters: Parameters,
+    table: Tensor,
+    seen: Tensor,
+    generator: torch.Generator,
+    weights: Tensor | None = None,
 ) -> Values:
     """Initial values for EM from the leaves' values; those of the parameters are not used."""
     structure = parameters.structure
@@ -35,13 +39,15 @@ def start_values(
     values = single.values()
     whole = bool((single.learned_loadings == 1.0).all())
     if len(structure.nodes) == 1 and whole:
-        values = _from_eigenvectors(values, table, seen, parameters.noise_floor, generator)
+        moments = pairwise_covariance(table, seen, weights)
+        values = _from_eigenvectors(values, *moments, parameters.noise_floor, generator)
     else:
-        values = values._replace(offsets=pairwise_covariance(table, seen)[0][None])
+        values = values._replace(offsets=pairwise_covariance(table, seen, weights)[0][None])
     if components == 1:
         return values
     some = torch.randperm(len(table), generator=generator)[:CLUSTERING_ROWS].to(table.device)
-    chunks = chunks_of(structure, 1, table[some], seen[some])
+    own = None if weights is None else weights[some]
+    chunks = chunks_of(structure, 1, table[some], seen[some], own)
     expect = expectation(single, chunks)
     for _ in range(FIRST_ITERATIONS):
         values = m_step(single, values, expect(values))
@@ -49,7 +55,7 @@ def start_values(
     maps, middles = innovation_map(structure, values)
     roots = structure.root_width
     points = belief.mean[:, 0] @ maps[0, :roots].mT + middles[0, :roots]
-    centres, counts = _clusters(points, components, generator)
+    centres, counts = _clusters(points, components, generator, own)
     return _split(parameters, values, centres, counts, generator)
 
 
@@ -80,10 +86,9 @@ def leading_eigenvectors(covariance: Tensor, used: int) -> tuple[Tensor, Tensor,
 
 
 def _from_eigenvectors(
-    values: Values, table: Tensor, seen: Tensor, floor: float, generator: torch.Generator
+    values: Values, mean: Tensor, covariance: Tensor, floor: float, generator: torch.Generator
 ) -> Values:
     """The leading eigenvectors as loadings, and what they leave as noise."""
-    mean, covariance = pairwise_covariance(table, seen)
     width = values.loadings.shape[-1]
     used = min(width, len(covariance))
     sizes, vectors, noise = leading_eigenvectors(covariance, used)
@@ -92,7 +97,7 @@ def _from_eigenvectors(
     strengths = (sizes - noise).clamp(min=1e-4).sqrt()
     # Coordinates without an eigenvector start small; at 0 they would stay there.
     loadings = 1e-2 * torch.randn(1, len(mean), width, generator=generator, dtype=torch.float64)
-    loadings = loadings.to(table.device)
+    loadings = loadings.to(mean.device)
     loadings[0, :, :used] += (vectors * strengths).flip(-1)
     left = covariance.diagonal() - loadings[0].square().sum(-1)
     least = (0.05 * covariance.diagonal()).clamp(min=floor**2)
@@ -100,7 +105,9 @@ def _from_eigenvectors(
     return values._replace(loadings=loadings, offsets=mean[None], scales=scales[None])
 
 
-def _clusters(points: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _clusters(
+    points: Tensor, count: int, generator: torch.Generator, weights: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Centres and sizes of clusters: spread-out starts, then alternating means."""
     centres = points[torch.randint(len(points), (1,), generator=generator).to(points.device)]
     nearest = torch.full_like(points[:, 0], torch.inf)
@@ -112,9 +119,10 @@ def _clusters(points: Tensor, count: int, generator: torch.Generator) -> tuple[T
     for _ in range(LLOYD):
         nearest = torch.cdist(points, centres).argmin(1)
         member = torch.nn.functional.one_hot(nearest, count).to(points)
+        member = member if weights is None else member * weights[:, None]
         sizes = member.sum(0)
         centres = torch.where(
-            sizes[:, None] > 0, member.mT @ points / sizes.clamp(min=1.0)[:, None], centres
+            sizes[:, None] > 0, member.mT @ points / sizes.clamp(min=1e-12)[:, None], centres
         )
     return centres, sizes + 1.0
 

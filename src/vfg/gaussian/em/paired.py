@@ -193,6 +193,8 @@ class Cells:
     """Of every row, by its number."""
     place: Places
     """Of every row in its group."""
+    weights: Array | None = None
+    """How often every row counts; None for once."""
 
     @classmethod
     def of(cls, chunk: Chunk) -> Cells:
@@ -205,7 +207,8 @@ class Cells:
             group[members.rows] = number
             place[members.rows] = np.arange(len(members.rows))
         constants = 0.5 * LOG_TWO_PI * seen.sum(1)
-        return cls(values, seen.astype(float), constants, groups, group, place)
+        weights = None if chunk.weights is None else chunk.weights.numpy()
+        return cls(values, seen.astype(float), constants, groups, group, place, weights)
 
     def residuals(self, rows: Places, offsets: Array) -> Array:
         """What is observed less offsets `(..., rows, columns)`, 0 at missing columns."""
@@ -397,8 +400,9 @@ def pair_e_step(
             own[kind.rows, kind.components] = kind.log_probs + log_weights
         highest = own.max(1, keepdims=True)
         totals = highest + np.log(np.exp(own - highest).sum(1, keepdims=True))
-        sums = [_sums(kind, part, np.exp(own - totals)) for kind in kinds]
-        parts.append(PairSums(float(totals.sum()), *sums))
+        often = 1.0 if part.weights is None else part.weights[:, None]
+        sums = [_sums(kind, part, often * np.exp(own - totals)) for kind in kinds]
+        parts.append(PairSums(float((often * totals).sum()), *sums))
         scores.append(own)
     return moments_of_causes(structure, values, normals, reduce(PairSums.plus, parts)), scores
 

@@ -44,6 +44,7 @@ class View:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the leaves of each
     is_network: bool = False  # whether edges lead from causes to effects
     alone: tuple[str, ...] = ()  # variables of a network without any edge
+    undirected: tuple[tuple[str, str], ...] = ()  # edges of a network that may lead either way
 
     @cached_property
     def places(self) -> dict[str, tuple[float, float]]:
@@ -61,12 +62,13 @@ def view_of(graph: Graph, expanded: tuple[str, ...] = ()) -> View:
         >>> view_of(Graph.star({f"x{k}": 1 for k in range(300)}, width=4)).groups.keys()
         dict_keys(['x0 … x299'])
     """
-    arrows = network_arrows(graph)
-    if arrows:
-        names = dict.fromkeys(name for arrow in arrows for name in arrow)
-        edges = [Edge(effect, cause) for cause, effect in arrows]
+    network = graph.network
+    if network is not None and network.edges:
+        names = dict.fromkeys(name for pair in network.edges for name in pair)
+        edges = [Edge(effect, cause) for cause, effect in network.edges]
         alone = tuple(leaf for leaf in graph.leaves if leaf not in names)
-        return View(Graph([Node(name, 1) for name in names], edges), {}, True, alone)
+        shape = Graph([Node(name, 1) for name in names], edges)
+        return View(shape, {}, True, alone, network.undirected)
     hidden = {
         f"{leaves[0]} … {leaves[-1]}": (leaves, inner) for leaves, inner in leaf_groups(graph)
     }
@@ -108,23 +110,6 @@ def _below(graph: Graph, name: str) -> tuple[list[str], list[str]]:
     parts = [_below(graph, child) for child in children]
     leaves = [leaf for part, _ in parts for leaf in part]
     return leaves, [name, *(node for _, inner in parts for node in inner)]
-
-
-def network_arrows(graph: Graph) -> list[tuple[str, str]]:
-    """The (cause, effect) pairs from which `Graph.from_bayesian_network` made a graph, or none.
-
-    Example:
-        >>> network_arrows(Graph.from_bayesian_network([("A", "C"), ("B", "C")]))
-        [('A', 'C'), ('B', 'C')]
-    """
-    families = graph.layers[1] if len(graph.layers) == 3 else ()
-    members = [graph.children(name) for name in families]
-    if any(
-        not (held and name.startswith(f"family:{held[0]}"))
-        for name, held in zip(families, members, strict=True)
-    ):
-        return []
-    return [(cause, held[0]) for held in members for cause in held[1:]]
 
 
 def place_nodes(
@@ -177,7 +162,15 @@ def graph_svg(
     places = place_nodes(view, sizes, width)
     arrow = f"arrow-{width:g}"
     pointing = f"url(#{arrow})" if view.is_network else None
-    lines = [_edge_line(edge, places, sizes, pointing) for edge in view.graph.edges]
+    lines = [
+        _edge_line(
+            edge,
+            places,
+            sizes,
+            None if (edge.parent, edge.child) in view.undirected else pointing,
+        )
+        for edge in view.graph.edges
+    ]
     left = min(x - sizes[name][0] / 2 for name, (x, _) in places.items()) - PAD
     right = max(x + sizes[name][0] / 2 for name, (x, _) in places.items()) + PAD
     top = min(y - sizes[name][1] / 2 for name, (_, y) in places.items()) - PAD
