@@ -1209,7 +1209,7 @@ class MissingCells:
         else:
             drawn = self._tilted_draws(DRAWS, seed).numpy()
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
-            ends = torch.where(model.unordered, self.means(), ends)
+        ends = torch.where(model.unordered, self.means(), ends)
         return model.quantiles_with_relations(ends, levels, *table)
 
     @property
