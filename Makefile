@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 EVERYTHING := .venv/.everything
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all format bench docs clean
+.PHONY: help demo test test-all format bench matrix sbom release-check docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,20 @@ bench: $(INSTALLED) ## run every benchmark at small sizes; without --quick they 
 		echo "experiments.benchmarks.$$name"; \
 		$(BIN)/python -m experiments.benchmarks.$$name --quick || exit 1; \
 	done; echo "results: outputs/"
+
+matrix: $(INSTALLED) ## test the wheel on every Python that is installed, and with the oldest dependencies
+	$(BIN)/python tools/matrix.py $(ROWS)
+
+sbom: $(INSTALLED) ## write the bill of materials into dist/
+	$(BIN)/python tools/sbom.py
+
+release-check: $(INSTALLED) ## build wheel and sdist, check them, and run the README's code from the wheel
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[release]'
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+	$(BIN)/python tools/matrix.py --wheel dist/*.whl 3.11
+	$(MAKE) sbom
 
 docs: $(INSTALLED) ## build the documentation into docs/_build/html
 	rm -rf docs/api  # pages of names that are gone

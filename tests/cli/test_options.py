@@ -59,6 +59,10 @@ def test_all_commands_that_learn_have_the_same_options():
         assert wanted <= set(inspect.signature(command).parameters)
 
 
+@pytest.mark.skipif(
+    tuple(map(int, typer.__version__.split(".")[:2])) < (0, 29),
+    reason="earlier versions of typer show the types of arguments",
+)
 @pytest.mark.parametrize("command", sorted(typer.main.get_command(app).commands))
 def test_help_shows_no_types_of_python(command):
     shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "120"}).stdout

@@ -84,6 +84,7 @@ def test_any_table_has_a_nonlinear_answer_again_and_again(frame):
 def zoned_table(zone):
     hours = np.arange(60)
     moments = pd.Timestamp("2021-03-20 12:00", tz=zone) + pd.to_timedelta(6 * hours, unit="h")
+    moments = moments.as_unit("us")  # before pandas 3 the default is nanoseconds
     table = pd.DataFrame({"hour": hours + 0.01 * np.sin(hours), "when": moments})
     return table.mask(np.arange(120).reshape(60, 2) % 17 == 0)
 

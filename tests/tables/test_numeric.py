@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import ndtri
@@ -24,6 +24,7 @@ def column(values, storage="float"):
     st.lists(st.floats(-1e308, 1e308, allow_nan=False), min_size=2, max_size=30),
     st.sampled_from([1.0, 1e-300, 1e-20]),
 )
+@example([0.0, 5e-324], 1.0)
 def test_any_finite_column_is_standardised_and_comes_back(numbers, factor):
     cells = np.array(numbers) * factor
     scale = NumericEncoding.fit(Continuous(), column(cells))

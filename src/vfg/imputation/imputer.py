@@ -701,7 +701,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         fitted: FittedRows | None = getattr(self, "fitted_sample_", None)
         if proper and fitted is not None and len(cells.values):
             return cells.within_constraints(
-                lambda some, own: some.proper_draws(number, own, fitted), seed
+                lambda some, own: some.proper_draws(number, own, fitted, seed), seed
             )
         return cells.draws(number, seed)
 

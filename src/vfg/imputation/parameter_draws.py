@@ -193,7 +193,14 @@ class FittedRows(NamedTuple):
     def draw_parameters(self, number: int, seed: int) -> tuple[NormalModel, list[NormalModel]]:
         """The estimate, and draws from the posterior given these rows."""
         weights = None if self.weights is None else torch.from_numpy(self.weights)
-        return draw_parameters(*self.table, number, seed, self.rows, weights)
+        key = number, seed
+        known = RECENT.get(self.values.ctypes.data)
+        if known is not None and known[0] == key and known[1] is self.values:
+            return known[2]
+        drawn = draw_parameters(*self.table, number, seed, self.rows, weights)
+        RECENT.clear()
+        RECENT[self.values.ctypes.data] = key, self.values, drawn
+        return drawn
 
 
 @dataclass(frozen=True)

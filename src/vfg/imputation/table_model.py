@@ -21,8 +21,9 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
-from vfg.imputation.answers import TableAnswer, read_evidence
+from vfg.imputation.answers import Evidence, TableAnswer, read_evidence
 from vfg.imputation.categories import CategoryColumn, Section, category_columns
+from vfg.imputation.conditionals import fit_family, kept_rows
 from vfg.imputation.constraints import Constraints
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
@@ -126,7 +127,7 @@ class TableModel(Ensemble):
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
         "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
-        "few_valued", "constraint_set",
+        "few_valued", "constraint_set", "_families", "_kept_rows",
     )  # fmt: skip
     history: History | None = None
 
@@ -337,6 +338,64 @@ class TableModel(Ensemble):
         return TableAnswer(self, evidence, resolved, ids, seed, padded)
 
     counterfactual = counterfactual
+
+    def family_model(self, child: str, causes: Sequence[str]) -> TableModel | None:
+        """A model of a number given its causes, for interventions; None for the model itself.
+
+        It is fitted to the rows that row mixtures keep, once for every family.
+        """
+        family = tuple(self.labels[name] for name in (child, *causes))
+        if self._kept_rows is None or self.variables[child].kind == "choice":
+            return None
+        if family not in self._families:
+            self._families[family] = self._fit_family(family)
+        return self._families[family]
+
+    def _fit_family(self, family: Sequence[Label]) -> TableModel | None:
+        assert self._kept_rows is not None
+        columns = [[p for p in self.encoding.places(k) if p in self.columns] for k in family]
+        if not columns[0]:
+            return None
+        places = [self.columns.index(place) for own in columns for place in own]
+        values, observed = self._kept_rows
+        widths = [len(own) for own in columns if own]
+        parts = fit_family(values[:, places], observed[:, places], widths)
+        if parts is None:
+            return None
+        model = TableModel(self.settings)
+        model._assemble(self.encoding, [place for own in columns for place in own], parts)
+        return model
+
+    @cached_property
+    def _families(self) -> dict[tuple[Label, ...], TableModel | None]:
+        """Models of families that interventions asked for."""
+        return {}
+
+    @cached_property
+    def _kept_rows(self) -> tuple[Tensor, Tensor] | None:
+        """The rows that the model keeps, and which cells are observed; None if it keeps none."""
+        return kept_rows(self.row_mixture_models[0]) if len(self.neighbours) else None
+
+    def draw_kept_rows(
+        self, names: Sequence[str], count: int, seed: int
+    ) -> dict[str, Array] | None:
+        """Draws `(count,)` of columns: rows that the model keeps, with missing cells drawn.
+
+        None if it keeps none. The first draws are the same for every count.
+        """
+        if self._kept_rows is None:
+            return None
+        values, observed = self._kept_rows
+        order = torch.from_numpy(np.random.default_rng(seed).permutation(len(values)))
+        drawn: dict[str, list[Array]] = {name: [] for name in names}
+        for turn, start in enumerate(range(0, count, len(order))):
+            rows = order[: count - start]
+            evidence = Evidence(values[rows], observed[rows], {})
+            chosen: dict[Name, Any] = {name: self.resolve(name) for name in names}
+            answer = TableAnswer(self, evidence, chosen, rows, seed + turn, True)
+            for name, own in answer.samples(1).items():
+                drawn[str(name)].append(own[0])
+        return {name: np.concatenate(own) for name, own in drawn.items()}
 
     def sample(self, n: int, *, seed: int = 0) -> Any:
         """New rows from the model.
@@ -1076,6 +1135,15 @@ class MissingCells:
         if model.constraint_set is not None:
             model.constraint_set.check(table, first_row)
 
+    @classmethod
+    def of_rows(
+        cls, model: TableModel, values: Tensor, observed: Tensor, ids: Tensor
+    ) -> MissingCells:
+        """Encoded rows without a table, which can be answered but not filled."""
+        cells = cls.__new__(cls)
+        cells.model, cells.values, cells.observed, cells.ids = model, values, observed, ids
+        return cells
+
     def _warn_of_identifiers(self) -> None:
         known = WARNED_OF_IDENTIFIERS.setdefault(self.model, [])
         parts = enumerate(self.model.encoding.parts.items())
@@ -1101,6 +1169,10 @@ class MissingCells:
         exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
         drawn = self._draws(DRAWS, 0) if model.is_stacked else None
         return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
+
+    def moves(self, place: int) -> bool:
+        """Whether a modelled column of the first row moves because it is missing."""
+        return self.tilt is not None and bool(self.tilt.shift[0, place] != 0.0)
 
     def means(self) -> Tensor:
         """What cells are filled with, `(rows with missing cells, modelled columns)`."""
@@ -1191,14 +1263,17 @@ class MissingCells:
         return self.model.at_values(drawn, self.observed)
 
     @torch.no_grad()
-    def proper_draws(self, number: int, seed: int, fitted: FittedRows) -> Tensor:
+    def proper_draws(
+        self, number: int, seed: int, fitted: FittedRows, parameters_seed: int | None = None
+    ) -> Tensor:
         """Joint draws, each with other parameters, `(number, rows, columns)`.
 
         Linear relations are those of a Normal model, whose parameters are drawn; an ensemble adds
         its nonlinear departures, and the shape of its draws.
         """
         model, rows = self.model, (torch.where(self.observed, self.values, 0.0), self.observed)
-        estimate, parameters = fitted.draw_parameters(number, seed)
+        own = seed if parameters_seed is None else parameters_seed
+        estimate, parameters = fitted.draw_parameters(number, own)
         own, every = (seed + 1) * PROPER_SEEDS, torch.arange(self.values.shape[1])
         levels = normal(own, self.ids, torch.arange(number), 0, every)
         pairs = zip(parameters, levels, strict=True)
@@ -1236,7 +1311,7 @@ class MissingCells:
         else:
             drawn = self._tilted_draws(DRAWS, seed).numpy()
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
-            ends = torch.where(model.unordered, self.means(), ends)
+        ends = torch.where(model.unordered, self.means(), ends)
         return model.quantiles_with_relations(ends, levels, *table)
 
     @property

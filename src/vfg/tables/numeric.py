@@ -25,6 +25,8 @@ SAME = 1e-9
 """Deviations within which a number counts as a value of a few-valued column."""
 DECIMALS = range(-6, 7)
 """Decimals that a column may be rounded to: steps from a million to a millionth."""
+MOST_DECIMALS = 300
+"""Cells are not rounded to more: 10 to that power is no longer a float."""
 STEPS = ("D", "h", "m", "s", "ms", "us", "ns")
 """The resolutions that dates can have, from the coarsest."""
 
@@ -202,7 +204,8 @@ class NumericEncoding(ColumnEncoding):
             empty = np.full(len(numbers), "NaT", "M8[us]")
             return empty if self.empty else self.clock.moments(numbers)
         if self.decimals is not None:
-            numbers = self._within_limits(np.round(numbers, self.decimals))
+            # Rounding may leave -0.0, which adding 0 turns into 0.
+            numbers = self._within_limits(np.round(numbers, self.decimals)) + 0.0
         if self.values is not None:
             # Standardised values come back with rounding errors.
             nearest = nearest_values(values[:, 0] * self.deviation + self.centre, self.values)
@@ -320,7 +323,8 @@ def _decimals(numbers: Array, deviation: float) -> int | None:
     for decimals in DECIMALS if 0.0 < peak < 2.0**53 else ():
         scaled = numbers * 10.0**decimals
         if (np.abs(scaled - np.rint(scaled)) <= np.minimum(1e-3, 1e-7 * np.abs(scaled))).all():
-            return max(decimals, math.ceil(-math.log10(deviation / 10.0)))
+            needed = max(decimals, math.ceil(1.0 - math.log10(deviation)))
+            return needed if needed <= MOST_DECIMALS else None
     return None
 
 

@@ -86,7 +86,12 @@ def _to_numpy(series: Any, kind: str) -> Array:
 
 def _read_moments(series: Any) -> Array:
     """Dates in local time, or durations, in their own unit."""
-    if _zone(series.dtype) is not None:
+    zone = _zone(series.dtype)
+    if zone is not None:
+        if isinstance(series.dtype, pd.ArrowDtype):
+            # Before pandas 3, `tz_localize` of Arrow's moments leaves UTC, not local time.
+            unit = series.dtype.pyarrow_dtype.unit
+            series = series.astype(pd.DatetimeTZDtype(unit, zone))
         series = series.dt.tz_localize(None)
     if isinstance(series.dtype, pd.ArrowDtype):
         return np.asarray(series.array.__arrow_array__().to_numpy())
