@@ -317,13 +317,17 @@ class Constraints:
 
     def _moved(self, numbers: Array, free: Mask, chosen: Mask, rows: Array) -> Array:
         """Rows moved to the nearest ones that satisfy some constraints; then to grids."""
-        result, left = self._project(numbers, free, chosen)
-        if left.any():
-            at = int(np.flatnonzero(left)[0])
-            wrong = np.flatnonzero(chosen & (self._errors(result[at : at + 1])[0] > 0.0))
-            missing = free & (self.matrix[chosen] != 0.0).any(0)
-            raise self._contradiction(int(rows[at]), result[at], missing, wrong.tolist())
-        result = self._on_grids(result, free, chosen)
+        result = numbers.copy()
+        broken = (self._errors(numbers) > 0.1 * self._tolerances(numbers))[:, chosen].any(1)
+        if broken.any():
+            moved, left = self._project(numbers[broken], free, chosen)
+            if left.any():
+                at = int(np.flatnonzero(left)[0])
+                wrong = np.flatnonzero(chosen & (self._errors(moved[at : at + 1])[0] > 0.0))
+                missing = free & (self.matrix[chosen] != 0.0).any(0)
+                row = int(rows[np.flatnonzero(broken)[at]])
+                raise self._contradiction(row, moved[at], missing, wrong.tolist())
+            result[broken] = self._on_grids(moved, free, chosen)
         return self._tidied(result, free, chosen)
 
     def _project(self, numbers: Array, free: Mask, chosen: Mask) -> tuple[Array, Mask]:

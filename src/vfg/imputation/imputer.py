@@ -700,9 +700,13 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Draws of the missing cells, with parameters of their own where those can be drawn."""
         fitted: FittedRows | None = getattr(self, "fitted_sample_", None)
         if proper and fitted is not None and len(cells.values):
-            return cells.within_constraints(
-                lambda some, own: some.proper_draws(number, own, fitted, seed), seed
-            )
+            estimate, drawn = fitted.draw_parameters(number, seed)
+
+            def draw(some: MissingCells, own: int, copies: int) -> Tensor:
+                parameters = [one for one in drawn for _ in range(copies)]
+                return some.proper_draws(len(parameters), own, fitted, (estimate, parameters))
+
+            return cells.within_constraints(draw, number, seed)
         return cells.draws(number, seed)
 
     def _tables(

@@ -29,7 +29,7 @@ from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_dr
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.missingness import Mechanism, Tilt, describe_mechanism, tilt_by_rows
 from vfg.imputation.mixtures import Mixture, fit_linear_further
-from vfg.imputation.parameter_draws import Departures, FittedRows, NormalModel
+from vfg.imputation.parameter_draws import Departures, FittedRows, NormalModel, ParameterDraws
 from vfg.imputation.relations import EXACT, Relations, holding_relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
@@ -68,9 +68,11 @@ DEPARTURE_DRAWS = 8
 FEW_ROWS = 32
 """Up to how many rows by name are computed without padding: tiles of members have 32 rows, so that
 padding fewer costs more than it computes."""
-TURNS, TURN_SEEDS = 12, 7919
-"""How often draws that break a constraint are drawn at most, and the distance of their seeds: of
-rows that keep to it with a chance of 0.2 less than a tenth are left, which are moved to it."""
+COPIES, COPY_SEEDS = 16, 7919
+"""Draws among which one that breaks a constraint is replaced, and the distance of their seeds: with
+a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the nearest values."""
+NUMBERS_AT_ONCE = 2**23
+"""Numbers of such draws that are drawn together, which bounds memory."""
 FEWEST_KEPT = 10
 """Draws that keep to the constraints from which their mean is taken."""
 ROWS_OF_DRAWS = 1024
@@ -1206,7 +1208,9 @@ class MissingCells:
 
     def draws(self, number: int, seed: int) -> Tensor:
         """Joint draws, `(number, rows with missing cells, modelled columns)`."""
-        return self.within_constraints(lambda cells, own: cells._free_draws(number, own), seed)
+        return self.within_constraints(
+            lambda cells, own, copies: cells._free_draws(number * copies, own), number, seed
+        )
 
     def _free_draws(self, number: int, seed: int) -> Tensor:
         """Draws that may break constraints."""
@@ -1223,20 +1227,25 @@ class MissingCells:
         )
         return part
 
-    def within_constraints(self, draw: Callable[[MissingCells, int], Tensor], seed: int) -> Tensor:
-        """Draws by a function of rows and a seed; those that break a constraint are drawn again."""
-        drawn, known = draw(self, seed), self.model.constraint_set
+    def within_constraints(
+        self, draw: Callable[[MissingCells, int, int], Tensor], number: int, seed: int
+    ) -> Tensor:
+        """Draws of which those that break a constraint are drawn again.
+
+        They come from a function of rows, a seed, and how many draws replace each of `number`.
+        """
+        drawn, known = draw(self, seed, 1), self.model.constraint_set
         if known is None:
             return drawn
         broken = known.broken(drawn, self.model.columns)
-        for turn in range(1, TURNS):
-            rows = broken.any(0).nonzero()[:, 0]
-            if not len(rows):
-                break
-            again = draw(self.select(rows), seed + turn * TURN_SEEDS)
-            good = broken[:, rows] & ~known.broken(again, self.model.columns)
-            drawn[:, rows] = torch.where(good[..., None], again, drawn[:, rows])
-            broken[:, rows] &= ~good
+        size = max(1, NUMBERS_AT_ONCE // (number * COPIES * max(1, len(self.model.columns))))
+        for rows in broken.any(0).nonzero()[:, 0].split(size):
+            again = draw(self.select(rows), seed + COPY_SEEDS, COPIES)
+            good = ~known.broken(again, self.model.columns).unflatten(0, (number, COPIES))
+            first = good.int().argmax(1)[:, None, :, None]
+            chosen = again.unflatten(0, (number, COPIES)).take_along_dim(first, 1)[:, 0]
+            replaced = (broken[:, rows] & good.any(1))[..., None]
+            drawn[:, rows] = torch.where(replaced, chosen, drawn[:, rows])
         return drawn
 
     def _constrained_draws(self, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -1264,16 +1273,17 @@ class MissingCells:
 
     @torch.no_grad()
     def proper_draws(
-        self, number: int, seed: int, fitted: FittedRows, parameters_seed: int | None = None
+        self, number: int, seed: int, fitted: FittedRows, known: ParameterDraws | None = None
     ) -> Tensor:
         """Joint draws, each with other parameters, `(number, rows, columns)`.
+
+        Parameters may be `known` already.
 
         Linear relations are those of a Normal model, whose parameters are drawn; an ensemble adds
         its nonlinear departures, and the shape of its draws.
         """
         model, rows = self.model, (torch.where(self.observed, self.values, 0.0), self.observed)
-        own = seed if parameters_seed is None else parameters_seed
-        estimate, parameters = fitted.draw_parameters(number, own)
+        estimate, parameters = known or fitted.draw_parameters(number, seed)
         own, every = (seed + 1) * PROPER_SEEDS, torch.arange(self.values.shape[1])
         levels = normal(own, self.ids, torch.arange(number), 0, every)
         pairs = zip(parameters, levels, strict=True)
