@@ -168,6 +168,7 @@ def graph_svg(
             places,
             sizes,
             None if (edge.parent, edge.child) in view.undirected else pointing,
+            cut=answered.intervened and edge.child in answered.evidence,
         )
         for edge in view.graph.edges
     ]
@@ -197,12 +198,15 @@ def _edge_line(
     places: Mapping[str, tuple[float, float]],
     sizes: Mapping[str, tuple[float, float]],
     arrow: str | None,
+    *,
+    cut: bool = False,
 ) -> Markup:
-    """From the bottom of the node above to the top of the node below."""
+    """From the bottom of the node above to the top of the node below; `cut` by an intervention."""
     (x1, y1), (x2, y2) = places[edge.parent], places[edge.child]
     ends = {"x1": x1, "y1": y1 + sizes[edge.parent][1] / 2}
     ends |= {"x2": x2, "y2": y2 - sizes[edge.child][1] / 2}
-    return element("line", **ends, class_=f"edge {edge.kind}", marker_end=arrow)
+    kind = f"edge {edge.kind}{' cut' if cut else ''}"
+    return element("line", **ends, class_=kind, marker_end=arrow)
 
 
 class _Box:
@@ -211,6 +215,7 @@ class _Box:
     def __init__(self, answered: Answered, view: View, name: str, distributions: bool) -> None:
         model = answered.model
         self.name, self.members = name, view.groups.get(name)
+        self.word = "set to " if answered.intervened else "given as "
         held = [] if self.members else model.variables_of(name)
         is_shown = distributions and len(held) == 1 and not held[0].idle
         self.variable = held[0].name if is_shown else None
@@ -307,7 +312,7 @@ class _Box:
             return f"group {self.name}: {len(self.members)} leaves; choose it to see them"
         if self.posterior is None:
             return f"{'leaf' if self.is_leaf else 'latent node'} {self.name}"
-        return f"leaf {self.name}: {'given as ' if self.given else ''}{self.posterior.text}"
+        return f"leaf {self.name}: {self.word if self.given else ''}{self.posterior.text}"
 
 
 def node_details(model: OpenModel, name: str, consistency: Mapping[str, float]) -> Markup:

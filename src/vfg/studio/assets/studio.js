@@ -83,6 +83,10 @@
     byId("status").textContent = view.error ? "" : view.status;
     byId("undo").disabled = !view.can_undo;
     byId("clear").disabled = !Object.keys(view.values).length;
+    ["observe", "intervene"].forEach((mode) => {
+      byId(mode).setAttribute("aria-pressed", view.mode === mode ? "true" : "false");
+    });
+    byId("meaning").textContent = view.meaning;
     byId("compare").disabled = !view.compared && !Object.keys(view.values).length;
     byId("compare").textContent = view.compared ? "Stop comparing" : "Compare";
     refocus(focus);
