@@ -550,7 +550,7 @@ def test_values_are_set_instead_of_observed(network, network_page):
         shown = float(card(network_page, name).get_attribute("data-mean"))
         assert shown == pytest.approx(expected[name][0], abs=1e-6)
     assert abs(observed - expected["A"][0]) > 0.4
-    assert network_page.locator("#ask-graph line.edge.cut").count() == 2
+    assert network_page.locator("#ask-graph .edge.cut").count() == 2
     network_page.click("#observe")
     network_page.wait_for_selector("#observe[aria-pressed=true]")
     assert float(card(network_page, "A").get_attribute("data-mean")) == pytest.approx(observed)

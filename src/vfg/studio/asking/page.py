@@ -49,7 +49,9 @@ def build_ask() -> list[Any]:
     search = dcc.Input(id="search", type="search", placeholder="Find a column")
     head = [
         html.H2("Posterior"),
-        html.Span([html.I(className="key posterior"), "given the evidence"], className="note"),
+        html.Span(
+            [html.I(className="key posterior"), html.Span(id="posterior-key")], className="note"
+        ),
         html.Span([html.I(className="key marginal"), html.Span(id="baseline")], className="note"),
         html.Label([html.Span("Find a column", className="unseen"), search], className="search"),
     ]
