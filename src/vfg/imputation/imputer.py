@@ -116,6 +116,16 @@ def _has_categories(imputer: VFGImputer) -> bool:
     return hasattr(imputer, "model_") and bool(imputer.model_.category_sections)
 
 
+def _has_sums(imputer: VFGImputer) -> bool:
+    """Whether rows can be added as sums; else an error that says why not."""
+    if imputer.bend:
+        raise AttributeError(
+            "partial_fit adds sums over rows, which exist for the linear model alone; use "
+            "VFGImputer(bend=False), or fit with all rows"
+        )
+    return True
+
+
 SCORED_SHARES = (0.1, 0.3, 0.6, 0.9)
 """Shares of the known cells that `score` hides; the first that hides any."""
 ROWS_OF_A_PART = 2**18
@@ -304,13 +314,15 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
+    @available_if(_has_sums)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the linear model to further rows, besides all that were given before.
 
         Needs `bend=False`: sums over rows exist for the linear model alone. The model is that of
         all rows at once, but for what the first rows decide: kinds, categories and scales of
         columns, which columns vary, relations between them, and why cells are missing. So the first
-        rows should be many, and like the others. Ranges follow all rows. Rows are not kept.
+        rows should be many, and like the others. Ranges follow all rows. Rows are not kept. After
+        `fit` it goes on from at most 2,000 rows of the fitted table, which count for all of them.
 
         Args:
             X: further rows, with the same columns.
@@ -321,7 +333,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             The imputer.
 
         Raises:
-            ValueError: for `bend=True`, or an imputer that was fitted by `fit`.
+            AttributeError: for `bend=True`.
 
         Example:
             >>> X = np.random.default_rng(0).normal(size=(100, 1)) * [[1.0, 2.0, 3.0]]
@@ -329,17 +341,16 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             >>> imputer = VFGImputer(bend=False, random_state=0)
             >>> for rows in (X[:50], X[50:]):
             ...     imputer = imputer.partial_fit(rows)
-            >>> imputer.transform([[1.0, None, None]]).round(0)
-            array([[1.0, 2.0, 3.0]], dtype=object)
+            >>> imputer.transform([[1.0, np.nan, np.nan]]).round(0)
+            array([[1., 2., 3.]])
         """
-        if self.bend:
-            raise ValueError(
-                "partial_fit adds sums over rows, which exist for the linear model alone; use "
-                "VFGImputer(bend=False), or fit with all rows"
-            )
         first = not hasattr(self, "model_")
         table, settings = self._table(X, reset=first), self._settings()
-        model = TableModel(settings) if first else self.model_
+        model, known = TableModel(settings) if first else self.model_, None
+        if not first:
+            known = self.fitted_sample_
+            if known is not None and model.linear is not None and model.linear.summary is None:
+                model.linear.remember(*known.table, known.often)
         model.partial_fit(table, sample_weight=sample_weight)
         self.model_, self.schema_ = model, model.encoding.schema
         weights = as_weights(sample_weight, table.rows)
@@ -350,7 +361,6 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self.fitted_rows_ = np.unique(row_digests(model, table))
         else:
             self.gaps_in_fit_ = self.gaps_in_fit_ | table.missing.any(0)
-            known = self.fitted_sample_
             self.fitted_sample_ = sample if known is None else known.plus(sample, settings.seed)
             self.fitted_rows_ = np.union1d(self.fitted_rows_, row_digests(model, table))
         return self

@@ -1113,6 +1113,15 @@ class MissingCells:
         self.ids = ids[chosen]
         self._warn_of_identifiers()
 
+    @classmethod
+    def of_rows(
+        cls, model: TableModel, values: Tensor, observed: Tensor, ids: Tensor
+    ) -> MissingCells:
+        """Encoded rows without a table, which can be answered but not filled."""
+        cells = cls.__new__(cls)
+        cells.model, cells.values, cells.observed, cells.ids = model, values, observed, ids
+        return cells
+
     def _warn_of_identifiers(self) -> None:
         known = WARNED_OF_IDENTIFIERS.setdefault(self.model, [])
         parts = enumerate(self.model.encoding.parts.items())
@@ -1138,6 +1147,10 @@ class MissingCells:
         exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
         drawn = self._draws(DRAWS, 0) if model.is_stacked else None
         return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
+
+    def moves(self, place: int) -> bool:
+        """Whether a modelled column of the first row moves because it is missing."""
+        return self.tilt is not None and bool(self.tilt.shift[0, place] != 0.0)
 
     def means(self) -> Tensor:
         """What cells are filled with, `(rows with missing cells, modelled columns)`."""
@@ -1209,7 +1222,7 @@ class MissingCells:
         else:
             drawn = self._tilted_draws(DRAWS, seed).numpy()
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
-            ends = torch.where(model.unordered, self.means(), ends)
+        ends = torch.where(model.unordered, self.means(), ends)
         return model.quantiles_with_relations(ends, levels, *table)
 
     @property

@@ -204,7 +204,8 @@ class NumericEncoding(ColumnEncoding):
             empty = np.full(len(numbers), "NaT", "M8[us]")
             return empty if self.empty else self.clock.moments(numbers)
         if self.decimals is not None:
-            numbers = self._within_limits(np.round(numbers, self.decimals))
+            # Rounding may leave -0.0, which adding 0 turns into 0.
+            numbers = self._within_limits(np.round(numbers, self.decimals)) + 0.0
         if self.values is not None:
             # Standardised values come back with rounding errors.
             nearest = nearest_values(values[:, 0] * self.deviation + self.centre, self.values)
