@@ -32,6 +32,8 @@ class Budget:
     steps: int | None = None
     batch: int = 256
     rate: float = 1e-3
+    seed: int = 0
+    """Of the first model; those of the others follow."""
     checkpoint: Path | None = None
     """Folder that keeps the runs of VFGs, so that they resume."""
 
@@ -87,7 +89,7 @@ def _train(members: Sequence[Any], rows: Tensor, valid: Tensor, budget: Budget) 
         models = [member.model for member in members]
         parts = [models] if members[0].stacks else [[model] for model in models]
         options = budget.options(len(rows), 1.0 / len(parts)) | members[0].settings
-        for seed, part in enumerate(parts):
+        for seed, part in enumerate(parts, start=budget.seed):
             kept = None if budget.checkpoint is None else budget.checkpoint / str(seed)
             yield vfg.fit(
                 part,
@@ -99,7 +101,7 @@ def _train(members: Sequence[Any], rows: Tensor, valid: Tensor, budget: Budget) 
                 **options,
             )
         return
-    for seed, member in enumerate(members):
+    for seed, member in enumerate(members, start=budget.seed):
         options = budget.options(len(rows), 1.0 / len(members))
 
         def validate(member: Any = member) -> float:

@@ -1,14 +1,19 @@
 """Bounds and likelihoods of binary images (7.2): VFG trees against autoencoders with flows.
 
 The paper's deterministic tree has a surrogate, whose parts are shown apart. With sampled states the
-same graph has a bound that holds, as have a VAE and three VAEs whose posterior is bent by 16 flows,
-with 64 latent variables and gated convolutions. All have the same rows, optimiser and `SECONDS`
-per seed. NLL is -ELBO less the gap to the
-importance-weighted likelihood on 2,000 test rows (on all if there are fewer than 4,000).
+same graph has a bound that holds, as have a VAE, three VAEs whose posterior is bent by 16 flows and
+a VAE with two levels, with 64 latent variables and gated convolutions. All have the same rows,
+optimiser and `SECONDS` per seed. NLL is -ELBO less the gap to the importance-weighted likelihood on
+2,000 test rows (on all if there are fewer than 4,000).
 
     python -m experiments.paper.likelihood             25 minutes on one H200
     python -m experiments.paper.likelihood --resume    goes on after the last finished model
     python -m experiments.paper.likelihood --quick     scikit-learn's digits, 2 minutes on a CPU
+    python -m experiments.paper.likelihood --merge A B likelihood.json of these folders, as one
+
+Processes side by side on one GPU (`--together`) each write a folder, for other seeds
+(`--first-seed`) or another learning rate (`--rate`). Merging puts seeds together, keeps of
+each model the rate with the best bound on validation rows, and leaves other rows as they are.
 
 Images are read from the folder that VFG_DATA names. Omniglot is not the file that others use, but
 a reduction and split of our own: its numbers compare methods here, and nothing else.
@@ -23,11 +28,14 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..baselines.images import POSTERIORS, FlowAutoencoder
+import vfg
+
+from ..baselines.images import POSTERIORS, FlowAutoencoder, HierarchicalAutoencoder
 from ..cells import Cells
 from ..results import FOLDER, TRIALS, Arguments, arguments, positive, slug, subplots
 from .image_models import encoding, ours, papers, papers_sampled, residual
@@ -38,17 +46,24 @@ Make = Callable[[int], Any]
 """A seed to a model."""
 BETAS = (0.1, 1.0)
 PAPERS, OURS, RESIDUAL = "VFG, the paper's tree", "VFG", "VFG, residual convolutions"
-ENCODING = "VFG, encoding edge"
+ENCODING, TWO_LEVELS = "VFG, encoding edge", "two-level VAE"
+LONGER = "VFG, encoding edge, longer"
+# fmt: off
 SHAPES: dict[str, dict[str, Any]] = {
     "mnist": {"channels": 64, "residual": 3, "dropout": 0.25, "input_dropout": 0.15},
+    "mnist, longer": {
+        "channels": 96, "residual": 3, "dropout": 0.35, "input_dropout": 0.15, "weight_decay": 0.1,
+        "prior": vfg.FlowPrior(8, 512, activation="silu", dropout=0.25), "compile": True,
+    },
     "caltech": {"channels": 32, "dropout": 0.3, "free_bits": 20.0, "warmup": 0.2},
     "omniglot": {"channels": 64, "dropout": 0.3},
     "digits": {"channels": 8},
 }
+# fmt: on
 """Of the encoding edge, by bounds on validation rows: few rows need few channels and much dropout.
 Without free bits and the longer warm-up one of three seeds on Caltech ended 14 nats behind."""
 SECONDS = {
-    "mnist": {"models": 170, PAPERS: 16, "surrogate": 8},
+    "mnist": {"models": 170, LONGER: 440, PAPERS: 16, "surrogate": 8},
     "caltech": {"models": 20, "surrogate": 3},
     "omniglot": {"models": 35, RESIDUAL: 35, "surrogate": 3},
 }
@@ -73,15 +88,18 @@ def sampled_models(side: int, data: str) -> dict[str, Make]:
         OURS: lambda seed: ours(side, wide, seed),
         RESIDUAL: lambda seed: residual(side, 8 if is_small else 48, seed),
         ENCODING: lambda seed: encoding(side, seed=seed, **shape),
+        LONGER: lambda seed: encoding(side, seed=seed, **SHAPES["mnist, longer"]),
     }
     for name in POSTERIORS:
-        models[name] = partial(_autoencoder, name, {"side": side, **sizes})
+        models[name] = partial(_autoencoder, partial(FlowAutoencoder, name), side, sizes)
+    few = {size: number for size, number in sizes.items() if size != "flows"}
+    models[TWO_LEVELS] = partial(_autoencoder, HierarchicalAutoencoder, side, few)
     return models
 
 
-def _autoencoder(name: str, sizes: dict[str, int], seed: int) -> FlowAutoencoder:
+def _autoencoder(make: Callable[..., Any], side: int, sizes: dict[str, int], seed: int) -> Any:
     torch.manual_seed(seed)
-    return FlowAutoencoder(name, **sizes)
+    return make(side=side, **sizes)
 
 
 def is_shared() -> bool:
@@ -93,17 +111,19 @@ def is_shared() -> bool:
 
 
 def trained(
-    make: Make, images: Images, seeds: int, budget: Budget
+    make: Make, images: Images, seeds: Sequence[int], budget: Budget
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Models with seeds 0, 1, ..., and how their training went."""
+    """Models with these seeds, and how their training went."""
     is_alone = not is_shared()
-    members = [make(seed) for seed in range(seeds)]
+    members = [make(seed) for seed in seeds]
     run = train(members, images.train, images.valid, budget)
     cells = images.train.shape[1] if hasattr(members[0], "model") else 1  # losses are per cell
     about = {
         "parameters": count(members[0]),
         "steps": run.steps,
         "batch": budget.batch,
+        "rate": getattr(members[0], "settings", {}).get("rate", budget.rate),
+        "seeds": list(seeds),
         "train_seconds": round(run.seconds, 1),
         "setbacks": run.setbacks,
         "captured": run.captured,
@@ -117,14 +137,15 @@ def tested(model: Any, images: Images, draws: int) -> dict[str, float]:
     """-ELBO and NLL of the test rows, and -ELBO of as many training rows."""
     test = images.test
     few = test[:: max(1, len(test) // 2000)]
-    gap = model.log_likelihood(few, draws).mean() - model.bound(few, 8).mean()
-    elbo = -model.bound(test, 8).mean().item()
     known = images.train[: len(test)].bernoulli()
+    elbo, train = (-model.bound(rows, 8).mean().item() for rows in (test, known))
+    print(f"  -ELBO {elbo:.2f}, of training rows {train:.2f}", flush=True)
+    gap = model.log_likelihood(few, draws).mean() - model.bound(few, 8).mean()
     measures = {"elbo": elbo, "nll": elbo - gap.item()}
     if hasattr(model, "model"):
         effective = model.model.effective_sample_size(few, samples=min(draws, 500))
         measures["effective"] = effective.median().item()
-    return measures | {"train": -model.bound(known).mean().item()}
+    return measures | {"train": train}
 
 
 @dataclass(frozen=True)
@@ -146,15 +167,19 @@ class Job:
         is_tree = self.name == OURS and self.data != "caltech"
         batch = 64 if given.quick else 512 if is_tree else 256
         steps = given.steps or (100 if given.quick else None)
-        seeds = given.seeds or SEEDS[self.data]
+        first, number = given.first_seed, given.seeds or SEEDS[self.data]
+        seeds = range(first, first + number)
         runs = (given.output or TRIALS) / "likelihood_runs" / f"{self.data}_{slug(self.name)}"
         kept = runs if given.keep_runs else None
-        budget = Budget(given.pace * seeds * self.seconds, steps, batch, checkpoint=kept)
+        seconds = given.pace * number * self.seconds
+        budget = Budget(seconds, steps, batch, given.rate, first, checkpoint=kept)
         hidden = 64 if images.side == 28 else 32
         make: Make = partial(papers, images.side, self.beta, hidden)
         if self.beta is None:
             make = sampled_models(images.side, self.data)[self.name]
         models, about = trained(make, images, seeds, budget)
+        about |= {"together": given.together, "alone": about["alone"] or given.together > 1}
+        print("  trained: " + ", ".join(f"{k} {v}" for k, v in about.items()), flush=True)
         begun = time.monotonic()
         if self.beta is None:
             about["draws"] = given.draws
@@ -168,11 +193,11 @@ class Job:
 def jobs(name: str) -> Iterator[Job]:
     """What is measured on a data set, the most telling first."""
     seconds = SECONDS.get(name, {"models": 0, PAPERS: 0, "surrogate": 0})
-    for model in (ENCODING, OURS, *reversed(POSTERIORS)):
+    for model in (ENCODING, OURS, *reversed(POSTERIORS), TWO_LEVELS):
         yield Job(name, model, seconds["models"])
     for beta in BETAS:
         yield Job(name, f"surrogate, beta {beta}", seconds["surrogate"], beta)
-    for model in (PAPERS, RESIDUAL):
+    for model in (PAPERS, RESIDUAL, LONGER):
         if model in seconds:
             yield Job(name, model, seconds[model])
 
@@ -232,7 +257,7 @@ def measure_all(names: Sequence[str], given: Arguments, cells: Cells) -> None:
     ends = time.monotonic() + 60.0 * (given.minutes or math.inf)
     images = {name: binary(name) for name in names}
     for name, one in images.items():
-        seeds = list(range(given.seeds or SEEDS[name]))
+        seeds = [given.first_seed + k for k in range(given.seeds or SEEDS[name])]
         sizes = [len(part) for part in (one.train, one.valid, one.test)]
         about = {"source": one.source, "rows": sizes, "seeds": seeds}
         cells.add({"data": name, "model": "data"}, about)
@@ -259,6 +284,43 @@ def measure_all(names: Sequence[str], given: Arguments, cells: Cells) -> None:
         cells.add(job.key, row)
         print("  " + ", ".join(f"{k} {_short(v)}" for k, v in row.items()), flush=True)
         given.write("likelihood", collected(names, given, cells))
+
+
+PER_SEED = ("elbo", "nll", "effective", "train", "seeds")
+
+
+def merge_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One row of the runs of a model: the best rate, its seeds side by side, seconds added up."""
+    by_rate: dict[float, list[dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row["seeds"]):
+        by_rate.setdefault(row["rate"], []).append(row)
+    bounds = {rate: min(runs[0]["validation"]) for rate, runs in by_rate.items()}
+    runs = by_rate[min(bounds, key=lambda rate: bounds[rate])]
+    joined = {key: [one for run in runs for one in run[key]] for key in PER_SEED if key in runs[0]}
+    added = {
+        key: round(sum(run[key] for run in runs), 1) for key in ("train_seconds", "test_seconds")
+    }
+    steps = round(sum(run["steps"] for run in runs) / len(runs))
+    rates = {f"{rate:g}": bound for rate, bound in sorted(bounds.items())}
+    return runs[0] | joined | added | {"steps": steps, "rates": rates}
+
+
+def merge(found: Sequence[dict[str, Any]], before: dict[str, Any]) -> dict[str, Any]:
+    """Results of several runs as one; models that none of them has stay as they were before."""
+    sets = dict(before["data"])
+    for name, old in sets.items():
+        new = [one["data"][name] for one in found if name in one["data"]]
+        models = dict(old["models"])
+        for model in sampled_models(28, "mnist"):
+            rows = [one["models"][model] for one in new if model in one["models"]]
+            if rows:
+                models[model] = merge_rows(rows)
+        models = {model: models[model] for model in sampled_models(28, "mnist") if model in models}
+        seeds = max((row.get("seeds", old["seeds"]) for row in models.values()), key=len)
+        skipped = [model for model in old["skipped"] if model not in models]
+        sets[name] = old | {"models": models, "seeds": seeds, "skipped": skipped}
+    draws = max(one["draws"] for one in (before, *found))
+    return before | {"seconds": _seconds(sets), "draws": draws, "data": sets}
 
 
 def _short(value: Any) -> str:
@@ -293,11 +355,25 @@ def main() -> None:
         minutes={"type": float, "help": "after which no further model is begun"},
         resume={"action": "store_true", "help": "keep what an earlier run finished"},
         draw={"action": "store_true", "help": "only the curves of the last results"},
+        rate={
+            "type": float,
+            "default": 1e-3,
+            "help": "of learning, but for VFGs with one of their own",
+        },
+        first_seed={"type": int, "default": 0},
+        together={"type": positive, "default": 1, "help": "processes on this GPU, for the record"},
+        merge={"nargs": "*", "type": Path, "help": "folders of runs, put together into one file"},
         keep_runs={"action": "store_true", "help": "checkpoints of VFGs, from which runs resume"},
     )
     if given.draw:
         file = (given.output or FOLDER) / "likelihood.json"
         given.save(draw_validation(json.loads(file.read_text())), "likelihood_validation")
+        return
+    if given.merge:
+        file = (given.output or FOLDER) / "likelihood.json"
+        runs = [json.loads((folder / "likelihood.json").read_text()) for folder in given.merge]
+        described = merge(runs, json.loads(file.read_text()))
+        given.write("likelihood", described | {"machine": runs[0]["machine"]})
         return
     given.draws = given.draws or (100 if given.quick else 500)
     names = ["digits"] if given.quick else given.data

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vfg.distributions.likelihoods import Bernoulli, Categorical, Gaussian
-    from vfg.distributions.priors import FlowPrior, Laplace, Mixture, Normal, PerLabel
+    from vfg.distributions.priors import FlowPrior, Laplace, Mixture, Normal, PerLabel, VampPrior
     from vfg.flows import Bottleneck, Coupling, Linear, LinearStart, Spline
     from vfg.gaussian import GaussianSettings, GaussianVFG
     from vfg.graph import Edge, Graph, Node
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vfg.objectives.surrogate import Surrogate, Terms
     from vfg.passing.messages import States
     from vfg.sampling import Sampled
+    from vfg.serving.export import export
     from vfg.structure import LearnedGraph, learn_graph
     from vfg.training import FitSettings, History, Masking, fit, paper_settings
 
@@ -42,8 +43,9 @@ _NAMES = {
     "imputation.rubin": ("pool",),
     "imputation.settings": ("ImputerSettings",),
     "imputation.table_model": ("TableModel",),
-    "distributions.priors": ("FlowPrior", "Laplace", "Mixture", "Normal", "PerLabel"),
+    "distributions.priors": ("FlowPrior", "Laplace", "Mixture", "Normal", "PerLabel", "VampPrior"),
     "sampling": ("Sampled",),
+    "serving.export": ("export",),
     "passing.messages": ("States",),
     "structure": ("LearnedGraph", "learn_graph"),
     "training": ("FitSettings", "History", "Masking", "fit", "paper_settings"),
@@ -121,6 +123,8 @@ __all__ = [
     "Surrogate",
     "TableModel",
     "Terms",
+    "VampPrior",
+    "export",
     "fit",
     "learn_graph",
     "load",

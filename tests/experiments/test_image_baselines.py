@@ -6,7 +6,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from experiments.baselines.images import POSTERIORS, FlowAutoencoder
+from experiments.baselines.images import POSTERIORS, FlowAutoencoder, HierarchicalAutoencoder
 from experiments.benchmarks import conditional_images
 from experiments.cells import Cells
 from experiments.paper import likelihood
@@ -240,3 +240,59 @@ def test_the_vae_is_asked_for_what_many_draws_of_its_prior_say():
     torch.testing.assert_close(found["nll"], log_p[1] - log_p[0], rtol=0.0, atol=0.3)
     predicted = (each * hidden).sum(-1).logsumexp(0) - math.log(20_000)
     torch.testing.assert_close(found["bound"], -predicted, rtol=0.0, atol=0.3)
+
+
+def two_levels():
+    torch.manual_seed(0)
+    model = HierarchicalAutoencoder(side=8, width=2, channels=2, features=6).eval()
+    with torch.no_grad():
+        for seed, parameter in enumerate(model.parameters()):
+            parameter.add_(0.2 * draw(*parameter.shape, seed=seed))
+    return model
+
+
+def test_two_levels_weigh_their_draws_by_normal_densities(monkeypatch):
+    model, rows = two_levels(), (draw(5, 64) > 0).float()
+    numbers = iter([draw(3, 5, 2, seed=7), draw(3, 5, 2, seed=8)])
+    monkeypatch.setattr(torch, "randn_like", lambda like: next(numbers))
+    explained, divergence = model.parts(rows, 3)
+
+    def normal(numbers):
+        centre, raw = numbers.chunk(2, -1)
+        return torch.distributions.Normal(centre, (6.0 * (raw / 6.0).tanh()).exp())
+
+    features = model.encoder(rows).expand(3, -1, -1)
+    q_top = normal(model.top(features))
+    top = q_top.mean + q_top.stddev * draw(3, 5, 2, seed=7)
+    q = normal(model.posterior(torch.cat([features, top], -1)))
+    state = q.mean + q.stddev * draw(3, 5, 2, seed=8)
+    standard = torch.distributions.Normal(0.0, 1.0)
+    expected = q_top.log_prob(top) - standard.log_prob(top)
+    expected = expected + q.log_prob(state) - normal(model.prior(top)).log_prob(state)
+    torch.testing.assert_close(divergence, expected.sum(-1))
+    logits = model.decoder(torch.cat([state, top], -1).flatten(0, 1)).view(3, 5, 64)
+    pixels = torch.distributions.Bernoulli(logits=logits).log_prob(rows).sum(-1)
+    torch.testing.assert_close(explained, pixels)
+
+
+def test_merged_runs_have_all_seeds_of_the_best_rate():
+    def row(seed, rate, bound, elbo, **more):
+        about = {"train_seconds": 2.0, "test_seconds": 1.0, "steps": 10 * (seed + 1)}
+        return {"rate": rate, "seeds": [seed], "validation": [99.0, bound], "elbo": [elbo], **about}
+
+    def run(**models):
+        return {"draws": 50, "data": {"mnist": {"models": models}}}
+
+    old = {"train_seconds": 5.0, "test_seconds": 1.0, "elbo": [88.0]}
+    data = {"models": {"IAF": old}, "surrogate": {}, "skipped": ["VAE", "VFG"], "seeds": [0]}
+    before = {"draws": 5, "seconds": 6.0, "note": "", "data": {"mnist": data}}
+    runs = [run(VAE=row(1, 1e-3, 85.0, 81.0)), run(VAE=row(0, 1e-3, 84.0, 80.0))]
+    runs.append(run(VAE=row(0, 3e-4, 86.0, 79.0)))  # better on test rows, which do not decide
+    found = likelihood.merge(runs, before)
+    mnist = found["data"]["mnist"]
+    assert mnist["models"]["VAE"]["elbo"] == [80.0, 81.0]
+    assert mnist["models"]["VAE"]["rates"] == {"0.0003": 86.0, "0.001": 84.0}
+    assert (mnist["models"]["VAE"]["steps"], mnist["models"]["VAE"]["train_seconds"]) == (15, 4.0)
+    assert mnist["models"]["IAF"] == old
+    assert (mnist["skipped"], mnist["seeds"], found["draws"]) == (["VFG"], [0, 1], 50)
+    assert found["seconds"] == 12.0

@@ -1,6 +1,6 @@
 """Autoencoders for binary images whose posterior is a flow: the baselines of the likelihoods."""
 
-from .autoencoder import Autoencoder, FlowAutoencoder, explain
+from .autoencoder import Autoencoder, FlowAutoencoder, HierarchicalAutoencoder, explain
 from .posteriors import POSTERIORS
 
-__all__ = ["POSTERIORS", "Autoencoder", "FlowAutoencoder", "explain"]
+__all__ = ["POSTERIORS", "Autoencoder", "FlowAutoencoder", "HierarchicalAutoencoder", "explain"]

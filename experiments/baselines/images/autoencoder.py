@@ -47,6 +47,14 @@ class Autoencoder(nn.Module, ABC):
         explained, divergence = self.parts(rows, draws)
         return explained - divergence
 
+    def _half(self, rows: Tensor) -> torch.autocast:
+        """Half precision for convolutions in training on a GPU; densities stay whole."""
+        enabled = self.training and rows.is_cuda
+        # Casts that are cached would be forgotten when a captured step is replayed.
+        return torch.autocast(
+            rows.device.type, torch.bfloat16, enabled=enabled, cache_enabled=False
+        )
+
 
 def explain(logits: Tensor, rows: Tensor) -> Tensor:
     """log p(x | z) of the log-odds of pixels."""
@@ -97,13 +105,58 @@ class FlowAutoencoder(Autoencoder):
         divergence = (0.5 * (state.square() - noise.square()) - log_scale).sum(-1) - log_det
         return logits, divergence
 
-    def _half(self, rows: Tensor) -> torch.autocast:
-        """Half precision for convolutions in training on a GPU; densities stay whole."""
-        enabled = self.training and rows.is_cuda
-        # Casts that are cached would be forgotten when a captured step is replayed.
-        return torch.autocast(
-            rows.device.type, torch.bfloat16, enabled=enabled, cache_enabled=False
-        )
+
+class HierarchicalAutoencoder(Autoencoder):
+    """Two levels: p(x | z, t) p(z | t) p(t) with q(t | x) q(z | x, t), all Normal but for x.
+
+    Encoder and decoder are those of `FlowAutoencoder`; between the levels are gated layers.
+    """
+
+    def __init__(
+        self, *, side: int = 28, width: int = 64, channels: int = 32, features: int = 256
+    ) -> None:
+        super().__init__()
+        self.encoder = Encoder(side, channels, features)
+        self.top = nn.Linear(features, 2 * width)
+        self.posterior = _between(features + width, features, 2 * width)
+        self.prior = _between(width, features, 2 * width)
+        self.decoder = Decoder(side, channels, 2 * width)
+        self.to(memory_format=torch.channels_last)
+
+    def parts(self, rows: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+        with self._half(rows):
+            features = self.encoder(rows)
+        features = features.float()
+        top, log_q_top, log_p_top = _draw(self.top(features).expand(draws, -1, -1), None)
+        wide = torch.cat([features.expand(draws, -1, -1), top], dim=-1)
+        state, log_q, log_p = _draw(self.posterior(wide), self.prior(top))
+        with self._half(rows):
+            logits = self.decoder(torch.cat([state, top], dim=-1).flatten(0, 1))
+        logits = logits.float().view(draws, *rows.shape)
+        return explain(logits, rows), log_q_top - log_p_top + log_q - log_p
+
+
+def _between(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """A gated layer and a linear one."""
+    return nn.Sequential(nn.Linear(inputs, 2 * hidden), nn.GLU(-1), nn.Linear(hidden, outputs))
+
+
+def _draw(posterior: Tensor, prior: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Draws of a Normal, their log q, and log p under another one; None is the standard Normal.
+
+    Both are centres and raw logarithms of scales side by side; constants cancel and are left out.
+    """
+    centre, raw = posterior.chunk(2, -1)
+    log_scale = 6.0 * torch.tanh(raw / 6.0)
+    noise = torch.randn_like(centre)
+    state = centre + log_scale.exp() * noise
+    log_q = (-0.5 * noise.square() - log_scale).sum(-1)
+    if prior is None:
+        return state, log_q, -0.5 * state.square().sum(-1)
+    expected, raw = prior.chunk(2, -1)
+    spread = 6.0 * torch.tanh(raw / 6.0)
+    log_p = (-0.5 * ((state - expected) * (-spread).exp()).square() - spread).sum(-1)
+    return state, log_q, log_p
 
 
 def _at_once(rows: Tensor, samples: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,6 +73,8 @@ def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) ->
     return (2 * unit - 1) * bound
 
 
-def without_autocast(x: Tensor) -> torch.autocast:
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """A context in which matrix products keep the dtype of their operands."""
+    if torch.compiler.is_exporting():  # without autocast; the context would hide what is constant
+        return nullcontext()
     return torch.autocast(device_type=x.device.type, enabled=False)

@@ -186,6 +186,10 @@ class LULinear(Flow):
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
         lower, upper = self._lower_upper(y.dtype)
         x = _reorder(y - self._shift_like(y), self.order.argsort(-1))
+        if torch.compiler.is_exporting():  # other runtimes solve no triangular systems
+            unit = torch.eye(self.width, dtype=y.dtype).expand_as(lower)
+            inner = torch.linalg.solve_triangular(lower.mT, unit, upper=True, unitriangular=True)
+            return x @ inner @ torch.linalg.inv(upper.mT), -self._log_det(y)
         x = torch.linalg.solve_triangular(lower.mT, x, upper=True, left=False, unitriangular=True)
         x = torch.linalg.solve_triangular(upper.mT, x, upper=False, left=False)
         return x, -self._log_det(y)

@@ -235,6 +235,15 @@ class GaussianVFG(nn.Module):
         self.summary = summary.packed
         return self._fit(*summary, chosen)
 
+    def remember(
+        self, table: ArrayLike, observed: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> None:
+        """Keep the sums of rows that the model was fitted to, for `partial_fit`."""
+        self._check_partial(GaussianSettings())
+        cells, seen, weights = self._read_rows(table, observed, None, sample_weight)
+        own = cells.new_ones(len(cells), dtype=torch.float64) if weights is None else weights
+        self.summary = summarise(cells, seen, own).packed
+
     def _check_partial(self, chosen: GaussianSettings) -> None:
         """Refuse models whose likelihood does not follow from sums over rows."""
         reasons = {

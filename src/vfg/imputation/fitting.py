@@ -88,37 +88,48 @@ CALIBRATION_ROWS = (24, 256)
 
 
 def fit_parts(
-    table: Table, settings: ImputerSettings, start: TableModel | None = None
+    table: Table,
+    settings: ImputerSettings,
+    start: TableModel | None = None,
+    weights: Tensor | None = None,
 ) -> tuple[Encoding, list[int], Parts]:
     """Fit all parts to a table; every column is read once.
 
-    A model as `start` keeps its encoding and graph, and copies of its members are trained further.
-    Returned are the encoding, the modelled columns of its matrix, and the parts.
+    Rows count as often as `weights` say. A model as `start` keeps its encoding and graph, and
+    copies of its members are trained further. Returned are the encoding, the modelled columns of
+    its matrix, and the parts.
     """
     settings.warn_of_unused()
     with limited_threads(settings.n_jobs) as workers, FitBar(visible=settings.progress) as bar:
         resources = Resources(settings.budget, bar, workers, members=settings.members is not None)
-        return _fit_parts(table, settings, start, resources)
+        return _fit_parts(table, settings, start, resources, weights)
 
 
 def _fit_parts(
-    table: Table, settings: ImputerSettings, start: TableModel | None, resources: Resources
+    table: Table,
+    settings: ImputerSettings,
+    start: TableModel | None,
+    resources: Resources,
+    weights: Tensor | None,
 ) -> tuple[Encoding, list[int], Parts]:
+    often = None if weights is None else weights.numpy()
     if start is not None:
         encoding, columns = start.encoding, start.columns
         graph = None if start.linear is None else start.linear.graph
-        whole = encoding.training_matrix(table)
+        whole = encoding.training_matrix(table, often)
         members = [deepcopy(member).cpu() for member in start.member_models] or None
     else:
-        encoding, members = fit_encoding(table, settings), None
+        encoding, members = fit_encoding(table, settings, often), None
         check_number_of_columns(encoding.width)
-        whole = encoding.training_matrix(table)
-        columns, graph = choose_columns(encoding, whole, settings)
+        whole = encoding.training_matrix(table, often)
+        columns, graph = choose_columns(encoding, whole, settings, weights)
     categories = category_columns(encoding, columns)
     labels = read_labels(table, encoding, categories)
     extra = encoding.unordered[columns], list(categories.values()), labels
     few_valued = encoding.few_valued(columns)
-    parts = _fit_to_matrix(columns, graph, whole, *extra, few_valued, settings, members, resources)
+    parts = _fit_to_matrix(
+        columns, graph, whole, *extra, few_valued, settings, members, resources, weights
+    )
     return encoding.filling_values([columns[k] for k in parts.with_values]), columns, parts
 
 
@@ -135,14 +146,14 @@ def read_labels(
     return Labels(torch.from_numpy(stacked), [len(c.part.categories) for c in categories.values()])
 
 
-def fit_encoding(table: Table, settings: ImputerSettings) -> Encoding:
+def fit_encoding(table: Table, settings: ImputerSettings, weights: Array | None = None) -> Encoding:
     """Fit the encoding of a table; filled cells stay within the observed range."""
     schema, marker = settings.schema, settings.missing_values
     if not isinstance(schema, Schema):
         schema = Schema.infer(table, schema, missing_values=marker, discrete=settings.discrete)
     if settings.bounds is not None:
         schema = schema.bounded(settings.bounds)
-    return Encoding.fit(schema, table, missing_values=marker)
+    return Encoding.fit(schema, table, missing_values=marker, weights=weights)
 
 
 def _fit_to_matrix(
@@ -156,16 +167,19 @@ def _fit_to_matrix(
     settings: ImputerSettings,
     members: list[VFG] | None,
     resources: Resources,
+    weights: Tensor | None,
 ) -> Parts:
     if graph is None:
         return Parts()
     values, observed, rows = _matrix(whole, columns, settings.seed)
+    weights = None if weights is None else weights[rows]
     with resources.measured():
-        linear = fit_linear(graph, values, observed, settings.seed)
-        relations = find_relations(values, observed, linear, unordered)
+        linear = fit_linear(graph, values, observed, settings.seed, weights=weights)
+        relations = find_relations(values, observed, linear, unordered, weights)
         mechanism = find_mechanism(
-            linear, values, observed, unordered, assumed=settings.missingness, seed=settings.seed
-        )
+            linear, values, observed, unordered, assumed=settings.missingness, seed=settings.seed,
+            weights=weights,
+        )  # fmt: skip
     is_late = resources.is_past(LINEAR_SHARE) and not resources.members
     if is_late or not supports_deep(graph, len(values), settings.bend):
         return Parts(linear=linear, relations=relations, mechanism=mechanism)
@@ -197,6 +211,7 @@ def _fit_to_matrix(
         members=members,
         checkpoint=settings.checkpoint,
         relations=relations,
+        weights=weights,
     )
     parts.linear, parts.mechanism = linear, mechanism
     everything = labels._replace(places=labels.places[rows])
@@ -209,7 +224,7 @@ def _fit_to_matrix(
     ):
         matrix = values, observed, everything.places
         held_out = _add_forest(
-            parts, graph, matrix, categories, plan.trees, settings.seed, held_out
+            parts, graph, matrix, categories, plan.trees, settings.seed, held_out, weights
         )
     parts.with_values = _filled_with_values(few_valued, held_out)
     parts.held_out = ()
@@ -224,13 +239,15 @@ def _add_forest(
     trees: int,
     seed: int,
     held_out: list[HeldOutRows],
+    weights: Tensor | None,
 ) -> list[HeldOutRows]:
     """Grow and weigh trees on values, mask and categories; what held-out rows are expected then."""
     values, observed, places = matrix
     chosen = draw_rows(torch.ones(len(values), dtype=torch.bool), TREE_ROWS, seed)
     x, seen = values[chosen], observed[chosen]
     copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
-    cells = x, seen, _filled(parts, x, seen), categories, places[chosen], copies
+    often = None if weights is None else weights[chosen]
+    cells = x, seen, _filled(parts, x, seen), categories, places[chosen], copies, often
     grown = grow_forest(TreeTable(list(graph.sections.values()), *cells), trees, seed)
     if grown is None:
         return held_out
@@ -279,7 +296,10 @@ def _matrix(
 
 
 def choose_columns(
-    encoding: Encoding, whole: tuple[Tensor, Tensor], settings: ImputerSettings
+    encoding: Encoding,
+    whole: tuple[Tensor, Tensor],
+    settings: ImputerSettings,
+    weights: Tensor | None = None,
 ) -> tuple[list[int], Graph | None]:
     """The columns of the matrix that are modelled, leaf by leaf, and a graph over them.
 
@@ -289,7 +309,12 @@ def choose_columns(
     if settings.structure is not None:
         return _graph_over(settings.structure, encoding)
     active = [label for label in encoding.sections if label not in encoding.idle]
-    active.sort(key=lambda label: _contents(*(part[:, encoding.sections[label]] for part in whole)))
+
+    def key(label: Label) -> tuple[float, ...]:
+        values, observed = (part[:, encoding.sections[label]] for part in whole)
+        return _contents(values, observed, weights)
+
+    active.sort(key=key)
     columns = [place for label in active for place in encoding.places(label)]
     if not active:
         return columns, None
@@ -310,14 +335,15 @@ def _check_causes(causes: Network | None, encoding: Encoding) -> Network | None:
     return causes
 
 
-def _contents(values: Tensor, observed: Tensor) -> tuple[float, ...]:
+def _contents(values: Tensor, observed: Tensor, weights: Tensor | None) -> tuple[float, ...]:
     """A sort key of columns that does not depend on their sign or order."""
     sizes = values.abs().T.contiguous()
     steps = torch.arange(1.0, len(values) + 1.0, dtype=torch.float64)
+    often = torch.ones_like(steps) if weights is None else weights
     return (
         float(values.shape[1]),
-        float(observed.sum()),
-        float(sizes.pow(3).sum()),
+        float((observed.T * often).sum()),
+        float((sizes.pow(3) * often).sum()),
         float((sizes * steps).sum()),
     )
 
@@ -410,6 +436,7 @@ def fit_members(
     members: list[VFG] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     relations: Relations | None = None,
+    weights: Tensor | None = None,
 ) -> Parts:
     """Fit members, mixtures and row mixtures, and their stacking, within the time there is.
 
@@ -419,10 +446,12 @@ def fit_members(
     Every member and every mixture has random held-out cells of its own. Row mixtures have none.
     The matrix is 0 where nothing is known. `labels` are the categories of `categories`; `members`
     are trained further instead of new ones; a folder `checkpoint` keeps their training. The parts
-    have no `linear`, and of the relations those that are useful.
+    have no `linear`, and of the relations those that are useful. Losses of rows are multiplied by
+    `weights` over their mean.
     """
+    often = None if weights is None else weights / weights.mean()
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
-    task = MatrixFit(graph, values, observed, no_order, labels, plan, seed, resources)
+    task = MatrixFit(graph, values, observed, no_order, labels, plan, seed, resources, often)
     number = max(plan.sets, plan.mixtures.number if plan.mixtures else 0)
     held_out = [task.hold_out(k) for k in range(number)]
     resources.bar.plan(_work(plan))
@@ -435,7 +464,7 @@ def fit_members(
         with resources.bar.part("weights", 2), resources.measured():
             stacking = fit_stacking(
                 parts, values, observed, held, categories=categories, labels=labels, seed=seed,
-                under_budget=resources.budget is not None,
+                under_budget=resources.budget is not None, weights=often,
             )  # fmt: skip
         resources.bar.show_error(stacking.error)
         return stacking
@@ -477,6 +506,7 @@ class MatrixFit:
     plan: Plan
     seed: int
     clock: Resources
+    weights: Tensor | None = None  # of rows, 1 on average
 
     @cached_property
     def copies(self) -> Tensor:
@@ -494,7 +524,9 @@ class MatrixFit:
         for k, own in enumerate(held):
             shown, start = self.observed & ~own, self.seed * 1009 + k
             with self.clock.bar.part("linear model", 1):
-                linears.append(fit_linear(self.graph, self.values, shown, start, inner_noise=False))
+                linears.append(fit_linear(
+                    self.graph, self.values, shown, start, inner_noise=False, weights=self.weights
+                ))  # fmt: skip
             if self.clock.is_past(0.15):
                 break
         return linears
@@ -552,7 +584,7 @@ class MatrixFit:
                 mixtures.append(fit_row_mixture(
                     self.values, self.observed, kind, unordered=self.unordered,
                     width=self.plan.width, most=sizes.components, labels=self.labels,
-                    seed=self.seed * 1009 + place, copies=self.copies,
+                    seed=self.seed * 1009 + place, copies=self.copies, weights=self.weights,
                 ))  # fmt: skip
         return mixtures
 
@@ -567,7 +599,7 @@ class MatrixFit:
         with self.clock.bar.part("mixtures", 2 * sizes.number):
             return fit_mixtures(
                 *table, held, sizes, unordered=self.unordered, seed=self.seed, deadline=deadline,
-                workers=self.clock.workers,
+                workers=self.clock.workers, weights=self.weights,
             )  # fmt: skip
 
     def train(
@@ -592,12 +624,15 @@ class MatrixFit:
             rate=self.plan.rate, weight_decay=1e-2, clip=1.0, validation=0.0, patience=None,
             scale=True, compile=False, seed=self.seed,
         )  # fmt: skip
-        data, hidden = TrainingTable(torch.where(seen, cells, 0.0), seen, None), torch.cat(held, 1)
+        often = None if self.weights is None else self.weights.float().to(device)
+        data = TrainingTable(torch.where(seen, cells, 0.0), seen, None, often)
+        hidden = torch.cat(held, 1)
         folder = None
         if checkpoint is not None:
             # The time that is left differs from run to run.
             chosen = asdict(replace(settings, budget=None))
             tensors = {"cells": data.cells, "seen": seen, "held": hidden, **model.state_dict()}
+            tensors |= {} if often is None else {"weights": often}
             described = {"settings": chosen, "model": model.to_dict()}
             folder = Checkpoint(checkpoint, fingerprint(described, tensors))
         with join_world(device) as world, forked_generators(device):

@@ -33,6 +33,7 @@ from vfg.imputation.settings import (
 )
 from vfg.imputation.table_model import MissingCells, TableModel, answering_device, as_frame
 from vfg.inference.variables import central_levels
+from vfg.inputs import as_weights
 from vfg.modelfile import dumps, loads
 from vfg.tables.cells import Array, Mask
 from vfg.tables.frames import ArrayTable, Table, hide_cells, is_frame, open_table
@@ -113,6 +114,16 @@ def _is_pandas(frame: Any) -> bool:
 
 def _has_categories(imputer: VFGImputer) -> bool:
     return hasattr(imputer, "model_") and bool(imputer.model_.category_sections)
+
+
+def _has_sums(imputer: VFGImputer) -> bool:
+    """Whether rows can be added as sums; else an error that says why not."""
+    if imputer.bend:
+        raise AttributeError(
+            "partial_fit adds sums over rows, which exist for the linear model alone; use "
+            "VFGImputer(bend=False), or fit with all rows"
+        )
+    return True
 
 
 SCORED_SHARES = (0.1, 0.3, 0.6, 0.9)
@@ -266,18 +277,24 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         random_state, verbose = chosen.pop("seed"), chosen.pop("progress")
         return cls(**chosen, random_state=random_state, verbose=verbose)
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model to the observed cells of a table.
+
+        A row of weight 3 counts like three equal rows, and one of weight 0 is left out: the linear
+        model is the same to rounding, and the losses of other parts are multiplied. Weights say how
+        many rows there are, so shares that add up to 1 should be multiplied by the number of rows.
 
         Args:
             X: a frame of pandas or polars, an array, or nested sequences.
             y: ignored.
+            sample_weight: how often every row counts; None for once.
 
         Returns:
             The imputer.
 
         Raises:
-            ValueError: for infinite cells, no rows or columns, or invalid settings.
+            ValueError: for infinite cells, no rows or columns, invalid settings, or weights that
+                are not finite numbers from 0 on, one per row.
             TypeError: for sparse tables and cells of unknown kinds.
         """
         settings = self._settings()
@@ -286,14 +303,66 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         table = self._table(X, reset=known is None)
         model = TableModel(settings) if known is None else deepcopy(known)
         if known is None:
-            model.fit(table)
+            model.fit(table, sample_weight=sample_weight)
         else:
-            model.refit(table, settings)
+            model.refit(table, settings, sample_weight)
         self.model_ = model
         self.schema_ = model.encoding.schema
         self.gaps_in_fit_ = table.missing.any(0)
-        self.fitted_sample_ = FittedRows.of(*model.encode(table), settings.seed)
+        weights = as_weights(sample_weight, table.rows)
+        self.fitted_sample_ = FittedRows.of(*model.encode(table), settings.seed, weights)
         self.fitted_rows_ = np.unique(row_digests(model, table))
+        return self
+
+    @available_if(_has_sums)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the linear model to further rows, besides all that were given before.
+
+        Needs `bend=False`: sums over rows exist for the linear model alone. The model is that of
+        all rows at once, but for what the first rows decide: kinds, categories and scales of
+        columns, which columns vary, relations between them, and why cells are missing. So the first
+        rows should be many, and like the others. Ranges follow all rows. Rows are not kept. After
+        `fit` it goes on from at most 2,000 rows of the fitted table, which count for all of them.
+
+        Args:
+            X: further rows, with the same columns.
+            y: ignored.
+            sample_weight: how often every row counts; None for once.
+
+        Returns:
+            The imputer.
+
+        Raises:
+            AttributeError: for `bend=True`.
+
+        Example:
+            >>> X = np.random.default_rng(0).normal(size=(100, 1)) * [[1.0, 2.0, 3.0]]
+            >>> X += 0.1 * np.random.default_rng(1).normal(size=X.shape)
+            >>> imputer = VFGImputer(bend=False, random_state=0)
+            >>> for rows in (X[:50], X[50:]):
+            ...     imputer = imputer.partial_fit(rows)
+            >>> imputer.transform([[1.0, np.nan, np.nan]]).round(0)
+            array([[1., 2., 3.]])
+        """
+        first = not hasattr(self, "model_")
+        table, settings = self._table(X, reset=first), self._settings()
+        model, known = TableModel(settings) if first else self.model_, None
+        if not first:
+            known = self.fitted_sample_
+            if known is not None and model.linear is not None and model.linear.summary is None:
+                model.linear.remember(*known.table, known.often)
+        model.partial_fit(table, sample_weight=sample_weight)
+        self.model_, self.schema_ = model, model.encoding.schema
+        weights = as_weights(sample_weight, table.rows)
+        sample = FittedRows.of(*model.encode(table), settings.seed, weights)
+        if first:
+            self.gaps_in_fit_ = table.missing.any(0)
+            self.fitted_sample_ = sample
+            self.fitted_rows_ = np.unique(row_digests(model, table))
+        else:
+            self.gaps_in_fit_ = self.gaps_in_fit_ | table.missing.any(0)
+            self.fitted_sample_ = sample if known is None else known.plus(sample, settings.seed)
+            self.fitted_rows_ = np.union1d(self.fitted_rows_, row_digests(model, table))
         return self
 
     def transform(self, X: Any) -> Any:

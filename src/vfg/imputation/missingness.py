@@ -257,15 +257,18 @@ def find_mechanism(
     *,
     assumed: str = "auto",
     seed: int = 0,
+    weights: Tensor | None = None,
 ) -> Mechanism:
     """Find out whether cells of a matrix are missing because of their value.
 
     The matrix is 0 where nothing is known. Columns that are `unordered` have no slope. If `assumed`
-    is "ignorable" they are not; if it is "self" slopes are fitted whatever the evidence.
+    is "ignorable" they are not; if it is "self" slopes are fitted whatever the evidence. Rows are
+    repeated by their `weights`.
     """
     if assumed == "ignorable":
         return Mechanism()
     rows = draw_rows(observed.any(1), ROWS, seed)
+    rows = rows if weights is None else rows.repeat_interleave(_copies(weights[rows], ROWS, seed))
     x, seen = values[rows].double().numpy(), observed[rows].numpy()
     absent = (~seen).sum(0)
     ordered = ~unordered.numpy() & (absent > 0)
@@ -290,6 +293,14 @@ def find_mechanism(
     slopes = np.where(ordered, others * best.common, 0.0)
     slopes[chosen] = own * best.slopes[chosen]
     return Mechanism(torch.from_numpy(slopes.clip(-STEEPEST, STEEPEST)), best.evidence, rival)
+
+
+def _copies(weights: Tensor, most: int, seed: int) -> Tensor:
+    """How often every row is repeated, in proportion to its weight, `most` times in all at most."""
+    start = torch.rand((), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    ends = weights.cumsum(0) * min(1.0, most / float(weights.sum()))
+    # Sums of whole weights are whole but for rounding.
+    return (ends + start + 1e-9).floor().diff(prepend=start.new_zeros(1)).long()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from vfg.gaussian.conditional_means import (
     concat_leaves,
     mean_function,
 )
+from vfg.gaussian.fitting import GaussianSettings
 from vfg.graph import Graph
 from vfg.imputation.plan import ITERATIONS, MixturePlan
 from vfg.tables.numeric import NormalScores
@@ -32,6 +34,8 @@ SHRINKAGE = (4.0, 2.0)
 value is better depends on the table, so mixtures differ in it."""
 SHARES = (0.8, 0.8, 0.5, 0.5)
 """How far columns are moved to their normal scores, for mixtures in turn."""
+LINEAR_SETTINGS = GaussianSettings(finish="none", iterations=30, shrinkage=1.0)
+"""Of linear models."""
 NEGLIGIBLE = 1e-2
 """Probability of a component given a row below which EM passes over it, which saves time."""
 
@@ -44,27 +48,31 @@ def fit_linear(
     *,
     inner_noise: bool = True,
     tolerance: float = 1e-5,
+    weights: Tensor | None = None,
 ) -> GaussianVFG:
     """Fit the exact linear model of a matrix, with slightly shrunk loadings.
 
-    Without `inner_noise`, which the start of a nonlinear model cannot have, latent nodes below the
-    root have no noise of their own.
+    Rows count as often as `weights` say. Without `inner_noise`, which the start of a nonlinear
+    model cannot have, latent nodes below the root have no noise of their own.
     """
     if len(values) > START_ROWS:
         generator = torch.Generator().manual_seed(seed)
         chosen = torch.randperm(len(values), generator=generator)[:START_ROWS]
         values, observed = values[chosen], observed[chosen]
+        weights = None if weights is None else weights[chosen]
     model = GaussianVFG(graph, noise_floor=0.03, inner_noise=inner_noise, seed=seed)
-    model.fit(
-        values,
-        observed=with_all_columns(observed),
-        finish="none",
-        iterations=30,
-        tolerance=tolerance,
-        shrinkage=1.0,
-        seed=seed,
-    )
+    settings = replace(LINEAR_SETTINGS, tolerance=tolerance, seed=seed)
+    shown = with_all_columns(observed)
+    model.fit(values, settings, observed=shown, sample_weight=weights)
     return model
+
+
+def fit_linear_further(
+    model: GaussianVFG, values: Tensor, observed: Tensor, weights: Tensor | None = None
+) -> None:
+    """Fit a linear model to further rows of a matrix, besides those that it has sums of."""
+    settings = replace(LINEAR_SETTINGS, seed=model.seed)
+    model.partial_fit(values, settings, observed=observed, sample_weight=weights)
 
 
 def star(widths: list[int], width: int) -> Graph:
@@ -182,6 +190,7 @@ def fit_mixtures(
     seed: int,
     deadline: float | None,
     workers: int | None = None,
+    weights: Tensor | None = None,
 ) -> list[Mixture]:
     """Fit mixtures to some rows each, without the held-out cells of each.
 
@@ -200,7 +209,8 @@ def fit_mixtures(
         shares = torch.where(unordered, 0.0, SHARES[place % len(SHARES)])
         ranks = NormalScores.of(values, seen, shares)
         scores, seen = ranks(values[rows]), seen[rows]
-        exact = fit_mixture(graph, scores, seen, plan.components, place, own)
+        often = None if weights is None else weights[rows]
+        exact = fit_mixture(graph, scores, seen, plan.components, place, own, often)
         return Mixture(exact, ranks)
 
     mixtures = map_in_threads(fit_one, range(plan.number), workers)
@@ -233,6 +243,7 @@ def fit_mixture(
     components: int,
     place: int,
     seed: int,
+    weights: Tensor | None = None,
 ) -> GaussianVFG:
     """Fit an exact model whose root is a mixture; mixtures differ in shrinkage by their place."""
     model = GaussianVFG(graph, components, noise_floor=0.03, seed=seed)
@@ -245,5 +256,6 @@ def fit_mixture(
         shrinkage=SHRINKAGE[place % len(SHRINKAGE)],
         negligible=NEGLIGIBLE,
         seed=seed,
+        sample_weight=weights,
     )
     return model

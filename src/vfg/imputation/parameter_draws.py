@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -89,46 +90,53 @@ class _Conditional:
         diagonal = torch.cholesky_inverse(self.factors).diagonal(dim1=1, dim2=2)
         return torch.where(self.observed, 0.0, diagonal)
 
-    @property
-    def covariances(self) -> Tensor:
-        """Sums of the covariance matrices over the rows."""
+    def covariances(self, often: Tensor) -> Tensor:
+        """Sums of the covariance matrices over the rows, which count so often."""
         missing = (~self.observed).double()
         inverse = torch.cholesky_inverse(self.factors)
-        return (inverse * missing[:, :, None] * missing[:, None, :]).sum(0)
+        return ((often[:, None] * missing)[:, :, None] * inverse * missing[:, None, :]).sum(0)
 
 
-def fit_normal(values: Tensor, observed: Tensor) -> NormalModel:
+def fit_normal(values: Tensor, observed: Tensor, weights: Tensor | None = None) -> NormalModel:
     """The mean and covariance of greatest likelihood, nearly, by EM."""
-    size, ridge = values.shape[1], _pseudo_rows(*values.shape)
+    often = values.new_ones(len(values)) if weights is None else weights
+    count, size = float(often.sum()), values.shape[1]
+    ridge = _pseudo_rows(count, size)
     model = NormalModel(values.new_zeros(size), torch.eye(size, dtype=torch.float64))
     for _ in range(EM_STEPS):
         given = _Conditional.of(model, values, observed)
-        mean = given.means.mean(0)
+        mean = often @ given.means / count
         centred = given.means - mean
-        squares = centred.mT @ centred + given.covariances
+        squares = centred.mT @ (often[:, None] * centred) + given.covariances(often)
         squares = squares + ridge * torch.eye(size, dtype=torch.float64)
-        model = NormalModel(mean, squares / (len(values) + ridge))
+        model = NormalModel(mean, squares / (count + ridge))
     return model
 
 
 def draw_parameters(
-    values: Tensor, observed: Tensor, number: int, seed: int, rows: int | None = None
+    values: Tensor,
+    observed: Tensor,
+    number: int,
+    seed: int,
+    rows: float | None = None,
+    weights: Tensor | None = None,
 ) -> tuple[NormalModel, list[NormalModel]]:
     """The estimate, and draws from the posterior given a matrix, which is 0 where unknown.
 
-    `rows` is how many there are in the table of which the matrix has some. The first draws are the
-    same for every number.
+    `rows` is how many there are in the table of which the matrix has some; rows count as often as
+    `weights` say. The first draws are the same for every number.
     """
     generator = torch.Generator().manual_seed(seed)
-    count, size = values.shape
-    estimate = fit_normal(values, observed)
+    size, often = values.shape[1], values.new_ones(len(values)) if weights is None else weights
+    count = float(often.sum())
+    estimate = fit_normal(values, observed, often)
     current, draws = estimate, []
     incomplete = ~observed.all(1)
     table = values.clone()
     for step in range(BURN_IN + THINNING * (number - 1) + 1):
         noise = torch.randn(int(incomplete.sum()), size, generator=generator, dtype=torch.float64)
         table[incomplete] = current.draw(values[incomplete], observed[incomplete], noise)
-        current = _draw_posterior(table, generator)
+        current = _draw_posterior(table, generator, often)
         if step >= BURN_IN and (step - BURN_IN) % THINNING == 0:
             draws.append(_nearer(estimate, current, (count / max(count, rows or 0)) ** 0.5))
     return estimate, draws
@@ -139,7 +147,8 @@ class FittedRows(NamedTuple):
 
     values: Array  # 0 where unknown
     observed: Mask
-    rows: int
+    rows: float
+    weights: Array | None = None  # how often these rows count
 
     @property
     def table(self) -> tuple[Tensor, Tensor]:
@@ -147,18 +156,44 @@ class FittedRows(NamedTuple):
         return torch.from_numpy(self.values), torch.from_numpy(self.observed)
 
     @classmethod
-    def of(cls, values: Tensor, observed: Tensor, seed: int) -> FittedRows | None:
+    def of(
+        cls, values: Tensor, observed: Tensor, seed: int, weights: Tensor | None = None
+    ) -> FittedRows | None:
         """At most `ROWS` rows with observed cells; None if there are too many columns, or none."""
         if not 1 <= values.shape[1] <= MOST_COLUMNS or not bool(observed.any()):
             return None
-        rows = draw_rows(observed.any(1), ROWS, seed)
+        used = observed.any(1) if weights is None else observed.any(1) & (weights > 0.0)
+        rows = draw_rows(used, ROWS, seed)
         known = torch.where(observed[rows], values[rows].double(), 0.0)
-        count = int(observed.any(1).sum())
-        return cls(known.cpu().numpy(), observed[rows].cpu().numpy(), count)
+        count = float(used.sum()) if weights is None else float(weights[used].sum())
+        own = None if weights is None else weights[rows].numpy()
+        return cls(known.cpu().numpy(), observed[rows].cpu().numpy(), count, own)
+
+    @property
+    def often(self) -> Array:
+        """Weights of these rows that add up to the number of all rows."""
+        if self.weights is None:
+            return np.full(len(self.values), self.rows / len(self.values))
+        return np.asarray(self.weights * (self.rows / self.weights.sum()))
+
+    def plus(self, other: FittedRows | None, seed: int) -> FittedRows:
+        """These and further rows: at most `ROWS`, of either as many as its share."""
+        if other is None:
+            return self
+        parts, total = (self, other), self.rows + other.rows
+        values = np.concatenate([one.values for one in parts])
+        observed = np.concatenate([one.observed for one in parts])
+        weights = np.concatenate([one.often for one in parts])
+        if len(values) > ROWS:
+            chances = np.random.default_rng(seed).exponential(size=len(values)) / weights
+            kept = np.sort(np.argsort(chances, kind="stable")[:ROWS])
+            values, observed, weights = values[kept], observed[kept], np.full(ROWS, total / ROWS)
+        return FittedRows(values, observed, total, weights)
 
     def draw_parameters(self, number: int, seed: int) -> tuple[NormalModel, list[NormalModel]]:
         """The estimate, and draws from the posterior given these rows."""
-        return draw_parameters(*self.table, number, seed, self.rows)
+        weights = None if self.weights is None else torch.from_numpy(self.weights)
+        return draw_parameters(*self.table, number, seed, self.rows, weights)
 
 
 @dataclass(frozen=True)
@@ -219,17 +254,19 @@ class Departures:
         return means - completed - moved
 
 
-def _pseudo_rows(rows: int, columns: int) -> float:
-    return PSEUDO_ROWS * 10.0 * columns / max(rows, 1)
+def _pseudo_rows(rows: float, columns: int) -> float:
+    return PSEUDO_ROWS * 10.0 * columns / max(rows, 1.0)
 
 
-def _draw_posterior(table: Tensor, generator: torch.Generator) -> NormalModel:
-    """Mean and covariance drawn given complete rows."""
-    rows, size = table.shape
-    mean = table.mean(0)
+def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) -> NormalModel:
+    """Mean and covariance drawn given complete rows, which count so often."""
+    rows, size = float(often.sum()), table.shape[1]
+    mean = often @ table / rows
     centred = table - mean
     ridge = _pseudo_rows(rows, size)
-    squares = centred.mT @ centred + max(ridge, 1e-6) * torch.eye(size, dtype=torch.float64)
+    squares = centred.mT @ (often[:, None] * centred) + max(ridge, 1e-6) * torch.eye(
+        size, dtype=torch.float64
+    )
     freedom = max(rows - 1.0, size + 1.0)
     normals = torch.randn(size, size, generator=generator, dtype=torch.float64).tril(-1)
     shapes = 0.5 * (freedom - torch.arange(size, dtype=torch.float64))

@@ -34,6 +34,8 @@ NEW_SHARE = 0.5
 CLOSE, LEAST_WEIGHT, MOST_RELATED = 0.2, 0.05, 12
 """Variance left by all others below which a column is searched for relations; weight in its
 regression from which on a column matters; the most columns that are searched together."""
+FURTHEST = 6.0
+"""Deviations of its noise beyond which a relation does not hold in a row."""
 MOST_COLUMNS = 300
 """Tables with more columns are not searched, which bounds the time."""
 VARIED = 20.0
@@ -86,7 +88,11 @@ class Relations:
 
 
 def find_relations(
-    values: Tensor, observed: Tensor, linear: GaussianVFG, unordered: Tensor | None = None
+    values: Tensor,
+    observed: Tensor,
+    linear: GaussianVFG,
+    unordered: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Relations:
     """Find linear relations that hold in all rows, exactly or up to a small noise.
 
@@ -98,6 +104,7 @@ def find_relations(
         observed: which of its entries are known.
         linear: the linear model of the matrix.
         unordered: columns of code points, which have no noisy relations; None means none.
+        weights: how often rows count; None for once.
 
     Returns:
         Exact relations, orthonormal, and then noisy ones.
@@ -122,17 +129,21 @@ def find_relations(
     close = _close_columns(precision)
     exact, noisy = [empty.coefficients], []
     for chosen in [varied, *_candidate_pairs(values, observed, 1e-9), *close]:
-        exact.append(_relations_among(values, observed, chosen, varied)[0])
+        exact.append(_relations_among(values, observed, chosen, varied, weights)[0])
     ordered = [k for k in varied if unordered is None or not unordered[k]]
     for chosen in [*_candidate_pairs(values, observed, 2.0 * NEAR**2), *close]:
-        noisy.append(_relations_among(values, observed, chosen, ordered)[1:])
+        noisy.append(_relations_among(values, observed, chosen, ordered, weights)[1:])
     kept = _orthonormal(torch.cat(exact))
     relations = Relations(kept, torch.zeros(len(kept), dtype=torch.float64))
     return _with_noisy(relations, noisy, 1.0 / precision.diagonal())
 
 
 def _relations_among(
-    values: Tensor, observed: Tensor, chosen: list[int], allowed: Iterable[int]
+    values: Tensor,
+    observed: Tensor,
+    chosen: list[int],
+    allowed: Iterable[int],
+    weights: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Exact relations of some columns; noisy ones, and their noise."""
     columns, none = values.shape[1], values.new_zeros(0, values.shape[1] + 1, dtype=torch.float64)
@@ -140,7 +151,8 @@ def _relations_among(
     number = int(rows.sum())
     if not set(chosen) <= set(allowed) or number < len(chosen) + FEWEST_ROWS:
         return none, none, none[:, 0]
-    result, deviations, is_exact = _directions(values[rows][:, chosen])
+    own = None if weights is None else weights[rows]
+    result, deviations, is_exact = _directions(values[rows][:, chosen], own)
     padded = result.new_zeros(len(result), columns + 1)
     padded[:, [*chosen, columns]] = result
     enough = number >= ROWS_PER_COLUMN * len(chosen) + FEWEST_ROWS
@@ -223,6 +235,19 @@ def follow_relations(
             for k, column in enumerate(missing.tolist()):
                 table[..., rows, column] -= gains[k, place] * error
     return table
+
+
+def holding_relations(relations: Relations, values: Tensor, observed: Tensor) -> Tensor:
+    """Which relations hold in all further rows that have their columns, `(relations,)`.
+
+    Noisy ones may be out by `FURTHEST` deviations of their noise.
+    """
+    coefficients = relations.coefficients
+    used = coefficients[:, :-1].abs() > EXACT
+    errors = (values @ coefficients[:, :-1].T + coefficients[:, -1]).abs()
+    known = (~observed).double() @ used.double().T == 0.0
+    limits = (FURTHEST * relations.noise).clamp(min=100.0 * EXACT)
+    return ~(known & (errors > limits)).any(0)
 
 
 def deviations_given(relations: Relations, deviations: Tensor, observed: Tensor) -> Tensor:
@@ -321,15 +346,21 @@ def _number_of_values(cells: Array) -> float:
     return float(counts.sum() ** 2 / np.square(counts).sum()) if len(counts) else 0.0
 
 
-def _directions(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _directions(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Directions of complete rows, `(directions, columns + 1)`; deviations, and which are exact."""
-    table = values.double()
+    table, count = values.double(), float(len(values))
     middle = table.mean(0)
-    _, sizes, directions = torch.linalg.svd(table - middle, full_matrices=False)
-    held = ((table - middle) @ directions.T).abs().amax(0) < EXACT
-    exact = (sizes < EXACT * len(table) ** 0.5) & held
+    if weights is not None:
+        # Rows of small weights are still so many.
+        weights = weights * max(1.0, len(table) / float(weights.sum()))
+        count, middle = float(weights.sum()), weights @ table / weights.sum()
+    centred = table - middle
+    scaled = centred if weights is None else weights.sqrt()[:, None] * centred
+    _, sizes, directions = torch.linalg.svd(scaled, full_matrices=False)
+    held = (centred @ directions.T).abs().amax(0) < EXACT
+    exact = (sizes < EXACT * count**0.5) & held
     relations = torch.cat([directions, -(directions @ middle)[:, None]], dim=1)
-    return relations, sizes / (len(table) - table.shape[1]) ** 0.5, exact
+    return relations, sizes / (count - table.shape[1]) ** 0.5, exact
 
 
 def _varied_columns(values: Tensor, observed: Tensor) -> list[int]:

@@ -77,6 +77,8 @@ class FitSource(NamedTuple):
     """The linear model that filled their missing cells first."""
     copies: Tensor
     """For every row of the table the first row that it is a copy of, or itself."""
+    weights: Tensor | None = None
+    """How often components count, beside others; None for equally often."""
 
 
 class RowMixture(CachedModule):
@@ -93,8 +95,15 @@ class RowMixture(CachedModule):
     scale: Tensor
     heard: Tensor
     labels: Tensor | None
+    log_often: Tensor | None
 
-    def __init__(self, components: int, residual: GaussianVFG, sizes: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        components: int,
+        residual: GaussianVFG,
+        sizes: Sequence[int] = (),
+        weighted: bool = False,
+    ) -> None:
         super().__init__()
         columns = residual.structure.columns
         for name in ("centres", "doubts"):
@@ -109,6 +118,7 @@ class RowMixture(CachedModule):
         # None is no part of the state, so that files of earlier versions are complete.
         empty = torch.full((components, len(self.sizes)), -1) if sizes else None
         self.register_buffer("labels", empty)
+        self.register_buffer("log_often", torch.zeros(components) if weighted else None)
 
     def means(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
@@ -177,13 +187,15 @@ class RowMixture(CachedModule):
         a missing cell that was filled from them.
         """
         assert self.origin is not None
-        rows, _, copies = self.origin
+        rows, _, copies, weights = self.origin
         scores, known = self.ranks(values[rows].double()), observed[rows]
         seen = known & ~held[rows]
-        linear = fit_linear(self.origin.linear.graph, scores, seen, 0, tolerance=LINEAR_TOLERANCE)
+        linear = fit_linear(
+            self.origin.linear.graph, scores, seen, 0, tolerance=LINEAR_TOLERANCE, weights=weights
+        )
         model = RowMixture(len(rows), linear, self.sizes)
-        model.origin = FitSource(rows, linear, copies)
-        model.ranks, model.labels = self.ranks, self.labels
+        model.origin = FitSource(rows, linear, copies, weights)
+        model.ranks, model.labels, model.log_often = self.ranks, self.labels, self.log_often
         model.noise.copy_(self.noise)
         model.heard.copy_(self.heard)
         model.begin(scores, seen)
@@ -219,7 +231,10 @@ class RowMixture(CachedModule):
         left = torch.where(observed, scores - expected, 0.0)
         self.scale.copy_((left.square().sum(0) / observed.sum(0).clamp(min=1)).sqrt() + 1e-3)
         graph, scaled = self.residual.graph, left / self.scale
-        self.residual = fit_linear(graph, scaled, observed, 0, tolerance=LINEAR_TOLERANCE)
+        weights = None if self.origin is None else self.origin.weights
+        self.residual = fit_linear(
+            graph, scaled, observed, 0, tolerance=LINEAR_TOLERANCE, weights=weights
+        )
         self.forget()
         means = expected + self._correction(left, observed, every)
         self.fill(scores, observed, means, variances + self.noise)
@@ -327,6 +342,7 @@ class RowMixture(CachedModule):
                 0, places, features[rows]
             )
             logs = padded @ self._log_weights
+            logs = logs if self.log_often is None else logs + self.log_often
             if own is not None:
                 is_component = own[rows] >= 0
                 there = places[is_component], own[rows][is_component]
@@ -345,13 +361,16 @@ class RowMixture(CachedModule):
     def to_dict(self) -> dict[str, Any]:
         """Everything but tensors, ready for JSON."""
         sizes = {"sizes": self.sizes} if self.sizes else {}
-        return {"components": len(self.centres), "residual": self.residual.to_dict(), **sizes}
+        weighted = {} if self.log_often is None else {"weighted": True}
+        components, residual = len(self.centres), self.residual.to_dict()
+        return {"components": components, "residual": residual, **sizes, **weighted}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> RowMixture:
         """A new model with the configuration that `to_dict` returned."""
         residual = GaussianVFG.from_dict(description["residual"])
-        return cls(description["components"], residual, description.get("sizes", ()))
+        sizes, weighted = description.get("sizes", ()), description.get("weighted", False)
+        return cls(description["components"], residual, sizes, weighted)
 
 
 class Tile(NamedTuple):
@@ -374,6 +393,7 @@ def fit_row_mixture(
     labels: Labels | None = None,
     seed: int,
     copies: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> RowMixture:
     """Fit a mixture with a component at every row, or at `most` random ones.
 
@@ -387,9 +407,11 @@ def fit_row_mixture(
     ranks = NormalScores.of(values, observed, torch.where(unordered, 0.0, SHARE * kind.ranks))
     scores, seen = ranks(values[own].double()), observed[own]
     graph = star([1] * columns, width)
-    linear = fit_linear(graph, scores, seen, seed, tolerance=LINEAR_TOLERANCE)
+    often = None if weights is None else weights[own]
+    linear = fit_linear(graph, scores, seen, seed, tolerance=LINEAR_TOLERANCE, weights=often)
     model = RowMixture(len(own), linear, labels.sizes if labels else ())
-    model.origin, model.ranks = FitSource(own, linear, copies), ranks
+    model.origin, model.ranks = FitSource(own, linear, copies, often), ranks
+    model.log_often = None if often is None else often.log().float()
     if labels is not None and labels.sizes:
         model.labels = labels.places[own]
     if not kind.uses_all_columns:
@@ -410,13 +432,18 @@ def _fit_noise(model: RowMixture, scores: Tensor, seen: Tensor, rows: Tensor) ->
     moments = torch.cat([known, cells, cells.square()], dim=1)
     least, most = (end**2 for end in NOISE)
     every = torch.arange(len(rows))
+    often = None if model.origin is None else model.origin.weights
     for _ in range(ITERATIONS):
         total, count = torch.zeros_like(model.noise), torch.zeros_like(model.noise)
         for tile in model._tiles(scores[rows], seen[rows], every, rows):
             ones, means, squares = (tile.shares @ moments)[tile.places].chunk(3, dim=1)
             x, o = cells[rows[tile.rows]], known[rows[tile.rows]]
-            total += (x.square() * ones - 2.0 * x * means + o * squares).sum(0)
-            count += (o * ones).sum(0)
+            left, cells_there = x.square() * ones - 2.0 * x * means + o * squares, o * ones
+            if often is not None:
+                own = often[rows[tile.rows]][:, None].float()
+                left, cells_there = own * left, own * cells_there
+            total += left.sum(0)
+            count += cells_there.sum(0)
         noise = (total / count.clamp(min=1e-6)).clamp(least, most)
         change = (noise / model.noise).log().abs().max()
         model.noise.copy_(noise)

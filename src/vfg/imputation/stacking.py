@@ -269,7 +269,7 @@ class HeldOutCells:
     ids: Tensor
     values: Tensor
     shown: Tensor
-    counted: Tensor  # 1 at the held-out cells, else 0
+    counted: Tensor  # the weights of rows, 1 without them, at the held-out cells, else 0
     single: Tensor  # predictions of parts that did not see these cells, (kinds, rows, columns)
     at_missing: Tensor
     """Sums of products, like `Sums.pp`, at missing cells of the table, which no part saw: of
@@ -301,8 +301,11 @@ def fit_stacking(
     labels: Labels | None = None,
     seed: int = 0,
     under_budget: bool = False,
+    weights: Tensor | None = None,
 ) -> Stacking:
     """Fit the combination to the held-out cells `held` of every member; of few under a budget.
+
+    Errors in rows count by their `weights`.
 
     The prediction of a part that did not see a cell stands for all parts of its kind. How much less
     their mean varies is measured at the missing cells of the table, which no part saw: the held-out
@@ -323,6 +326,9 @@ def fit_stacking(
         _held_out_cells(parts, stack, *table, held[place], place, nearest[place], most, seed)
         for place in range(number)
     ]
+    if weights is not None:
+        for one in held_out:
+            one.counted = one.counted * weights[one.ids, None]
     parts.held_out = held_out
     total = _sums(held_out[0])
     for one in held_out[1:]:
@@ -331,25 +337,25 @@ def fit_stacking(
     averaging, change = averaging_of_kinds(*products)
     total.xp = total.xp + change[:, None] * total.xp[KINDS.index("linear")]
     total.pp = torch.einsum("ij,jkc,lk->ilc", averaging, total.pp, averaging)
-    weights = _weights(total, parts.present)
-    factors, errors = _factors(total, weights)
-    drawing = shares_of_exact_parts(weights, parts.present)
-    shares = drawing_shares(weights) if drawing is None else drawing
-    spread = _spread(parts, held_out, weights, shares, factors, errors, len(values), seed)
+    combined = _weights(total, parts.present)
+    factors, errors = _factors(total, combined)
+    drawing = shares_of_exact_parts(combined, parts.present)
+    shares = drawing_shares(combined) if drawing is None else drawing
+    spread = _spread(parts, held_out, combined, shares, factors, errors, len(values), seed)
     pooling = None
     if categories and labels is not None and parts.neighbours:
         cells = [
             None
             if column.part.is_simplex
-            else _held_out_categories(parts, held_out, weights, factors, column, place, labels)
+            else _held_out_categories(parts, held_out, combined, factors, column, place, labels)
             for place, column in enumerate(categories)
         ]
         pooling = torch.from_numpy(fit_pooling(cells))
     departures = _departures(parts, stack, held_out, reach, len(values), seed)
-    useful = _useful_relations(parts.relations, held_out, weights, factors)
+    useful = _useful_relations(parts.relations, held_out, combined, factors)
     number_held = float(sum(one.counted.sum() for one in held_out))
     error = math.sqrt(max(float(errors.sum()), 0.0) / max(number_held, 1.0))
-    return Stacking(weights, factors, spread, reach, pooling, departures, useful, drawing, error)
+    return Stacking(combined, factors, spread, reach, pooling, departures, useful, drawing, error)
 
 
 def _factors(total: Sums, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -643,6 +649,8 @@ def _spread(
     distances = torch.cat(drawn, dim=-1)
     columns = torch.cat([one.counted.nonzero()[:, 1] for one in held_out])
     squares = mean_of_draws(distances.square(), shares)
+    often = torch.cat([one.counted[one.counted > 0] for one in held_out])
+    squares = squares * often
     spread = spread_factors(errors, torch.zeros_like(errors).index_add(0, columns, squares))
     errors_there = torch.cat([_errors(one, weights, factors) for one in held_out])
     # Intervals need the tail of errors, scores of draws their variance: the geometric mean. Never

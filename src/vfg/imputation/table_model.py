@@ -20,14 +20,15 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
-from vfg.imputation.answers import TableAnswer, read_evidence
+from vfg.imputation.answers import Evidence, TableAnswer, read_evidence
 from vfg.imputation.categories import CategoryColumn, Section, category_columns
+from vfg.imputation.conditionals import fit_family, kept_rows
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.missingness import Mechanism, Tilt, describe_mechanism, tilt_by_rows
-from vfg.imputation.mixtures import Mixture
+from vfg.imputation.mixtures import Mixture, fit_linear_further
 from vfg.imputation.parameter_draws import Departures, FittedRows, NormalModel
-from vfg.imputation.relations import EXACT, Relations
+from vfg.imputation.relations import EXACT, Relations, holding_relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
 from vfg.imputation.stacking import KINDS, Parts, Stacking
@@ -36,7 +37,7 @@ from vfg.inference.answers import Answer, as_row_ids
 from vfg.inference.evidence import is_records
 from vfg.inference.interventions import counterfactual, intervene, is_intervention
 from vfg.inference.variables import Kind, Variable, days_of
-from vfg.inputs import ArrayLike, Name
+from vfg.inputs import ArrayLike, Name, as_weights
 from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.tables.categorical import CategoricalEncoding
@@ -67,6 +68,8 @@ FEW_ROWS = 32
 padding fewer costs more than it computes."""
 ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
+LEAST_WEIGHT = 0.1
+"""Sum of the weights per row below which they are likely shares, not counts."""
 WARNED_OF_IDENTIFIERS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
 """Models, and the columns that their users know to stay missing."""
 
@@ -116,7 +119,7 @@ class TableModel(Ensemble):
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
         "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
-        "few_valued",
+        "few_valued", "_families", "_kept_rows",
     )  # fmt: skip
     history: History | None = None
 
@@ -147,6 +150,7 @@ class TableModel(Ensemble):
         settings: ImputerSettings | None = None,
         *,
         observed: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         **options: Any,
     ) -> History | None:
         """Fit the model in place to the observed cells of a table.
@@ -155,6 +159,7 @@ class TableModel(Ensemble):
             table: a frame, an array, nested sequences, columns by name, or a list of rows by name.
             settings: how; None for those that the model was made with.
             observed: which cells may be used; as for `infer`.
+            sample_weight: how often every row counts; see `VFGImputer.fit`.
             options: fields of `ImputerSettings` that differ from `settings`.
 
         Returns:
@@ -169,10 +174,12 @@ class TableModel(Ensemble):
         opened = open_table(as_frame(table), chosen.missing_values)
         if observed is not None:
             opened = hide_cells(opened, ~as_cell_mask(observed, opened))
-        self._fit(opened, chosen)
+        self._fit(opened, chosen, weights=as_weights(sample_weight, opened.rows))
         return self.history
 
-    def refit(self, table: Any, settings: ImputerSettings) -> None:
+    def refit(
+        self, table: Any, settings: ImputerSettings, sample_weight: ArrayLike | None = None
+    ) -> None:
         """Continue from a fitted model, with more steps or other rows of the same columns.
 
         Encoding and graph are kept and members are trained further. All other parts, which need no
@@ -181,13 +188,87 @@ class TableModel(Ensemble):
         Args:
             table: with the columns that were fitted.
             settings: of the fit.
+            sample_weight: how often every row counts.
         """
-        self._fit(open_table(table, settings.missing_values), settings, self)
+        opened = open_table(table, settings.missing_values)
+        self._fit(opened, settings, self, as_weights(sample_weight, opened.rows))
+
+    def partial_fit(self, table: Any, *, sample_weight: ArrayLike | None = None) -> None:
+        """Fit the linear model to further rows, besides all that were given before.
+
+        The first call fits as `fit` does, and decides kinds, categories, scales and which columns
+        vary; see `VFGImputer.partial_fit`.
+
+        Args:
+            table: further rows, with the same columns.
+            sample_weight: how often every row counts; None for once.
+
+        Raises:
+            ValueError: for a model with nonlinear parts, or one that was fitted by `fit`.
+        """
+        if self.settings.bend or self.is_stacked:
+            raise ValueError(
+                "partial_fit adds sums over rows, which exist for the linear model alone; use "
+                "bend=False, or fit with all rows"
+            )
+        if not self.is_fitted:
+            self.fit(table, sample_weight=sample_weight)
+            first = True
+        else:
+            first = False
+            if self.linear is not None and self.linear.summary is None:
+                raise ValueError(
+                    "this model was fitted by fit, which keeps no sums over rows; call partial_fit "
+                    "from the first rows on"
+                )
+        opened = open_table(as_frame(table), self.encoding.missing_values)
+        weights = as_weights(sample_weight, opened.rows)
+        if not first:
+            self._widen(opened)
+        if self.linear is None:
+            return
+        values, observed = self.encode(self.view(without_rows(opened, weights)))
+        used = observed.any(1)
+        if not bool(used.any()):
+            return
+        own = None if weights is None else weights[used]
+        rows = values[used], observed[used], own
+        if first:
+            self.linear.remember(*rows)
+        else:
+            fit_linear_further(self.linear, *rows)
+            self._drop_broken_relations(*rows[:2])
+        self.load_state_dict(self.state_dict())  # what followed from the state is forgotten
+
+    def _widen(self, table: Table) -> None:
+        """Let ranges of columns contain the cells of further rows."""
+        encoding = self.encoding.widened(self.view(table))
+        self.described, self.arrays = encoding.to_dict(), Arrays.of(encoding.state())
+        self.forget()
+        self.__dict__["encoding"] = encoding
+
+    def _drop_broken_relations(self, values: Tensor, observed: Tensor) -> None:
+        """Keep the relations that hold in further rows, too."""
+        if self.relations is None:
+            return
+        noise = self.relation_noise
+        known = Relations(self.relations, self.relations[:, 0] * 0.0 if noise is None else noise)
+        kept = holding_relations(known, values, observed)
+        if not bool(kept.any()):
+            self.relations = self.relation_noise = None
+        elif not bool(kept.all()):
+            self.relations = known.coefficients[kept]
+            self.relation_noise = None if noise is None else noise[kept]
 
     def _fit(
-        self, table: Table, settings: ImputerSettings, start: TableModel | None = None
+        self,
+        table: Table,
+        settings: ImputerSettings,
+        start: TableModel | None = None,
+        weights: Tensor | None = None,
     ) -> None:
-        self._assemble(*fit_parts(table, settings, start))
+        table = without_rows(table, weights)
+        self._assemble(*fit_parts(table, settings, start, weights))
         self.settings = settings
         device = answering_device(settings.device)
         if device != self.weights.device:
@@ -244,6 +325,64 @@ class TableModel(Ensemble):
         return TableAnswer(self, evidence, resolved, ids, seed, padded)
 
     counterfactual = counterfactual
+
+    def family_model(self, child: str, causes: Sequence[str]) -> TableModel | None:
+        """A model of a number given its causes, for interventions; None for the model itself.
+
+        It is fitted to the rows that row mixtures keep, once for every family.
+        """
+        family = tuple(self.labels[name] for name in (child, *causes))
+        if self._kept_rows is None or self.variables[child].kind == "choice":
+            return None
+        if family not in self._families:
+            self._families[family] = self._fit_family(family)
+        return self._families[family]
+
+    def _fit_family(self, family: Sequence[Label]) -> TableModel | None:
+        assert self._kept_rows is not None
+        columns = [[p for p in self.encoding.places(k) if p in self.columns] for k in family]
+        if not columns[0]:
+            return None
+        places = [self.columns.index(place) for own in columns for place in own]
+        values, observed = self._kept_rows
+        widths = [len(own) for own in columns if own]
+        parts = fit_family(values[:, places], observed[:, places], widths)
+        if parts is None:
+            return None
+        model = TableModel(self.settings)
+        model._assemble(self.encoding, [place for own in columns for place in own], parts)
+        return model
+
+    @cached_property
+    def _families(self) -> dict[tuple[Label, ...], TableModel | None]:
+        """Models of families that interventions asked for."""
+        return {}
+
+    @cached_property
+    def _kept_rows(self) -> tuple[Tensor, Tensor] | None:
+        """The rows that the model keeps, and which cells are observed; None if it keeps none."""
+        return kept_rows(self.row_mixture_models[0]) if len(self.neighbours) else None
+
+    def draw_kept_rows(
+        self, names: Sequence[str], count: int, seed: int
+    ) -> dict[str, Array] | None:
+        """Draws `(count,)` of columns: rows that the model keeps, with missing cells drawn.
+
+        None if it keeps none. The first draws are the same for every count.
+        """
+        if self._kept_rows is None:
+            return None
+        values, observed = self._kept_rows
+        order = torch.from_numpy(np.random.default_rng(seed).permutation(len(values)))
+        drawn: dict[str, list[Array]] = {name: [] for name in names}
+        for turn, start in enumerate(range(0, count, len(order))):
+            rows = order[: count - start]
+            evidence = Evidence(values[rows], observed[rows], {})
+            chosen: dict[Name, Any] = {name: self.resolve(name) for name in names}
+            answer = TableAnswer(self, evidence, chosen, rows, seed + turn, True)
+            for name, own in answer.samples(1).items():
+                drawn[str(name)].append(own[0])
+        return {name: np.concatenate(own) for name, own in drawn.items()}
 
     def sample(self, n: int, *, seed: int = 0) -> Any:
         """New rows from the model.
@@ -875,6 +1014,22 @@ class TableModel(Ensemble):
         return model
 
 
+def without_rows(table: Table, weights: Tensor | None) -> Table:
+    """A table whose rows of weight 0 have no cells; warns of weights that add up to few rows."""
+    if weights is None:
+        return table
+    total = float(weights.sum())
+    if total < LEAST_WEIGHT * table.rows:
+        warnings.warn(
+            f"the weights of {table.rows} rows add up to {total:.3g}, and the fit is that of so "
+            "many rows; multiply them, so that they add up to the number of rows",
+            stacklevel=4,
+        )
+    left_out = (weights == 0.0).numpy()
+    hidden = np.repeat(left_out[:, None], len(table.labels), axis=1)
+    return hide_cells(table, hidden) if left_out.any() else table
+
+
 def as_frame(table: Any, columns: Sequence[Label] | None = None) -> Any:
     """Columns or rows by name as a frame of pandas; anything else as it is.
 
@@ -1067,7 +1222,7 @@ class MissingCells:
         else:
             drawn = self._tilted_draws(DRAWS, seed).numpy()
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
-            ends = torch.where(model.unordered, self.means(), ends)
+        ends = torch.where(model.unordered, self.means(), ends)
         return model.quantiles_with_relations(ends, levels, *table)
 
     @property

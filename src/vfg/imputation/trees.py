@@ -231,6 +231,7 @@ class Growing:
         truth: Array,
         groups: Array,
         categories: int = 0,
+        weights: Array | None = None,
     ) -> None:
         """Grow the trees of a target from the features that are not its `own`, at some rows.
 
@@ -254,7 +255,8 @@ class Growing:
                 max_features=min(MOST_FEATURES, len(kept)),
                 random_state=int(generator.integers(2**31 - 1)),
             )
-            model.fit(inputs, truth, sample_weight=counts)
+            often = counts if weights is None else counts * weights[rows]
+            model.fit(inputs, truth, sample_weight=often)
             unused[rows, tree] = counts == 0.0
             roots.append(self.nodes)
             self._keep(model, kept, categories)
@@ -347,6 +349,7 @@ class TreeTable:
     categories: list[CategoryColumn]
     labels: Tensor  # places of the rows' categories, -1 for none, (rows, columns of categories)
     copies: Tensor  # for every row the first that it is a copy of
+    weights: Tensor | None = None  # how often rows count
 
 
 def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, dict[int, Tensor]] | None:
@@ -373,15 +376,16 @@ def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, dict[in
         return None
     trees = plan_trees(len(features), len(numbers) + len(grown), most)
     growing, groups = Growing(seed, trees), table.copies.numpy()
+    weights = None if table.weights is None else table.weights.numpy()
     for start in numbers:
         rows = np.flatnonzero(known[:, start])
         truth = table.values[rows, start].numpy()
-        growing.grow(features, owners == start, rows, truth, groups)
+        growing.grow(features, owners == start, rows, truth, groups, weights=weights)
     for place in grown:
         column, labels = table.categories[place], table.labels[:, place].numpy()
         rows = np.flatnonzero(labels >= 0)
         own = owners == column.places[0]
-        growing.grow(features, own, rows, labels[rows], groups, sizes[place])
+        growing.grow(features, own, rows, labels[rows], groups, sizes[place], weights)
     shape = starts, len(slopes), len(offsets), sizes, (numbers, grown), trees
     forest = Forest(*shape, growing.nodes, growing.outputs)
     growing.finish(forest)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Flow, LinearStartFlow, times
+from vfg.flows.checks import without_autocast
 from vfg.utils.linalg import positive_solve
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class GaussianWeighted(Aggregation):
     carries: ClassVar[Precision] = "matrix"
 
     def contribute(self, group: EdgeGroup, message: Message, child: State) -> tuple[Tensor, ...]:
-        with torch.autocast(message.value.device.type, enabled=False):
+        with without_autocast(message.value):
             learned = group.precision is not None
             eta, precision = (
                 self._learned_terms(group, message)
@@ -139,7 +140,7 @@ class GaussianWeighted(Aggregation):
         evidence: Tensor | None,
     ) -> State:
         eta, precision, count = total
-        with torch.autocast(eta.device.type, enabled=False):
+        with without_autocast(eta):
             if evidence is not None:
                 eta, precision = self._condition(eta, precision, evidence)
             if prior is not None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vfg.distributions.priors import HALF_LOG_TWO_PI
 from vfg.passing.schedule import Schedule
+from vfg.utils.linalg import factored_solve
 from vfg.utils.random import normal
 
 Noise = Callable[[int, Tensor], Tensor]
@@ -70,7 +71,7 @@ def solve_factored(factor: Tensor, vector: Tensor) -> Tensor:
     """Λ⁻¹ v."""
     if factor.ndim == vector.ndim:
         return vector / factor.square()
-    return _by_columns(factor, vector, lambda left, right: torch.cholesky_solve(right, left))
+    return _by_columns(factor, vector, factored_solve)
 
 
 def scale_noise(factor: Tensor, noise: Tensor) -> Tensor:
@@ -102,8 +103,8 @@ def pass_through_noise(
         share = above / (precision + above)
         return share * information, share * precision
     factor = factorise(add_diagonal(precision, information, above), information)
-    carried = above[..., None] * torch.cholesky_solve(precision, factor)
-    eta = above * torch.cholesky_solve(information[..., None], factor)[..., 0]
+    carried = above[..., None] * factored_solve(factor, precision)
+    eta = above * factored_solve(factor, information[..., None])[..., 0]
     return eta, 0.5 * (carried + carried.mT)
 
 

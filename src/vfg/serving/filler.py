@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -153,6 +154,37 @@ class MemberMeans(nn.Module):
         return list(stack.scaling.undo(means).chunk(self.members, dim=1))
 
 
+def fold_constants(module: nn.Module, example: tuple[Tensor, ...]) -> nn.Module:
+    """A module of the same function of rows, in which what follows from parameters is computed.
+
+    Matrices of flows are inverted there once, by operations that runtimes need not have.
+    """
+    rows = torch.export.Dim("rows")
+    shapes = tuple({0: rows} for _ in example)
+    graph_module: Any = torch.export.export(module, example, dynamic_shapes=shapes).module()
+    known: dict[torch.fx.Node, Any] = {}
+    for node in graph_module.graph.nodes:
+        if node.op == "get_attr":
+            known[node] = operator.attrgetter(node.target)(graph_module)
+        elif node.op == "call_function" and all(own in known for own in node.all_input_nodes):
+            arguments = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
+            known[node] = node.target(*arguments[0], **arguments[1])
+    for place, (node, value) in enumerate(known.items()):
+        if node.op == "get_attr" or not isinstance(value, Tensor):
+            continue
+        if all(user in known for user in node.users):
+            continue
+        name = f"folded_{place}"
+        graph_module.register_buffer(name, value.detach().clone())
+        with graph_module.graph.inserting_before(node):
+            node.replace_all_uses_with(graph_module.graph.get_attr(name))
+    for node in list(graph_module.graph.nodes):
+        if node.op == "call_module" and not node.users:  # checks of shapes
+            graph_module.graph.erase_node(node)
+    graph_module.graph.eliminate_dead_code()
+    return torch.fx.GraphModule(graph_module, graph_module.graph)
+
+
 class ForestVotes(nn.Module):
     """What trees predict, by descents of the depth of the deepest tree; see `Forest`."""
 
@@ -165,7 +197,7 @@ class ForestVotes(nn.Module):
         forest = self.forest
         features = (filled @ forest.slopes + forest.offsets).float()
         means = [torch.zeros_like(filled[:, :1])] * filled.shape[1]
-        shares = [filled.new_zeros(1, size).expand(len(filled), size) for size in forest.sizes]
+        shares = [torch.zeros_like(filled[:, :1]).expand(-1, size) for size in forest.sizes]
         numbers = len(forest.numbers)
         for target in range(len(forest.roots)):
             outputs = self._leaves(target, features)
@@ -259,6 +291,8 @@ class Filler(nn.Module):
         )
         slopes = None if "missingness" in without else model.slopes
         self.register_buffer("slopes", slopes if slopes is None else slopes.detach().cpu())
+        if self.linear is None:
+            return  # every column has one value or none
         self.register_buffer("unordered", model.unordered)
         self.register_buffer("usual_range", model.usual_range)
         self._set_values(model)
@@ -278,12 +312,15 @@ class Filler(nn.Module):
         votes = model.pooling is not None and KINDS[3] in kinds
         self.stacked, self.weights = model.is_stacked, weights.tolist()
         used = used if self.stacked else set()
-        for name in ("factors", "reach", "departures"):
+        for name in ("factors", "reach", "departures") if self.stacked else ():
             buffer = getattr(model, name)
             self.register_buffer(name, None if buffer is None else buffer.detach().cpu())
         self.members = None
         if "members" in used:
-            self.members = MemberMeans(model.stack, len(model.members))
+            example = torch.zeros(3, len(model.columns), dtype=torch.float64)
+            means = MemberMeans(model.stack, len(model.members)).eval()
+            with torch.no_grad():
+                self.members = fold_constants(means, (example, example > 0.0))
         self.mixtures = nn.ModuleList(
             MixtureMeans(one) for one in model.mixture_models if "mixtures" in used
         )
@@ -407,9 +444,8 @@ class Filler(nn.Module):
         if slopes is None:
             return None
         assert self.linear is not None
-        wide = slopes.expand(len(observed), -1)
-        shift = self.linear.times_covariance(posterior, observed, wide)
-        length = (shift * wide).sum(1, keepdim=True).clamp(min=1e-12).sqrt()
+        shift = self.linear.times_covariance(posterior, observed, slopes)
+        length = (shift * slopes).sum(1, keepdim=True).clamp(min=1e-12).sqrt()
         return shift * (FURTHEST / length).clamp(max=1.0)
 
     def _categories(

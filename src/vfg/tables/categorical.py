@@ -93,7 +93,9 @@ def whitening(points: Array, frequencies: Array) -> Array:
     return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
 
 
-def category_means(members: Array, count: int, values: Array, observed: Mask) -> Array:
+def category_means(
+    members: Array, count: int, values: Array, observed: Mask, weights: Array | None = None
+) -> Array:
     """The mean of every column in every category `(count, width)`, shrunk to 0 where cells are few.
 
     A mean of n cells counts (n − 1) / (n − 1 + 10): a category that is seen once would otherwise
@@ -101,11 +103,11 @@ def category_means(members: Array, count: int, values: Array, observed: Mask) ->
     of every row, -1 for none; `values` and `observed` are `(width, rows)`.
     """
     rows = np.flatnonzero(members >= 0)
-    ones = np.ones(len(rows))
-    membership = sparse.csr_matrix((ones, (members[rows], rows)), shape=(count, len(members)))
+    often = np.ones(len(rows)) if weights is None else weights[rows]
+    membership = sparse.csr_matrix((often, (members[rows], rows)), shape=(count, len(members)))
     sums = membership @ np.where(observed, values, 0.0).T
     cells = membership @ observed.T.astype(np.float64)
-    means = sums / np.maximum(cells, 1.0)
+    means = sums / np.maximum(cells, 1.0 if weights is None else 1e-300)
     return np.asarray(means * _trust(cells))
 
 
@@ -177,7 +179,10 @@ def _leading(centred: Array, shares: Array) -> Array:
 
 
 def joint_codes(
-    members: Sequence[Array], counts: Sequence[Array], others: Sequence[tuple[Array, Mask]]
+    members: Sequence[Array],
+    counts: Sequence[Array],
+    others: Sequence[tuple[Array, Mask]],
+    weights: Array | None = None,
 ) -> list[Array]:
     """Code points of several columns with many categories, each computed from all other columns.
 
@@ -190,12 +195,16 @@ def joint_codes(
         sections = [place_codes(*pair) for pair in zip(codes, members, strict=True)]
         for place, (member, count) in enumerate(zip(members, counts, strict=True)):
             rest = [*others, *sections[:place], *sections[place + 1 :]]
-            codes[place] = optimal_codes(_means_of(member, len(count), rest), count)
+            codes[place] = optimal_codes(_means_of(member, len(count), rest, weights), count)
     return codes
 
 
 def cross_fitted_codes(
-    codes: Array, members: Array, counts: Array, rest: Sequence[tuple[Array, Mask]]
+    codes: Array,
+    members: Array,
+    counts: Array,
+    rest: Sequence[tuple[Array, Mask]],
+    weights: Array | None = None,
 ) -> Array:
     """The code points of rows, each from the means of other rows than its own, `(8, rows)`.
 
@@ -204,7 +213,7 @@ def cross_fitted_codes(
     a fold have the point that the others give. For `members` and `rest` see `joint_codes`.
     """
     section = place_codes(codes, members)[0].copy()
-    means = _means_of(members, len(counts), rest)
+    means = _means_of(members, len(counts), rest, weights)
     to_points = optimal_map(means, counts)
     own = to_points(means)
     # Where columns of many categories depend on each other the map differs a little from theirs.
@@ -212,13 +221,16 @@ def cross_fitted_codes(
     folds = _ranks(members) % FOLDS
     for fold in range(FOLDS):
         rows = np.flatnonzero((folds == fold) & (members >= 0))
-        others = to_points(_means_of(np.where(folds == fold, -1, members), len(counts), rest))
+        kept = np.where(folds == fold, -1, members)
+        others = to_points(_means_of(kept, len(counts), rest, weights))
         section[:, rows] += ((others - own) @ turn)[members[rows]].T
     return section
 
 
-def _means_of(members: Array, count: int, rest: Sequence[tuple[Array, Mask]]) -> Array:
-    means = [category_means(members, count, *section) for section in rest]
+def _means_of(
+    members: Array, count: int, rest: Sequence[tuple[Array, Mask]], weights: Array | None
+) -> Array:
+    means = [category_means(members, count, *section, weights) for section in rest]
     return np.column_stack([np.zeros((count, 0)), *means])
 
 

@@ -132,6 +132,7 @@ class Encoding:
         table: Any,
         *,
         missing_values: Any = np.nan,
+        weights: Array | None = None,
     ) -> Encoding:
         """Fit scales and code points to the observed cells of a table.
 
@@ -142,6 +143,7 @@ class Encoding:
             schema: the kinds of all columns, or of some of them; others are inferred.
             table: an array, nested sequences or a frame.
             missing_values: what marks missing cells besides NaN, None, NaT and NA.
+            weights: how often every row counts; None for once.
 
         Raises:
             ValueError: for infinite cells, or columns and cells that do not fit the schema.
@@ -153,10 +155,10 @@ class Encoding:
         schema.check(opened.labels)
         columns = _relabel(opened.columns(), schema)
         schema = schema.resolve(columns)
-        parts = [_fit_column(schema[column.label], column) for column in columns]
+        parts = [_fit_column(schema[column.label], column, weights) for column in columns]
         dtypes = [opened.dtype_name(position) for position in range(len(columns))]
         frame = None if opened.library is None else {"library": opened.library, "dtypes": dtypes}
-        return cls(schema, _with_joint_codes(parts, columns), missing_values, frame)
+        return cls(schema, _with_joint_codes(parts, columns, weights), missing_values, frame)
 
     def encode(self, table: Any) -> tuple[Array, Mask]:
         """The matrix of a table, and which of its entries are evidence.
@@ -197,7 +199,9 @@ class Encoding:
         """
         return self.without_idle(*self.encode(table), columns)
 
-    def training_matrix(self, table: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def training_matrix(
+        self, table: Any, weights: Array | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """The matrix of a table to fit a model to, and which of its entries are evidence.
 
         As `evidence`, but the code points of columns with many categories are computed without the
@@ -213,7 +217,7 @@ class Encoding:
             if isinstance(part, CategoricalEncoding) and part.is_computed:
                 rest = [s for k, s in sections.items() if k not in (column.label, *self.idle)]
                 members = category_indices(column, part.categories)
-                codes = cross_fitted_codes(part.points, members, part.counts, rest)
+                codes = cross_fitted_codes(part.points, members, part.counts, rest, weights)
                 fitted[:, self.sections[column.label]] = codes.T
         return self.without_idle(fitted, observed, range(self.width))
 
@@ -242,6 +246,21 @@ class Encoding:
             if isinstance(part, NumericEncoding) and part.values is not None
             else part
             for label, part in self.parts.items()
+        ]
+        return Encoding(self.schema, parts, self.missing_values, self.frame)
+
+    def widened(self, table: Any) -> Encoding:
+        """The same encoding, whose ranges of numbers contain those of a further table, too.
+
+        Bounds of the schema stay. Categories that are new stay unknown.
+        """
+        opened = self._open(table)
+        columns = _relabel(opened.columns(), self.schema)
+        parts = [
+            part.widened(self.schema[column.label], column)
+            if isinstance(part, NumericEncoding) and not (part.empty or part.constant)
+            else part
+            for part, column in zip(self.parts.values(), columns, strict=True)
         ]
         return Encoding(self.schema, parts, self.missing_values, self.frame)
 
@@ -344,9 +363,9 @@ def _relabel(columns: list[Column], schema: Schema) -> list[Column]:
     return [replace(c, label=label) for label, c in zip(schema, columns, strict=True)]
 
 
-def _fit_column(spec: ColumnSpec, column: Column) -> ColumnEncoding:
+def _fit_column(spec: ColumnSpec, column: Column, weights: Array | None) -> ColumnEncoding:
     if isinstance(spec, Continuous | Integer | Date):
-        return NumericEncoding.fit(spec, column)
+        return NumericEncoding.fit(spec, column, weights)
     if isinstance(spec, Identifier):
         return IdentifierEncoding()
     known = (False, True) if isinstance(spec, Boolean) else getattr(spec, "categories", ())
@@ -359,6 +378,10 @@ def _fit_column(spec: ColumnSpec, column: Column) -> ColumnEncoding:
             f"categories {quote(categories)}; add it, or mark such cells as missing"
         )
     counts = np.bincount(places[places >= 0], minlength=len(categories))
+    if weights is not None and counts.any():
+        rows, own = int(counts.sum()), weights[places >= 0]
+        counts = np.bincount(places[places >= 0], own, minlength=len(categories))
+        counts *= max(1.0, rows / counts.sum())  # rows of small weights are still so many
     if isinstance(spec, Ordinal):
         return OrdinalEncoding.fit(categories, counts)
     seen = np.flatnonzero(counts)
@@ -366,13 +389,13 @@ def _fit_column(spec: ColumnSpec, column: Column) -> ColumnEncoding:
 
 
 def _with_joint_codes(
-    parts: Sequence[ColumnEncoding], columns: Sequence[Column]
+    parts: Sequence[ColumnEncoding], columns: Sequence[Column], weights: Array | None
 ) -> list[ColumnEncoding]:
     """The encodings, where columns of many categories have points computed from all others."""
     many = {place: part for place, part in enumerate(parts) if _is_open(part)}
     members = [category_indices(columns[place], part.categories) for place, part in many.items()]
     others = [part.encode(c) for part, c in zip(parts, columns, strict=True) if not _is_open(part)]
-    points = joint_codes(members, [part.counts for part in many.values()], others)
+    points = joint_codes(members, [part.counts for part in many.values()], others, weights)
     complete = list(parts)
     for (place, part), own in zip(many.items(), points, strict=True):
         complete[place] = replace(part, points=own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -147,20 +147,23 @@ class NumericEncoding(ColumnEncoding):
     fills_values: bool = False
 
     @classmethod
-    def fit(cls, spec: Continuous | Integer | Date, column: Column) -> NumericEncoding:
+    def fit(
+        cls, spec: Continuous | Integer | Date, column: Column, weights: Array | None = None
+    ) -> NumericEncoding:
         """Standardise a column; filled cells keep to its bounds or else to the observed range."""
         is_time = column.values.dtype.kind in "Mm"
         clock = TimeUnit.read(column.observed, column.zone) if is_time else None
         numbers = _numbers(column, clock)[~column.missing]
         if not len(numbers):
             return cls(empty=True, whole=isinstance(spec, Integer), clock=clock)
+        own = np.ones(len(numbers)) if weights is None else weights[~column.missing]
         lowest, highest = float(numbers.min()), float(numbers.max())
         centre, deviation, furthest = lowest, 1.0, FURTHEST
         if lowest < highest:
-            centre, deviation, furthest = _moments(numbers)
+            centre, deviation, furthest = _moments(numbers, None if weights is None else own)
         low, high = _bounds(spec, clock)
         floor, ceiling = lowest if low is None else low, highest if high is None else high
-        least, greatest = _ends(numbers, deviation, clock)
+        least, greatest = _ends(numbers, own, deviation, clock)
         ends = least if low is None else low, greatest if high is None else high
         whole = isinstance(spec, Integer)
         decimals = None if whole or clock is not None else _decimals(numbers, deviation)
@@ -223,6 +226,28 @@ class NumericEncoding(ColumnEncoding):
         low = -np.inf if self.least is None else self.least
         return np.clip(numbers, low, np.inf if self.greatest is None else self.greatest)
 
+    def widened(self, spec: Any, column: Column) -> NumericEncoding:
+        """The same encoding with a range that contains the cells of a further column, too."""
+        numbers = _numbers(column, self.clock)[~column.missing]
+        if not len(numbers):
+            return self
+        lowest, highest = min(self.lowest, numbers.min()), max(self.highest, numbers.max())
+        furthest = max(self.furthest, float(np.abs(self.standardise(numbers)).max()))
+        low, high = _bounds(spec, self.clock)
+        changes: dict[str, Any] = {"lowest": float(lowest), "highest": float(highest)}
+        if low is None:
+            least = None if self.least is None else min(self.least, float(lowest))
+            changes |= {"floor": float(lowest), "least": least}
+        if high is None:
+            greatest = None if self.greatest is None else max(self.greatest, float(highest))
+            changes |= {"ceiling": float(highest), "greatest": greatest}
+        decimals = self.decimals
+        if decimals is not None and not isinstance(spec, Whole):
+            own = _decimals(numbers, self.deviation)
+            decimals = None if own is None else max(decimals, own)
+        near = furthest if furthest <= OUTLYING else self.furthest
+        return replace(self, **changes, decimals=decimals, furthest=near)
+
     def to_dict(self) -> dict[str, Any]:
         fields = {"name": self.name, **asdict(self)}
         if self.clock is not None and self.clock.zone is None:
@@ -269,14 +294,19 @@ def _numbers(column: Column, clock: TimeUnit | None) -> Array:
     return column.values.astype(np.float64, copy=False)
 
 
-def _moments(numbers: Array) -> tuple[float, float, float]:
+def _moments(numbers: Array, weights: Array | None) -> tuple[float, float, float]:
     """Mean, standard deviation, and how far cells are seen: far outliers aside, no overflow."""
     peak = float(np.abs(numbers).max())
     unit = 1.0 if 1e-100 < peak < 1e100 else 2.0 ** math.floor(math.log2(peak))
     scaled = numbers / unit if unit != 1.0 else numbers
-    kept = _without_outliers(scaled)
-    centre = float(kept.mean())
-    deviation = float(np.sqrt(np.mean((kept - centre) ** 2)))
+    counted = _are_no_outliers(scaled)
+    kept = scaled if counted.all() else scaled[counted]
+    if weights is None:
+        centre = float(kept.mean())
+        deviation = float(np.sqrt(np.mean((kept - centre) ** 2)))
+    else:
+        centre = float(np.average(kept, weights=weights[counted]))
+        deviation = float(np.sqrt(np.average((kept - centre) ** 2, weights=weights[counted])))
     # A range below the resolution of floats at that distance rounds to no deviation at all.
     deviation = deviation or float(np.ptp(scaled))
     far = float(np.abs(kept - centre).max()) / deviation if deviation > 0.0 else 0.0
@@ -298,27 +328,29 @@ def _decimals(numbers: Array, deviation: float) -> int | None:
     return None
 
 
-def _without_outliers(numbers: Array) -> Array:
+def _are_no_outliers(numbers: Array) -> Mask:
     centre, deviation = float(numbers.mean()), float(numbers.std())
     # At most one outlier in twenty cells lies at least four deviations from the mean.
     if np.abs(numbers - centre).max() <= 4.0 * deviation:
-        return numbers
+        return np.ones(len(numbers), dtype=bool)
     low, median, high = np.quantile(numbers, [0.25, 0.5, 0.75])
     far = np.abs(numbers - median) > OUTLYING * (high - low)
     few = low < high and 0 < far.sum() <= len(numbers) / 20
-    return numbers[~far] if few else numbers
+    return np.asarray(~(far & few))
 
 
 def _ends(
-    numbers: Array, deviation: float, clock: TimeUnit | None
+    numbers: Array, weights: Array, deviation: float, clock: TimeUnit | None
 ) -> tuple[float | None, float | None]:
     """The least and the greatest possible value, as far as the observed cells tell; None if not."""
-    ordered = np.sort(numbers)
-    place = min(max(1, len(ordered) // 10), CROWD, len(ordered) - 1)
+    order = np.argsort(numbers, kind="stable")
+    total = float(weights.sum())
+    place = min(max(1.0, total // 10), CROWD, total - 1.0)
     ends: list[float | None] = []
-    for side, (end, inner) in zip(
-        (-1.0, 1.0), (ordered[[0, place]], ordered[[-1, -1 - place]]), strict=True
-    ):
+    for side, some in ((-1.0, order), (1.0, order[::-1])):
+        # The cell at that place if every cell stood there as often as it counts.
+        at = np.searchsorted(np.cumsum(weights[some]), place, side="right")
+        end, inner = numbers[some[0]], numbers[some[min(int(at), len(some) - 1)]]
         step = side * float(end - inner)
         crowds = step <= CROWDED * deviation
         # Nothing tells an origin of dates from other dates.

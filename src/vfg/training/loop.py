@@ -132,7 +132,7 @@ def fit(
     settings = with_options(settings, options, FitSettings, "a VFG")
     first = models[0]
     _check_models(models, settings, labels)
-    cells, seen, given = _read_rows(first, table, labels, observed)
+    cells, seen, given, _ = _read_rows(first, table, labels, observed)
     settings = settings.choose(
         len(cells),
         is_sampled=first.sampling is not None,
@@ -141,7 +141,7 @@ def fit(
     scored = None if to_score is None else _read_rows(first, *to_score)
     folder = None
     if checkpoint is not None:
-        parts = [*Table(cells, seen, given), *(scored or ())]
+        parts = [cells, seen, given, *(scored or ())[:3]]
         folder = Checkpoint(checkpoint, _identify(models, settings, parts, augment))
     where = choose_device(device)
     for one in models:

@@ -125,6 +125,8 @@ class HeldOutLoss:
         labels = None if data.labels is None else data.labels[rows]
         self.model, self.data = model, Table(data.cells[rows], data.seen[rows], labels)
         self.scored = held[rows].to(data.cells.dtype)
+        if data.weights is not None:
+            self.scored = self.scored * data.weights[rows, None]
         self.value = torch.zeros((), dtype=data.cells.dtype, device=data.cells.device)
         # Draws come from the CPU, so that they are the same on every device.
         self.compute = Replayed(self._compute, recorder if model.sampling is None else None)
@@ -138,7 +140,7 @@ class HeldOutLoss:
 
     @torch.no_grad()
     def _compute(self) -> None:
-        cells, seen, labels = self.data
+        cells, seen, labels, _ = self.data
         score = held_out_score(self.model, cells, seen, self.scored, labels)
         self.value.copy_(-score / self.scored.sum())
 

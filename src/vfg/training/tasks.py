@@ -107,7 +107,7 @@ class TableTask(Task):
         if held is None:
             share = settings.validation if validation is None else 0.0
             held = draw_held_out(models[0], data, share, settings.seed)
-        self.held, self.data = held, Table(data.cells, data.seen & ~held, data.labels)
+        self.held, self.data = held, data._replace(seen=data.seen & ~held)
         for one in models:
             initialise(one, self.data, min(settings.batch, len(data.cells)))
             self.is_started = start_linear(one, self.data)
@@ -151,7 +151,11 @@ class TableTask(Task):
         if self.augment is not None:
             cells = self.augment(cells)
         labels = None if self.data.labels is None else self.data.labels[rows]
-        return cells, *self._hide(seen, masked, generator), labels
+        visible, scored = self._hide(seen, masked, generator)
+        if self.data.weights is not None:
+            own = self.data.weights[rows].reshape(len(rows), -1, 1)
+            scored = (scored.reshape(len(rows), own.shape[1], -1) * own).flatten(1)
+        return cells, visible, scored, labels
 
     def _hide(
         self, seen: Tensor, masked: bool, generator: torch.Generator

@@ -44,12 +44,22 @@ class _PositiveSolve(torch.autograd.Function):
 
 def _substitute(factor: Tensor, right: Tensor) -> Tensor:
     """The solutions from the factors."""
+    return factored_solve(factor, right[..., None])[..., 0]
+
+
+def factored_solve(factor: Tensor, right: Tensor) -> Tensor:
+    r"""$(L L^\top)^{-1} B$ for lower factors L `(..., width, width)` and sides B in columns.
+
+    Example:
+        >>> factored_solve(2.0 * torch.eye(2), torch.ones(2, 1))
+        tensor([[0.2500],
+                [0.2500]])
+    """
     if factor.device.type != "cuda":
-        return torch.cholesky_solve(right[..., None], factor)[..., 0]
+        return torch.cholesky_solve(right, factor)
     # On GPUs cholesky_solve allocates in a way that CUDA graphs do not allow.
-    x = torch.linalg.solve_triangular(factor, right[..., None], upper=False)
-    x = torch.linalg.solve_triangular(factor.mT, x, upper=True)
-    solved: Tensor = x[..., 0]
+    half = torch.linalg.solve_triangular(factor, right, upper=False)
+    solved: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
     return solved
 
 

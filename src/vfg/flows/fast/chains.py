@@ -69,7 +69,8 @@ def apply_flows(
 def _fits(flow: Flow, x: Tensor, memory: str) -> bool:
     """Whether a flow is a coupling whose derivative is implemented here."""
     return (
-        type(flow) is AffineCoupling
+        is_ordinary(x)  # first, since exporters have no numbers of rows to compare
+        and type(flow) is AffineCoupling
         and flow.local is None
         and isinstance(flow.conditioner, Conditioner)
         and len(flow.kept) > 0
@@ -77,7 +78,6 @@ def _fits(flow: Flow, x: Tensor, memory: str) -> bool:
         and all(type(layer) is StackedLinear for layer in _layers(flow))
         and flow.conditioner.last.weight.dtype == x.dtype
         and (x.is_cuda or memory != "store" or _hidden_numbers([flow], x) >= LEAST)
-        and is_ordinary(x)
     )
 
 

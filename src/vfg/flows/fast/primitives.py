@@ -278,6 +278,8 @@ def join(x: Tensor, y: Tensor, one: Tensor, two: Tensor, places: Tensor) -> Tens
 
 def _is_derived_backwards(x: Tensor) -> bool:
     """Whether a tensor may be differentiated in reverse mode only."""
+    if torch.compiler.is_exporting():  # exported programs have no derivatives
+        return False
     return torch.compiler.is_compiling() or is_ordinary(x)
 
 

@@ -1,0 +1,43 @@
+"""`vfg export`: write filling and intervals of a model for other runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vfg.cli.errors import usage_errors
+from vfg.cli.model_files import choose_model
+from vfg.cli.options import Debug, ModelFile, ModelOption
+
+
+def export(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="File to write, .onnx or .pt2 (torch.export).")
+    ],
+    file: ModelFile = None,
+    model: ModelOption = None,
+    level: Annotated[float, typer.Option(help="How often intervals cover the truth.")] = 0.9,
+    without: Annotated[
+        str,
+        typer.Option(
+            help="Parts to leave out, by commas: members, mixtures, neighbours, trees, relations, "
+            "missingness, intervals."
+        ),
+    ] = "",
+    debug: Debug = False,
+) -> None:
+    """Export filling and intervals to ONNX, or to a program of torch.
+
+    vfg export model.vfg -o model.onnx
+    """
+    import vfg
+
+    loaded = vfg.load(choose_model(file, model))
+    parts = [part.strip() for part in without.split(",") if part.strip()]
+    with usage_errors():
+        described = vfg.export(loaded, output, level=level, without=parts)
+    columns = len(described["columns"])
+    outputs = "filled, lower, upper" if "level" in described else "filled"
+    typer.echo(f"{output}: cells (rows, {columns}) -> {outputs}", err=True)
