@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vfg.distributions.likelihoods import GaussianLikelihood
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.conditional_means import exact_means
+from vfg.gaussian.conditional_means import exact_means, mean_function
 from vfg.graph import Graph, Network
 from vfg.graph.checks import suggestion
 from vfg.imputation.categories import CategoryColumn, category_columns
@@ -256,14 +256,16 @@ def _add_forest(
     copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
     often = None if weights is None else weights[chosen]
     cells = x, seen, _filled(parts, x, seen), categories, places[chosen], copies, often
-    grown = grow_forest(TreeTable(list(graph.sections.values()), *cells), trees, seed)
+    linear = None if parts.linear is None else mean_function(parts.linear)
+    grown = grow_forest(TreeTable(list(graph.sections.values()), *cells, linear), trees, seed)
     if grown is None:
         return held_out
     parts.forest, unseen = grown
     everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.items()}
     for k, own in unseen.items():
         everywhere[k][chosen] = own.float()
-    return fit_weights(parts.forest, everywhere, held_out)
+    frequencies = [column.frequencies for column in categories]
+    return fit_weights(parts.forest, everywhere, held_out, frequencies)
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.answers import Evidence, TableAnswer, read_evidence
-from vfg.imputation.categories import CategoryColumn, Section, category_columns
+from vfg.imputation.categories import CategoryColumn, Section, TreeShares, category_columns
 from vfg.imputation.conditionals import fit_family, kept_rows
 from vfg.imputation.constraints import Constraints
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
@@ -855,8 +855,9 @@ class TableModel(Ensemble):
         if self.forest is not None and prediction.trees is not None:
             assert prediction.trust is not None
             shares = prediction.trees.split(self.forest.sizes, dim=1)[place].numpy()
-            own = self.forest.class_weights[place].item() * prediction.trust.numpy()
-            trees = shares, np.minimum(own, 1.0)
+            own = self.forest.class_weights[place].reshape(-1).tolist()
+            if place in self.forest.categories:
+                trees = TreeShares(shares, prediction.trust.numpy(), tuple(own))
         needed = prior and (covariances is not None or votes is not None)
         start = self.priors[label] if needed else None
         return Section(column, means, covariances, start, votes, weights, trees=trees)
