@@ -75,7 +75,12 @@ class ShardPlan:
 
 @runtime_checkable
 class ShardEngine(Protocol):
-    """An engine whose workers read and write."""
+    """An engine whose workers read and write, if files are shared."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether every worker reaches the files."""
+        ...
 
     def fill_shards(
         self, plan: ShardPlan, work: FillTask, known: Sequence[int]
