@@ -245,7 +245,7 @@ class _Part:
         columns = self._with_others(self._filled(estimates))
         if filling.level is not None:
             ends = self.cells.quantiles(central_levels(filling.level), filling.seed)
-            low, high = (self._filled(end) for end in ends)
+            low, high = (self._filled(end, are_ends=True) for end in ends)
             for name in _interval_columns(self.model, self.names):
                 columns += [low[name], high[name]]
         return columns + (self._flags() if filling.flag else [])
@@ -263,9 +263,9 @@ class _Part:
             result += [flags.take(order % rows) for flags in self._flags()]
         return [*result, pa.array(order // rows + 1, pa.int32())]
 
-    def _filled(self, matrix: Tensor) -> dict[str, Any]:
+    def _filled(self, matrix: Tensor, *, are_ends: bool = False) -> dict[str, Any]:
         """The columns of the model, by name, filled from a matrix."""
-        table = self.cells.fill(matrix)
+        table = self.cells.fill(matrix, are_ends=are_ends)
         return {
             name: _combine(self._restore(name, table.column(place)))
             for place, name in enumerate(self.names)

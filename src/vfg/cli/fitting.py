@@ -136,6 +136,14 @@ class FitOptions:
         "Range of the imputed values of a column; either end may be left out. May be repeated.",
         metavar="COLUMN=LOW:HIGH",
     )
+    constraints: list[str] | None = option(
+        None,
+        FILES,
+        "What imputed values must satisfy, such as '0 <= age <= 120', 'a + b == total' or "
+        "'start <= end'. May be repeated.",
+        "--constraint",
+        metavar="TEXT",
+    )
     graph: Path | None = option(
         None,
         GRAPH,
