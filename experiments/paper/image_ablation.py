@@ -28,6 +28,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "q without coupling layers": {"blocks": 0},
     "Normal prior": {"prior": vfg.distributions.priors.Normal()},
     "mixture of 500 Normals as prior": {"prior": vfg.Mixture(500)},
+    "500 mixed posteriors as prior, no coupling layers": {
+        "prior": vfg.VampPrior(500),
+        "blocks": 0,
+    },
     "flow prior of half the width": {"prior_width": 256},
     "root of 32 numbers": {"root": 32},
     "96 channels": {"channels": 96},

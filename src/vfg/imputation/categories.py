@@ -108,7 +108,9 @@ def category_columns(encoding: Encoding, columns: Sequence[int]) -> dict[Label, 
     return {
         label: CategoryColumn(part, [place[column] for column in encoding.places(label)])
         for label, part in encoding.parts.items()
-        if isinstance(part, CategoricalEncoding | OrdinalEncoding) and label not in encoding.idle
+        if isinstance(part, CategoricalEncoding | OrdinalEncoding)
+        and label not in encoding.idle
+        and encoding.sections[label].start in place
     }
 
 
