@@ -199,6 +199,31 @@ def test_answers_with_trees_are_the_same_in_files_batches_and_fits(fitted, tmp_p
     assert one.mean["number"][0] == pytest.approx(many.mean["number"][0], rel=1e-5)
 
 
+def test_sets_of_categories_grow_with_the_level_and_hold_observed_ones_alone(fitted, tmp_path):
+    imputer, _, table, hidden = fitted
+    sets = imputer.predict_set(table)
+    wide, shares = imputer.predict_set(table, 0.99), imputer.predict_proba(table)
+    assert list(sets) == ["one", "two", "odd"]
+    for label, chosen in sets.items():
+        rows = hidden[:, list(table).index(label)]
+        assert chosen.index.equals(table.index)
+        assert (chosen.to_numpy() <= wide[label].to_numpy()).all()
+        best = shares[label].to_numpy().argmax(1)
+        assert chosen.to_numpy()[np.arange(len(table)), best].all()
+        assert (chosen[~rows].sum(axis=1) == 1).all()
+    assert (wide["odd"].sum(axis=1) == 2).any()
+    vfg.save(imputer, tmp_path / "model.vfg")
+    again = vfg.load(tmp_path / "model.vfg")
+    same = again.category_sets("odd", shares["odd"].to_numpy(), 0.9)
+    np.testing.assert_array_equal(same, sets["odd"].to_numpy())
+    again.set_thresholds = None  # as in files of earlier versions
+    summed = again.category_sets("odd", shares["odd"].to_numpy(), 0.9)
+    held = np.where(summed, shares["odd"].to_numpy(), 0.0).sum(1)
+    assert (held >= 0.9 - 1e-9).all()
+    with pytest.raises(ValueError, match="level"):
+        imputer.predict_set(table, 1.5)
+
+
 def test_draws_go_with_the_means_and_probabilities_of_trees(fitted):
     imputer, _, table, hidden = fitted
     rows = np.flatnonzero(hidden[:, 2] & hidden[:, 3])

@@ -21,7 +21,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import exact_means, mean_function
 from vfg.graph import Graph, Network
 from vfg.graph.checks import suggestion
-from vfg.imputation.categories import CategoryColumn, category_columns
+from vfg.imputation.categories import CategoryColumn, category_columns, fit_set_thresholds
 from vfg.imputation.constraints import Constraints, tightened_bounds
 from vfg.imputation.ensemble import Ensemble
 from vfg.imputation.missingness import find_mechanism
@@ -235,6 +235,12 @@ def _fit_to_matrix(
             parts, graph, matrix, categories, plan.trees, settings.seed, held_out, weights
         )
     parts.with_values = _filled_with_values(few_valued, held_out)
+    if categories:
+        known = [[one.probabilities[k] for one in held_out] for k in range(len(categories))]
+        thresholds = [
+            fit_set_thresholds([own[1:] for own in column if own is not None]) for column in known
+        ]
+        parts.set_thresholds = torch.from_numpy(np.stack(thresholds))
     parts.held_out = ()
     return parts
 

@@ -465,15 +465,14 @@ def fit_weights(
     """Fit the weights of trees to held-out cells, each predicted by trees that did not see it.
 
     `frequencies` are those of the categories of every column. Returned are the rows with the means
-    that trees move.
+    and probabilities that trees move.
     """
     columns = len(forest.weights)
     has_trees = (forest.levels != 0.0).any(0)
     has_trees[forest.numbers] = True
     sums = torch.zeros(3, columns, dtype=torch.float64)  # of products, and squares of both
     cells = torch.zeros(columns, dtype=torch.float64)
-    trusts, steps = list[Tensor](), list[Tensor]()
-    classes: dict[int, list[HeldOutCategories]] = {place: [] for place in forest.categories}
+    trusts, steps, shares = list[Tensor](), list[Tensor](), list[Sequence[Tensor]]()
     for one in held_out:
         filled = torch.where(one.shown, one.values, one.means)
         own = {target: trees[one.ids] for target, trees in used.items()}
@@ -484,22 +483,47 @@ def fit_weights(
             sums[row] += (product * one.counted).sum(0)
         cells += one.counted.sum(0)
         trusts.append(trust)
-        shares = votes.shares.split(forest.sizes, dim=1)
-        for place, cells_there in classes.items():
+        shares.append(votes.shares.split(forest.sizes, dim=1))
+    usual = float(torch.cat(trusts).mean()) if trusts else 1.0
+    _set_weights(forest, sums * has_trees, cells, has_trees, usual)
+    pooled = _fit_class_weights(forest, held_out, trusts, shares, frequencies)
+    return [
+        replace(one, means=one.means + forest.weights.clamp(max=1.0) * step, probabilities=own)
+        for one, step, own in zip(held_out, steps, pooled, strict=True)
+    ]
+
+
+def _fit_class_weights(
+    forest: Forest,
+    held_out: Sequence[HeldOutRows],
+    trusts: Sequence[Tensor],
+    shares: Sequence[Sequence[Tensor]],
+    frequencies: Sequence[Array],
+) -> list[list[tuple[Array, Array, Array] | None]]:
+    """Fit the weights of trees of categories; the probabilities of held-out cells with trees."""
+    pooled = [list(one.probabilities) for one in held_out]
+    found: list[list[tuple[int, TreeShares]]] = []
+    cells: list[list[HeldOutCategories]] = []
+    for place in forest.categories:
+        found.append([])
+        cells.append([])
+        for part, (one, trust, votes) in enumerate(zip(held_out, trusts, shares, strict=True)):
             known = one.probabilities[place]
             if known is not None:
                 rows, chances, truth = known
-                trees = TreeShares(shares[place][rows].numpy(), trust[rows].numpy(), ())
+                trees = TreeShares(votes[place][rows].numpy(), trust[rows].numpy(), ())
+                found[-1].append((part, trees))
                 gains = trees.gains(chances, frequencies[place])
-                cells_there.append(HeldOutCategories(*gains, truth))
-    usual = float(torch.cat(trusts).mean()) if trusts else 1.0
-    _set_weights(forest, sums * has_trees, cells, has_trees, usual)
-    pooling = fit_pooling([*classes.values()], CLASS_WEIGHTS, (WEIGHT_PRIOR, COLUMN_PRIOR))
-    forest.class_weights[forest.categories] = torch.from_numpy(pooling)
-    return [
-        replace(one, means=one.means + forest.weights.clamp(max=1.0) * step)
-        for one, step in zip(held_out, steps, strict=True)
-    ]
+                cells[-1].append(HeldOutCategories(*gains, truth))
+    weights = fit_pooling(cells, CLASS_WEIGHTS, (WEIGHT_PRIOR, COLUMN_PRIOR))
+    forest.class_weights[forest.categories] = torch.from_numpy(weights)
+    for place, both, parts in zip(forest.categories, weights.tolist(), found, strict=True):
+        for part, trees in parts:
+            known = held_out[part].probabilities[place]
+            assert known is not None
+            with_trees = replace(trees, weights=tuple(both)).pool(known[1], frequencies[place])
+            pooled[part][place] = known[0], with_trees, known[2]
+    return pooled
 
 
 def _set_weights(
