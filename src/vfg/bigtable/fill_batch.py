@@ -219,6 +219,15 @@ def model_columns(model: TableModel, names: Sequence[str]) -> list[str]:
     return [names[place] for place in model.places(names)]
 
 
+def count_missing(batch: Any, names: Sequence[str], texts: Sequence[str] | None = None) -> int:
+    """How many cells of some columns are missing: null, NaN, or one of some texts."""
+    columns = [batch.column(name) for name in names]
+    if texts is not None:
+        columns = [mark_missing(column, texts) for column in columns]
+    nulls = (pc.is_null(column, nan_is_null=True) for column in columns)
+    return sum(pc.sum(column).as_py() or 0 for column in nulls)
+
+
 class _Part:
     """A part of a table, encoded once."""
 

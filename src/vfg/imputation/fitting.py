@@ -18,10 +18,10 @@ from torch import Tensor
 
 from vfg.distributions.likelihoods import GaussianLikelihood
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.conditional_means import exact_means
+from vfg.gaussian.conditional_means import exact_means, mean_function
 from vfg.graph import Graph, Network
 from vfg.graph.checks import suggestion
-from vfg.imputation.categories import CategoryColumn, category_columns
+from vfg.imputation.categories import CategoryColumn, category_columns, fit_set_thresholds
 from vfg.imputation.constraints import Constraints, tightened_bounds
 from vfg.imputation.ensemble import Ensemble
 from vfg.imputation.missingness import find_mechanism
@@ -235,6 +235,12 @@ def _fit_to_matrix(
             parts, graph, matrix, categories, plan.trees, settings.seed, held_out, weights
         )
     parts.with_values = _filled_with_values(few_valued, held_out)
+    if categories:
+        known = [[one.probabilities[k] for one in held_out] for k in range(len(categories))]
+        thresholds = [
+            fit_set_thresholds([own[1:] for own in column if own is not None]) for column in known
+        ]
+        parts.set_thresholds = torch.from_numpy(np.stack(thresholds))
     parts.held_out = ()
     return parts
 
@@ -256,14 +262,16 @@ def _add_forest(
     copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
     often = None if weights is None else weights[chosen]
     cells = x, seen, _filled(parts, x, seen), categories, places[chosen], copies, often
-    grown = grow_forest(TreeTable(list(graph.sections.values()), *cells), trees, seed)
+    linear = None if parts.linear is None else mean_function(parts.linear)
+    grown = grow_forest(TreeTable(list(graph.sections.values()), *cells, linear), trees, seed)
     if grown is None:
         return held_out
     parts.forest, unseen = grown
     everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.items()}
     for k, own in unseen.items():
         everywhere[k][chosen] = own.float()
-    return fit_weights(parts.forest, everywhere, held_out)
+    frequencies = [column.frequencies for column in categories]
+    return fit_weights(parts.forest, everywhere, held_out, frequencies)
 
 
 @torch.no_grad()

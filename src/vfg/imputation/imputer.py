@@ -567,6 +567,37 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             for name, chances in answer.probabilities.items()
         }
 
+    @available_if(_has_categories)  # type: ignore[untyped-decorator]
+    def predict_set(self, X: Any, level: float = 0.9) -> dict[Any, Any]:
+        r"""Sets of categories that hold the true one of a missing cell as often as `level` says.
+
+        A set has the categories with a probability of at least $t$, and the most probable one.
+        Every column has a $t$ of its own: the $1 - L$ quantile, for the level $L$, of the
+        probabilities of the true categories at held-out cells. So sets hold the share $L$ of all
+        cells, more often where a cell is easy and less often where it is hard, and are small. The
+        set of a column with two categories is one of them or both. Where the most probable one
+        is right more often than $L$, all sets have one category. A model without held-out
+        cells, as the linear one, takes the fewest categories whose probabilities sum to $L$.
+
+        Args:
+            X: a table with the columns that were fitted.
+            level: how often a set holds the truth.
+
+        Returns:
+            For every column of categories a frame of pandas with a column per category and the rows
+            of X: whether the category is in the set. An observed category is alone in its set.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1.
+        """
+        check_share("level", level)
+        chances = self.predict_proba(X)
+        sets = dict(chances)
+        for label, shares in chances.items():
+            chosen = self.model_.category_sets(label, shares.to_numpy(), level)
+            sets[label] = type(shares)(chosen, shares.index, shares.columns)
+        return sets
+
     def embed(self, X: Any) -> Array:
         """The latent states of the root, `(rows, width)`.
 
