@@ -316,7 +316,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.schema_ = model.encoding.schema
         self.gaps_in_fit_ = table.missing.any(0)
         weights = as_weights(sample_weight, table.rows)
-        self.fitted_sample_ = FittedRows.of(*model.encode(table), settings.seed, weights)
+        self.fitted_sample_ = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
         self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
@@ -360,7 +360,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         model.partial_fit(table, sample_weight=sample_weight)
         self.model_, self.schema_ = model, model.encoding.schema
         weights = as_weights(sample_weight, table.rows)
-        sample = FittedRows.of(*model.encode(table), settings.seed, weights)
+        sample = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
         if first:
             self.gaps_in_fit_ = table.missing.any(0)
             self.fitted_sample_ = sample
