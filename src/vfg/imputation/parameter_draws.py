@@ -142,6 +142,10 @@ def draw_parameters(
     return estimate, draws
 
 
+ParameterDraws = tuple[NormalModel, list[NormalModel]]
+"""An estimate, and draws from the posterior."""
+
+
 class FittedRows(NamedTuple):
     """Some rows of the encoded table that was fitted, and how many there were."""
 
@@ -190,7 +194,7 @@ class FittedRows(NamedTuple):
             values, observed, weights = values[kept], observed[kept], np.full(ROWS, total / ROWS)
         return FittedRows(values, observed, total, weights)
 
-    def draw_parameters(self, number: int, seed: int) -> tuple[NormalModel, list[NormalModel]]:
+    def draw_parameters(self, number: int, seed: int) -> ParameterDraws:
         """The estimate, and draws from the posterior given these rows."""
         weights = None if self.weights is None else torch.from_numpy(self.weights)
         return draw_parameters(*self.table, number, seed, self.rows, weights)
