@@ -535,7 +535,7 @@ class MatrixFit:
         return _hold_out_sections(self.graph, self.observed, share, own, self.copies)
 
     def fit_linears(self, held: list[Tensor]) -> list[GaussianVFG]:
-        """Linear models without the held-out cells of every set, or of the first few in a hurry."""
+        """Linear models without the held-out cells of every set, or of the first few under a budget."""
         linears: list[GaussianVFG] = []
         for k, own in enumerate(held):
             shown, start = self.observed & ~own, self.seed * 1009 + k
