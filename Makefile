@@ -18,8 +18,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 $(EVERYTHING): $(INSTALLED)
-	@echo "installing what only the slow tests need: ray, playwright and axe"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,all]' playwright axe-playwright-python
+	@echo "installing what only the slow tests need: ray, dask, spark, playwright and axe"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,all,dask,spark]' 'moto[server]' s3fs playwright axe-playwright-python
 	touch $@
 
 demo: $(INSTALLED) ## run the demonstration

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vfg.distributions.likelihoods import Bernoulli, Categorical, Gaussian
-    from vfg.distributions.priors import FlowPrior, Laplace, Mixture, Normal, PerLabel
+    from vfg.distributions.priors import FlowPrior, Laplace, Mixture, Normal, PerLabel, VampPrior
     from vfg.flows import Bottleneck, Coupling, Linear, LinearStart, Spline
     from vfg.gaussian import GaussianSettings, GaussianVFG
     from vfg.graph import Edge, Graph, Node
@@ -43,7 +43,7 @@ _NAMES = {
     "imputation.rubin": ("pool",),
     "imputation.settings": ("ImputerSettings",),
     "imputation.table_model": ("TableModel",),
-    "distributions.priors": ("FlowPrior", "Laplace", "Mixture", "Normal", "PerLabel"),
+    "distributions.priors": ("FlowPrior", "Laplace", "Mixture", "Normal", "PerLabel", "VampPrior"),
     "sampling": ("Sampled",),
     "serving.export": ("export",),
     "passing.messages": ("States",),
@@ -123,6 +123,7 @@ __all__ = [
     "Surrogate",
     "TableModel",
     "Terms",
+    "VampPrior",
     "export",
     "fit",
     "learn_graph",

@@ -269,7 +269,7 @@ def as_weights(sample_weight: ArrayLike | None, rows: int) -> Tensor | None:
             f"{float(weights[row])}"
         )
     if not bool((weights > 0.0).any()):
-        raise ValueError("sample_weight is 0 for all rows, so there is nothing to fit")
+        raise ValueError("sample_weight is zero for all rows, so there is nothing to fit")
     return weights
 
 

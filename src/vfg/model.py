@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from vfg import inference
 from vfg.distributions.likelihoods import Likelihood, LikelihoodSpec, likelihoods_by_leaf
-from vfg.distributions.priors import LATENTS, Prior, PriorSpec, prior_spec
+from vfg.distributions.priors import LATENTS, PosteriorMixture, Prior, PriorSpec, prior_spec
 from vfg.flows import Coupling, FlowSpec, LinearStart
 from vfg.graph import Graph
 from vfg.graph.graph import as_graph
@@ -24,7 +25,15 @@ from vfg.passing.aggregation import aggregation as aggregation_called
 from vfg.passing.messages import MessagePassing, Passes, States
 from vfg.passing.schedule import Block, compile_schedule
 from vfg.passing.sections import Scaling, Sections
-from vfg.sampling import Sampled, SampledStates, StatesSpec, draw_states, no_noise, states_spec
+from vfg.sampling import (
+    Sampled,
+    SampledStates,
+    StatesSpec,
+    draw_states,
+    no_noise,
+    root_posterior,
+    states_spec,
+)
 from vfg.utils.specs import check_choice, for_each, spec_from_dict
 
 if TYPE_CHECKING:
@@ -141,7 +150,7 @@ class VFG(nn.Module):
             `bernoulli`, a spec such as `vfg.Categorical(5)`, or a mapping from leaves to those,
             with `"*"` for all others.
         prior: of the roots: `normal`, `laplace`, `vfg.PerLabel(labels)`, `vfg.Mixture(components)`
-            or, with sampled states, `vfg.FlowPrior(...)`.
+            or, with sampled states, `vfg.VampPrior(components)` or `vfg.FlowPrior(...)`.
         seed: of the initial parameters.
 
     Raises:
@@ -212,6 +221,8 @@ class VFG(nn.Module):
             if isinstance(self.states_spec, Sampled)
             else None
         )
+        for index in self._blocks_of(self.priors):
+            self._attach_posterior(index)
 
     @classmethod
     def from_gaussian(
@@ -413,6 +424,35 @@ class VFG(nn.Module):
     def _blocks_of(self, modules: nn.ModuleDict) -> list[int]:
         blocks = self.passing.schedule.blocks
         return [index for index, block in enumerate(blocks) if block.name in modules]
+
+    def _attach_posterior(self, index: int) -> None:
+        """Tell a prior of mixed posteriors what q is."""
+        prior = self.prior_at(index)
+        if not isinstance(prior, PosteriorMixture):
+            return
+        kinds = {leaf: spec.name for leaf, spec in self.likelihood_specs.items()}
+        for leaf, kind in kinds.items():
+            if kind not in ("gaussian", "bernoulli"):
+                raise ValueError(
+                    f"VampPrior learns rows as inputs, which cannot have categories, but leaf "
+                    f"{leaf!r} is {kind}; use vfg.Mixture(components) or vfg.FlowPrior(...)"
+                )
+        assert isinstance(self.states_spec, Sampled)
+        if self.states_spec.blocks:
+            raise ValueError(
+                f"VampPrior mixes Normal posteriors, but q has {self.states_spec.blocks} coupling "
+                "layers; use vfg.Sampled(blocks=0) or vfg.FlowPrior(...)"
+            )
+        if any(self.passing.schedule.groups[g].coordinates is not None
+               for g in self.passing.schedule.into(index)):  # fmt: skip
+            raise ValueError(
+                "VampPrior needs messages that reach all coordinates of the roots; use "
+                "aggregation='mean'"
+            )
+        binary = torch.zeros(self.sections.columns, dtype=torch.bool)
+        for leaf, places in self.sections.positions.items():
+            binary[list(places)] = kinds[leaf] == "bernoulli"
+        prior.attach(partial(root_posterior, self, index), binary)
 
     def _prior_means(self, labels: Tensor | None) -> dict[int, Tensor]:
         return {index: self.prior_at(index).mean(labels) for index in self._blocks_of(self.priors)}

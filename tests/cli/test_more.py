@@ -68,3 +68,12 @@ def test_unknown_words_after_a_command_are_refused(store, commands):
 def test_serve_needs_a_token_for_other_machines(store, commands, monkeypatch):
     monkeypatch.delenv("VFG_TOKEN", raising=False)
     assert "needs a token" in commands.fail("serve", "-m", store.model, "--host", "0.0.0.0", code=2)
+
+
+def test_export_writes_a_program(store, commands, tmp_path):
+    target = tmp_path / "model.pt2"
+    commands.succeed("export", store.model, "-o", target, "--without", "intervals")
+    assert target.stat().st_size > 1000
+    assert ".onnx or .pt2" in commands.fail("export", store.model, "-o", "model.txt", code=2)
+    said = commands.fail("export", store.model, "-o", target, "--without", "tree", code=2)
+    assert "no part 'tree'" in said

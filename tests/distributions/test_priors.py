@@ -1,5 +1,6 @@
 """Root priors against torch.distributions, whole and in part observed."""
 
+import copy
 import math
 
 import pytest
@@ -9,6 +10,9 @@ from torch.distributions import Categorical, Independent, Laplace, MixtureSameFa
 from torch.distributions import Categorical as Choice
 
 import vfg
+from vfg.sampling import draw_states
+from vfg.sampling.noise import counted_noise
+from vfg.training.model_stack import stack_models
 
 BUILT = {"normal": vfg.Normal(), "laplace": vfg.Laplace(), "per_label": vfg.PerLabel(3)}
 
@@ -192,3 +196,94 @@ def test_priors_that_do_not_fit_are_refused(options, message):
 def test_a_mixture_needs_components():
     with pytest.raises(ValueError, match="at least one component"):
         vfg.Mixture(0)
+
+
+# Mixed posteriors.
+
+
+def vamp(likelihood="bernoulli", ladder=True, **options):
+    graph = vfg.Graph.from_edges(
+        [("a", "middle"), ("b", "middle"), ("middle", "root")],
+        widths={"a": 3, "b": 3, "middle": 3, "root": 3},
+    )
+    states = vfg.Sampled(amortised=8, ladder=ladder)
+    settings = {"aggregation": "mean", "prior": vfg.VampPrior(5), "states": states} | options
+    return perturbed(vfg.VFG(graph, likelihood=likelihood, **settings), 4, 0.1).double().eval()
+
+
+def mixed_posteriors(model, rows):
+    """The mixture of q at the root given rows, from the first two moments of many draws of it."""
+    ids = torch.arange(len(rows))
+    noise = counted_noise(model.passing.schedule, ids, torch.arange(40_000), seed=3)
+    seen = torch.ones_like(rows, dtype=torch.bool)
+    with torch.no_grad():
+        drawn = draw_states(model, rows, seen, None, {}, noise, 40_000)
+    root = next(k for k, b in enumerate(model.passing.schedule.blocks) if b.is_root)
+    states = drawn.states[root][0]
+    normals = Independent(Normal(states.mean(0), states.std(0)), 1)
+    return MixtureSameFamily(Categorical(torch.ones(len(rows)).double()), normals)
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
+def test_vamp_priors_mix_the_posteriors_of_their_inputs(likelihood):
+    model = vamp(likelihood)
+    prior = next(iter(model.priors.values()))
+    rows = prior.inputs.detach().mT
+    rows = rows.sigmoid() if likelihood == "bernoulli" else rows
+    h, _ = states(nodes=1)
+    density = prior.log_prob(h, torch.ones_like(h, dtype=torch.bool), None)
+    expected = mixed_posteriors(model, rows)
+    found = (density.value - density.constant)[0]
+    torch.testing.assert_close(found, expected.log_prob(h[0]), rtol=0.0, atol=0.1)
+    torch.testing.assert_close(prior.mean(None)[0, 0], expected.mean, rtol=0.0, atol=0.02)
+    drawn = prior.sample(100_000, None, torch.Generator().manual_seed(0))[0]
+    torch.testing.assert_close(drawn.mean(0), expected.mean, rtol=0.0, atol=0.02)
+    torch.testing.assert_close(drawn.var(0), expected.variance, rtol=0.03, atol=0.0)
+
+
+def test_vamp_priors_start_at_rows_learn_and_travel(tmp_path):
+    table = (torch.rand(40, 6, generator=torch.Generator().manual_seed(0)) > 0.5).float()
+    model = vamp().float()
+    prior = next(iter(model.priors.values()))
+    prior.start_at(table)
+    assert torch.equal((prior.inputs.mT > 0).float(), table[::8])
+    vfg.fit(model, table, epochs=2, masking=None, progress=False)
+    moved = prior.inputs.detach().clone()
+    assert not torch.equal(moved.abs(), torch.full_like(moved, 2.0)), "the inputs are trained"
+    vfg.save(model, tmp_path / "model.vfg")
+    again, copied = vfg.load(tmp_path / "model.vfg"), copy.deepcopy(model)
+    with torch.no_grad():
+        prior.inputs.zero_()  # a copy has inputs of its own, and a posterior of its own
+    for other in (again, copied):
+        assert torch.equal(next(iter(other.priors.values())).inputs, moved)
+    torch.testing.assert_close(again.bound(table).total, copied.bound(table).total)
+    assert not torch.allclose(model.bound(table).total, copied.bound(table).total)
+
+
+def test_models_with_vamp_priors_train_side_by_side_as_alone():
+    table = (torch.rand(40, 6, generator=torch.Generator().manual_seed(0)) > 0.5).float()
+    members = [vamp(seed=seed).float() for seed in (0, 1)]
+    stacked = stack_models(members)
+    together = next(iter(stacked.priors.values())).components()
+    for k, member in enumerate(members):
+        alone = next(iter(member.priors.values())).components()
+        for both, own in zip(together, alone, strict=True):
+            torch.testing.assert_close(both[k], own[0])
+    vfg.fit(members, table, epochs=2, masking=None, progress=False)
+    assert all(member.bound(table).total.isfinite().all() for member in members)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"likelihood": vfg.Categorical(3)}, "cannot have categories, but leaf 'a' is categorical"),
+        ({"states": vfg.Sampled(amortised=4, blocks=2)}, "q has 2 coupling layers"),
+        ({"states": "deterministic"}, "build the model with states='sampled'"),
+        ({"aggregation": "gaussian"}, "needs a Normal prior, but the prior is 'vamp'"),
+    ],
+)
+def test_vamp_priors_refuse_what_they_cannot_mix(options, message):
+    with pytest.raises(ValueError, match=message):
+        vamp(**options)
+    with pytest.raises(ValueError, match="at least one pseudo-input, but got 0"):
+        vfg.VampPrior(0)

@@ -94,7 +94,7 @@ def test_weights_reach_gradient_steps() -> None:
     ([1.0, -1.0, 1.0], "row 1 has -1.0"),
     ([1.0, float("nan"), 1.0], "row 1 has nan"),
     ([1.0, float("inf"), 1.0], "row 1 has inf"),
-    ([0.0, 0.0, 0.0], "0 for all rows"),
+    ([0.0, 0.0, 0.0], "zero for all rows"),
     ([[1.0], [1.0], [1.0]], "shape \\(3, 1\\)"),
 ])  # fmt: skip
 def test_wrong_weights_are_refused(weights: list[float], message: str) -> None:

@@ -142,3 +142,15 @@ def test_nonsense_is_refused(ensemble, table):
         ensemble.explain(table, 0, "wieght")
     with pytest.raises(ValueError, match="evaluations"):
         ensemble.explain(table, 0, "weight", evaluations=0)
+
+
+def test_similar_rows_have_no_negative_zero():
+    counts = pd.DataFrame({"a": np.arange(60) % 5 - 2.0, "b": np.arange(60) % 5 * 1.0})
+    counts.loc[0, "a"] = np.nan
+    counts.loc[5, "b"] = np.nan
+    why = (
+        VFGImputer(members=1, mixtures=0, neighbours=1, steps=5).fit(counts).explain(counts, 5, "b")
+    )
+    zeros = [row["a"] for _, row in why.similar if row.get("a") == 0.0]
+    assert not np.signbit(zeros).any()
+    assert "-0" not in str(why.similar)

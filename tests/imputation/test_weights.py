@@ -136,7 +136,7 @@ def test_small_weights_are_warned_of():
 @pytest.mark.parametrize(("weights", "message"), [
     (np.ones(59), "one number for each of the 60 rows"),
     (-np.ones(60), "row 0 has -1.0"),
-    (np.zeros(60), "0 for all rows"),
+    (np.zeros(60), "zero for all rows"),
 ])  # fmt: skip
 def test_wrong_weights_are_refused(weights, message):
     with pytest.raises(ValueError, match=message):
@@ -198,12 +198,22 @@ def test_sums_are_kept_in_files():
     np.testing.assert_allclose(loaded.fill(table), parts.model_.fill(table), rtol=1e-9)
 
 
+def test_parts_follow_a_fit():
+    table = numbers(rows=200)[1]
+    ours = linear().fit(table[:100]).partial_fit(table[100:]).transform(table)
+    parts = linear().partial_fit(table[:100]).partial_fit(table[100:])
+    np.testing.assert_allclose(ours, parts.transform(table), rtol=1e-9)
+
+
 def test_what_cannot_be_fitted_in_parts_is_refused():
     table = numbers(rows=60)[1]
-    with pytest.raises(ValueError, match="partial_fit adds sums over rows, which"):
+    with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as error:
         VFGImputer().partial_fit(table)
+    assert "sums over rows, which exist for the linear model alone" in str(error.value.__cause__)
     with pytest.raises(ValueError, match="fitted by fit, which keeps no sums"):
-        linear().fit(table).partial_fit(table)
+        linear().fit(table).model_.partial_fit(table)
+    with pytest.raises(ValueError, match="exist for the linear model alone"):
+        light().fit(table).model_.partial_fit(table)
     with pytest.raises(ValueError, match="one number for each of the 60 rows"):
         linear().partial_fit(table, sample_weight=[1.0])
 

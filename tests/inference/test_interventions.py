@@ -206,6 +206,16 @@ def test_values_far_from_the_data_are_warned_of(linear, mixed):
     mixed.infer({}, "effect", do={"group": "a"}, dag=MIXED)  # no warning
 
 
+def test_values_at_the_edge_of_the_data_are_warned_of(linear):
+    """Two in a hundred rows lie beyond 2.3 deviations, however rare their causes are."""
+    linear.infer({}, "y", do={"z": 1.5}, dag=DAG)  # no warning: 13 % are as far out
+    with pytest.warns(UserWarning, match="only 2 % of the rows are as far out"):
+        linear.infer({}, "y", do={"z": [0.0, 2.33]}, dag=DAG)
+    # An x of -1.5 is not rare, but 4.5 deviations away given z.
+    with pytest.warns(UserWarning, match=r"same causes \(z\)"):
+        linear.infer({"z": 1.5}, "y", do={"x": -1.5}, dag=DAG)
+
+
 def test_counterfactual_keeps_the_noise_of_the_row(linear):
     mean, covariance = moments(linear)
     _start, (slope,), _ = regress(mean, covariance, "m", ["x"])

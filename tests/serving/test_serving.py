@@ -105,6 +105,51 @@ def test_intervals_and_probabilities_are_those_of_infer(server, model):
     assert sum(answer["probabilities"][0]["open"].values()) == pytest.approx(1.0)
 
 
+def test_dates_are_written_alike_in_rows_and_intervals(server):
+    row = {"size": 0.3, "since": None}
+    _, answer = ask(server, "/fill?interval=0.8", row)
+    low, high = answer["intervals"][0]["since"]
+    assert len(low) == len(high) == len(answer["rows"][0]["since"]) == len("2020-01-01")
+    assert low <= answer["rows"][0]["since"] <= high
+    _, inferred = ask(server, "/infer", {"given": {"size": 0.3}, "targets": ["since"]})
+    assert inferred["answers"][0]["since"]["mean"] == answer["rows"][0]["since"]
+
+
+@pytest.mark.filterwarnings("ignore:missing values of column 'name' stay missing")
+def test_identifiers_and_unseen_categories_are_kept(table):
+    frame = table.assign(name=[f"row {k}" for k in range(len(table))])
+    model = vfg.TableModel(bend=False)
+    vfg.fit(model, frame)
+    with start(model) as server:
+        row = {"name": "somebody", "kind": "huge", "size": 1.0}
+        status, answer = ask(server, "/fill?interval=0.9&probabilities=true", row)
+        assert status == 200, answer
+        filled = answer["rows"][0]
+        assert (filled["name"], filled["kind"]) == ("somebody", "huge")
+        # No evidence: as without the cell.
+        _, plain = ask(server, "/fill", {"size": 1.0})
+        assert filled["weight"] == plain["rows"][0]["weight"]
+        assert plain["rows"][0]["name"] is None
+        status, answer = ask(server, "/fill", {"kind": 3.5})
+        assert status == 400
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("/fill?intervall=0.9", {"size": 1.0}, "no parameter 'intervall'"),
+        ("/fill?level=", {"size": 1.0}, "no parameter 'level'"),
+        ("/infer?interval=0.9", {"given": {}}, "no parameter 'interval'"),
+        ("/infer", {"given": {}, "target": ["size"]}, "no field 'target'"),
+    ],
+)
+def test_names_that_nobody_reads_are_refused(server, path, body, words):
+    status, answer = ask(server, path, body)
+    assert status == 400
+    assert words in answer["error"]
+
+
 def test_infer_answers_targets_alone(server, model):
     status, answer = ask(
         server, "/infer", {"given": {"size": 1.0}, "targets": ["weight", "kind"], "level": 0.5}
@@ -167,7 +212,8 @@ def test_a_request_that_fails_does_not_hurt_others(model, table, monkeypatch):
         ("/fill", [{"size": "tall"}], 400, "row 0: 'size' takes a number"),
         ("/fill", [{"size": [1]}], 400, "column 'size' takes one value"),
         ("/fill", [1], 400, "one object per row"),
-        ("/fill", [{"kind": "huge"}], 400, "'kind'"),
+        ("/fill", [{"kind": 3.5}], 400, "'kind'"),
+        ("/fill", [{"open": "perhaps"}], 400, "'open'"),
         ("/fill", [{}] * 51, 400, "50 rows, but this one has 51"),
         ("/fill", b"{", 400, "no JSON"),
         ("/fill", b"\xff", 400, "UTF-8"),

@@ -1,6 +1,7 @@
 """Tables on the page: what is read, refused, filled and shown."""
 
 import io
+import json
 
 import numpy as np
 import pandas as pd
@@ -8,9 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from imputation.mixed_tables import linear, mixed
+from plotly.utils import PlotlyJSONEncoder
 
 from vfg.plots.report import confidence
+from vfg.sklearn import VFGImputer
 from vfg.studio.asking.model import open_model
+from vfg.studio.filling.page import cell_text
 from vfg.studio.filling.tables import (
     cell,
     colour_cells,
@@ -180,6 +184,49 @@ def test_a_cell_is_what_filling_puts_there(mixed_opened, table):
     assert len(found.expected.draws) > 50
     moves = [by for _, by in found.influence]
     assert moves == sorted(moves, reverse=True)
+
+
+def test_a_filled_cell_is_explained(mixed_opened, table):
+    done = fill_table(mixed_opened, table)
+    for column in ("height", "city"):
+        place = table.columns.index(column)
+        row = int(np.flatnonzero(table.missing[:, place])[0]) + 1
+        found = cell(mixed_opened, table, row, column)
+        why = found.why
+        assert why.value == pytest.approx(done.column(column).values[row - 1])
+        added = why.start + sum(why.contributions.values()) + why.shift
+        assert added == pytest.approx(why.total, abs=1e-6)
+        shown = json.dumps(cell_text(found, row), cls=PlotlyJSONEncoder, ensure_ascii=False)
+        assert why.sentence in shown
+        assert "contribution" in shown
+    known = int(np.flatnonzero(~table.missing[:, place])[0]) + 1
+    found = cell(mixed_opened, table, known, column)
+    assert found.why is None
+    assert "moved most by" in json.dumps(cell_text(found, known), cls=PlotlyJSONEncoder)
+
+
+@pytest.mark.parametrize("options", [{"bend": False}, {"members": 1, "steps": 20}])
+def test_a_cell_has_the_interval_of_the_imputer(options):
+    """Also where cells are missing because of their value, which moves and widens it."""
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame(generator.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], 400))
+    frame.columns = ["x", "y"]
+    hide = generator.random(400) < 1 / (1 + np.exp(-3 * (frame["y"] - 0.5)))
+    frame.loc[hide, "y"] = np.nan
+    for missingness in ("self", "ignorable"):
+        imputer = VFGImputer(missingness=missingness, **options).fit(frame)
+        opened = open_model(imputer)
+        row = int(np.flatnonzero(hide)[0])
+        found = cell(opened, open_table(opened, frame), row + 1, "y")
+        low, high = imputer.predict_interval(frame, level=0.9)
+        assert found.expected.low == pytest.approx(low["y"][row], abs=1e-9)
+        assert found.expected.high == pytest.approx(high["y"][row], abs=1e-9)
+        filled = imputer.transform(frame)["y"][row]
+        assert found.expected.mean == pytest.approx(filled, abs=1e-6)
+        assert abs(np.mean(found.expected.draws) - filled) < 0.15
+        assert found.why.value == pytest.approx(filled, abs=1e-6)
+        assert (found.why.shift > 0.1) == (missingness == "self")
+        assert ("it is missing (+" in found.why.sentence) == (missingness == "self")
 
 
 def test_a_known_cell_is_looked_at_without_itself(mixed_opened, table):

@@ -1,9 +1,10 @@
-"""Priors of the roots: Normal, Laplace, per label, mixtures and flows."""
+"""Priors of the roots: Normal, Laplace, per label, mixtures, mixed posteriors and flows."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import ClassVar, NamedTuple
 
@@ -266,7 +267,7 @@ def prior_spec(given: str | PriorSpec) -> PriorSpec:
     if given not in by_name:
         raise ValueError(
             f"there is no prior {given!r}; use 'normal', 'laplace', vfg.PerLabel(labels), "
-            "vfg.Mixture(components) or vfg.FlowPrior(...)"
+            "vfg.Mixture(components), vfg.VampPrior(components) or vfg.FlowPrior(...)"
         )
     return by_name[given]
 
@@ -287,10 +288,48 @@ LATENTS: dict[str, type[SinglePrior]] = {"laplace": LaplacePrior, "normal": Norm
 """The distributions of latent states, by name: each gives a distance and a constant."""
 
 
-class MixturePrior(Prior):
-    r"""$p(h) = \sum_k \pi_k N(h; \mu_k, \mathrm{diag}\, s_k^2)$, all learned."""
+class Components(NamedTuple):
+    """Normals that are mixed: locations and logarithms of scales `(nodes, components, width)`."""
+
+    locations: Tensor
+    log_scales: Tensor
+    logits: Tensor
+    """Of the weights, `(nodes, components)`."""
+
+
+class NormalMixture(Prior):
+    r"""$p(h) = \sum_k \pi_k N(h; \mu_k, \mathrm{diag}\, s_k^2)$."""
 
     has_parts = True
+
+    @abstractmethod
+    def components(self) -> Components:
+        """What is mixed."""
+
+    def mean(self, labels: Tensor | None) -> Tensor:
+        locations, _, logits = self.components()
+        return (logits.softmax(-1)[..., None] * locations).sum(1, keepdim=True)
+
+    def log_prob(self, state: Tensor, observed: Tensor, labels: Tensor | None) -> LogDensity:
+        mask = observed.to(state.dtype)
+        locations, log_scales, logits = self.components()
+        precision = (-2.0 * log_scales).exp()
+        # Expanded, so that no (batch, components, width) tensor is written out.
+        square = (mask * state.square()) @ precision.mT
+        cross = (mask * state) @ (precision * locations).mT
+        rest = mask @ (precision * locations.square() + 2.0 * log_scales).mT
+        scores = logits.log_softmax(-1)[:, None] - 0.5 * (square - 2.0 * cross + rest)
+        return LogDensity(scores.logsumexp(-1), HALF_LOG_TWO_PI * mask.sum(-1))
+
+    def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
+        locations, log_scales, logits = self.components()
+        drawn = choose_part(normals[..., -1], logits.softmax(-1))
+        index = drawn[..., None].expand(-1, -1, locations.shape[-1])
+        return locations.gather(1, index) + log_scales.exp().gather(1, index) * normals[..., :-1]
+
+
+class MixturePrior(NormalMixture):
+    """A mixture whose locations, scales and weights are learned."""
 
     def __init__(self, nodes: int, width: int, components: int) -> None:
         super().__init__()
@@ -301,25 +340,55 @@ class MixturePrior(Prior):
         self.log_scales = nn.Parameter(torch.zeros(nodes, components, width))
         self.logits = nn.Parameter(torch.zeros(nodes, components))
 
-    def mean(self, labels: Tensor | None) -> Tensor:
-        return (self.logits.softmax(-1)[..., None] * self.locations).sum(1, keepdim=True)
+    def components(self) -> Components:
+        return Components(self.locations, bound_log_scale(self.log_scales), self.logits)
 
-    def log_prob(self, state: Tensor, observed: Tensor, labels: Tensor | None) -> LogDensity:
-        mask = observed.to(state.dtype)
-        log_scales = bound_log_scale(self.log_scales)
-        precision = (-2.0 * log_scales).exp()
-        # Expanded, so that no (batch, components, width) tensor is written out.
-        square = (mask * state.square()) @ precision.mT
-        cross = (mask * state) @ (precision * self.locations).mT
-        rest = mask @ (precision * self.locations.square() + 2.0 * log_scales).mT
-        scores = self.logits.log_softmax(-1)[:, None] - 0.5 * (square - 2.0 * cross + rest)
-        return LogDensity(scores.logsumexp(-1), HALF_LOG_TWO_PI * mask.sum(-1))
 
-    def push(self, normals: Tensor, labels: Tensor | None) -> Tensor:
-        drawn = choose_part(normals[..., -1], self.logits.softmax(-1))
-        index = drawn[..., None].expand(-1, -1, self.locations.shape[-1])
-        scale = bound_log_scale(self.log_scales).exp().gather(1, index)
-        return self.locations.gather(1, index) + scale * normals[..., :-1]
+Posterior = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Rows to the centres and the logarithms of the scales of q, `(nodes, rows, width)` each."""
+INPUT_LOGIT = 2.0
+"""Of black and white pixels of pseudo-inputs at the start: probabilities of .88, not yet flat."""
+
+
+class PosteriorMixture(NormalMixture):
+    r"""$p(h) = \frac1K \sum_k q(h \mid u_k)$, the posteriors of K learned rows $u_k$."""
+
+    needs_whole_states = True
+    binary: Tensor
+
+    def __init__(self, width: int, components: int) -> None:
+        super().__init__()
+        self.width, self.count = width, components
+        self.posterior: Posterior | None = None
+
+    def attach(self, posterior: Posterior, binary: Tensor) -> None:
+        """Say what q is, and which columns of its rows are binary; pseudo-inputs start at random.
+
+        They have columns first, as all tensors that are stacked with those of other models.
+        """
+        self.posterior = posterior
+        self.register_buffer("binary", binary)
+        generator = torch.Generator().manual_seed(self.count)
+        start = torch.randn(len(binary), self.count, generator=generator)
+        self.inputs = nn.Parameter(start)
+
+    @torch.no_grad()
+    def start_at(self, cells: Tensor) -> None:
+        """Start the pseudo-inputs at rows of a table in the model's units, evenly spaced."""
+        places = torch.arange(self.count, device=cells.device) * len(cells) // self.count
+        rows = cells[places]
+        logits = INPUT_LOGIT * (2.0 * rows - 1.0)
+        self.inputs.copy_(torch.where(self.binary, logits, rows).mT)
+
+    def components(self) -> Components:
+        if self.posterior is None:
+            raise RuntimeError("a prior of mixed posteriors belongs to a model with sampled states")
+        rows = torch.where(self.binary, self.inputs.mT.sigmoid(), self.inputs.mT)
+        locations, log_scales = self.posterior(rows)
+        return Components(locations, log_scales, torch.zeros_like(locations[..., 0]))
+
+    def numbers(self) -> int:
+        return self.width + 1
 
 
 class PriorFlow(Prior):
@@ -375,6 +444,42 @@ class Mixture(PriorSpec):
 
     def build(self, nodes: int, width: int) -> Prior:
         return MixturePrior(nodes, width, self.components)
+
+
+@dataclass(frozen=True)
+class VampPrior(PriorSpec):
+    r"""A mixture of posteriors, $p(h) = \frac1K \sum_k q(h \mid u_k)$; for sampled states.
+
+    The pseudo-inputs $u_k$ are rows that are learned; training starts them at rows of the table.
+    q is the Normal around the messages, so it has no coupling layers (`Sampled(blocks=0)`), and no
+    leaf is categorical. In a graph with several layers the nodes between leaves and root are at
+    the centres of their q.
+
+    Args:
+        components: K, how many pseudo-inputs.
+
+    Raises:
+        ValueError: if there are none.
+
+    Example:
+        >>> import vfg
+        >>> graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
+        >>> model = vfg.VFG(graph, states="sampled", aggregation="mean", prior=VampPrior(8))
+        >>> model.bound(torch.zeros(3, 2)).total.shape
+        torch.Size([3])
+    """
+
+    name: ClassVar[str] = "vamp"
+    components: int = 100
+
+    def __post_init__(self) -> None:
+        if self.components < 1:
+            raise ValueError(
+                f"VampPrior needs at least one pseudo-input, but got {self.components}"
+            )
+
+    def build(self, nodes: int, width: int) -> Prior:
+        return PosteriorMixture(width, self.components)
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,7 @@ class Ensemble(CachedModule):
     pooling: Tensor | None
     slopes: Tensor | None
     drawing: Tensor | None
+    set_thresholds: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -151,6 +152,7 @@ class Ensemble(CachedModule):
         for name in ("pooling", "departures", "drawing"):
             self.register_buffer(name, getattr(combination, name))
         self.register_buffer("slopes", parts.mechanism.slopes)
+        self.register_buffer("set_thresholds", parts.set_thresholds)
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack
 

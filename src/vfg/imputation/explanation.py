@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from vfg.graph.checks import suggestion
-from vfg.imputation.answers import read_evidence
+from vfg.imputation.answers import axis_numbers, read_evidence
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import check_count
 from vfg.inference.variables import Variable, format_number, percent
@@ -32,9 +33,9 @@ NAMED = 3
 class Explanation:
     r"""How the observed cells of a row lead from the unconditional answer to the filled value.
 
-    $\text{total} - \text{start} = \sum_j c_j$ over the observed cells j. For a number, `start` and
-    `total` are expected values; dates are counted in days. For a category they are probabilities
-    of the one that is filled in.
+    $\text{total} - \text{start} = s + \sum_j c_j$ over the observed cells j, where s is `shift`.
+    For a number, `start` and `total` are expected values; dates are counted in days. For a
+    category they are probabilities of the one that is filled in.
 
     Args:
         column: whose cell is explained.
@@ -46,6 +47,9 @@ class Explanation:
         method: how the contributions were computed.
         similar: training rows that the answer is read from, as weights and cells; empty where the
             model keeps no rows.
+        is_choice: whether the column holds categories.
+        shift: what is added because the cell is missing, where cells are missing because of their
+            own value (`VFGImputer(missingness=)`), else 0.
     """
 
     column: Label
@@ -57,6 +61,7 @@ class Explanation:
     method: str
     similar: tuple[tuple[float, dict[Label, Any]], ...] = ()
     is_choice: bool = False
+    shift: float = 0.0
 
     @property
     def sentence(self) -> str:
@@ -69,12 +74,14 @@ class Explanation:
             >>> why.sentence[:71]
             'income is filled with 12, because age = 41 (+3) and city = Bern (−1); w'
         """
-        show = percent if self.is_choice else format_number
+        show, signed = self.show, self.show_signed
         parts = [
-            f"{name} = {_show(self.evidence[name])} ({'+' if size >= 0 else '−'}{show(abs(size))})"
+            f"{name} = {show_value(self.evidence[name])} ({signed(size)})"
             for name, size in list(self.contributions.items())[:NAMED]
             if size
         ]
+        if self.shift:
+            parts.append(f"it is missing ({signed(self.shift)})")
         listed = " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
         because = f"because {listed}" if parts else "since no observed cell says anything about it"
         if self.is_choice:
@@ -83,7 +90,15 @@ class Explanation:
             )
         else:
             start = f"without evidence it would be {show(self.start)}"
-        return f"{self.column} is filled with {_show(self.value)}, {because}; {start}."
+        return f"{self.column} is filled with {show_value(self.value)}, {because}; {start}."
+
+    def show(self, size: float) -> str:
+        """A size on the axis of `start` and `total` in words."""
+        return percent(size) if self.is_choice else format_number(size)
+
+    def show_signed(self, size: float) -> str:
+        """A contribution in words."""
+        return f"{'−' if size < 0.0 else '+'}{self.show(abs(size))}"
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per observed cell: column, value, contribution."""
@@ -93,7 +108,8 @@ class Explanation:
         return pandas.DataFrame(rows, columns=["column", "value", "contribution"])
 
 
-def _show(value: Any) -> str:
+def show_value(value: Any) -> str:
+    """A cell in words: numbers rounded, dates without a time."""
     if isinstance(value, float | np.floating):
         return format_number(float(value))
     if isinstance(value, np.datetime64):
@@ -128,16 +144,18 @@ def explain(
     else:
         sizes, method = target.shapley(evaluations, np.random.default_rng(seed))
     order = sorted(evidence, key=lambda label: -abs(sizes[label]))
+    shift = target.move(row) if cells[column].missing[row] else 0.0
     return Explanation(
         column,
         target.value,
         target.start,
-        target.total,
+        target.total + shift,
         {label: sizes[label] for label in order},
         {label: evidence[label] for label in order},
         method,
         find_similar(model, evidence),
         variable.kind == "choice",
+        shift,
     )
 
 
@@ -157,6 +175,21 @@ class _Target:
         elif isinstance(part, NumericEncoding) and part.whole:
             self.value = round(float(self.value))
         self.start, self.total = map(float, self.values([(), tuple(evidence)]))
+
+    def move(self, row: int) -> float:
+        """How far the answer moves because the cell is missing; the value follows."""
+        from vfg.imputation.table_model import MissingCells
+
+        model, part = self.model, self.model.encoding.parts[self.column]
+        rows = read_evidence(model, [self.evidence]).matrix
+        cells = MissingCells.of_rows(model, *rows, torch.tensor([row]))
+        place = places_of(model, self.column)[0]
+        if not isinstance(part, NumericEncoding) or not cells.moves(place):
+            return 0.0
+        matrix = model.spread_out(cells.means())[:, model.encoding.sections[self.column]]
+        self.value = part.decode(matrix)[0]
+        unrounded = part.numbers(matrix) if part.clock is None else part.decode(matrix)
+        return float(axis_numbers(unrounded)[0]) - self.total
 
     def values(self, known: list[tuple[Label, ...]]) -> Array:
         """The answer for every set of known cells."""

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from vfg.distributions.likelihoods import GaussianLikelihood
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.conditional_means import exact_means
+from vfg.gaussian.conditional_means import exact_means, mean_function
 from vfg.graph import Graph, Network
 from vfg.graph.checks import suggestion
-from vfg.imputation.categories import CategoryColumn, category_columns
+from vfg.imputation.categories import CategoryColumn, category_columns, fit_set_thresholds
+from vfg.imputation.constraints import Constraints, tightened_bounds
 from vfg.imputation.ensemble import Ensemble
 from vfg.imputation.missingness import find_mechanism
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
@@ -131,12 +132,16 @@ def _fit_parts(
         check_number_of_columns(encoding.width)
         whole = encoding.training_matrix(table, often)
         columns, graph = choose_columns(encoding, whole, settings, weights)
+    constraints, given = Constraints.of(settings.constraints, encoding), None
+    if constraints is not None:
+        constraints.check(table)
+        given = constraints.equations(columns)
     categories = category_columns(encoding, columns)
     labels = read_labels(table, encoding, categories)
     extra = encoding.unordered[columns], list(categories.values()), labels
     few_valued = encoding.few_valued(columns)
     parts = _fit_to_matrix(
-        columns, graph, whole, *extra, few_valued, settings, members, resources, weights
+        columns, graph, whole, *extra, few_valued, settings, members, resources, weights, given
     )
     return encoding.filling_values([columns[k] for k in parts.with_values]), columns, parts
 
@@ -161,6 +166,8 @@ def fit_encoding(table: Table, settings: ImputerSettings, weights: Array | None 
         schema = Schema.infer(table, schema, missing_values=marker, discrete=settings.discrete)
     if settings.bounds is not None:
         schema = schema.bounded(settings.bounds)
+    if settings.constraints:
+        schema = schema.bounded(tightened_bounds(settings.constraints, schema))
     return Encoding.fit(schema, table, missing_values=marker, weights=weights)
 
 
@@ -176,6 +183,7 @@ def _fit_to_matrix(
     members: list[VFG] | None,
     resources: Resources,
     weights: Tensor | None,
+    given: Tensor | None,
 ) -> Parts:
     if graph is None:
         return Parts()
@@ -183,7 +191,7 @@ def _fit_to_matrix(
     weights = None if weights is None else weights[rows]
     with resources.measured():
         linear = fit_linear(graph, values, observed, settings.seed, weights=weights)
-        relations = find_relations(values, observed, linear, unordered, weights)
+        relations = find_relations(values, observed, linear, unordered, weights, given)
         mechanism = find_mechanism(
             linear, values, observed, unordered, assumed=settings.missingness, seed=settings.seed,
             weights=weights,
@@ -231,6 +239,12 @@ def _fit_to_matrix(
             parts, graph, matrix, categories, plan.trees, settings.seed, held_out, weights
         )
     parts.with_values = _filled_with_values(few_valued, held_out)
+    if categories:
+        known = [[one.probabilities[k] for one in held_out] for k in range(len(categories))]
+        thresholds = [
+            fit_set_thresholds([own[1:] for own in column if own is not None]) for column in known
+        ]
+        parts.set_thresholds = torch.from_numpy(np.stack(thresholds))
     parts.held_out = ()
     return parts
 
@@ -252,14 +266,16 @@ def _add_forest(
     copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
     often = None if weights is None else weights[chosen]
     cells = x, seen, _filled(parts, x, seen), categories, places[chosen], copies, often
-    grown = grow_forest(TreeTable(list(graph.sections.values()), *cells), trees, seed)
+    linear = None if parts.linear is None else mean_function(parts.linear)
+    grown = grow_forest(TreeTable(list(graph.sections.values()), *cells, linear), trees, seed)
     if grown is None:
         return held_out
     parts.forest, unseen = grown
     everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.items()}
     for k, own in unseen.items():
         everywhere[k][chosen] = own.float()
-    return fit_weights(parts.forest, everywhere, held_out)
+    frequencies = [column.frequencies for column in categories]
+    return fit_weights(parts.forest, everywhere, held_out, frequencies)
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -116,6 +116,16 @@ def _has_categories(imputer: VFGImputer) -> bool:
     return hasattr(imputer, "model_") and bool(imputer.model_.category_sections)
 
 
+def _has_sums(imputer: VFGImputer) -> bool:
+    """Whether rows can be added as sums; else an error that says why not."""
+    if imputer.bend:
+        raise AttributeError(
+            "partial_fit adds sums over rows, which exist for the linear model alone; use "
+            "VFGImputer(bend=False), or fit with all rows"
+        )
+    return True
+
+
 SCORED_SHARES = (0.1, 0.3, 0.6, 0.9)
 """Shares of the known cells that `score` hides; the first that hides any."""
 ROWS_OF_A_PART = 2**18
@@ -146,6 +156,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
         bounds: lowest and highest value that filled cells of columns may have, by name; None for
             the lowest or highest that is observed.
+        constraints: texts such as "0 <= age <= 120", "a + b == total" or "start <= end", linear in
+            columns of numbers or dates, which all filled cells, draws and intervals satisfy. Names
+            that are no words stand in backticks, columns of arrays are x0, x1 and so on, dates
+            stand in quotes and differ by days. Rows whose observed cells contradict are refused.
         discrete: whether columns of floats with whole numbers alone are filled with whole numbers,
             and those with few different values, whose draws are such values, are recognised.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
@@ -204,6 +218,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         *,
         schema: Mapping[Any, Any] | Schema | None = None,
         bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+        constraints: Sequence[str] | None = None,
         discrete: bool = True,
         bend: bool = True,
         effort: str = "balanced",
@@ -230,6 +245,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.graph = graph
         self.schema = schema
         self.bounds = bounds
+        self.constraints = constraints
         self.discrete = discrete
         self.bend = bend
         self.effort = effort
@@ -305,13 +321,15 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
+    @available_if(_has_sums)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the linear model to further rows, besides all that were given before.
 
         Needs `bend=False`: sums over rows exist for the linear model alone. The model is that of
         all rows at once, but for what the first rows decide: kinds, categories and scales of
         columns, which columns vary, relations between them, and why cells are missing. So the first
-        rows should be many, and like the others. Ranges follow all rows. Rows are not kept.
+        rows should be many, and like the others. Ranges follow all rows. Rows are not kept. After
+        `fit` it goes on from at most 2,000 rows of the fitted table, which count for all of them.
 
         Args:
             X: further rows, with the same columns.
@@ -322,7 +340,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             The imputer.
 
         Raises:
-            ValueError: for `bend=True`, or an imputer that was fitted by `fit`.
+            AttributeError: for `bend=True`.
 
         Example:
             >>> X = np.random.default_rng(0).normal(size=(100, 1)) * [[1.0, 2.0, 3.0]]
@@ -330,17 +348,16 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             >>> imputer = VFGImputer(bend=False, random_state=0)
             >>> for rows in (X[:50], X[50:]):
             ...     imputer = imputer.partial_fit(rows)
-            >>> imputer.transform([[1.0, None, None]]).round(0)
-            array([[1.0, 2.0, 3.0]], dtype=object)
+            >>> imputer.transform([[1.0, np.nan, np.nan]]).round(0)
+            array([[1., 2., 3.]])
         """
-        if self.bend:
-            raise ValueError(
-                "partial_fit adds sums over rows, which exist for the linear model alone; use "
-                "VFGImputer(bend=False), or fit with all rows"
-            )
         first = not hasattr(self, "model_")
         table, settings = self._table(X, reset=first), self._settings()
-        model = TableModel(settings) if first else self.model_
+        model, known = TableModel(settings) if first else self.model_, None
+        if not first:
+            known = self.fitted_sample_
+            if known is not None and model.linear is not None and model.linear.summary is None:
+                model.linear.remember(*known.table, known.often)
         model.partial_fit(table, sample_weight=sample_weight)
         self.model_, self.schema_ = model, model.encoding.schema
         weights = as_weights(sample_weight, table.rows)
@@ -351,7 +368,6 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self.fitted_rows_ = np.unique(row_digests(model, table))
         else:
             self.gaps_in_fit_ = self.gaps_in_fit_ | table.missing.any(0)
-            known = self.fitted_sample_
             self.fitted_sample_ = sample if known is None else known.plus(sample, settings.seed)
             self.fitted_rows_ = np.union1d(self.fitted_rows_, row_digests(model, table))
         return self
@@ -422,7 +438,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_share("level", level)
         cells = MissingCells(self.model_, self._table(X, reset=False))
         ends = cells.quantiles(central_levels(level), as_seed(random_state))
-        low, high = self._tables(cells, ends)
+        low, high = self._tables(cells, ends, are_ends=True)
         return low, high
 
     def explain(
@@ -551,6 +567,37 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             name: pandas.DataFrame(chances, index=index, columns=list(answer.categories[name]))
             for name, chances in answer.probabilities.items()
         }
+
+    @available_if(_has_categories)  # type: ignore[untyped-decorator]
+    def predict_set(self, X: Any, level: float = 0.9) -> dict[Any, Any]:
+        r"""Sets of categories that hold the true one of a missing cell as often as `level` says.
+
+        A set has the categories with a probability of at least $t$, and the most probable one.
+        Every column has a $t$ of its own: the $1 - L$ quantile, for the level $L$, of the
+        probabilities of the true categories at held-out cells. So sets hold the share $L$ of all
+        cells, more often where a cell is easy and less often where it is hard, and are small. The
+        set of a column with two categories is one of them or both. Where the most probable one
+        is right more often than $L$, all sets have one category. A model without held-out
+        cells, as the linear one, takes the fewest categories whose probabilities sum to $L$.
+
+        Args:
+            X: a table with the columns that were fitted.
+            level: how often a set holds the truth.
+
+        Returns:
+            For every column of categories a frame of pandas with a column per category and the rows
+            of X: whether the category is in the set. An observed category is alone in its set.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1.
+        """
+        check_share("level", level)
+        chances = self.predict_proba(X)
+        sets = dict(chances)
+        for label, shares in chances.items():
+            chosen = self.model_.category_sets(label, shares.to_numpy(), level)
+            sets[label] = type(shares)(chosen, shares.index, shares.columns)
+        return sets
 
     def embed(self, X: Any) -> Array:
         """The latent states of the root, `(rows, width)`.
@@ -685,10 +732,18 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Draws of the missing cells, with parameters of their own where those can be drawn."""
         fitted: FittedRows | None = getattr(self, "fitted_sample_", None)
         if proper and fitted is not None and len(cells.values):
-            return cells.proper_draws(number, seed, fitted)
+            estimate, drawn = fitted.draw_parameters(number, seed)
+
+            def draw(some: MissingCells, own: int, copies: int) -> Tensor:
+                parameters = [one for one in drawn for _ in range(copies)]
+                return some.proper_draws(len(parameters), own, fitted, (estimate, parameters))
+
+            return cells.within_constraints(draw, number, seed)
         return cells.draws(number, seed)
 
-    def _tables(self, cells: MissingCells, matrices: Tensor) -> list[Any]:
+    def _tables(
+        self, cells: MissingCells, matrices: Tensor, *, are_ends: bool = False
+    ) -> list[Any]:
         """One filled table per matrix."""
-        filled = (cells.fill(matrix) for matrix in matrices)
+        filled = (cells.fill(matrix, are_ends=are_ends) for matrix in matrices)
         return [finish_table(self, one, cells.missing, indicate=False) for one in filled]

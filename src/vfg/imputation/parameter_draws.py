@@ -142,6 +142,10 @@ def draw_parameters(
     return estimate, draws
 
 
+ParameterDraws = tuple[NormalModel, list[NormalModel]]
+"""An estimate, and draws from the posterior."""
+
+
 class FittedRows(NamedTuple):
     """Some rows of the encoded table that was fitted, and how many there were."""
 
@@ -169,26 +173,28 @@ class FittedRows(NamedTuple):
         own = None if weights is None else weights[rows].numpy()
         return cls(known.cpu().numpy(), observed[rows].cpu().numpy(), count, own)
 
+    @property
+    def often(self) -> Array:
+        """Weights of these rows that add up to the number of all rows."""
+        if self.weights is None:
+            return np.full(len(self.values), self.rows / len(self.values))
+        return np.asarray(self.weights * (self.rows / self.weights.sum()))
+
     def plus(self, other: FittedRows | None, seed: int) -> FittedRows:
         """These and further rows: at most `ROWS`, of either as many as its share."""
         if other is None:
             return self
         parts, total = (self, other), self.rows + other.rows
-        often = [
-            np.full(len(one.values), one.rows / len(one.values))
-            if one.weights is None
-            else one.weights * (one.rows / one.weights.sum())
-            for one in parts
-        ]
-        values, observed = (np.concatenate([one[k] for one in parts]) for k in range(2))
-        weights = np.concatenate(often)
+        values = np.concatenate([one.values for one in parts])
+        observed = np.concatenate([one.observed for one in parts])
+        weights = np.concatenate([one.often for one in parts])
         if len(values) > ROWS:
             chances = np.random.default_rng(seed).exponential(size=len(values)) / weights
             kept = np.sort(np.argsort(chances, kind="stable")[:ROWS])
             values, observed, weights = values[kept], observed[kept], np.full(ROWS, total / ROWS)
         return FittedRows(values, observed, total, weights)
 
-    def draw_parameters(self, number: int, seed: int) -> tuple[NormalModel, list[NormalModel]]:
+    def draw_parameters(self, number: int, seed: int) -> ParameterDraws:
         """The estimate, and draws from the posterior given these rows."""
         weights = None if self.weights is None else torch.from_numpy(self.weights)
         return draw_parameters(*self.table, number, seed, self.rows, weights)

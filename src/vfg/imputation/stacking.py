@@ -244,6 +244,7 @@ class Parts:
     mechanism: Mechanism = field(default_factory=Mechanism)
     forest: Forest | None = None
     held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
+    set_thresholds: Tensor | None = None  # of probabilities, (columns of categories, levels)
     with_values: tuple[int, ...] = ()  # few-valued columns that are filled with their values
 
     @property

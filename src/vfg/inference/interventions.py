@@ -43,6 +43,9 @@ RANKS = np.linspace(-3.0, 3.0, 25)
 interpolated, which is exact for Normal columns."""
 RARE = 0.01
 """Share of rows with similar causes below which a value that is set counts as far from the data."""
+EDGE = 0.05
+"""Share of all rows with a value as far out, on both sides together, below which a value is at the
+edge of the data: beyond two deviations of a Normal, where few rows say how a relation bends."""
 
 
 @dataclass(frozen=True)
@@ -436,6 +439,13 @@ class _World:
 
     def _samples(self, names: list[str], count: int) -> dict[str, Array]:
         """Joint draws of columns given what is known of each row, before anything was set."""
+        draw_rows = getattr(self.model, "draw_kept_rows", None)
+        if draw_rows is not None and not self.rows.named:
+            kept = draw_rows(names, count, self.seed)
+            if kept is not None:  # causes as they are in the table
+                return {
+                    name: np.tile(own[:, None], (1, self.rows.count)) for name, own in kept.items()
+                }
         few = self.rows.count <= FEW_ROWS  # padding them would cost more than it computes
         chosen: list[Name] = list(names)
         answer = self.model.infer(self._records(), chosen, seed=self.seed, padded=not few)
@@ -450,13 +460,18 @@ class _World:
 
     def _given_causes(self, name: str, drawn: Mapping[str, Array]) -> Answer:
         """The model's answer about a column given draws of its causes, one after the other."""
-        parents = self.causes.parents[name]
+        return self._given(name, self.causes.parents[name], drawn)
+
+    def _given(self, name: str, parents: Sequence[str], drawn: Mapping[str, Array]) -> Answer:
         evidence: Any = {cause: _evidence(drawn[cause]) for cause in parents}
         if not parents:
             evidence = [{}] * (next(iter(drawn.values())).size if drawn else self.rows.count)
         # The draws of a column must not repeat those of another.
         own_seed = self.seed + 1 + list(self.causes.parents).index(name)
-        return self.model.infer(evidence, [name], seed=own_seed)
+        # An ensemble that fills cells given all others has models of families beside it.
+        fitted = getattr(self.model, "family_model", None)
+        model: Model = (None if fitted is None else fitted(name, parents)) or self.model
+        return model.infer(evidence, [name], seed=own_seed)
 
     def check_directions(self, dag: Any) -> None:
         """Warn of edges of a learned DAG whose direction is not known, where it matters."""
@@ -475,6 +490,8 @@ class _World:
         """Warn of values that the table hardly has, alone or given the causes of the column."""
         for name, cells in self.settings.items():
             variable = self.variables[name]
+            if variable.kind == "date":
+                continue
             if variable.kind in ("number", "integer"):
                 outside = [c for c in cells if not variable.low <= float(c) <= variable.high]
                 if outside:
@@ -485,37 +502,55 @@ class _World:
                         stacklevel=4,
                     )
                     continue
-            elif variable.kind == "date":
-                continue
-            share = self._overlap(name)
-            if share < RARE:
-                warnings.warn(
-                    f"do sets {name!r} to {cells[0]}, but fewer than {100 * RARE:g} % of the rows "
-                    f"with such values of its causes {', '.join(self.causes.parents[name])} have "
-                    "one like it; the answer rests on few rows",
-                    stacklevel=4,
-                )
+            message = self._overlap_warning(name)
+            if message:
+                warnings.warn(message, stacklevel=4)
 
-    def _overlap(self, name: str) -> float:
-        """How probable a value that is set, or one further out, is given the causes of its column.
+    def _overlap_warning(self, name: str) -> str:
+        """What is wrong with the first value of a column that few rows have; nothing if none is."""
+        cells = self.settings[name]
+        everywhere = self._shares(name, (), 1)[0]
+        rare = np.flatnonzero(everywhere < (RARE if self._is_choice(name) else EDGE))
+        if len(rare):
+            share = max(100 * float(everywhere[rare[0]]), 0.1)
+            like = "have it" if self._is_choice(name) else "are as far out"
+            return (
+                f"do sets {name!r} to {cells[rare[0]]}, but only {share:.1g} % of the rows {like}; "
+                "the answer rests on few rows"
+            )
+        parents = self.causes.parents[name]
+        if not parents or self.effects.intersection(parents):
+            return ""
+        # One row in four at least must have causes with which the value is not rare.
+        usual = np.quantile(self._shares(name, parents, 32), 0.75, axis=0)
+        rare = np.flatnonzero(usual < RARE)
+        if not len(rare):
+            return ""
+        return (
+            f"do sets {name!r} to {cells[rare[0]]}, but of the rows with the same causes "
+            f"({', '.join(parents)}) fewer than {100 * RARE:g} % are as far out, for three in four "
+            "rows; the answer rests on few rows"
+        )
 
-        The largest over draws of the causes in each row, the smallest over rows.
+    def _is_choice(self, name: str) -> bool:
+        return self.variables[name].kind == "choice"
+
+    def _shares(self, name: str, parents: Sequence[str], count: int) -> Array:
+        """How probable a value that is set, or one further out, is given draws of some causes.
+
+        `(count, rows)`; on both sides of the distribution together, or of a category.
         """
-        parents = [p for p in self.causes.parents[name] if p not in self.effects]
-        if not parents or len(parents) < len(self.causes.parents[name]):
-            return 1.0
-        drawn, _ = self.draw(parents, 32)
-        answer = self._given_causes(name, drawn)
-        cells = np.tile(self.settings[name], (32, 1))
-        if self.variables[name].kind == "choice":
+        given = self.draw(parents, count)[0] if parents else {}
+        answer = self._given(name, parents, given)
+        cells = np.tile(self.settings[name], (count, 1))
+        if self._is_choice(name):
             place = {c: k for k, c in enumerate(self.variables[name].categories)}
             shares = answer.expectations()[name].reshape(*cells.shape, -1)
             codes = np.array([place[cell] for cell in self.settings[name]])
-            own = np.take_along_axis(shares, np.tile(codes, (32, 1))[:, :, None], 2)
-            return float(own.max(0).min())
+            own = np.take_along_axis(shares, np.tile(codes, (count, 1))[:, :, None], 2)
+            return np.asarray(own[:, :, 0])
         levels = _rank(answer, name, cells.astype(float).reshape(-1)).reshape(cells.shape)
-        tails = 2.0 * ndtr(-np.abs(levels))
-        return float(tails.max(0).min())
+        return np.asarray(2.0 * ndtr(-np.abs(levels)))
 
 
 class _Counterfactual(_World):

@@ -8,6 +8,7 @@ from vfg.sampling.state_sampler import (
     draw_states,
     log_likelihoods,
     log_weights,
+    root_posterior,
     sampling_of,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "log_likelihoods",
     "log_weights",
     "no_noise",
+    "root_posterior",
     "sampling_of",
     "states_spec",
 ]

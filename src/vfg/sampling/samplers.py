@@ -315,14 +315,19 @@ class Sampler(nn.Module):
         state, slopes = self.flow(drawn.state, incoming.value)
         return Proposal(state, drawn.log_density - slopes)
 
+    def normal(self, incoming: Incoming, move: Move) -> tuple[Tensor, Tensor]:
+        """Centre and logarithm of the scale of q, where messages have no precision."""
+        assert self.by_count is not None
+        slope = self.by_count * incoming.reached.log1p()
+        log_scale = bound_log_scale(self.log_scale + slope + move.change)
+        return incoming.value + move.shift, log_scale
+
     def _around(
         self, incoming: Incoming, move: Move, expected: Expected | None, noise: Tensor
     ) -> Proposal:
         """Around the aggregated state, coordinate by coordinate, as messages have no precision."""
-        assert self.by_count is not None
-        slope = self.by_count * incoming.reached.log1p()
-        precision = (-2.0 * bound_log_scale(self.log_scale + slope + move.change)).exp()
-        centre = incoming.value + move.shift
+        centre, log_scale = self.normal(incoming, move)
+        precision = (-2.0 * log_scale).exp()
         if expected is not None:
             known = precision * incoming.observed
             precision = known + expected.precision

@@ -12,7 +12,7 @@ from vfg.passing.aggregation import State, aggregation
 from vfg.passing.incidence import add_all
 from vfg.passing.messages import EdgeGroup
 from vfg.passing.schedule import Schedule
-from vfg.sampling.noise import Noise, pass_through_noise
+from vfg.sampling.noise import Noise, no_noise, pass_through_noise
 from vfg.sampling.samplers import Expected, Incoming, Move, Proposal, Sampled, Sampler
 
 if TYPE_CHECKING:
@@ -301,6 +301,19 @@ class _StateSampler:
         """`(nodes, draws · rows, ...)` to `(nodes, draws, rows, ...)`, 1 draw if all are alike."""
         draws = 1 if part.shape[1] == self.rows else self.draws
         return part.view(part.shape[0], draws, self.rows, *part.shape[2:])
+
+
+def root_posterior(model: VFG, index: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Centre and log-scale of q at a block of roots, `(nodes, rows, width)`, for whole rows.
+
+    Nodes below are at the centres of their q. Rows are in the model's units.
+    """
+    leaves = model._leaf_states(rows, torch.ones_like(rows, dtype=torch.bool))
+    sampler = _StateSampler(model, leaves, None, {}, no_noise, 1, False)
+    sampler._pass_up()
+    found = sampler._sampler(index).normal(sampler.incoming[index], sampler.moves[index])
+    centre, log_scale = (part[:, 0] for part in torch.broadcast_tensors(*found))
+    return centre, log_scale
 
 
 def _children(schedule: Schedule, index: int) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def _fitted_model(model: TableModel | VFGImputer) -> TableModel:
             f"only models of tables can be exported, a TableModel or VFGImputer, but this is a "
             f"{type(model).__name__}"
         )
-    model.encoding  # noqa: B018 (refuses a model that is not fitted)
+    assert model.encoding is not None  # refuses a model that is not fitted
     if model.weights.device.type == "cpu":
         return model
     moved = loads(dumps(model), torch.device("cpu"))
@@ -220,7 +221,8 @@ def _describe_column(model: TableModel, label: Label) -> dict[str, Any]:
 def _onnx_bytes(filler: Filler, example: Tensor, described: dict[str, Any]) -> bytes:
     with needs("onnx"):
         import onnx
-        import onnxscript  # noqa: F401 (torch exports with it)
+
+        import_module("onnxscript")  # what torch exports with
     names = ["filled", "lower", "upper"] if filler.has_intervals else ["filled"]
     program = torch.onnx.export(
         filler,

@@ -291,6 +291,8 @@ class Filler(nn.Module):
         )
         slopes = None if "missingness" in without else model.slopes
         self.register_buffer("slopes", slopes if slopes is None else slopes.detach().cpu())
+        if self.linear is None:
+            return  # every column has one value or none
         self.register_buffer("unordered", model.unordered)
         self.register_buffer("usual_range", model.usual_range)
         self._set_values(model)
@@ -310,7 +312,7 @@ class Filler(nn.Module):
         votes = model.pooling is not None and KINDS[3] in kinds
         self.stacked, self.weights = model.is_stacked, weights.tolist()
         used = used if self.stacked else set()
-        for name in ("factors", "reach", "departures"):
+        for name in ("factors", "reach", "departures") if self.stacked else ():
             buffer = getattr(model, name)
             self.register_buffer(name, None if buffer is None else buffer.detach().cpu())
         self.members = None

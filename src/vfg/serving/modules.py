@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -52,6 +52,8 @@ class Scatter(nn.Module):
     def __init__(self, places: Sequence[int], columns: int) -> None:
         super().__init__()
         self.places = list(places)
+        if not self.places:
+            return  # and it is never called: torch cannot save empty tensors
         where = torch.zeros(len(places), columns, dtype=torch.float64)
         where[range(len(places)), self.places] = 1.0
         self.register_buffer("where", where)
@@ -85,15 +87,20 @@ class Encoder(nn.Module):
                 self.register_buffer(f"points_{place}", _tensor(points))
                 self.categories.append(place)
                 of_categories += encoding.places(label)
-        self.register_buffer("scales", _tensor(scales).reshape(-1, 3).T.contiguous())
+        if scales:
+            self.register_buffer("scales", _tensor(scales).T.contiguous())
         order = [(columns + of_categories).index(k) for k in model.columns]
-        self.register_buffer("order", torch.tensor(order, dtype=torch.long))
+        if order:
+            self.register_buffer("order", torch.tensor(order))
 
     def forward(self, cells: Tensor) -> tuple[Tensor, Tensor]:
-        centre, deviation, furthest = self.get_buffer("scales").unbind(0)
-        own = cells[:, self.numbers]
-        standard = torch.clamp((own - centre) / deviation, -furthest, furthest)
-        values, observed = [torch.where(own.isnan(), 0.0, standard)], [~own.isnan()]
+        values, observed = [], []
+        if self.numbers:
+            centre, deviation, furthest = self.get_buffer("scales").unbind(0)
+            own = cells[:, self.numbers]
+            standard = torch.clamp((own - centre) / deviation, -furthest, furthest)
+            values.append(torch.where(own.isnan(), 0.0, standard))
+            observed.append(~own.isnan())
         for place in self.categories:
             points, own = self.get_buffer(f"points_{place}"), cells[:, place]
             known = len(points) - 1
@@ -217,7 +224,7 @@ class LinearRelations(nn.Module):
     def follow(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
         """Means moved to the relations; exact where they follow from the evidence."""
         moved, fixed, _ = self(observed)
-        table = self.scatter(table, _apply(moved, table[:, self.places]))
+        table = cast(Tensor, self.scatter(table, _apply(moved, table[:, self.places])))
         exact, determined = self._determined(fixed, values, observed)
         return torch.where(determined, exact, table)
 
@@ -225,16 +232,14 @@ class LinearRelations(nn.Module):
         """Deviations that are smaller where relations hold."""
         own = deviations[:, self.places]
         less = _apply(self(observed)[2], own.square()).sqrt()
-        return self.scatter(deviations, torch.minimum(less, own))
+        return cast(Tensor, self.scatter(deviations, torch.minimum(less, own)))
 
     def pin(self, ends: Tensor, side: float, values: Tensor, observed: Tensor) -> Tensor:
         """Ends of intervals next to entries that follow from the evidence."""
         exact, determined = self._determined(self(observed)[1], values, observed)
         return torch.where(determined, exact + EXACT * side, ends)
 
-    def _determined(
-        self, fixed: Tensor, values: Tensor, observed: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _determined(self, fixed: Tensor, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         own = torch.where(observed, values, 0.0)[:, self.places]
         exact = self.scatter(values, _apply(fixed[:, :, :-1], own))
         marks = self.scatter(torch.zeros_like(values), fixed[:, :, -1])
@@ -346,7 +351,9 @@ class NearestValues(nn.Module):
 
     def __init__(self, values: Sequence[Sequence[float] | Array]) -> None:
         super().__init__()
-        most = max(map(len, values), default=1)
+        if not values:
+            return
+        most = max(2, *map(len, values))
         # The last value again where a column has fewer than others, with no number above the cut.
         padded = [[*own, *[own[-1]] * (most - len(own))] for own in values]
         cuts = [
@@ -388,12 +395,13 @@ class NumberDecoder(nn.Module):
             "time": [part.clock is not None for part in parts],
             "valued": [part.values is not None for part in parts],
         }
-        for name, array in arrays.items():
+        for name, array in arrays.items() if parts else ():
             self.register_buffer(name, _tensor(array))
-        for name, flag in flags.items():
+        for name, flag in flags.items() if parts else ():
             self.register_buffer(name, torch.tensor(flag, dtype=torch.bool))
         self.has_values = any(flags["valued"])
-        self.nearest = NearestValues([part.values or (0.0,) for part in parts])
+        values = [part.values or (0.0,) for part in parts]
+        self.nearest = NearestValues(values if self.has_values else [])
 
     def forward(self, entries: Tensor) -> Tensor:
         get = self.get_buffer
@@ -444,7 +452,7 @@ class Decoder(nn.Module):
         self.scatters = nn.ModuleDict({k: Scatter(own, columns) for k, own in groups.items()})
         self.numbers = NumberDecoder(numbers, own_units)
         self.levels = NearestValues([part.scores for part in levels])
-        for end in (0, -1):
+        for end in (0, -1) if levels else ():
             own = [float(np.flatnonzero(part.counts)[end]) for part in levels]
             self.register_buffer(f"end_{-end}", _tensor(own))
         self.register_buffer("constants", _tensor(constants))

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from vfg.distributions.likelihoods import GaussianLikelihood
-from vfg.flows import ActivationNormalisation, Flow, LinearStartFlow
+from vfg.distributions.priors import PosteriorMixture
+from vfg.flows import ActivationNormalisation, Flow, LinearStartFlow, of_kind
 from vfg.inputs import ArrayLike, Tabular, by_rows, pairwise_covariance
 from vfg.model import VFG
 from vfg.passing.aggregation import FramedPrecision
@@ -135,7 +136,9 @@ def draw_held_out(model: Tabular, data: Table, share: float, seed: int) -> Tenso
 
 @torch.no_grad()
 def initialise(model: VFG, data: Table, rows: int) -> None:
-    """Set activation normalisations of a new model from the first rows."""
+    """Set activation normalisations of a new model from the first rows, pseudo-inputs from any."""
+    for prior in () if bool(model.is_trained) else of_kind(model, PosteriorMixture):
+        prior.start_at(data.cells)  # type: ignore[operator]
     if bool(model.is_trained) or not any(
         isinstance(layer, ActivationNormalisation) for layer in model.modules()
     ):

@@ -11,6 +11,7 @@ import flask
 import numpy as np
 from dash import Dash, Output, ctx, dcc, html, no_update
 
+from vfg.imputation.explanation import Explanation, show_value
 from vfg.plots.report import confidence
 from vfg.studio import components as parts
 from vfg.studio.asking.cards import spread_text
@@ -27,6 +28,8 @@ from vfg.studio.filling.tables import (
 from vfg.studio.session import Opened, Session
 
 NO_TABLE = "No table is open yet."
+CONTRIBUTIONS = 8
+"""How many contributions to a filled cell are listed, the largest first."""
 ROWS_SHOWN = 20
 """How many rows of the filled table are shown at once."""
 
@@ -240,8 +243,27 @@ def cell_text(found: Cell, row: int) -> Any:
         "expected from the row": [html.Strong(expected.text), f", {spread_text(expected)}"],
         "moved most by": ", ".join(n for n, by in found.influence[:3] if by > 0.0) or "nothing",
     }
+    if found.why is not None:
+        del words["moved most by"]
     pairs = [part for term, text in words.items() for part in (html.Dt(term), html.Dd(text))]
-    return html.Dl(pairs, **{"data-row": str(row), "data-mean": repr(expected.mean)})
+    listed = html.Dl(pairs, **{"data-row": str(row), "data-mean": repr(expected.mean)})
+    return listed if found.why is None else html.Div([listed, *explanation_parts(found.why)])
+
+
+def explanation_parts(why: Explanation) -> list[Any]:
+    """Why a cell is filled as it is: a sentence, and the contribution of every observed cell."""
+    sizes: dict[str, float] = {str(name): size for name, size in why.contributions.items()}
+    values = {str(name): show_value(value) for name, value in why.evidence.items()}
+    if why.shift:
+        sizes["missing itself"], values["missing itself"] = why.shift, ""
+    ranked = sorted(sizes.items(), key=lambda pair: -abs(pair[1]))[:CONTRIBUTIONS]
+    rows = [[name, values[name], why.show_signed(size)] for name, size in ranked]
+    rows.insert(0, ["without evidence", "", why.show(why.start)])
+    rows.append(["with the row", "", why.show(why.total)])
+    contributions = html.Div(
+        parts.table(["column", "value", "contribution"], rows), className="scroll", tabIndex="0"
+    )
+    return [html.P(why.sentence), contributions, html.P(why.method, className="note")]
 
 
 def cell_figure(found: Cell) -> Any:

@@ -11,14 +11,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from vfg.imputation.table_model import TableModel
-from vfg.inference.variables import Array, Marginal, Value, Variable, days_of
-from vfg.studio.asking.model import OpenModel
+from vfg.imputation.answers import axis_numbers
+from vfg.imputation.explanation import Explanation, places_of
+from vfg.imputation.table_model import MissingCells, TableModel
+from vfg.inference.variables import Array, Marginal, Value, Variable, central_levels, days_of
+from vfg.studio.asking.cards import LEVEL
+from vfg.studio.asking.model import DRAWS, OpenModel
 from vfg.tables.cells import Column
 from vfg.tables.frames import Table as Cells
 from vfg.tables.frames import is_frame, quote
 from vfg.tables.frames import open_table as open_cells
+from vfg.tables.numeric import NumericEncoding
 from vfg.utils.extras import needs
 
 MOST_BYTES = 64 * 2**20
@@ -29,6 +34,8 @@ MOST_CELLS = 20_000_000
 """The largest table that a page opens, 160 MB as numbers; a small Parquet file may hold more."""
 MOST_MEMORY = 512 * 2**20
 """Bytes that an open table may take; text can take more than eight bytes a cell."""
+EVALUATIONS = 256
+"""Answers behind the explanation of a cell: exact for up to eight observed cells."""
 ROWS_AT_ONCE = 4_096
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".feather", ".jsonl")
 NUMBERS = ("float", "integer", "boolean", "duration", "empty")
@@ -286,6 +293,7 @@ class Cell:
     expected: Marginal
     actual: Value | None  # None if it is missing
     influence: tuple[tuple[str, float], ...]  # of other cells of the row, the strongest first
+    why: Explanation | None = None  # of a filled cell of a model of a table
 
 
 def cell(model: OpenModel, table: Table, row: int, column: str) -> Cell:
@@ -294,7 +302,35 @@ def cell(model: OpenModel, table: Table, row: int, column: str) -> Cell:
     answered = model.ask(row_evidence(table, row, without=column))
     moved = [(name, moves.get(column, 0.0)) for name, moves in answered.influence.items()]
     ranked = tuple(sorted(moved, key=lambda pair: -pair[1]))
-    return Cell(answered[column], row_evidence(table, row).get(column), ranked)
+    expected, missing = answered[column], bool(table.column(column).missing[row - 1])
+    variable, why = model.variables[column], None
+    if missing and isinstance(model.model, TableModel) and not variable.idle:
+        expected = _as_missing(model.model, table, row - 1, expected)
+        label = model.model.labels[column]
+        why = model.model.explain(table.cells, row - 1, label, evaluations=EVALUATIONS)
+    return Cell(expected, row_evidence(table, row).get(column), ranked, why)
+
+
+def _as_missing(model: TableModel, table: Table, place: int, expected: Marginal) -> Marginal:
+    """The distribution that fills a cell: ends are those of `predict_interval`."""
+    label = model.labels[expected.variable.name]
+    part, section = model.encoding.parts[label], model.encoding.sections[label]
+    if not isinstance(part, NumericEncoding):
+        return expected
+    cells = MissingCells(model, model.view(table.frame.slice(place, 1)), place)
+
+    def numbers(matrix: Tensor) -> Array:
+        decoded: Array = axis_numbers(part.decode(model.spread_out(matrix)[:, section]))
+        return decoded
+
+    low, high = numbers(cells.quantiles(central_levels(LEVEL), 0)[:, 0]).tolist()
+    if not cells.moves(places_of(model, label)[0]):
+        return replace(expected, low=low, high=high)
+    draws, mean = numbers(cells.draws(DRAWS, 0)[:, 0]), float(numbers(cells.means())[0])
+    value = expected.variable.value_of(mean)
+    return replace(
+        expected, value=value, mean=mean, std=float(draws.std()), low=low, high=high, draws=draws
+    )
 
 
 def comparison(table: Table, done: Table, column: str) -> dict[str, Array]:
