@@ -541,7 +541,7 @@ class MatrixFit:
         return _hold_out_sections(self.graph, self.observed, share, own, self.copies)
 
     def fit_linears(self, held: list[Tensor]) -> list[GaussianVFG]:
-        """Linear models without the held-out cells of every set, or of the first few under a budget."""
+        """Linear models without the held-out cells of each set, or of a few under a budget."""
         linears: list[GaussianVFG] = []
         for k, own in enumerate(held):
             shown, start = self.observed & ~own, self.seed * 1009 + k
