@@ -293,3 +293,55 @@ def test_the_probability_of_the_evidence_is_told(network, network_opened):
     assert network_opened.log_prob(given) == pytest.approx(wanted)
     state = update(network_opened, State(), {"kind": "load", "evidence": given})
     assert "log p of the evidence" in render(network_opened, state)["evidence"]
+
+
+def test_values_are_observed_or_set(network_opened):
+    """C follows from A and B: to observe it tells about A, to set it does not."""
+    state = update(network_opened, State(), {"kind": "set", "name": "C", "value": "2"})
+    observed = network_opened.ask({"C": 2.0})
+    assert observed["A"].mean > network_opened.marginal["A"].mean + 0.4
+    state = update(network_opened, state, {"kind": "intervene"})
+    assert not state.error
+    assert State.from_dict(json.loads(json.dumps(state.to_dict()))).intervening
+    found = network_opened.ask({"C": 2.0}, intervene=True)
+    assert found["A"].mean == pytest.approx(network_opened.marginal["A"].mean, abs=0.1)
+    expected = network_opened.model.infer({}, ["D"], do={"C": 2.0}).mean["D"][0]
+    assert found["D"].mean == pytest.approx(expected)
+    assert found["D"].mean == pytest.approx(-2.0, abs=0.3)
+    shown = render(network_opened, state)
+    assert "set to 2" in shown["answers"]
+    assert shown["mode"] == "intervene"
+    assert "log p" not in shown["evidence"]
+    assert shown["graph"].count("edge flow cut") == 2  # those of A and B into C
+    assert "do={'C': 2.0}" in shown["code"] or "do={&#x27;C&#x27;: 2.0}" in shown["code"]
+    assert "--do C=2.0" in shown["code"]
+    back = render(network_opened, update(network_opened, state, {"kind": "observe"}))
+    assert back["mode"] == "observe"
+    assert "edge flow cut" not in back["graph"]
+
+
+def test_observing_can_be_compared_with_setting(network_opened):
+    state = update(network_opened, State(), {"kind": "set", "name": "C", "value": "2"})
+    for kind in ("compare", "intervene"):
+        state = update(network_opened, state, {"kind": kind})
+    shown = render(network_opened, state)
+    assert shown["baseline"] == "given C = 2.0"
+    state = update(
+        network_opened, update(network_opened, state, {"kind": "compare"}), {"kind": "compare"}
+    )
+    assert render(network_opened, state)["baseline"] == "when setting C = 2.0"
+
+
+def test_influence_of_values_that_are_set(network_opened):
+    found = network_opened.ask({"C": 2.0, "A": 3.0}, intervene=True)
+    assert found.influence["C"]["D"] > 0.5
+    assert found.influence["A"]["D"] == pytest.approx(0.0, abs=0.05)  # C is set, whatever A is
+
+
+def test_interventions_need_causes_and_say_what_is_far_out(mixed_opened, network_opened):
+    state = update(mixed_opened, State(), {"kind": "intervene"})
+    assert "vfg fit --learn-graph" in state.error
+    assert not state.intervening
+    found = network_opened.ask({"C": 30.0}, intervene=True)
+    assert "extrapolated" in found.notes[0]
+    assert "extrapolated" in found.to_html()

@@ -484,8 +484,12 @@ def test_lists_to_choose_from_obey_the_keyboard(table_page):
     )
     page.keyboard.press("Enter")
     page.wait_for_selector("#colour[aria-expanded=true]")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
+    # The list has the focus only some time after it opens; keys before that would be lost.
+    page.wait_for_function(f"{active} !== 'colour'")
+    for _ in range(2):
+        before = page.evaluate_handle("document.activeElement")
+        page.keyboard.press("ArrowDown")
+        page.wait_for_function("(before) => document.activeElement !== before", arg=before)
     page.keyboard.press("Enter")
     page.wait_for_function("!document.querySelector('#colour').textContent.includes('nothing')")
 
@@ -536,3 +540,27 @@ def test_a_stopped_server_is_told(browser, network):
         page.wait_for_selector("#answers .card")
     page.wait_for_selector("#offline:has-text('has stopped')")
     page.close()
+
+
+def test_values_are_set_instead_of_observed(network, network_page):
+    give(network_page, "C", 2)
+    observed = float(card(network_page, "A").get_attribute("data-mean"))
+    network_page.click("#intervene")
+    network_page.wait_for_selector("#intervene[aria-pressed=true]")
+    network_page.wait_for_selector(".card.given .badge.set")
+    assert "set from outside" in network_page.inner_text("#meaning")
+    expected = network.infer({}, ["A", "D"], do={"C": 2.0}).mean
+    for name in "AD":
+        shown = float(card(network_page, name).get_attribute("data-mean"))
+        assert shown == pytest.approx(expected[name][0], abs=1e-6)
+    assert abs(observed - expected["A"][0]) > 0.4
+    assert network_page.locator("#ask-graph .edge.cut").count() == 2
+    network_page.click("#observe")
+    network_page.wait_for_selector("#observe[aria-pressed=true]")
+    assert float(card(network_page, "A").get_attribute("data-mean")) == pytest.approx(observed)
+
+
+def test_interventions_without_causes_say_what_is_needed(table_page):
+    table_page.click("#intervene")
+    table_page.wait_for_function("document.querySelector('#notice').innerText.includes('--learn')")
+    assert table_page.locator("#observe[aria-pressed=true]").count() == 1

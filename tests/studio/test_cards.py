@@ -132,9 +132,8 @@ def test_levels_are_stretched_only_where_needed():
 
 
 def sizes_of(view):
-    return {node.name: (100.0, 40.0) for node in view.graph.nodes} | dict.fromkeys(
-        view.alone, (100.0, 40.0)
-    )
+    boxes = [*(node.name for node in view.graph.nodes), *view.alone]
+    return dict.fromkeys(view.places, (24.0, 12.0)) | dict.fromkeys(boxes, (100.0, 40.0))
 
 
 def test_layers_are_drawn_one_above_the_other():
@@ -154,7 +153,8 @@ def test_nothing_overlaps(width):
     star = vfg.Graph.star({f"x{k}": 1 for k in range(30)}, width=4)
     for graph in (network, star):
         view = view_of(graph)
-        placed = list(place_nodes(view, sizes_of(view), width).values())
+        placed = place_nodes(view, sizes_of(view), width)
+        placed = [placed[name] for name in placed if name in graph.leaves or name == "root"]
         for k, (x, y) in enumerate(placed):
             for other_x, other_y in placed[k + 1 :]:
                 assert abs(x - other_x) >= 100 or abs(y - other_y) >= 40
@@ -196,6 +196,23 @@ def test_the_network_of_the_user_is_drawn(network_opened):
     assert list(graph.network.edges) == edges
     assert view_of(graph).alone == ("Z",)
     assert vfg.Graph.tree({f"x{k}": 1 for k in range(9)}, arity=3).network is None
+
+
+def test_edges_of_a_network_pass_beside_other_nodes():
+    """A chain with a shortcut: every layer has one node, and none may hide the shortcut."""
+    edges = [("A", "B"), ("B", "C"), ("A", "C")]
+    model = vfg.GaussianVFG(vfg.Graph.from_bayesian_network(edges, variables="ABC"))
+    model.fit(np.random.default_rng(0).normal(size=(50, 3)))
+    text = graph_svg(open_model(model).ask({}), 1000.0)
+    assert text.count('class="edge flow"') == 3
+    (path,) = re.findall(r'<path d="([^"]+)" class="edge', text)
+    boxes = dict(re.findall(r'translate\(([-\d.]+) [-\d.]+\)"[^>]*data-node="([^"]+)"', text))
+    boxes = {name: float(x) for x, name in boxes.items()}
+    middle = re.findall(r"([-\d.]+) [-\d.]+C", path)[0]
+    assert abs(float(middle) - boxes["B"]) > 32.0  # half of the width of a box
+    chain = vfg.GaussianVFG(vfg.Graph.from_bayesian_network([("A", "B")], variables="AB"))
+    chain.fit(np.random.default_rng(0).normal(size=(50, 2)))
+    assert graph_svg(open_model(chain).ask({}), 380.0).count('class="edge flow"') == 1
 
 
 def test_leaves_show_their_distributions(mixed_opened):

@@ -225,8 +225,9 @@ def dag(
     edges = [*directed, *undirected]
     named = {name for pair in edges for name in pair}
     shown = [name for name in columns if name in named or not edges]
-    places, routes = _dag_places(shown, edges)
-    points = [point for route in [*routes.values(), list(places.values())] for point in route]
+    places, chains = dag_places(shown, edges)
+    routes = {pair: [places[name] for name in chain] for pair, chain in chains.items()}
+    points = list(places.values())
     across = max(abs(x) for x, _ in points) + 0.6
     tallest = max(y for _, y in points)
     ax = axes_or_new(ax, max(4.0, 2.0 * across), 0.8 * (tallest + 1.0))
@@ -266,12 +267,18 @@ def _smooth(route: Sequence[tuple[float, float]]) -> Any:
     return Path(vertices, codes)
 
 
-def _dag_places(
+def dag_places(
     names: Sequence[str], edges: Sequence[tuple[str, str]]
-) -> tuple[Places, dict[tuple[str, str], list[tuple[float, float]]]]:
-    """Places of nodes in rows by the longest path of causes, and routes of edges around them.
+) -> tuple[Places, dict[tuple[str, str], list[str]]]:
+    """Places of nodes in rows by the longest path of causes, and the points that edges pass.
 
-    An edge has a point of its own in every row that it passes, which takes part in the ordering.
+    An edge has a point of its own in every row that it passes, which takes part in the ordering;
+    these points have places, too.
+
+    Example:
+        >>> places, chains = dag_places(["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")])
+        >>> places["a"][1], places["c"][1], len(chains["a", "c"])
+        (2.0, 0.0, 3)
     """
     depth = dict.fromkeys(names, 0)
     for _ in names:
@@ -297,8 +304,7 @@ def _dag_places(
     centre = fmean([min(across.values()), max(across.values())])
     deepest = max(depth.values())
     places = {name: (across[name] - centre, float(deepest - depth[name])) for name in depth}
-    routes = {pair: [places[name] for name in chain] for pair, chain in chains.items()}
-    return {name: places[name] for name in names}, routes
+    return places, chains
 
 
 def _edges(ax: Axes, graph: Graph, places: Places) -> None:

@@ -75,7 +75,9 @@ def density(draws: Array, low: float, high: float, points: int = POINTS) -> Arra
     return np.asarray(kernel.mean(1))
 
 
-def card(posterior: Marginal, baseline: Marginal, editor: Markup | None = None) -> Markup:
+def card(
+    posterior: Marginal, baseline: Marginal, editor: Markup | None = None, word: str = "given"
+) -> Markup:
     """The posterior of one variable, beside the distribution to compare it with."""
     variable = posterior.variable
     is_choice = variable.kind == "choice"
@@ -88,13 +90,13 @@ def card(posterior: Marginal, baseline: Marginal, editor: Markup | None = None) 
     return element(
         "div",
         element("h3", variable.name, title=variable.name),
-        element("span", "given", class_="badge") if posterior.given else None,
+        element("span", word, class_=f"badge {word}") if posterior.given else None,
         _headline(posterior),
         drawing,
         editor,
         class_=" ".join(["card", *(name for name, holds in states.items() if holds)]),
         **is_button,
-        aria_label=sentence(posterior, baseline),
+        aria_label=sentence(posterior, baseline, word),
         data_select=variable.name,
         data_mean=repr(posterior.mean),
         data_low=repr(posterior.low),
@@ -103,7 +105,7 @@ def card(posterior: Marginal, baseline: Marginal, editor: Markup | None = None) 
     )
 
 
-def sentence(posterior: Marginal, baseline: Marginal) -> str:
+def sentence(posterior: Marginal, baseline: Marginal, word: str = "given") -> str:
     """What a card shows, in words.
 
     Example:
@@ -113,7 +115,7 @@ def sentence(posterior: Marginal, baseline: Marginal) -> str:
     """
     name = posterior.variable.name
     if posterior.given:
-        return f"{name}: given as {posterior.text}"
+        return f"{name}: {word} {'to' if word == 'set' else 'as'} {posterior.text}"
     comma = "" if posterior.variable.kind == "choice" else ","
     words = f"{posterior.text}{comma} {spread_text(posterior)}"
     return f"{name}: {words}; without evidence {baseline.text}"
@@ -345,7 +347,7 @@ def answers(
     names = choose_names(answered, selected, search)
     before = baseline or answered.marginal
     editors = {} if selected is None else {selected: editor(answered, selected, revision, rows)}
-    cards = [card(answered[name], before[name], editors.get(name)) for name in names]
+    cards = [card(answered[name], before[name], editors.get(name), answered.word) for name in names]
     columns = len(answered.variables)
     is_part = 0 < len(names) < columns
     note = f"{len(names)} of {columns} columns; search for others" if is_part else None
@@ -428,10 +430,15 @@ def evidence_list(answered: Answered, target: str | None = None) -> Markup:
     ranked = answered.ranked(target)
     strongest = max((moved for _, moved, _ in ranked), default=0.0) or 1.0
     items = [_evidence_item(answered, *row, row[1] / strongest, target) for row in ranked]
+    listed = element("ul", *items, class_="evidence", aria_label="Evidence, the strongest first")
+    if answered.intervened:
+        return concat(
+            listed, *(element("p", note, class_="note warning") for note in answered.notes)
+        )
     likely = answered.model.log_prob(answered.evidence)
     words = "" if likely is None else f"log p of the evidence: {format_number(likely, 2)}"
     return concat(
-        element("ul", *items, class_="evidence", aria_label="Evidence, the strongest first"),
+        listed,
         element("p", words, class_="note", title="log-density; of categories log-probability"),
     )
 
@@ -596,7 +603,7 @@ def export_page(answered: Answered) -> str:
         "main",
         element("h1", "What the model answers"),
         element("p", f"{model.file} · {model.summary}", class_="note"),
-        element("h2", "Given"),
+        element("h2", "When setting" if answered.intervened else "Given"),
         evidence_list(answered),
         element("h2", "Then"),
         answers(answered),

@@ -17,7 +17,7 @@ import vfg
 from vfg.graph import Edge, Graph, Node
 from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import percent
-from vfg.plots.graphs import LETTERS_SHOWN, positions
+from vfg.plots.graphs import LETTERS_SHOWN, dag_places, positions
 from vfg.studio.asking.cards import HEIGHT, WIDTH, density_marks
 from vfg.studio.asking.model import Answered, OpenModel
 from vfg.studio.markup import Markup, element
@@ -30,6 +30,8 @@ STATES = 4
 """How many categories are listed in a box."""
 LETTER, LINE, PAD = 7.2, 15, 14
 """Width of a letter and height of a line at a font size of 12 pixels; room around boxes."""
+POINT = (24.0, 12.0)
+"""Room for a point that an edge passes between other nodes."""
 LAYER, CLOSE_LAYER = 52, 26
 """Pixels between layers, and between those of a deep graph, which should not become too small."""
 DEEP = 6
@@ -47,9 +49,21 @@ class View:
     undirected: tuple[tuple[str, str], ...] = ()  # edges of a network that may lead either way
 
     @cached_property
+    def _layout(self) -> tuple[dict[str, tuple[float, float]], dict[tuple[str, str], list[str]]]:
+        """Positions of nodes and of points that edges of a network pass, and what each passes."""
+        if not self.is_network:
+            return positions(self.graph), {}
+        pairs = [(edge.parent, edge.child) for edge in self.graph.edges]
+        return dag_places([node.name for node in self.graph.nodes], pairs)
+
+    def passed(self, edge: Edge) -> list[str]:
+        """The points between the ends of an edge."""
+        return self._layout[1].get((edge.parent, edge.child), [])[1:-1]
+
+    @cached_property
     def places(self) -> dict[str, tuple[float, float]]:
-        """Positions as in `vfg.plots.graph`; variables without edges stand at the right."""
-        result = positions(self.graph)
+        """Positions as in the plots; variables without edges stand at the right."""
+        result = self._layout[0]
         right = max(x for x, _ in result.values()) + 1.0
         return result | {name: (right + k, 0.0) for k, name in enumerate(self.alone)}
 
@@ -124,7 +138,8 @@ def place_nodes(
     across = [x for x, _ in places.values()]
     span = max(across) - min(across)
     widest = max(size[0] for size in sizes.values())
-    scale = min(max(needed.values()), max(width - widest, widest) / (span or 1.0))
+    # Nothing is needed where every layer has one node.
+    scale = min(max(needed.values()) or 1.0, max(width - widest, widest) / (span or 1.0))
     result, bottom = {}, 0.0
     for y in sorted(layers):
         rows = max(1, math.ceil(round(needed[y] / scale, 6)))
@@ -158,16 +173,18 @@ def graph_svg(
     view = view_of(model.graph, expanded)
     names = [*(node.name for node in view.graph.nodes), *view.alone]
     boxes = {name: _Box(answered, view, name, distributions) for name in names}
-    sizes = {name: (box.width, box.height) for name, box in boxes.items()}
+    sizes = dict.fromkeys(view.places, POINT)
+    sizes |= {name: (box.width, box.height) for name, box in boxes.items()}
     places = place_nodes(view, sizes, width)
     arrow = f"arrow-{width:g}"
     pointing = f"url(#{arrow})" if view.is_network else None
     lines = [
         _edge_line(
             edge,
-            places,
-            sizes,
+            [places[name] for name in (edge.parent, *view.passed(edge), edge.child)],
+            [sizes[name][1] for name in (edge.parent, edge.child)],
             None if (edge.parent, edge.child) in view.undirected else pointing,
+            cut=answered.intervened and edge.child in answered.evidence,
         )
         for edge in view.graph.edges
     ]
@@ -194,15 +211,24 @@ def graph_svg(
 
 def _edge_line(
     edge: Edge,
-    places: Mapping[str, tuple[float, float]],
-    sizes: Mapping[str, tuple[float, float]],
+    points: Sequence[tuple[float, float]],
+    heights: Sequence[float],
     arrow: str | None,
+    *,
+    cut: bool = False,
 ) -> Markup:
-    """From the bottom of the node above to the top of the node below."""
-    (x1, y1), (x2, y2) = places[edge.parent], places[edge.child]
-    ends = {"x1": x1, "y1": y1 + sizes[edge.parent][1] / 2}
-    ends |= {"x2": x2, "y2": y2 - sizes[edge.child][1] / 2}
-    return element("line", **ends, class_=f"edge {edge.kind}", marker_end=arrow)
+    """From the bottom of the node above to the top of the node below; `cut` by an intervention."""
+    (x1, y1), (x2, y2) = points[0], points[-1]
+    route = [(x1, y1 + heights[0] / 2), *points[1:-1], (x2, y2 - heights[1] / 2)]
+    kind = f"edge {edge.kind}{' cut' if cut else ''}"
+    if len(route) == 2:
+        ends = dict(zip(("x1", "y1", "x2", "y2"), (*route[0], *route[1]), strict=True))
+        return element("line", **ends, class_=kind, marker_end=arrow)
+    steps = [f"M{route[0][0]:g} {route[0][1]:g}"]
+    for (x, y), (u, v) in pairwise(route):
+        middle = (y + v) / 2
+        steps.append(f"C{x:g} {middle:g} {u:g} {middle:g} {u:g} {v:g}")
+    return element("path", d="".join(steps), class_=kind, marker_end=arrow)
 
 
 class _Box:
@@ -211,6 +237,7 @@ class _Box:
     def __init__(self, answered: Answered, view: View, name: str, distributions: bool) -> None:
         model = answered.model
         self.name, self.members = name, view.groups.get(name)
+        self.word = "set to " if answered.intervened else "given as "
         held = [] if self.members else model.variables_of(name)
         is_shown = distributions and len(held) == 1 and not held[0].idle
         self.variable = held[0].name if is_shown else None
@@ -307,7 +334,7 @@ class _Box:
             return f"group {self.name}: {len(self.members)} leaves; choose it to see them"
         if self.posterior is None:
             return f"{'leaf' if self.is_leaf else 'latent node'} {self.name}"
-        return f"leaf {self.name}: {'given as ' if self.given else ''}{self.posterior.text}"
+        return f"leaf {self.name}: {self.word if self.given else ''}{self.posterior.text}"
 
 
 def node_details(model: OpenModel, name: str, consistency: Mapping[str, float]) -> Markup:

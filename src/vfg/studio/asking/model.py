@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -33,6 +34,8 @@ DRAWS = 192
 """About how many draws are behind a density."""
 EXAMPLES = 4
 """How many variables are tried as an example of a question; each costs one answer."""
+MOST_SET = 4
+"""Beyond this many values that are set, influence is that of all: each piece costs an answer."""
 MANY_COLUMNS = 64
 """Beyond this, densities of models of graphs are normal ones, since drawing others takes long."""
 
@@ -44,7 +47,7 @@ class OpenModel:
         self.model, self.file = model, file
         self.graph: Graph = model.graph
         self.variables: Mapping[str, Variable] = model.variables
-        self._answers: dict[tuple[tuple[str, Value], ...], Answered] = {}
+        self._answers: dict[tuple[bool, tuple[tuple[str, Value], ...]], Answered] = {}
         self.latents = tuple(node for layer in reversed(self.graph.layers[1:]) for node in layer)
 
     @property
@@ -113,19 +116,60 @@ class OpenModel:
         """The variables that a leaf holds."""
         return [variable for variable in self.variables.values() if variable.leaf == leaf]
 
-    def ask(self, evidence: Evidence) -> Answered:
+    def check_network(self) -> None:
+        """Refuse interventions without causes and effects."""
+        if self.graph.network is None:
+            raise ValueError(
+                "interventions need causes and effects, and this model was fitted without; fit it "
+                "with vfg fit --learn-graph, or with --graph and what vfg learn wrote"
+            )
+
+    def ask(self, evidence: Evidence, *, intervene: bool = False) -> Answered:
         """Infer all variables given evidence, and the influence of each piece of evidence.
 
         All questions are answered at once: the first row has all evidence, every other row lacks
-        one piece of it.
+        one piece of it. With `intervene`, values are set and effects follow along the network.
         """
         given = {name: self.variable(name).parse(value) for name, value in evidence.items()}
-        key = tuple(given.items())
+        is_set = intervene and bool(given)
+        key = is_set, tuple(given.items())
         if key not in self._answers:
             if len(self._answers) >= MOST_ANSWERS:
                 del self._answers[next(iter(self._answers))]
-            self._answers[key] = self._ask(given)
+            self._answers[key] = self._intervene(given) if is_set else self._ask(given)
         return self._answers[key]
+
+    def _intervene(self, given: Evidence) -> Answered:
+        """What follows when values are set; without latent nodes, which have no causes."""
+        self.check_network()
+        names: list[Name] = list(self.variables)
+        settings: dict[Name, Any] = {name: value for name, value in given.items()}  # noqa: C416
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            answer = self.model.infer({}, names, do=settings)
+            marginals = answer.marginals(row=0, level=LEVEL, draws=self._draws)
+        notes = tuple(dict.fromkeys(str(one.message) for one in caught))
+        answered = Answered(self, given, marginals, {}, {}, True, notes)
+        influence = {}
+        for name in given:
+            others = {key: value for key, value in given.items() if key != name}
+            less = self.marginal if not others or len(given) > MOST_SET else None
+            influence[name] = self._moves(answered, less or self.ask(others, intervene=True))
+        return replace(answered, influence=influence)
+
+    def _moves(self, answered: Answered, less: Answered) -> dict[str, float]:
+        """How far answers are from those to a smaller question, by variable."""
+        moves = {}
+        for name, variable in self.variables.items():
+            if name in answered.evidence or variable.idle:
+                continue
+            both = [np.atleast_1d(self._expected(one[name])) for one in (less, answered)]
+            moves[name] = self._movement(variable, np.stack(both), 1)
+        return moves
+
+    @staticmethod
+    def _expected(one: Marginal) -> Any:
+        return one.probabilities if one.variable.kind == "choice" else one.mean
 
     def _ask(self, given: Evidence) -> Answered:
         pieces = self._pieces(given)
@@ -227,6 +271,8 @@ class Answered:
         influence: by the name of evidence, how far the answer about each other variable moves when
             that evidence is taken away: in its standard deviations without evidence, or the share
             of probability.
+        intervened: whether values were set rather than observed.
+        notes: what to bear in mind, in sentences.
     """
 
     model: OpenModel
@@ -234,6 +280,13 @@ class Answered:
     variables: Mapping[str, Marginal]
     latent: Mapping[str, LatentMarginal]
     influence: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    intervened: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """What values are: given or set."""
+        return "set" if self.intervened else "given"
 
     def __getitem__(self, name: str) -> Marginal:
         """The posterior of one variable."""
@@ -257,9 +310,11 @@ class Answered:
     def python(self, target: str | None = None) -> str:
         """The question as Python."""
         wanted = "" if target is None else f", targets=[{target!r}]"
+        values = repr(dict(self.evidence))
+        asked = f"{{}}{wanted}, do={values}" if self.intervened else f"{values}{wanted}"
         return (
             f"import vfg\n\nmodel = vfg.load({self.model.file!r})\n"
-            f"answer = model.infer({dict(self.evidence)!r}{wanted})\n"
+            f"answer = model.infer({asked})\n"
             "print(answer.to_frame(quantiles=[0.05, 0.95]))"
         )
 
@@ -267,7 +322,7 @@ class Answered:
         """The question as a line for a shell."""
         words = ["vfg", "query", self.model.file]
         for name, value in self.evidence.items():
-            words += ["--given", f"{name}={value}"]
+            words += ["--do" if self.intervened else "--given", f"{name}={value}"]
         unknown = [name for name in self.variables if name not in self.evidence]
         for name in unknown[:8] if target is None else [target]:
             words += ["--infer", name]
@@ -286,7 +341,7 @@ class Answered:
 
     def __str__(self) -> str:
         given = ", ".join(f"{name} = {value}" for name, value in self.evidence.items())
-        lines = [f"given {given}" if given else "given nothing"]
+        lines = [f"{self.word} {given}" if given else "given nothing"]
         for name, marginal in self.variables.items():
             if not marginal.given:
                 lines.append(f"{name:<20}{marginal.text:>12}   {spread_text(marginal)}")

@@ -39,12 +39,19 @@ def build_ask() -> list[Any]:
         html.Button("Download this answer (HTML)", id="export"),
     ]
     graph = [html.H2("The graph"), html.Div(id="ask-graph", className="small-graph")]
-    evidence = [html.Div(given, className="box-head"), html.Div(id="evidence"), html.Div(cases)]
+    evidence = [
+        html.Div(given, className="box-head"),
+        _switch(),
+        html.Div(id="evidence"),
+        html.Div(cases),
+    ]
     side = [box(*graph), box(*evidence), html.Details(code, className="box")]
     search = dcc.Input(id="search", type="search", placeholder="Find a column")
     head = [
         html.H2("Posterior"),
-        html.Span([html.I(className="key posterior"), "given the evidence"], className="note"),
+        html.Span(
+            [html.I(className="key posterior"), html.Span(id="posterior-key")], className="note"
+        ),
         html.Span([html.I(className="key marginal"), html.Span(id="baseline")], className="note"),
         html.Label([html.Span("Find a column", className="unseen"), search], className="search"),
     ]
@@ -54,6 +61,19 @@ def build_ask() -> list[Any]:
         html.Div(id="answers", className="answers"),
     ]
     return [html.Div(side, className="side"), html.Div(main, className="content")]
+
+
+def _switch() -> Any:
+    """Whether values are observed or set."""
+    modes = {"observe": "Observe", "intervene": "Intervene (do)"}
+    buttons = [
+        html.Button(words, id=mode, className="mode", **{"data-act": mode, "aria-pressed": "false"})
+        for mode, words in modes.items()
+    ]
+    group = {"role": "group", "aria-label": "What values mean"}
+    return html.Div(
+        [html.Div(buttons, className="modes", **group), html.P(id="meaning", className="note")]
+    )
 
 
 def _button(words: str, identity: str, act: str | None = "") -> Any:
@@ -112,5 +132,6 @@ def register(app: Dash, session: Session) -> None:
         if not clicks:
             return no_update
         with session.lock:
-            answered = model.ask(Standing.from_dict(state).question.given)
+            standing = Standing.from_dict(state)
+            answered = model.ask(standing.question.given, intervene=standing.intervening)
         return dcc.send_string(answered.to_html(), "answer.html", type="text/html")

@@ -16,6 +16,8 @@ RowOf = Callable[[int], Mapping[str, Value]]
 """The evidence that a row of the table at hand gives, by its number from 1 on."""
 Pairs = tuple[tuple[str, Value], ...]
 MOST_UNDO = 100
+OBSERVING = "Values are observed: they tell about causes and effects alike."
+SETTING = "Values are set from outside: effects follow, causes stay as they were."
 SMALL, LARGE = 380.0, 1000.0
 """Widths of the small and of the large drawing of the graph, in pixels."""
 
@@ -87,6 +89,8 @@ class State:
     node: str = ""  # whose details are shown
     expanded: tuple[str, ...] = ()  # groups that are shown leaf by leaf
     baseline: Pairs | None = None  # evidence to compare with; None for no evidence
+    intervening: bool = False  # whether values are set, rather than observed
+    baseline_intervenes: bool = False  # the same for what is compared with
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -141,7 +145,12 @@ def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None)
     if kind == "load":
         return _load(model, state, action)
     if kind == "compare":
-        return replace(state, baseline=None if state.baseline is not None else question.evidence)
+        baseline = None if state.baseline is not None else question.evidence
+        return replace(state, baseline=baseline, baseline_intervenes=state.intervening)
+    if kind in ("observe", "intervene"):
+        if kind == "intervene":
+            model.check_network()
+        return _advance(state, intervening=kind == "intervene")
     raise ValueError(f"the page cannot do {kind!r}")
 
 
@@ -210,8 +219,10 @@ def render(
 ) -> dict[str, Any]:
     """What the page shows, as HTML by the place where it belongs."""
     given, selected = state.question.given, state.selected
-    answered = model.ask(given)
-    baseline = model.marginal if state.baseline is None else model.ask(dict(state.baseline))
+    answered = model.ask(given, intervene=state.intervening)
+    baseline = model.marginal
+    if state.baseline is not None:
+        baseline = model.ask(dict(state.baseline), intervene=state.baseline_intervenes)
     target = selected if selected is not None and selected not in given else None
     leaf = "" if selected is None else model.variables[selected].leaf
     return {
@@ -225,14 +236,17 @@ def render(
         "error": state.error,
         "values": {name: str(value) for name, value in given.items()},
         "chosen": state.node,
-        "baseline": baseline_text(state.baseline),
+        "baseline": baseline_text(state.baseline, state.baseline_intervenes),
+        "mode": "intervene" if state.intervening else "observe",
+        "meaning": SETTING if state.intervening else OBSERVING,
         "compared": state.baseline is not None,
         "can_undo": bool(state.question.past),
-        "status": f"Answers given {len(given)} value{'' if len(given) == 1 else 's'}",
+        "status": f"Answers {'when setting' if state.intervening else 'given'} {len(given)} "
+        f"value{'' if len(given) == 1 else 's'}",
     }
 
 
-def baseline_text(baseline: Pairs | None) -> str:
+def baseline_text(baseline: Pairs | None, intervenes: bool = False) -> str:
     """What the grey distributions are given.
 
     Example:
@@ -241,4 +255,5 @@ def baseline_text(baseline: Pairs | None) -> str:
     """
     if not baseline:
         return "without evidence"
-    return "given " + ", ".join(f"{name} = {value}" for name, value in baseline)
+    word = "when setting " if intervenes else "given "
+    return word + ", ".join(f"{name} = {value}" for name, value in baseline)

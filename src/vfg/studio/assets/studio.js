@@ -40,6 +40,8 @@
     [".pictures", ".latent-nodes"].forEach((part) => {
       const before = place.querySelector(part), after = made.content.querySelector(part);
       if (before && after && before.outerHTML !== after.outerHTML) before.replaceWith(after);
+      else if (before && !after) before.remove();
+      else if (after && !before) place.append(after);
     });
   }
 
@@ -83,6 +85,11 @@
     byId("status").textContent = view.error ? "" : view.status;
     byId("undo").disabled = !view.can_undo;
     byId("clear").disabled = !Object.keys(view.values).length;
+    ["observe", "intervene"].forEach((mode) => {
+      byId(mode).setAttribute("aria-pressed", view.mode === mode ? "true" : "false");
+    });
+    byId("meaning").textContent = view.meaning;
+    byId("posterior-key").textContent = view.mode === "observe" ? "given the evidence" : "when setting the values";
     byId("compare").disabled = !view.compared && !Object.keys(view.values).length;
     byId("compare").textContent = view.compared ? "Stop comparing" : "Compare";
     refocus(focus);
