@@ -164,14 +164,15 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             and those with few different values, whose draws are such values, are recognised.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
-            members are trained. "best" takes two to three times as long as "balanced". Counts and
-            steps that are given take precedence.
+            members are trained; "balanced" trains none where they promise little. "best" takes
+            two to three times as long as "balanced". Counts and steps that are given take
+            precedence.
         members: how many nonlinear models are averaged.
         mixtures: how many exact mixtures of linear models are averaged with them.
         neighbours: how many mixtures with a component at every row are averaged with them. They
             keep rows of the table in the model; 0 keeps none.
-        trees: how many trees predict every column of a table with categories from the others, at
-            most, in a second stage; 0 for none. Tables of numbers alone have none.
+        trees: how many trees predict every column from the others, at most, in a second stage; 0
+            for none. Tables of numbers alone have none at effort "fast".
         width: of the root.
         flow: the couplings on the edges.
         steps: of training.
