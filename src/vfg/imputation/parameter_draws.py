@@ -143,7 +143,8 @@ def _log_densities(points: Tensor, means: Tensor, covariances: Tensor) -> Tensor
     """log-densities of Normals at points but for a constant of every row, `(rows, points)`."""
     factors = torch.linalg.cholesky(covariances)
     apart = (points - means[:, None]).mT
-    return -0.5 * torch.linalg.solve_triangular(factors, apart, upper=False).square().sum(1)
+    distances: Tensor = torch.linalg.solve_triangular(factors, apart, upper=False)
+    return -0.5 * distances.square().sum(1)
 
 
 def fit_normal(values: Tensor, observed: Tensor, weights: Tensor | None = None) -> NormalModel:
